@@ -1,0 +1,253 @@
+"""The three ways in which a check reaches an answer: `ask`, `error` and `program`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+
+from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted
+from grader.program.codec import Classes, Malformed, Unsendable, abstract, decode, encode
+from grader.program.export import fill, parameters
+from grader.program.hlo import Collective
+from grader.program.load import Facts
+from grader.program.sides import AnswerSide, ProgramSide, is_cell, request
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Stands for an answer on the trusted side, where the answer itself never is."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The text of a function that runs beside the answer; `name` is the `def`'s, empty for a lambda."""
+
+    text: str
+    name: str = ""
+
+
+Question = Callable[..., Any] | Answer | Probe
+
+
+class Surface(Protocol):
+    """Where questions go: this process, or an isolated one. Each method maps request bytes to reply bytes."""
+
+    classes: Classes
+
+    def ask(self, question: Any, payload: bytes) -> bytes:
+        """Make the live call."""
+
+    def export(self, question: Any, payload: bytes) -> bytes:
+        """Turn the function into a program."""
+
+    def load(self, payload: bytes) -> bytes:
+        """Load a program and state its facts."""
+
+    def run(self, payload: bytes) -> bytes:
+        """Run a loaded program."""
+
+
+class Here:
+    """Answers and programs in this very process: a learner's kernel, or stock nbgrader."""
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type] = {}
+        self._programs = ProgramSide()
+
+    def ask(self, question: Callable[..., Any], payload: bytes) -> bytes:
+        """Call it here, on copies."""
+        return AnswerSide(self.classes, _check_file()).ask(question, payload)
+
+    def export(self, question: Callable[..., Any], payload: bytes) -> bytes:
+        """Export it here."""
+        return AnswerSide(self.classes, _check_file()).export(question, payload)
+
+    def load(self, payload: bytes) -> bytes:
+        """Load it here."""
+        return self._programs.load(payload)
+
+    def run(self, payload: bytes) -> bytes:
+        """Run it here."""
+        return self._programs.run(payload)
+
+
+def _check_file() -> str:
+    """The file name of the check cell that asks: its own lines are not the learner's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not is_cell(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
+_surface: Surface = Here()
+_evidence: set[str] = set()
+
+
+def set_surface(surface: Surface) -> Surface:
+    """Send questions to `surface` from now on; returns the one before."""
+    global _surface
+    before, _surface = _surface, surface
+    return before
+
+
+def surface() -> Surface:
+    """Where questions go now."""
+    return _surface
+
+
+def take_evidence() -> frozenset[str]:
+    """Which kinds of evidence ("value", "program") were asked for since the last call."""
+    taken = frozenset(_evidence)
+    _evidence.clear()
+    return taken
+
+
+def ask(p: Question, *data: Any) -> Any:
+    """The live call `p(*data)` on fresh copies of `data`; its result as data.
+
+    `p` is an answer or a probe. Raises `CheckFailed` when the call raises or returns something that is not data.
+    """
+    _evidence.add("value")
+    return _value(p, _exchange(_surface.ask, p, data))
+
+
+def error(p: Question, *data: Any) -> str | None:
+    """The class name of the exception that `p(*data)` raises; None when it raises none."""
+    _evidence.add("value")
+    reply = _exchange(_surface.ask, p, data)
+    if reply["status"] == "unattempted":
+        raise NotAttempted(_name(p))
+    return str(reply["kind"]) if reply["status"] == "raised" else None
+
+
+def program(p: Question, *data: Any) -> Program:
+    """`p` as a compiled program at the shapes of `data`, always rebuilt from its exported bytes.
+
+    Arrays (NumPy, JAX, keys, ShapeDtypeStruct) become parameters, with their NamedShardings; other leaves are closed
+    over. Only shapes travel, no values. Raises `CheckFailed` when tracing raises or the result is not arrays and data.
+    """
+    _evidence.add("program")
+    arrays, rebuild = parameters(data)
+    shapes = [abstract(array) for array in arrays]
+    exported = _value(p, _exchange(_surface.export, p, rebuild(shapes)))
+    mesh = jax.sharding.get_mesh()
+    wanted = {
+        "blob": exported["blob"],
+        "parameters": tuple(shapes),
+        "donated": exported["donated"],
+        "mesh": None if mesh.empty else mesh,
+    }
+    loaded = _decoded(_surface.load(encode(wanted)))
+    if loaded["status"] != "ok":
+        text = f"{_subject(p)} does not become a program that runs: {loaded.get('text', '')}"
+        raise CheckFailed(text, kind="refused", hidden_message=f"{_subject(p)} does not become a program that runs.")
+    return Program(Facts.from_data(loaded["facts"]), exported["results"], tuple(loaded["outputs"]), loaded["number"])
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and its facts (see `grader.program.load.Facts`); bytes and flops are per device."""
+
+    facts: Facts
+    _results: Any
+    _outputs: tuple[jax.ShapeDtypeStruct, ...]
+    _number: int
+
+    def run(self, *data: Any) -> Any:
+        """The program's result for arguments of the same structure, shapes and dtypes as it was built for."""
+        arrays, _ = parameters(data)
+        reply = _decoded(_surface.run(encode({"number": self._number, "arrays": arrays})))
+        if reply["status"] != "ok":
+            raise CheckFailed(f"The program failed while it ran: {reply.get('text', '')}", kind="ran", hidden_message="The program failed while it ran.")
+        return fill(self._results, reply["value"])
+
+    @property
+    def outputs(self) -> Any:
+        """The result's tree with a ShapeDtypeStruct (with its sharding) for each array."""
+        return fill(self._results, self._outputs)
+
+    def count(self, kind: str) -> int:
+        """Number of collectives of this kind."""
+        return sum(item.kind == kind for item in self.facts.collectives)
+
+    def elements(self, kind: str) -> int:
+        """Elements that the collectives of this kind produce together on one device."""
+        return sum(item.elements for item in self.facts.collectives if item.kind == kind)
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """The collectives of the compiled program."""
+        return self.facts.collectives
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in Facts.__dataclass_fields__:
+            raise AttributeError(name)
+        return getattr(self.facts, name)
+
+
+def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any, ...]) -> dict[str, Any]:
+    try:
+        payload = request(data, _surface.classes)
+    except Unsendable as problem:
+        raise CheckBroken(f"this check hands over a {problem.name}, which is not data") from None
+    return _decoded(send(p, payload))
+
+
+def _decoded(reply: bytes) -> dict[str, Any]:
+    try:
+        decoded = decode(reply, _surface.classes)
+    except Malformed as problem:
+        raise CheckFailed(f"The reply could not be read: {problem}.", kind="malformed") from None
+    if not isinstance(decoded, dict) or decoded.get("status") not in ("ok", "raised", "unsendable", "unattempted", "refused"):
+        raise CheckFailed("The reply could not be read.", kind="malformed")
+    return decoded
+
+
+def _value(p: Question, reply: dict[str, Any]) -> Any:
+    status = reply["status"]
+    if status == "unattempted":
+        raise NotAttempted(_name(p))
+    if status == "unsendable":
+        raise CheckFailed(
+            f"{_subject(p)} returned a `{reply['kind']}`; return arrays, numbers, strings or containers of them.",
+            kind="unsendable",
+            where=str(reply["kind"]),
+        )
+    if status == "raised":
+        raise _raised(p, reply)
+    value = reply["value"]
+    if _has_ellipsis(value):
+        raise NotAttempted(_name(p))
+    return value
+
+
+def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
+    kind, line = str(reply["kind"]), reply.get("line")
+    short = f"{_subject(p)} raised {kind}"
+    text = "\n".join(str(reply.get("text", "")).strip().splitlines()[:4])
+    place = f"\nIn line {line} of your cell: {reply['source']}" if line and reply.get("source") else ""
+    return CheckFailed(f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=short + ".")
+
+
+def _has_ellipsis(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_ellipsis(item) for item in value.values())
+    if isinstance(value, tuple | list):
+        return any(_has_ellipsis(item) for item in value)
+    return value is ...
+
+
+def _name(p: Question) -> str:
+    name = p.name if isinstance(p, Answer | Probe) else getattr(p, "__name__", type(p).__name__)
+    return "" if name in ("<lambda>", "probe") or name.startswith("probe") else name
+
+
+def _subject(p: Question) -> str:
+    name = _name(p)
+    return f"`{name}`" if name else "Your answer"

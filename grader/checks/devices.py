@@ -1,0 +1,53 @@
+"""The devices that lessons and checks run on: real ones where there are enough, else simulated CPU devices."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from grader.checks.outcomes import Ended, Skipped
+
+
+class TooLate(Ended):
+    """The number of devices was asked for after JAX had already counted them."""
+
+
+def start(count: int = 8) -> None:
+    """Ask for `count` simulated CPU devices. Call it in the first cell: JAX counts its devices once, at first use."""
+    if jax.config.jax_num_cpu_devices == count:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        if len(jax.devices("cpu")) < count:
+            raise TooLate(
+                f"JAX already runs with {len(jax.devices('cpu'))} CPU device(s), and counts them only once.\n"
+                f"Restart the kernel and run this cell first: it asks for {count}."
+            ) from None
+
+
+def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False) -> Mesh:
+    """A mesh of `shape` with Auto axes (Explicit ones on request). Raises `Skipped` where there are too few devices."""
+    wanted = math.prod(shape)
+    found = jax.devices()
+    if len(found) < wanted:
+        found = jax.devices("cpu")
+    if len(found) < wanted:
+        raise Skipped(f"This needs {wanted} devices and there are {len(found)}: call `devices.start({wanted})` first.")
+    kind = AxisType.Explicit if explicit else AxisType.Auto
+    return Mesh(np.array(found[:wanted], dtype=object).reshape(shape), names, axis_types=(kind,) * len(names))
+
+
+def describe() -> str:
+    """One line that says what the default devices are."""
+    found = jax.devices()
+    kind = "simulated CPU devices" if found[0].platform == "cpu" and len(found) > 1 else found[0].device_kind
+    return f"{len(found)} x {kind}"
+
+
+def skip(reason: str) -> None:
+    """End this check as skipped, with the reason."""
+    raise Skipped(reason)

@@ -1,0 +1,1 @@
+"""Export, load, inspect and run a function as bytes; the data codec."""

@@ -1,0 +1,411 @@
+"""Data to bytes and back: the closed set of values that may cross between processes.
+
+A payload is a little-endian uint32 (the length of the head), a JSON head, then raw array buffers. The head is
+`{"value": tagged, "sizes": [bytes of each buffer]}`. Nothing in it can name code: a decoder only ever builds the
+kinds of values listed in `KINDS`. Limits are checked before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+KINDS = (
+    "None, bool, int, float, complex, str; tuple, list, dict with str or int keys; named tuples of the setup's classes; "
+    "NumPy and JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh"
+)
+DTYPES = frozenset(
+    "bool int4 uint4 int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64 "
+    "complex128 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
+    "float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn int2 uint2".split()
+)
+AXIS_TYPES = {kind.name: kind for kind in AxisType}
+Classes = Mapping[str, type]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one payload may hold: nesting depth, number of values, bytes of the head, bytes of all arrays together."""
+
+    depth: int = 64
+    values: int = 200_000
+    head: int = 16 << 20
+    buffers: int = 512 << 20
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where the array number `index` of a program stands in the tree of its results."""
+
+    index: int
+
+
+class Unsendable(Exception):
+    """A value that is not data; `name` is what a reader would call it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Malformed(Exception):
+    """Bytes that are not a payload of ours, or one beyond the limits."""
+
+
+def encode(value: Any, classes: Classes | None = None, limits: Limits = LIMITS) -> bytes:
+    """Bytes of `value`. Raises `Unsendable` for anything outside `KINDS` or beyond `limits`."""
+    encoder = _Encoder(classes or {}, limits)
+    tagged = encoder.tag(value, 0)
+    head = json.dumps({"value": tagged, "sizes": [len(b) for b in encoder.buffers]}, separators=(",", ":")).encode()
+    if len(head) > limits.head:
+        raise Unsendable(f"value too large to send ({len(head):,} bytes before its arrays)")
+    return b"".join([struct.pack("<I", len(head)), head, *encoder.buffers])
+
+
+def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: Limits = LIMITS) -> Any:
+    """The value that `encode` was given. Raises `Malformed`; never runs or imports anything the payload names."""
+    view = memoryview(payload)
+    if len(view) < 4:
+        raise Malformed("shorter than its own header")
+    (size,) = struct.unpack("<I", view[:4])
+    if size > limits.head or size > len(view) - 4:
+        raise Malformed("head longer than the payload or the limit")
+    try:
+        head = json.loads(bytes(view[4 : 4 + size]))
+        sizes, tagged = head["sizes"], head["value"]
+    except (ValueError, RecursionError, KeyError, TypeError) as problem:
+        raise Malformed(f"head is not readable: {type(problem).__name__}") from None
+    body = view[4 + size :]
+    if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):
+        raise Malformed("buffer sizes are not natural numbers")
+    if sum(sizes) != len(body) or len(body) > limits.buffers:
+        raise Malformed("buffers do not add up")
+    buffers, start = [], 0
+    for n in sizes:
+        buffers.append(body[start : start + n])
+        start += n
+    try:
+        return _Decoder(classes or {}, limits, buffers).value(tagged, 0)
+    except Malformed:
+        raise
+    except Exception as problem:  # any surprise in reading hostile bytes is one and the same verdict
+        raise Malformed(f"{type(problem).__name__} while reading") from None
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf becomes a parameter of a program: NumPy and JAX arrays, keys, NumPy scalars, ShapeDtypeStruct."""
+    return isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct)
+
+
+def abstract(leaf: Any) -> Any:
+    """Shape, dtype, weak type and NamedSharding of an array; anything else unchanged."""
+    if not is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    sharding = getattr(leaf, "sharding", None)
+    return jax.ShapeDtypeStruct(
+        leaf.shape,
+        leaf.dtype,
+        sharding=sharding if isinstance(sharding, NamedSharding) else None,
+        weak_type=getattr(leaf, "weak_type", False),
+    )
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is a typed PRNG key array (or the abstract shape of one)."""
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+class _Encoder:
+    def __init__(self, classes: Classes, limits: Limits) -> None:
+        self.names = {kind: name for name, kind in classes.items()}
+        self.limits = limits
+        self.buffers: list[bytes] = []
+        self.count = self.bytes = 0
+
+    def tag(self, value: Any, depth: int) -> Any:
+        self.count += 1
+        if depth > self.limits.depth:
+            raise Unsendable("value nested too deeply to send")
+        if self.count > self.limits.values:
+            raise Unsendable(f"value of more than {self.limits.values:,} parts")
+        if value is None or type(value) in (bool, str):
+            return value
+        kind = type(value)
+        if kind is int:
+            if value.bit_length() > 256:
+                raise Unsendable("int of more than 256 bits")
+            return value
+        if kind is float:
+            return ["float", value.hex()]
+        if kind is complex:
+            return ["complex", value.real.hex(), value.imag.hex()]
+        if value is ...:
+            return ["..."]
+        if kind is Slot:
+            return ["slot", value.index]
+        if kind in (tuple, list):
+            return [kind.__name__, [self.tag(item, depth + 1) for item in value]]
+        if kind is dict:
+            return ["dict", [[self.key(k), self.tag(item, depth + 1)] for k, item in value.items()]]
+        if isinstance(value, tuple) and kind in self.names:
+            return ["named", self.names[kind], [self.tag(item, depth + 1) for item in value]]
+        return self.jax_value(value)
+
+    @staticmethod
+    def key(key: Any) -> Any:
+        if type(key) not in (str, int):
+            raise Unsendable(f"dict with a {type(key).__name__} key")
+        return key
+
+    def jax_value(self, value: Any) -> Any:
+        if isinstance(value, jax.core.Tracer):
+            raise Unsendable("tracer")
+        if isinstance(value, PartitionSpec):
+            return ["spec", *_spec_parts(value)]
+        if isinstance(value, NamedSharding | SingleDeviceSharding):
+            return _sharding(value)
+        if isinstance(value, Mesh):
+            return ["mesh", *_mesh_parts(value)]
+        if isinstance(value, jax.ShapeDtypeStruct):
+            sharding = _sharding(value.sharding) if isinstance(value.sharding, NamedSharding) else None
+            if is_key(value):
+                impl = str(value.dtype).removeprefix("key<").removesuffix(">")
+                return ["abstract key", list(value.shape), impl, sharding]
+            return ["abstract", list(value.shape), _dtype_name(value.dtype), bool(value.weak_type), sharding]
+        if isinstance(value, jax.Array):
+            if value.is_deleted():
+                raise Unsendable("array that was deleted (donated)")
+            if is_key(value):
+                return ["key", str(jax.random.key_impl(value)), self.array("jax", jax.random.key_data(value))]
+            return self.array("jax", value)
+        if isinstance(value, np.generic):
+            return self.array("scalar", value)
+        if type(value) is np.ndarray:
+            return self.array("numpy", value)
+        name = _dtype_name_or_none(value)
+        if name is not None:
+            return ["dtype", name]
+        raise Unsendable(type(value).__name__)
+
+    def array(self, kind: str, value: Any) -> Any:
+        weak = bool(kind == "jax" and value.weak_type)
+        sharding = _placement(value) if kind == "jax" else None
+        plain = np.asarray(value)
+        name = _dtype_name(plain.dtype)
+        self.bytes += plain.nbytes
+        if self.bytes > self.limits.buffers:
+            raise Unsendable(f"arrays of more than {self.limits.buffers:,} bytes")
+        self.buffers.append(np.ascontiguousarray(plain).tobytes())
+        return ["array", kind, name, list(plain.shape), weak, sharding, len(self.buffers) - 1]
+
+
+def _dtype_name(dtype: Any) -> str:
+    name = np.dtype(dtype).name
+    if name not in DTYPES:
+        raise Unsendable(f"array of dtype {name}")
+    return name
+
+
+def _dtype_name_or_none(value: Any) -> str | None:
+    """`jnp.float32`, `np.float32` and `np.dtype("float32")` are all the same datum."""
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return _dtype_name(value)
+    if type(value).__name__ == "_ScalarMeta":
+        return _dtype_name(value.dtype)
+    return None
+
+
+def _spec_parts(spec: PartitionSpec) -> list[Any]:
+    parts: list[Any] = []
+    for part in spec:
+        if part is PartitionSpec.UNCONSTRAINED:
+            parts.append(0)
+        else:
+            parts.append(list(part) if isinstance(part, tuple) else part)
+    return [parts, sorted(getattr(spec, "unreduced", ())), sorted(getattr(spec, "reduced", ()))]
+
+
+def _mesh_parts(mesh: Mesh) -> list[Any]:
+    types = [kind.name for kind in mesh.axis_types]
+    return [list(mesh.axis_names), list(mesh.devices.shape), types, [device.id for device in mesh.devices.flat]]
+
+
+def _sharding(sharding: Any) -> Any:
+    if isinstance(sharding, NamedSharding):
+        if not isinstance(sharding.mesh, Mesh):
+            raise Unsendable("sharding on an abstract mesh")
+        return ["sharding", _mesh_parts(sharding.mesh), _spec_parts(sharding.spec), sharding.memory_kind]
+    return ["device", next(iter(sharding.device_set)).id]
+
+
+def _placement(value: jax.Array) -> Any:
+    if isinstance(value.sharding, NamedSharding):
+        return _sharding(value.sharding)
+    if isinstance(value.sharding, SingleDeviceSharding):
+        return _sharding(value.sharding) if value.committed else None
+    raise Unsendable(f"array with a {type(value.sharding).__name__}")
+
+
+def _natural(numbers: Any) -> tuple[int, ...]:
+    if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+        raise Malformed("not a list of natural numbers")
+    return tuple(numbers)
+
+
+def _strings(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(type(name) is str for name in names):
+        raise Malformed("not a list of strings")
+    return tuple(names)
+
+
+class _Decoder:
+    def __init__(self, classes: Classes, limits: Limits, buffers: list[memoryview]) -> None:
+        self.classes, self.limits, self.buffers = classes, limits, buffers
+        self.count = 0
+        self.readers: dict[str, Callable[..., Any]] = {
+            "float": float.fromhex,
+            "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
+            "...": lambda: ...,
+            "slot": lambda index: Slot(*_natural([index])),
+            "spec": _read_spec,
+            "sharding": _read_sharding,
+            "device": _read_device,
+            "mesh": _read_mesh,
+            "abstract": self.abstract,
+            "abstract key": self.abstract_key,
+            "key": self.key,
+            "array": self.array,
+            "dtype": _read_dtype,
+        }
+
+    def value(self, tagged: Any, depth: int) -> Any:
+        self.count += 1
+        if depth > self.limits.depth or self.count > self.limits.values:
+            raise Malformed("nested too deeply or too many values")
+        if tagged is None or type(tagged) in (bool, int, str):
+            return tagged
+        if not isinstance(tagged, list) or not tagged or type(tagged[0]) is not str:
+            raise Malformed("untagged value")
+        tag, *rest = tagged
+        if tag in ("tuple", "list"):
+            items = [self.value(item, depth + 1) for item in rest[0]]
+            return tuple(items) if tag == "tuple" else items
+        if tag == "dict":
+            return {self.dict_key(k): self.value(item, depth + 1) for k, item in rest[0]}
+        if tag == "named":
+            name, items = rest
+            if name not in self.classes:
+                raise Malformed("a named tuple of no class of the setup")
+            return self.classes[name](*[self.value(item, depth + 1) for item in items])
+        if tag not in self.readers:
+            raise Malformed("unknown tag")
+        return self.readers[tag](*rest)
+
+    @staticmethod
+    def dict_key(key: Any) -> Any:
+        if type(key) not in (str, int):
+            raise Malformed("dict key is neither str nor int")
+        return key
+
+    def abstract(self, shape: Any, dtype: str, weak: bool, sharding: Any) -> jax.ShapeDtypeStruct:
+        placed = None if sharding is None else _read_tagged_sharding(sharding)
+        return jax.ShapeDtypeStruct(_natural(shape), _read_dtype(dtype), sharding=placed, weak_type=bool(weak))
+
+    def abstract_key(self, shape: Any, impl: str, sharding: Any) -> jax.ShapeDtypeStruct:
+        placed = None if sharding is None else _read_tagged_sharding(sharding)
+        dtype = jax.eval_shape(lambda: jax.random.key(0, impl=_key_impl(impl))).dtype
+        return jax.ShapeDtypeStruct(_natural(shape), dtype, sharding=placed)
+
+    def key(self, impl: str, data: Any) -> jax.Array:
+        return jax.random.wrap_key_data(self.value(data, 0), impl=_key_impl(impl))
+
+    def array(self, kind: str, dtype: str, shape: Any, weak: bool, sharding: Any, index: int) -> Any:
+        sizes, what = _natural(shape), _read_dtype(dtype)
+        if type(index) is not int or not 0 <= index < len(self.buffers):
+            raise Malformed("no such buffer")
+        expected = what.itemsize
+        for n in sizes:
+            expected *= n
+        if expected != len(self.buffers[index]):
+            raise Malformed("buffer length does not fit shape and dtype")
+        plain = np.frombuffer(bytes(self.buffers[index]), what).reshape(sizes)
+        if kind == "scalar":
+            return plain[()]
+        if kind == "numpy":
+            return plain.copy()
+        if kind != "jax":
+            raise Malformed("unknown kind of array")
+        if sharding is not None:
+            return jax.device_put(plain, _read_tagged_sharding(sharding))
+        value = jnp.asarray(plain, dtype=what)
+        return _weak(value) if weak else value
+
+
+def _weak(value: jax.Array) -> jax.Array:
+    for kind, python in ((jnp.complexfloating, complex), (jnp.floating, float), (jnp.integer, int)):
+        if jnp.issubdtype(value.dtype, kind):
+            return jax.lax.convert_element_type(value, python)
+    return value
+
+
+def _key_impl(impl: Any) -> str:
+    if impl in ("fry", "threefry2x32"):
+        return "threefry2x32"
+    if impl in ("rbg", "unsafe_rbg"):
+        return impl
+    raise Malformed("unknown key implementation")
+
+
+def _read_dtype(name: Any) -> np.dtype:
+    if name not in DTYPES:
+        raise Malformed("unknown dtype")
+    return jnp.dtype(name)
+
+
+def _read_spec(parts: Any, unreduced: Any = (), reduced: Any = ()) -> PartitionSpec:
+    read: list[Any] = []
+    for part in parts:
+        if part == 0 and type(part) is int:
+            read.append(PartitionSpec.UNCONSTRAINED)
+        else:
+            read.append(_strings(part) if isinstance(part, list) else part)
+        if type(part) not in (str, int, list, type(None)):
+            raise Malformed("not a part of a PartitionSpec")
+    extra = {"unreduced": set(_strings(unreduced)), "reduced": set(_strings(reduced))}
+    return PartitionSpec(*read, **{name: axes for name, axes in extra.items() if axes})
+
+
+def _read_mesh(names: Any, sizes: Any, types: Any, ids: Any) -> Mesh:
+    by_id = {device.id: device for device in jax.devices()}
+    if any(number not in by_id for number in _natural(ids)):
+        raise Malformed("a device that is not here")
+    devices = np.array([by_id[number] for number in ids], dtype=object).reshape(_natural(sizes))
+    return Mesh(devices, _strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in _strings(types)))
+
+
+def _read_sharding(mesh: Any, spec: Any, memory: Any = None) -> NamedSharding:
+    if memory not in (None, "device", "pinned_host", "unpinned_host"):
+        raise Malformed("unknown kind of memory")
+    return NamedSharding(_read_mesh(*mesh), _read_spec(*spec), memory_kind=memory)
+
+
+def _read_device(number: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding({device.id: device for device in jax.devices()}[number])
+
+
+def _read_tagged_sharding(tagged: Any) -> NamedSharding | SingleDeviceSharding:
+    tag, *rest = tagged
+    if tag not in ("sharding", "device"):
+        raise Malformed("not a sharding")
+    return _read_sharding(*rest) if tag == "sharding" else _read_device(*rest)

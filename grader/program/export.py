@@ -1,0 +1,137 @@
+"""A function and its arguments to a program in bytes, with the trees and donations that the bytes leave out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.export
+from jax._src import debugging  # the two primitives have no public name
+
+from grader.program.codec import Classes, Slot, Unsendable, abstract, is_array
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A program in bytes.
+
+    `parameters` are its abstract arrays in order; `results` is the result's tree, a `Slot` for each array and the
+    closed-over data elsewhere; `donated` holds the positions among `parameters` that the function gives away.
+    """
+
+    blob: bytes
+    parameters: tuple[jax.ShapeDtypeStruct, ...]
+    donated: tuple[int, ...]
+    results: Any
+
+
+def parameters(args: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The array leaves of `args`, and a function that puts other leaves in their places."""
+    leaves, tree = jax.tree.flatten(args, is_leaf=lambda leaf: leaf is None)
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+
+    def rebuild(arrays: list[Any]) -> Any:
+        filled = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            filled[place] = array
+        return jax.tree.unflatten(tree, filled)
+
+    return [leaves[place] for place in places], rebuild
+
+
+def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes | None = None) -> Exported:
+    """Trace and export `function(*args)` over the flat array leaves of `args`; other leaves are closed over.
+
+    The ambient mesh and the arguments' NamedShardings are part of the program. `jax.debug` prints are left out. Raises
+    whatever the function raises while it is traced, and `Unsendable` where a result is not data.
+    """
+    arrays, rebuild = parameters(args)
+    shapes = tuple(abstract(array) for array in arrays)
+    seen: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        results: list[Any] = []
+        seen.append(_skeleton(function(*rebuild(list(leaves))), results, classes or {}))
+        return results
+
+    with _silent_prints():
+        exported, donated = _serialize(flat, shapes)
+    return Exported(exported, shapes, donated, seen[-1])
+
+
+def _serialize(flat: Callable[..., Any], shapes: tuple[Any, ...]) -> tuple[bytes, tuple[int, ...]]:
+    jitted = jax.jit(flat)
+    donated = _donated(jitted.trace(*shapes).jaxpr)
+    if donated:
+        jitted = jax.jit(flat, donate_argnums=donated)
+    try:
+        return bytes(jax.export.export(jitted)(*shapes).serialize()), donated
+    except NotImplementedError as problem:
+        if "host_callbacks" not in str(problem) and "effect" not in str(problem).lower():
+            raise
+    # An inner jit that ran before may hold a trace with prints in it: forget those traces and try once more.
+    jax.clear_caches()
+    fresh = jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated)
+    return bytes(jax.export.export(fresh)(*shapes).serialize()), donated
+
+
+def _donated(jaxpr: Any) -> tuple[int, ...]:
+    """Positions of the parameters that an inner `jit` takes as donated: an outer jit alone would forget them."""
+    places = {var: i for i, var in enumerate(jaxpr.jaxpr.invars)}
+    given = set()
+    for equation in jaxpr.jaxpr.eqns:
+        flags = equation.params.get("donated_invars", ())
+        given |= {
+            places[var]
+            for var, flag in zip(equation.invars, flags, strict=False)
+            if flag and type(var).__name__ == "Var" and var in places
+        }
+    return tuple(sorted(given))
+
+
+@contextlib.contextmanager
+def _silent_prints() -> Iterator[None]:
+    """A print in an answer is no reason to refuse its program: bind the debug primitives to nothing meanwhile."""
+    primitives = [debugging.debug_callback_p, debugging.debug_print_p]
+    for primitive in primitives:
+        primitive.bind = lambda *args, **params: []
+    try:
+        yield
+    finally:
+        for primitive in primitives:
+            del primitive.bind
+
+
+def _skeleton(value: Any, results: list[Any], classes: Classes) -> Any:
+    kind = type(value)
+    if is_array(value) and not isinstance(value, jax.ShapeDtypeStruct):
+        results.append(value)
+        return Slot(len(results) - 1)
+    if kind in (tuple, list):
+        return kind(_skeleton(item, results, classes) for item in value)
+    if kind is dict:
+        return {key: _skeleton(item, results, classes) for key, item in value.items()}
+    if isinstance(value, tuple) and kind in classes.values():
+        return kind(*(_skeleton(item, results, classes) for item in value))
+    if kind not in _PLAIN:
+        raise Unsendable(kind.__name__)
+    return value
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, type(...))
+
+
+def fill(skeleton: Any, arrays: Any) -> Any:
+    """The tree `skeleton` with each `Slot` replaced by its array."""
+    if isinstance(skeleton, Slot):
+        return arrays[skeleton.index]
+    if isinstance(skeleton, tuple) and hasattr(skeleton, "_fields"):
+        return type(skeleton)(*(fill(item, arrays) for item in skeleton))
+    if isinstance(skeleton, tuple | list):
+        return type(skeleton)(fill(item, arrays) for item in skeleton)
+    if isinstance(skeleton, Mapping):
+        return {key: fill(item, arrays) for key, item in skeleton.items()}
+    return skeleton

@@ -1,0 +1,86 @@
+"""A program in bytes to one that runs, and the facts that its compiled form states."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.export
+
+from grader.program.hlo import Collective, collectives, largest, loops, operations
+
+MAX_BYTES = 32 << 20
+
+
+class Refused(Exception):
+    """A program that is not loaded: too large, or not a program at all."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the compiled program says of itself; bytes and flops are per device.
+
+    `flops` is None where XLA does not tell. `operations` and `loops` count StableHLO before XLA optimizes it, so they
+    follow what was written; `collectives` are read from the optimized HLO, so they follow what is executed.
+    """
+
+    devices: int
+    loops: int
+    operations: int
+    intermediates: int
+    collectives: tuple[Collective, ...]
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    alias_bytes: int
+    flops: float | None
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain data for the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Facts:
+        """Undo `to_data`."""
+        return cls(**{**data, "collectives": tuple(Collective(**item) for item in data["collectives"])})
+
+
+class Loaded:
+    """A program rebuilt from its bytes alone: compiled for the devices there are."""
+
+    def __init__(self, blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...], donated: tuple[int, ...]) -> None:
+        if len(blob) > MAX_BYTES:
+            raise Refused(f"the program has {len(blob):,} bytes; {MAX_BYTES:,} are allowed")
+        exported = jax.export.deserialize(bytearray(blob))
+        if exported.nr_devices > len(jax.devices()):
+            raise Refused(f"the program wants {exported.nr_devices} devices; there are {len(jax.devices())}")
+        self._compiled = jax.jit(exported.call, donate_argnums=donated).lower(*parameters).compile()
+        module, memory = exported.mlir_module(), self._compiled.memory_analysis()
+        cost = self._compiled.cost_analysis() or {}
+        flops = cost.get("flops")
+        self.facts = Facts(
+            devices=exported.nr_devices,
+            loops=loops(module),
+            operations=operations(module),
+            intermediates=largest(module),
+            collectives=collectives(self._compiled.as_text(), exported.nr_devices),
+            argument_bytes=memory.argument_size_in_bytes,
+            output_bytes=memory.output_size_in_bytes,
+            temp_bytes=memory.temp_size_in_bytes,
+            alias_bytes=memory.alias_size_in_bytes,
+            flops=None if flops is None else float(flops),
+        )
+        shardings = jax.tree.leaves(self._compiled.output_shardings)
+        self.outputs = [
+            jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=_named(sharding))
+            for aval, sharding in zip(exported.out_avals, shardings, strict=True)
+        ]
+
+    def run(self, arrays: list[Any]) -> list[jax.Array]:
+        """Results for `arrays`, one for each parameter with its shape and dtype, in order."""
+        return list(self._compiled(*arrays))
+
+
+def _named(sharding: Any) -> Any:
+    return sharding if isinstance(sharding, jax.sharding.NamedSharding) else None

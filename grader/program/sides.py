@@ -1,0 +1,143 @@
+"""Both ends of a question: what runs beside the answer, and what runs a program, each from bytes to bytes.
+
+A learner's kernel and an isolated worker go through these same functions, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.program.codec import Classes, Malformed, Unsendable, decode, encode
+from grader.program.export import export
+from grader.program.load import Loaded, Refused
+
+MAX_TEXT = 2_000
+
+
+def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
+    """The arguments and the ambient mesh of a question, as bytes."""
+    mesh = jax.sharding.get_mesh()
+    return encode({"args": args, "mesh": None if mesh.empty else mesh}, classes)
+
+
+def namedtuples(namespace: dict[str, Any]) -> dict[str, type]:
+    """The named tuple classes in a namespace by name: the only classes of ours that cross as data."""
+    return {
+        name: value
+        for name, value in namespace.items()
+        if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+    }
+
+
+class AnswerSide:
+    """Runs beside the answer: calls a function on decoded arguments, or exports it, and replies with data.
+
+    A reply is a dict with `status`: "ok" (with `value`), "raised" (with `kind`, `text`, `line`), "unsendable" (with
+    `kind`), or "unattempted" for a stub that is still as it was given out.
+    """
+
+    def __init__(self, classes: Classes | None = None, check_file: str = "<check>") -> None:
+        self.classes: Classes = classes or {}
+        self.check_file = check_file
+
+    def ask(self, function: Callable[..., Any], payload: bytes) -> bytes:
+        """Call `function` on fresh copies of the arguments."""
+
+        def live(args: tuple[Any, ...]) -> Any:
+            return function(*args)
+
+        return self._reply(live, payload)
+
+    def export(self, function: Callable[..., Any], payload: bytes) -> bytes:
+        """Export `function` at the arguments' shapes."""
+
+        def program(args: tuple[Any, ...]) -> Any:
+            made = export(function, args, self.classes)
+            return {
+                "blob": np.frombuffer(made.blob, np.uint8),
+                "parameters": made.parameters,
+                "donated": made.donated,
+                "results": made.results,
+            }
+
+        return self._reply(program, payload)
+
+    def _reply(self, what: Callable[[tuple[Any, ...]], Any], payload: bytes) -> bytes:
+        asked = decode(payload, self.classes)
+        mesh = asked["mesh"]
+        try:
+            with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+                return encode({"status": "ok", "value": what(asked["args"])}, self.classes)
+        except Unsendable as problem:
+            return encode({"status": "unsendable", "kind": problem.name[:MAX_TEXT]})
+        except BaseException as problem:  # SystemExit and KeyboardInterrupt are an answer's fault too, not ours
+            return encode(describe(problem, self.check_file))
+
+
+def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, Any]:
+    """An exception as data: kind, text, and the last line of the learner's own cells that it passed through."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [frame for frame in frames if is_cell(frame.filename) and frame.filename != check_file]
+    if isinstance(problem, NotImplementedError) and not str(problem) and own and frames[-1] is own[-1]:
+        return {"status": "unattempted"}
+    try:
+        text = str(problem)
+    except Exception:  # an exception class of the learner's may fail to print itself
+        text = ""
+    return {
+        "status": "raised",
+        "kind": type(problem).__name__[:200],
+        "text": text[:MAX_TEXT],
+        "line": own[-1].lineno if own else None,
+        "source": (own[-1].line or "")[:200] if own else "",
+    }
+
+
+def is_cell(filename: str) -> bool:
+    """Whether a traceback's file is the learner's own: a notebook cell, and neither Python's, a package's nor ours."""
+    return not filename.startswith(_INSTALLED)
+
+
+_INSTALLED = tuple({*sysconfig.get_paths().values(), str(Path(__file__).parents[1]), "<frozen"})
+
+
+class ProgramSide:
+    """Runs programs: loads each from its bytes, states its facts, runs it on inputs."""
+
+    def __init__(self) -> None:
+        self._loaded: list[Loaded] = []
+
+    def load(self, payload: bytes) -> bytes:
+        """Load a program; reply with its number, facts and abstract outputs, or with why it is refused."""
+        try:
+            asked = decode(payload)
+            mesh = asked["mesh"]
+            with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+                loaded = Loaded(asked["blob"].tobytes(), asked["parameters"], asked["donated"])
+        except (Refused, Malformed) as problem:
+            return encode({"status": "refused", "text": str(problem)[:MAX_TEXT]})
+        except Exception as problem:
+            return encode(describe(problem))
+        self._loaded.append(loaded)
+        number = len(self._loaded) - 1
+        facts = {"status": "ok", "number": number, "facts": loaded.facts.to_data(), "outputs": loaded.outputs}
+        return encode(facts)
+
+    def run(self, payload: bytes) -> bytes:
+        """Run a loaded program on arrays; reply with its results."""
+        try:
+            asked = decode(payload)
+            return encode({"status": "ok", "value": self._loaded[asked["number"]].run(asked["arrays"])})
+        except Unsendable as problem:
+            return encode({"status": "unsendable", "kind": problem.name})
+        except Exception as problem:
+            return encode(describe(problem))
+

@@ -1,0 +1,1 @@
+"""Separate processes for what is not trusted, and the wire to them; knows nothing of courses or points."""

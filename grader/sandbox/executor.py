@@ -1,0 +1,28 @@
+"""The process that loads and runs exported programs: it has none of the learner's Python, and holds no secret."""
+
+from __future__ import annotations
+
+import socket
+
+import jax
+
+from grader.program.codec import decode, encode
+from grader.program.sides import ProgramSide
+from grader.sandbox import wire
+
+
+def serve(stream: socket.socket) -> None:
+    """Load and run programs on request until the stream closes."""
+    side = ProgramSide()
+    while True:
+        try:
+            what = decode(wire.receive(stream))
+            payload = wire.receive(stream)
+        except wire.Fault:
+            return
+        if what["do"] == "devices":
+            jax.config.update("jax_num_cpu_devices", what["count"])
+            reply = encode({"status": "ok"})
+        else:
+            reply = side.load(payload) if what["do"] == "load" else side.run(payload)
+        wire.send(stream, reply)

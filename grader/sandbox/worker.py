@@ -1,0 +1,121 @@
+"""The process that runs a learner's cells and answers questions about them; everything it says is only an answer."""
+
+from __future__ import annotations
+
+import linecache
+import socket
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from grader.program.codec import decode, encode
+from grader.program.names import names
+from grader.program.sides import AnswerSide, describe, namedtuples
+from grader.program.surroundings import Surroundings
+from grader.sandbox import wire
+from grader.sandbox.magics import plain_python
+
+
+class Worker:
+    """One notebook's namespace and the questions that may be asked of it."""
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {}
+        self.after_setup: dict[str, Any] = {}
+        self.surroundings = Surroundings(self.namespace)
+        self.side = AnswerSide()
+
+    def setup(self, source: str) -> dict[str, Any]:
+        """Run the course's setup cells and take the state after them."""
+        self.enter({})
+        ran = self.run(source, "setup")
+        self.after_setup = dict(self.namespace)
+        bound = names(source).binds
+        self.surroundings.after_setup(bound)
+        self.side.classes = namedtuples({name: self.namespace[name] for name in bound if name in self.namespace})
+        return ran
+
+    def fresh(self) -> dict[str, Any]:
+        """Forget every cell but the setup."""
+        self.surroundings.before_checks(())
+        self.enter(self.after_setup)
+        return {"status": "ok"}
+
+    def enter(self, content: dict[str, Any]) -> None:
+        """A `__main__` of its own, as in a notebook, that holds `content`."""
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        self.namespace = self.surroundings.namespace = module.__dict__
+        self.namespace.update(content)
+
+    def read(self, source: str) -> dict[str, Any]:
+        """Names that a cell binds and needs, or the syntax error that stops it from running at all."""
+        try:
+            found = names(plain_python(source))
+        except SyntaxError as problem:
+            text = (problem.text or "").strip()[:200]
+            return {"status": "raised", "kind": type(problem).__name__, "text": problem.msg, "line": problem.lineno, "source": text}
+        return {"status": "ok", "binds": sorted(found.binds), "needs": sorted(found.needs)}
+
+    def run(self, source: str, name: str) -> dict[str, Any]:
+        """Run one cell; magics are left out, what it prints goes nowhere."""
+        bound: frozenset[str] = frozenset()
+        try:
+            text = plain_python(source)
+            filename = f"<cell {name}>"
+            linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+            bound = names(text).binds
+            exec(compile(text, filename, "exec"), self.namespace)
+            return {"status": "ok"}
+        except BaseException as problem:
+            return describe(problem)
+        finally:
+            self.surroundings.after_cell(bound)
+
+    def prepare(self, answers: list[str]) -> dict[str, Any]:
+        """Before the checks of the exercise with these answer names."""
+        return {"status": "ok", "restored": self.surroundings.before_checks(answers)}
+
+    def question(self, asked: dict[str, Any]) -> Callable[..., Any]:
+        """The function to ask: an answer by its name, or a probe from its text."""
+        if "answer" in asked:
+            return self.namespace[asked["answer"]]
+        text = asked["probe"]
+        if asked["name"]:
+            scope = dict(self.namespace)
+            exec(compile(text, "<check>", "exec"), scope)
+            return types.FunctionType(scope[asked["name"]].__code__, self.namespace, asked["name"], scope[asked["name"]].__defaults__)
+        return eval(compile(text, "<check>", "eval"), self.namespace)
+
+    def ask(self, asked: dict[str, Any], payload: bytes, how: Callable[[Any, bytes], bytes]) -> bytes:
+        """Resolve the question, then ask it; an answer that is not there is a NameError like any other."""
+        try:
+            function = self.question(asked)
+        except KeyError as missing:
+            return encode({"status": "raised", "kind": "NameError", "text": f"name {missing} is not defined"})
+        except BaseException as problem:
+            return encode(describe(problem))
+        return how(function, payload)
+
+
+def serve(stream: socket.socket) -> None:
+    """Answer requests until the stream closes. A request is a frame of data, and for questions a frame of arguments."""
+    # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
+    worker = Worker()
+    while True:
+        try:
+            request = decode(wire.receive(stream))
+        except wire.Fault:
+            return
+        what = request.pop("do")
+        if what == "devices":
+            jax.config.update("jax_num_cpu_devices", request["count"])
+            reply = encode({"status": "ok"})
+        elif what in ("ask", "export"):
+            reply = worker.ask(request, wire.receive(stream), getattr(worker.side, what))
+        else:
+            reply = encode(getattr(worker, what)(**request))
+        wire.send(stream, reply)

@@ -1,0 +1,114 @@
+"""The process that all others are forked from: JAX imported, no backend made, no thread started, no secret held.
+
+Run as `python -m grader.sandbox.zygote FD` with an empty environment. Each request on a control socket names an entry
+point (`module:function`) of ours and carries one end of a stream socket; the zygote forks, and the child calls the
+entry with that stream. A request with `control` gives the child a control socket of its own, so that an examiner may
+fork workers. A fork takes milliseconds where a fresh interpreter takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+# A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+
+ALWAYS = ("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2", "grader.checks")
+ENTRIES = frozenset({"grader.sandbox.worker:serve", "grader.sandbox.executor:serve", "grader.exam.desk:serve"})
+
+
+def preload(modules: list[str]) -> None:
+    """Import what the forks will need; a module that cannot be imported is left for the fork to stumble over."""
+    for name in (*ALWAYS, *modules):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+class Zygote:
+    """Serves control sockets until all of them are closed."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(control, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Fork on request until the last client is gone."""
+        while self.selector.get_map():
+            for key, _ in self.selector.select():
+                control = key.fileobj
+                assert isinstance(control, socket.socket)
+                message, handles, _, _ = socket.recv_fds(control, 1 << 16, 1)
+                if not message:
+                    self.selector.unregister(control)
+                    control.close()
+                    continue
+                request = json.loads(message)
+                if "preload" in request:
+                    preload(request["preload"])
+                    control.send(b"ready")
+                else:
+                    control.send(str(self.fork(request, handles[0])).encode())
+
+    def fork(self, request: dict[str, Any], handle: int) -> int:
+        """Fork a child for `request`; returns its process id, which is also its process group."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if request.get("control") else (None, None)
+        pid = os.fork()
+        if pid == 0:
+            self._become(request, handle, theirs)
+        os.close(handle)
+        if ours is not None and theirs is not None:
+            theirs.close()
+            self.selector.register(ours, selectors.EVENT_READ)
+        return pid
+
+    def _become(self, request: dict[str, Any], handle: int, control: socket.socket | None) -> None:
+        """In the child: drop everything of the zygote's, then run the entry. Never returns."""
+        try:
+            keep = {handle, *([control.fileno()] if control else [])}
+            os.setpgid(0, 0)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            null = os.open("/dev/null", os.O_RDWR)
+            for number in (0, 1) if request.get("control") else (0, 1, 2):
+                os.dup2(null, number)
+            for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 256)):
+                if int(name) > 2 and int(name) not in keep:
+                    _close(int(name))
+            os.environ.update(request.get("environment", {}))
+            os.chdir(request["folder"])
+            module, _, function = request["entry"].partition(":")
+            if request["entry"] not in ENTRIES:
+                raise ValueError(request["entry"])
+            serve = getattr(importlib.import_module(module), function)
+            stream = socket.socket(fileno=handle)
+            serve(stream, control) if control else serve(stream)
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+
+
+def _close(handle: int) -> None:
+    try:
+        os.close(handle)
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Serve the control socket whose number is the only argument."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to handle
+    Zygote(control).serve()
+
+
+if __name__ == "__main__":
+    main()
