@@ -1,7 +1,6 @@
-"""Makes the course's environment, `.venv`, from exact pins, and renews those pins; uses nothing but Python itself.
+"""Makes the course's environment, `.venv`, from exact pins; uses nothing but Python itself.
 
-    python3 tools/environment.py setup [--torch cpu|no|cuda] [--python python3.12]
-    python3 tools/environment.py lock [--upgrade all|NAME]
+    python3 tools/environment.py [--torch cpu|no|cuda] [--python python3.12]
 
 Annotations are quoted and the syntax is old on purpose: an old Python must get as far as saying that it is too old.
 """
@@ -23,13 +22,14 @@ OLDEST = (3, 11)
 PYTHONS = ("python3", "python3.13", "python3.12", "python3.11", "python3.14")
 CHOICES = ("cpu", "no", "cuda")
 LOCK, TORCH_LOCK = "requirements.lock", "requirements-torch.lock"
+STAMP = "jaxercise.json"
 
 # Measured on Linux x86-64 with Python 3.11: gigabytes to download and on disk. CUDA's own packages come on top.
 SIZES = {"cpu": ("1.0", 2.7), "no": ("0.8", 1.9), "cuda": ("3 to 4", 9.0)}
 
 REFUSAL = """\
-Stopped before downloading anything: pip would bring the CUDA build of torch.
-That is {count} more packages ({some}, ...), several gigabytes, and nothing asked for it. Choose one:
+Stopped: pip would bring the CUDA build of torch. That is {count} more packages ({some}, ...) of
+several gigabytes, and nothing asked for them, so none is installed. Choose one:
 
   a CPU build      export PIP_EXTRA_INDEX_URL=<the address that PyTorch's "Start Locally" page
                    gives after --index-url for Linux, Pip, CPU>, then run this again
@@ -83,14 +83,15 @@ def wanted(root: "Path", torch: "str") -> "dict":
     """What a finished environment is stamped with; it is made again only when this changes."""
     digest = hashlib.sha256()
     for name in locks(torch):
-        digest.update((root / name).read_bytes())
+        lines = (root / name).read_text().splitlines()
+        digest.update("\n".join(line for line in lines if not line.startswith("#")).encode())
     return {"torch": torch, "pins": digest.hexdigest(), "place": str(root)}
 
 
 def stamped(venv: "Path") -> "dict":
     """The stamp of a finished environment, or {} where there is none."""
     try:
-        return json.loads((venv / "jaxercise.json").read_text())
+        return json.loads((venv / STAMP).read_text())
     except (OSError, ValueError):
         return {}
 
@@ -127,15 +128,16 @@ def torch_report(python: "str", root: "Path") -> "dict":
     """What pip would install for torch, without installing it; a CPU build's `+cpu` satisfies the plain pin."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
-        command = [python, "-m", "pip", "install", "-q", "--dry-run", "--report", str(report)]
-        run_pip(command + ["-c", LOCK, "-r", TORCH_LOCK], root)
+        # Where an index does not offer a wheel's metadata, fast-deps reads it out of the wheel without fetching it all.
+        command = [python, "-m", "pip", "install", "--dry-run", "--use-feature=fast-deps", "--report", str(report)]
+        run_pip([*command, "-c", LOCK, "-r", TORCH_LOCK], root)
         return json.loads(report.read_text())
 
 
 # --- making it -------------------------------------------------------------------------------------------------------
 
 
-def run_pip(command: "list", root: "Path", log: "Path | None" = None) -> "int":
+def run_pip(command: "list", root: "Path") -> "int":
     """Runs pip, shows how far it is, and returns the bytes it downloaded."""
     lines, downloaded, packages = [], 0.0, 0
     unit = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -152,8 +154,6 @@ def run_pip(command: "list", root: "Path", log: "Path | None" = None) -> "int":
         elif line.startswith("Installing collected"):
             say_progress("  {} packages, {:.0f} MB; unpacking".format(packages, downloaded / 1e6))
     say_progress("")
-    if log:
-        log.write_text("\n".join(lines) + "\n")
     if pip.wait() != 0:
         said = "\n".join("  " + line for line in lines[-15:])
         raise SetupError("pip could not install what is pinned. It said:\n{}\nRun the command again.".format(said))
@@ -167,25 +167,32 @@ def say_progress(text: "str") -> "None":
         sys.stdout.flush()
 
 
-def make_venv(commands: "tuple", venv: "Path", stamp: "dict", root: "Path") -> "str":
-    """A Python in `.venv`: the one that is there if it runs, is new enough and was made for this place."""
-    inside = str(venv / "bin" / "python")
+def usable(venv: "Path", stamp: "dict", root: "Path") -> "bool":
+    """Whether the Python in `.venv` runs, is new enough, and was made for this place (scripts hold their path)."""
     moved = stamp.get("place", str(root)) != str(root)
-    if not moved and (version_of(inside) or (0,)) >= OLDEST:
-        return inside
-    python = find_python(commands)
-    done = subprocess.run([python, "-m", "venv", "--clear", str(venv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return not moved and (version_of(str(venv / "bin" / "python")) or (0,)) >= OLDEST
+
+
+def make_venv(python: "str", venv: "Path") -> "None":
+    command = [python, "-m", "venv", "--clear", str(venv)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         raise SetupError(
             "{} could not make a virtual environment. On Debian and Ubuntu: apt install python3-venv.\n".format(python)
             + done.stdout.decode(errors="replace").strip()
         )
-    return inside
 
 
-def enough_room(torch: "str", free: "float", root: "Path") -> "None":
-    if free < SIZES[torch][1]:
-        raise SetupError("{} GB are needed in {}, and {:.1f} GB are free.".format(SIZES[torch][1], root, free))
+def announce(torch: "str", anew: "bool", free: "float") -> "None":
+    """Says what is coming before it comes, and stops where there is no room for it."""
+    download, disk = SIZES[torch]
+    if not anew:
+        print("The pins changed: bringing .venv up to date. Only what changed is downloaded.", flush=True)
+        return
+    if free < disk:
+        raise SetupError("{} GB of room are needed here, and {:.1f} GB are free.".format(disk, free))
+    print("Making .venv, once: about {} GB to download, {} GB on disk,".format(download, disk))
+    print("two minutes on a fast line and ten on a slow one. TORCH=no makes it smaller: see README.md.", flush=True)
 
 
 def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "None":
@@ -196,84 +203,40 @@ def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "No
     if stamp == wanted(root, torch):
         return
     started = time.time()
-    if not stamp:
-        print("Making .venv, once: about {} GB to download and {} GB on disk,".format(*SIZES[torch]))
-        print("in all two minutes on a fast line, ten on a slow one.", flush=True)
-        enough_room(torch, shutil.disk_usage(str(root)).free / 1e9, root)
-    else:
-        print("The pins changed: bringing .venv up to date; only what changed is downloaded.", flush=True)
-    inside = make_venv((python,) if python else PYTHONS, venv, stamp, root)
-    (venv / "jaxercise.json").unlink() if stamp and (venv / "jaxercise.json").exists() else None
-    install = [inside, "-m", "pip", "install", "--progress-bar", "off"]
-    run_pip(install + [pin((root / LOCK).read_text(), "pip")], root)
-    if stamp.get("torch", torch) != torch:
-        run_pip([inside, "-m", "pip", "uninstall", "-y", "torch", "torchvision"], root)
+    anew = not usable(venv, stamp, root)
+    base = find_python((python,) if python else PYTHONS) if anew else ""
+    announce(torch, anew or not stamp, shutil.disk_usage(str(root)).free / 1e9)
+    if anew:
+        make_venv(base, venv)
+    elif stamp:
+        (venv / STAMP).unlink()  # until it is finished again
+    downloaded = install(str(venv / "bin" / "python"), torch, stamp.get("torch", torch), root)
+    (venv / STAMP).write_text(json.dumps(wanted(root, torch)) + "\n")
+    print("Ready in {:.0f} s; {:.0f} MB were downloaded.".format(time.time() - started, downloaded / 1e6), flush=True)
+
+
+def install(python: "str", torch: "str", torch_before: "str", root: "Path") -> "int":
+    """Puts what is pinned, and the course itself, into an environment; returns the bytes downloaded."""
+    pip = [python, "-m", "pip", "install", "--progress-bar", "off"]
+    run_pip([*pip, pin((root / LOCK).read_text(), "pip")], root)
+    if torch != torch_before:
+        run_pip([python, "-m", "pip", "uninstall", "-y", "torch", "torchvision"], root)
     if torch != "no":
-        refuse_unasked_cuda(torch_report(inside, root), torch)
+        refuse_unasked_cuda(torch_report(python, root), torch)
     # torch and torchvision in one command, or the second would bring its own idea of the first
     requirements = [part for name in locks(torch) for part in ("-r", name)]
-    downloaded = run_pip(install + requirements, root, log=venv / "setup.log")
-    run_pip(install + ["--no-deps", "--no-build-isolation", "-e", "."], root)
-    (venv / "jaxercise.json").write_text(json.dumps(wanted(root, torch)) + "\n")
-    print("Ready in {:.0f} s; {:.0f} MB downloaded.".format(time.time() - started, downloaded / 1e6), flush=True)
-
-
-# --- renewing the pins -----------------------------------------------------------------------------------------------
-
-
-def split_locks(without_torch: "str", with_torch: "str") -> "tuple":
-    """Two uv outputs as two locks: what torch alone needs stands apart, and CUDA's packages are torch's own to pin."""
-    base = without_torch.splitlines()
-    items = [{"metadata": {"name": line.split("==")[0]}, "line": line} for line in with_torch.splitlines()]
-    cuda = set(cuda_packages({"install": items}))
-    extra = [i["line"] for i in items if i["line"] not in base and i["metadata"]["name"].replace("_", "-") not in cuda]
-    return "\n".join(base) + "\n", "\n".join(extra) + "\n"
-
-
-def header(what: "str") -> "str":
-    return (
-        "# {} Linux and macOS, Python 3.11 and newer.\n".format(what)
-        + "# Made by `make lock` (uv pip compile --universal) from the ranges in pyproject.toml; not edited by hand.\n"
-        + "# To renew: `make lock` keeps every version that the ranges allow, `make lock UPGRADE=all` takes the newest,\n"
-        + "# `make lock UPGRADE=jax` the newest of one. Then run `make test` before you commit.\n"
-    )
-
-
-def lock(upgrade: "str | None", root: "Path" = ROOT) -> "None":
-    """Rewrites both locks; uv does the resolving, from an environment of its own under build/."""
-    uv_home = root / "build" / "lock"
-    subprocess.run([sys.executable, "-m", "venv", str(uv_home)], check=True)
-    run_pip([str(uv_home / "bin" / "python"), "-m", "pip", "install", "-q", "uv"], root)
-    kept = "".join((root / name).read_text() for name in (LOCK, TORCH_LOCK) if (root / name).exists())
-    how = ["--upgrade"] if upgrade == "all" else ["--upgrade-package", upgrade] if upgrade else []
-    outputs = []
-    for extras in (["dev"], ["dev", "torch"]):
-        out = uv_home / "+".join(extras)
-        out.write_text(kept)  # uv prefers what its output file already says
-        command = [str(uv_home / "bin" / "uv"), "pip", "compile", "-q", "--universal", "--python-version", "3.11"]
-        # one version for every Python wherever one will do: a lesson shall not differ between two learners
-        command += ["--fork-strategy", "fewest", "--no-annotate", "--no-header", "-o", str(out), "pyproject.toml", "-"]
-        command += [part for extra in extras for part in ("--extra", extra)] + how
-        subprocess.run(command, check=True, cwd=str(root), input=b"pip\n")
-        outputs.append(out.read_text())
-    base, extra = split_locks(*outputs)
-    (root / LOCK).write_text(header("Everything but torch:") + base)
-    (root / TORCH_LOCK).write_text(header("torch, torchvision, and what only they need:") + extra)
-    print("Wrote {} and {}. Review the difference, then `make test`.".format(LOCK, TORCH_LOCK))
+    downloaded = run_pip([*pip, *requirements], root)
+    run_pip([*pip, "--no-deps", "--no-build-isolation", "-e", "."], root)
+    return downloaded
 
 
 def main() -> "int":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("verb", choices=("setup", "lock"))
     parser.add_argument("--torch", default="")
     parser.add_argument("--python", default="")
-    parser.add_argument("--upgrade", default="")
     given = parser.parse_args()
     try:
-        if given.verb == "setup":
-            setup(given.torch, given.python)
-        else:
-            lock(given.upgrade)
+        setup(given.torch, given.python)
     except SetupError as error:
         sys.stderr.write("\n{}\n".format(error))
         return 1

@@ -1,0 +1,52 @@
+# Every target sets up all it needs. The work is done by tools/environment.py, the `grader` command, pytest and ruff.
+PYTHON ?=
+TORCH ?=
+UPGRADE ?=
+SUBMITTED ?= examples/submitted
+LESSON ?=
+PYTEST_ARGS ?= -n 2
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab grade test prove build lint format bench lock clean
+
+help: ## say what there is
+	@echo "make TARGET, where TARGET is one of"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## make .venv from the pinned versions, if need be (TORCH=cpu, no or cuda; PYTHON=python3.12)
+	@$(or $(PYTHON),python3) tools/environment.py --torch "$(TORCH)" --python "$(PYTHON)"
+
+lab: setup ## put new lessons and exercises under work/ and open JupyterLab there
+	@$(BIN)/grader lab
+
+grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap); without one, the example class
+	@$(BIN)/grader grade "$(SUBMITTED)" $(if $(LESSON),--lesson "$(LESSON)")
+
+test: lint ## lint, then all tests: build freshness, the proof of the course and every lesson are among them
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+prove: setup ## prove the course: right answers pass, wrong ones and mutants do not
+	@$(BIN)/grader prove
+
+build: setup ## rebuild the notebooks from the text that they come from
+	@$(BIN)/grader build
+
+lint: setup ## ruff (rules and layout) and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup ## lay the code out as lint wants it
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+bench: setup ## time the grader against stock nbgrader on the example class
+	@$(BIN)/python -m benchmarks.grading
+
+lock: ## write the pinned versions anew from pyproject.toml's ranges (UPGRADE=all or a name takes newer ones)
+	@$(or $(PYTHON),python3) tools/lock.py --upgrade "$(UPGRADE)"
+
+clean: ## remove what is derived; work/, .venv and your answers stay
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -not -path './.venv/*' -not -path './work/*' -prune -exec rm -rf {} +
