@@ -24,8 +24,8 @@ CHOICES = ("cpu", "no", "cuda")
 LOCK, TORCH_LOCK = "requirements.lock", "requirements-torch.lock"
 STAMP = "jaxercise.json"
 
-# Measured on Linux x86-64 with Python 3.11: gigabytes to download and on disk. CUDA's own packages come on top.
-SIZES = {"cpu": ("1.0", 2.7), "no": ("0.8", 1.9), "cuda": ("3 to 4", 9.0)}
+# Gigabytes to download and on disk: measured on Linux x86-64 with Python 3.11; CUDA's are its wheels added up.
+SIZES = {"cpu": (0.7, 2.8), "no": (0.5, 1.9), "cuda": (3.2, 8.0)}
 
 REFUSAL = """\
 Stopped: pip would bring the CUDA build of torch. That is {count} more packages ({some}, ...) of
@@ -124,13 +124,16 @@ def refuse_unasked_cuda(report: "dict", torch: "str") -> "None":
         raise SetupError(REFUSAL.format(count=len(cuda), some=", ".join(cuda[:3])))
 
 
-def torch_report(python: "str", root: "Path") -> "dict":
-    """What pip would install for torch, without installing it; a CPU build's `+cpu` satisfies the plain pin."""
+def torch_report(python: "str", anew: "bool", root: "Path") -> "dict":
+    """What pip would install for torch, without installing it; a CPU build's `+cpu` satisfies the plain pin.
+
+    `anew` leaves out of account what is installed: another build of the same version would satisfy the pin as well.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         # Where an index does not offer a wheel's metadata, fast-deps reads it out of the wheel without fetching it all.
         command = [python, "-m", "pip", "install", "--dry-run", "--use-feature=fast-deps", "--report", str(report)]
-        run_pip([*command, "-c", LOCK, "-r", TORCH_LOCK], root)
+        run_pip([*command, *(["--ignore-installed"] if anew else []), "-c", LOCK, "-r", TORCH_LOCK], root)
         return json.loads(report.read_text())
 
 
@@ -142,19 +145,21 @@ def run_pip(command: "list", root: "Path") -> "int":
     lines, downloaded, packages = [], 0.0, 0
     unit = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1")
-    pip = subprocess.Popen(command, cwd=str(root), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    for raw in pip.stdout or []:
-        line = raw.decode(errors="replace").rstrip()
-        lines.append(line)
-        size = re.search(r"Downloading \S+(?:whl|gz|zip) \(([\d.]+) (bytes|kB|MB|GB)\)", line)
-        if size:
-            downloaded += float(size.group(1)) * unit[size.group(2)]
-            packages += 1
-            say_progress("  {} packages, {:.0f} MB".format(packages, downloaded / 1e6))
-        elif line.startswith("Installing collected"):
-            say_progress("  {} packages, {:.0f} MB; unpacking".format(packages, downloaded / 1e6))
+    with subprocess.Popen(
+        command, cwd=str(root), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as pip:
+        for raw in pip.stdout or []:
+            line = raw.decode(errors="replace").rstrip()
+            lines.append(line)
+            size = re.search(r"Downloading \S+(?:whl|gz|zip) \(([\d.]+) (bytes|kB|MB|GB)\)", line)
+            if size:
+                downloaded += float(size.group(1)) * unit[size.group(2)]
+                packages += 1
+                say_progress("  {} packages, {:.0f} MB".format(packages, downloaded / 1e6))
+            elif line.startswith("Installing collected"):
+                say_progress("  {} packages, {:.0f} MB; unpacking".format(packages, downloaded / 1e6))
     say_progress("")
-    if pip.wait() != 0:
+    if pip.returncode != 0:
         said = "\n".join("  " + line for line in lines[-15:])
         raise SetupError("pip could not install what is pinned. It said:\n{}\nRun the command again.".format(said))
     return int(downloaded)
@@ -187,12 +192,12 @@ def announce(torch: "str", anew: "bool", free: "float") -> "None":
     """Says what is coming before it comes, and stops where there is no room for it."""
     download, disk = SIZES[torch]
     if not anew:
-        print("The pins changed: bringing .venv up to date. Only what changed is downloaded.", flush=True)
+        print("Bringing .venv up to date; only what changed is downloaded.", flush=True)
         return
     if free < disk:
         raise SetupError("{} GB of room are needed here, and {:.1f} GB are free.".format(disk, free))
-    print("Making .venv, once: about {} GB to download, {} GB on disk,".format(download, disk))
-    print("two minutes on a fast line and ten on a slow one. TORCH=no makes it smaller: see README.md.", flush=True)
+    print("Making .venv, once: about {} GB to download and {} GB on disk;".format(download, disk))
+    print("two minutes on a fast line, ten on a slow one.", flush=True)
 
 
 def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "None":
@@ -208,21 +213,22 @@ def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "No
     announce(torch, anew or not stamp, shutil.disk_usage(str(root)).free / 1e9)
     if anew:
         make_venv(base, venv)
-    elif stamp:
-        (venv / STAMP).unlink()  # until it is finished again
-    downloaded = install(str(venv / "bin" / "python"), torch, stamp.get("torch", torch), root)
+    downloaded = install(venv, torch, stamp.get("torch", torch), root)
     (venv / STAMP).write_text(json.dumps(wanted(root, torch)) + "\n")
     print("Ready in {:.0f} s; {:.0f} MB were downloaded.".format(time.time() - started, downloaded / 1e6), flush=True)
 
 
-def install(python: "str", torch: "str", torch_before: "str", root: "Path") -> "int":
+def install(venv: "Path", torch: "str", torch_before: "str", root: "Path") -> "int":
     """Puts what is pinned, and the course itself, into an environment; returns the bytes downloaded."""
+    python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", "--progress-bar", "off"]
     run_pip([*pip, pin((root / LOCK).read_text(), "pip")], root)
+    if torch != "no":
+        refuse_unasked_cuda(torch_report(python, torch != torch_before, root), torch)
+    if (venv / STAMP).exists():
+        (venv / STAMP).unlink()  # nothing was changed until here; from here on it is unfinished
     if torch != torch_before:
         run_pip([python, "-m", "pip", "uninstall", "-y", "torch", "torchvision"], root)
-    if torch != "no":
-        refuse_unasked_cuda(torch_report(python, root), torch)
     # torch and torchvision in one command, or the second would bring its own idea of the first
     requirements = [part for name in locks(torch) for part in ("-r", name)]
     downloaded = run_pip([*pip, *requirements], root)
