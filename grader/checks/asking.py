@@ -164,7 +164,11 @@ class Program:
         arrays, _ = parameters(data)
         reply = _decoded(_surface.run(encode({"number": self._number, "arrays": arrays})))
         if reply["status"] != "ok":
-            raise CheckFailed(f"The program failed while it ran: {reply.get('text', '')}", kind="ran", hidden_message="The program failed while it ran.")
+            raise CheckFailed(
+                f"The program failed while it ran: {reply.get('text', '')}",
+                kind="ran",
+                hidden_message="The program failed while it ran.",
+            )
         return fill(self._results, reply["value"])
 
     @property
@@ -204,7 +208,13 @@ def _decoded(reply: bytes) -> dict[str, Any]:
         decoded = decode(reply, _surface.classes)
     except Malformed as problem:
         raise CheckFailed(f"The reply could not be read: {problem}.", kind="malformed") from None
-    if not isinstance(decoded, dict) or decoded.get("status") not in ("ok", "raised", "unsendable", "unattempted", "refused"):
+    if not isinstance(decoded, dict) or decoded.get("status") not in (
+        "ok",
+        "raised",
+        "unsendable",
+        "unattempted",
+        "refused",
+    ):
         raise CheckFailed("The reply could not be read.", kind="malformed")
     return decoded
 
@@ -232,7 +242,9 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     short = f"{_subject(p)} raised {kind}"
     text = "\n".join(str(reply.get("text", "")).strip().splitlines()[:4])
     place = f"\nIn line {line} of your cell: {reply['source']}" if line and reply.get("source") else ""
-    return CheckFailed(f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=short + ".")
+    return CheckFailed(
+        f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=short + "."
+    )
 
 
 def _has_ellipsis(value: Any) -> bool:

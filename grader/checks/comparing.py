@@ -16,7 +16,9 @@ from grader.program.codec import is_key
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (1e-4, 1e-5), "float16": (1e-2, 1e-3), "bfloat16": (4e-2, 1e-2)}
 
 
-def compare(got: Any, want: Any, rtol: float | None = None, atol: float | None = None, label: str = "the result") -> None:
+def compare(
+    got: Any, want: Any, rtol: float | None = None, atol: float | None = None, label: str = "the result"
+) -> None:
     """Pass when `got` equals `want`: structure, shape and dtype exactly, then values within a tolerance.
 
     The tolerance comes from the dtype of `want` unless given. NaN equals NaN. Raises `CheckFailed` that names the

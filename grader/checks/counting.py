@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class counted:  # noqa: N801  reads like the decorator it is
+class counted:
     """Wrap `function` and count its calls in `.calls`.
 
     A counter lives beside the answer, so what it says is observed: an answer that attacks the grader could forge it.

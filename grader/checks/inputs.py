@@ -20,7 +20,9 @@ def begin(seed: str) -> None:
 def _next() -> int:
     global _drawn
     _drawn += 1
-    return int.from_bytes(hashlib.blake2b(_drawn.to_bytes(4, "little"), key=hashlib.sha256(_seed).digest()).digest()[:8], "little")
+    return int.from_bytes(
+        hashlib.blake2b(_drawn.to_bytes(4, "little"), key=hashlib.sha256(_seed).digest()).digest()[:8], "little"
+    )
 
 
 def rng() -> np.random.Generator:

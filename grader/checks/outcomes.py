@@ -16,7 +16,11 @@ class Ended(Exception):
     def lines(self, title: str = "") -> list[str]:
         """The message as lines of plain text, under the check's title where there is one."""
         body = self.message.splitlines() or [""]
-        return [f"{self.mark} {title}", *(f"  {line}" for line in body)] if title else [f"{self.mark} {body[0]}", *body[1:]]
+        return (
+            [f"{self.mark} {title}", *(f"  {line}" for line in body)]
+            if title
+            else [f"{self.mark} {body[0]}", *body[1:]]
+        )
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for this before it draws a traceback
         from grader.checks.notebook import current_title
@@ -47,7 +51,9 @@ class NotAttempted(Ended):
 
     def __init__(self, name: str = "") -> None:
         subject = f"`{name}`" if name else "This exercise"
-        super().__init__(f"Not attempted yet: {subject} still raises NotImplementedError. Write your answer, then run this again.")
+        super().__init__(
+            f"Not attempted yet: {subject} still raises NotImplementedError. Write your answer, then run this again."
+        )
 
 
 class Skipped(Ended):

@@ -19,8 +19,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 KINDS = (
-    "None, bool, int, float, complex, str; tuple, list, dict with str or int keys; named tuples of the setup's classes; "
-    "NumPy and JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh"
+    "None, bool, int, float, complex, str; tuple, list, dict with str or int keys; named tuples of the setup's "
+    "classes; NumPy and JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh"
 )
 DTYPES = frozenset(
     "bool int4 uint4 int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64 "

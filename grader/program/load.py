@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.export
+import numpy as np
 
 from grader.program.hlo import Collective, collectives, largest, loops, operations
 
@@ -55,7 +56,8 @@ class Loaded:
         exported = jax.export.deserialize(bytearray(blob))
         if exported.nr_devices > len(jax.devices()):
             raise Refused(f"the program wants {exported.nr_devices} devices; there are {len(jax.devices())}")
-        self._compiled = jax.jit(exported.call, donate_argnums=donated).lower(*parameters).compile()
+        placed = _placed(parameters, exported.nr_devices)
+        self._compiled = jax.jit(exported.call, donate_argnums=donated).lower(*placed).compile()
         module, memory = exported.mlir_module(), self._compiled.memory_analysis()
         cost = self._compiled.cost_analysis() or {}
         flops = cost.get("flops")
@@ -80,6 +82,15 @@ class Loaded:
     def run(self, arrays: list[Any]) -> list[jax.Array]:
         """Results for `arrays`, one for each parameter with its shape and dtype, in order."""
         return list(self._compiled(*arrays))
+
+
+def _placed(parameters: tuple[jax.ShapeDtypeStruct, ...], devices: int) -> list[jax.ShapeDtypeStruct]:
+    """A parameter that lies nowhere in particular is replicated when the program places things itself."""
+    if devices == 1 or any(shape.sharding is not None for shape in parameters):
+        return list(parameters)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("devices",))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return [shape.update(sharding=everywhere) for shape in parameters]
 
 
 def _named(sharding: Any) -> Any:

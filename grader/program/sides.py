@@ -114,9 +114,18 @@ class ProgramSide:
 
     def __init__(self) -> None:
         self._loaded: list[Loaded] = []
+        self._replies: dict[bytes, bytes] = {}
 
     def load(self, payload: bytes) -> bytes:
-        """Load a program; reply with its number, facts and abstract outputs, or with why it is refused."""
+        """Load a program; reply with its number, facts and abstract outputs, or with why it is refused.
+
+        The same bytes are the same program, so they are loaded once.
+        """
+        if payload not in self._replies:
+            self._replies[payload] = self._load(payload)
+        return self._replies[payload]
+
+    def _load(self, payload: bytes) -> bytes:
         try:
             asked = decode(payload)
             mesh = asked["mesh"]
@@ -140,4 +149,3 @@ class ProgramSide:
             return encode({"status": "unsendable", "kind": problem.name})
         except Exception as problem:
             return encode(describe(problem))
-

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -95,6 +94,14 @@ class Process:
             send(self.stream, frame)
         return receive(self.stream, REPLY_LIMIT, _Budget(self.pid, seconds))
 
+    def finish(self, seconds: float = 5.0) -> None:
+        """Close the stream, which a process of ours takes as its end, and kill what is left of it after a while."""
+        self.stream.close()
+        end = time.monotonic() + seconds
+        while psutil.pid_exists(self.pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.kill()
+
     def kill(self) -> None:
         """End the process and every process in its group; remove its scratch folder."""
         if self.ended:
@@ -110,7 +117,7 @@ class Process:
 
 
 class _Budget:
-    """Expires on CPU time, so that a slow first compile on a busy machine costs nobody points; the clock backs it up."""
+    """Expires on CPU time: a slow compile on a busy machine costs nobody points. The clock backs it up."""
 
     def __init__(self, pid: int, seconds: float) -> None:
         self.seconds = seconds
@@ -135,13 +142,3 @@ class _Budget:
         if used > self.seconds:
             return f"stopped after {self.seconds:g} s of computing"
         return f"stopped after {self.seconds * WALL_FACTOR:g} s" if self.clock() else None
-
-
-def connect(stream: socket.socket) -> Zygote:
-    """The zygote as seen by a process that was forked with a control socket."""
-    return Zygote(stream)
-
-
-def question(p: Any) -> dict[str, Any]:
-    """How a check's first argument travels: an answer as its name, a probe as its text."""
-    return {"probe": p.text, "name": p.name} if hasattr(p, "text") else {"answer": p.name}

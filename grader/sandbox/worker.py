@@ -57,7 +57,13 @@ class Worker:
             found = names(plain_python(source))
         except SyntaxError as problem:
             text = (problem.text or "").strip()[:200]
-            return {"status": "raised", "kind": type(problem).__name__, "text": problem.msg, "line": problem.lineno, "source": text}
+            return {
+                "status": "raised",
+                "kind": type(problem).__name__,
+                "text": problem.msg,
+                "line": problem.lineno,
+                "source": text,
+            }
         return {"status": "ok", "binds": sorted(found.binds), "needs": sorted(found.needs)}
 
     def run(self, source: str, name: str) -> dict[str, Any]:
@@ -87,7 +93,9 @@ class Worker:
         if asked["name"]:
             scope = dict(self.namespace)
             exec(compile(text, "<check>", "exec"), scope)
-            return types.FunctionType(scope[asked["name"]].__code__, self.namespace, asked["name"], scope[asked["name"]].__defaults__)
+            return types.FunctionType(
+                scope[asked["name"]].__code__, self.namespace, asked["name"], scope[asked["name"]].__defaults__
+            )
         return eval(compile(text, "<check>", "eval"), self.namespace)
 
     def ask(self, asked: dict[str, Any], payload: bytes, how: Callable[[Any, bytes], bytes]) -> bytes:

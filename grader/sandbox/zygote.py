@@ -8,6 +8,7 @@ fork workers. A fork takes milliseconds where a fresh interpreter takes seconds.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -21,7 +22,14 @@ from typing import Any
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
 ALWAYS = ("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2", "grader.checks")
-ENTRIES = frozenset({"grader.sandbox.worker:serve", "grader.sandbox.executor:serve", "grader.exam.desk:serve"})
+ENTRIES = frozenset(
+    {
+        "grader.sandbox.worker:serve",
+        "grader.sandbox.executor:serve",
+        "grader.exam.desk:serve",
+        "grader.prove.bench:serve",
+    }
+)
 
 
 def preload(modules: list[str]) -> None:
@@ -60,7 +68,9 @@ class Zygote:
 
     def fork(self, request: dict[str, Any], handle: int) -> int:
         """Fork a child for `request`; returns its process id, which is also its process group."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if request.get("control") else (None, None)
+        ours = theirs = None
+        if request.get("control"):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             self._become(request, handle, theirs)
@@ -96,10 +106,8 @@ class Zygote:
 
 
 def _close(handle: int) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.close(handle)
-    except OSError:
-        pass
 
 
 def main() -> None:

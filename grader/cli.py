@@ -1,0 +1,195 @@
+"""The verbs of the `grader` command."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from grader.course import Course, CourseError
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Build, prove and grade a course of JAX notebooks. Acts on the course found upward from here.",
+)  # fmt: skip
+out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+_course_folder: Path | None = None
+
+LessonOption = Annotated[str | None, typer.Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Examiners side by side; one for each core by default.")
+]
+
+
+@app.callback()
+def choose(
+    course: Annotated[Path | None, typer.Option("--course", metavar="DIR", help="Act on the course in DIR.")] = None,
+) -> None:
+    """Take note of which course is meant."""
+    global _course_folder
+    _course_folder = course
+
+
+def fail(message: str, status: int = 2) -> typer.Exit:
+    """Say what is wrong, and end with this status."""
+    err.print(message, markup=False)
+    return typer.Exit(status)
+
+
+def open_course(lesson: str | None = None) -> Course:
+    """The course that is meant, with `lesson` checked."""
+    course = Course.find(_course_folder)
+    if lesson is not None and lesson not in course.lesson_ids:
+        raise fail(f"There is no lesson {lesson}. Lessons with exercises: {', '.join(course.lesson_ids)}.")
+    return course
+
+
+@app.command()
+def grade(
+    submitted: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of <learner>/<lesson>/<lesson>.ipynb.")],
+    lesson: LessonOption = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.")] = None,
+    jobs: JobsOption = None,
+) -> None:
+    """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded."""
+    from grader.exam.batch import NothingToGrade, find, secret
+    from grader.exam.batch import grade as grade_all
+    from grader.reports import json as json_report
+    from grader.reports import terminal
+
+    course = open_course(lesson)
+    if not submitted.is_dir():
+        raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
+    try:
+        entries = find(submitted, course, lesson)
+    except NothingToGrade as problem:
+        raise fail(str(problem)) from None
+    secret(course)
+    began = time.monotonic()
+    with err.status(f"Grading {len(entries)} notebooks ...") as status:
+        done: list[str] = []
+
+        def tell(result: object) -> None:
+            done.append("")
+            status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
+
+        results = grade_all(course, entries, jobs, tell)
+    terminal.show(results, out)
+    if json is not None:
+        json_report.write(results, json)
+    seconds = time.monotonic() - began
+    out.print(
+        f"{len(results)} notebooks in {seconds:.1f} s ({sum(r.duration_s for r in results) / len(results):.2f} s each)."
+    )
+    broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
+    if broken:
+        names = ", ".join(f"{result.learner}/{result.lesson}" for result in broken)
+        raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
+
+
+@app.command()
+def check(
+    notebook: Annotated[
+        Path, typer.Argument(metavar="NOTEBOOK", help="Your notebook, e.g. work/05_vmap/05_vmap.ipynb.")
+    ],
+) -> None:
+    """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
+    from grader.exam.batch import Entry
+    from grader.exam.batch import grade as grade_all
+    from grader.reports import terminal
+
+    if not notebook.is_file():
+        raise fail(f"There is no notebook {notebook}.")
+    course = open_course()
+    if notebook.stem not in course.lesson_ids:
+        raise fail(f"{notebook.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
+    saved = datetime.fromtimestamp(notebook.stat().st_mtime)
+    [result] = grade_all(course, [Entry(notebook, "you", notebook.stem)], 1)
+    whys = {exercise.id: exercise.why for exercise in course.lesson(notebook.stem).exercises}
+    out.print(terminal.learner(result, whys))
+    out.print(
+        f"Judged: {notebook}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count."
+    )
+    if result.problem is not None or result.score < result.max_score:
+        raise typer.Exit(1)
+
+
+@app.command()
+def build(
+    lessons: Annotated[list[str] | None, typer.Argument(metavar="[NN_topic]...", help="Only these lessons.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; end with 1 when a notebook is stale.")] = False,
+) -> None:
+    """Build the notebooks from the authored text."""
+    from grader.course import build as builder
+
+    course = open_course()
+    if check:
+        stale = builder.stale(course)
+        if stale:
+            raise fail("Stale, run `make build` and commit: " + ", ".join(str(path) for path in stale), 1)
+        out.print("Every built notebook is up to date.")
+        return
+    for path in builder.build(course, lessons or None):
+        out.print(str(path), markup=False)
+
+
+@app.command()
+def prove(
+    lessons: Annotated[list[str] | None, typer.Argument(metavar="[NN_topic]...", help="Only these lessons.")] = None,
+    mutants: Annotated[bool, typer.Option(help="Also put machine-made wrong answers to the test.")] = True,
+    jobs: JobsOption = None,
+) -> None:
+    """Prove the course: right answers pass, wrong ones fail, mutants are killed, nothing built is stale."""
+    from grader.prove import report
+    from grader.prove.proof import prove as prove_all
+
+    course = open_course()
+    for lesson in lessons or ():
+        open_course(lesson)
+    proof = prove_all(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
+    report.show(proof, out)
+    if not proof.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def lab(
+    open_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open JupyterLab after laying out the copies.")
+    ] = True,
+) -> None:
+    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab."""
+    import os
+    import sys
+
+    from grader.course import work
+
+    course = open_course()
+    added = work.copies(course)
+    out.print(f"work/: {len(added)} new, nothing overwritten." if added else "work/: nothing new, nothing overwritten.")
+    if open_browser:
+        first = work.first(course)
+        os.chdir(course.root)
+        os.execv(
+            sys.executable,
+            [
+                sys.executable,
+                "-m",
+                "jupyterlab",
+                "--ServerApp.root_dir=work",
+                f"--LabApp.default_url=/lab/tree/{first}",
+            ],
+        )
+
+
+def main() -> None:
+    """Run the command; what is wrong with the course is told in its own words."""
+    try:
+        app()
+    except CourseError as problem:
+        err.print(str(problem), markup=False)
+        raise SystemExit(2) from None

@@ -1,0 +1,1 @@
+"""One submission in, one result out."""

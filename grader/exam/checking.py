@@ -1,0 +1,99 @@
+"""One check cell on the trusted side: run our text against an answer that is elsewhere, and record how it ended."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from grader.checks import asking, inputs
+from grader.checks.asking import Answer, Probe, set_surface, take_evidence
+from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
+from grader.course import Check, Exercise, Lesson
+from grader.course.probes import split
+from grader.exam.isolated import Isolated, Surface
+from grader.exam.record import CheckResult
+from grader.sandbox.wire import Fault
+
+FAULTS = {
+    "timeout": "Your answer did not finish: {}. Look for a loop that never ends.",
+    "crashed": "Your answer ended the whole process it ran in, so nothing could be judged.",
+    "flooded": "Your answer returned too much: {}.",
+}
+
+
+class CheckRoom:
+    """A lesson's setup names and compiled check cells: trusted, made once, used for every submission."""
+
+    def __init__(self, lesson: Lesson) -> None:
+        self.lesson = lesson
+        self.setup: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec"), self.setup)
+        self.answers = {name for exercise in lesson.exercises for name in exercise.names}
+        self._compiled: dict[str, CodeType] = {}
+
+    def _code(self, check: Check) -> CodeType:
+        if check.id not in self._compiled:
+            tree = split(check.source, self.answers)
+            self._compiled[check.id] = compile(tree, f"<check {check.id}>", "exec")
+        return self._compiled[check.id]
+
+    def run(self, check: Check, exercise: Exercise, isolated: Isolated, seed: str) -> CheckResult:
+        """Run one check; every way in which it can end becomes a record."""
+        names = dict(self.setup) | {name: Answer(name) for name in self.answers} | {"Probe": Probe}
+        before, asked = set_surface(Surface(isolated)), isolated.asked
+        isolated.seconds = exercise.timeout or isolated.call_s
+        take_evidence()
+        inputs.begin(f"{seed}/{check.id}")
+        try:
+            exec(self._code(check), names)
+            return record(check, "passed")
+        except NotAttempted as ended:
+            return record(check, "not attempted", ended.message)
+        except CheckFailed as ended:
+            message = ended.hidden_message if check.hidden else ended.message
+            return record(check, "failed", message, kind=ended.kind, where=ended.where)
+        except Skipped as ended:
+            return record(check, "skipped", ended.message)
+        except Fault as fault:
+            isolated.drop()
+            return record(
+                check,
+                fault.kind if fault.kind in FAULTS else "crashed",
+                FAULTS[fault.kind].format(fault.message),
+                kind=fault.kind,
+            )
+        except CheckBroken as broken:
+            return record(check, "error", f"The check itself is at fault: {broken}.")
+        except Exception as problem:
+            return _surprise(check, problem, judged=isolated.asked > asked)
+        finally:
+            set_surface(before)
+
+
+def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
+    """An assertion of the check's, or a result so odd that the check stumbled over it; else the check's own fault."""
+    kind = type(problem).__name__
+    if isinstance(problem, AssertionError):
+        return record(check, "failed", str(problem) or "This does not hold for your answer.", kind="property")
+    if judged:
+        message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
+        return record(check, "failed", message, kind="unjudged", where=kind)
+    return record(check, "error", f"The check itself is at fault: {kind}: {problem}.")
+
+
+def record(check: Check, status: str, message: str = "", kind: str = "", where: str = "") -> CheckResult:
+    """A record of how `check` ended."""
+    evidence = {"observed"} if check.observed else set()
+    return CheckResult(
+        id=check.id,
+        exercise=check.exercise,
+        title=check.title,
+        status=status,
+        points=check.points if status == "passed" else 0.0,
+        max_points=check.points,
+        message=message,
+        evidence=tuple(sorted(evidence | asking.take_evidence())),
+        hidden=check.hidden,
+        kind=kind,
+        where=where,
+    )

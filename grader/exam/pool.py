@@ -1,0 +1,83 @@
+"""Forked processes of ours that answer JSON requests side by side, each request taken by the first that is free."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from grader.sandbox import wire
+from grader.sandbox.process import Process, Zygote
+
+
+class Pool:
+    """`jobs` processes that run `entry`; a context manager that ends them and everything they started."""
+
+    def __init__(self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = ()) -> None:
+        self.entry, self.opening, self.jobs, self.modules = entry, opening, jobs, sorted(modules)
+        self._stack = ExitStack()
+        self._processes: list[Process] = []
+
+    def __enter__(self) -> Pool:
+        zygote = Zygote.start(self.modules)
+        self._stack.callback(zygote.stop)
+        for _ in range(self.jobs):
+            process = zygote.fork(self.entry, control=True)
+            self._stack.callback(process.finish)
+            wire.send(process.stream, json.dumps(self.opening).encode())
+            self._processes.append(process)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def map(
+        self, requests: list[dict[str, Any]], on_reply: Callable[[int, Any], None] = lambda i, reply: None
+    ) -> list[Any]:
+        """The replies in the order of `requests`; a process that ends without one leaves a `wire.Fault` there."""
+        todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for i in range(len(requests)):
+            todo.put(i)
+        replies: dict[int, Any] = {}
+        lock = threading.Lock()
+
+        def work(process: Process) -> None:
+            while True:
+                try:
+                    i = todo.get_nowait()
+                except queue.Empty:
+                    return
+                reply = _ask(process, requests[i])
+                with lock:
+                    replies[i] = reply
+                    on_reply(i, reply)
+
+        threads = [threading.Thread(target=work, args=(process,), daemon=True) for process in self._processes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [replies[i] for i in range(len(requests))]
+
+
+def _ask(process: Process, request: dict[str, Any]) -> Any:
+    try:
+        wire.send(process.stream, json.dumps(request).encode())
+        return json.loads(wire.receive(process.stream))
+    except wire.Fault as fault:
+        return fault
+
+
+def answer(stream: Any, handle: Callable[[dict[str, Any]], Any]) -> None:
+    """The other side: reply to each JSON request with `handle(request)` until the stream closes."""
+    while True:
+        try:
+            request = json.loads(wire.receive(stream))
+        except wire.Fault:
+            return
+        reply = handle(request)
+        if reply is not None:
+            wire.send(stream, json.dumps(reply).encode())

@@ -1,0 +1,100 @@
+"""One notebook while it is graded: which cells ran, which failed, and what each exercise's checks gave."""
+
+from __future__ import annotations
+
+from grader.course import Check, Exercise
+from grader.exam.checking import CheckRoom, record
+from grader.exam.isolated import Isolated, Ran
+from grader.exam.plan import Judge
+from grader.exam.record import CheckResult
+
+
+class Sitting:
+    """Runs cells and judges exercises in one isolated pair of processes; `seed` names the inputs of its checks."""
+
+    def __init__(self, room: CheckRoom, isolated: Isolated, seed: str) -> None:
+        self.room, self.isolated, self.seed = room, isolated, seed
+        self.notes: list[str] = []
+        self.failed: list[Ran] = []
+        self.bound: set[str] = set()
+        self.answers: dict[str, list[Ran]] = {}
+
+    def run(self, source: str, label: str, exercise: str | None) -> None:
+        """Run one cell; a cell that fails blocks nothing by itself."""
+        ran = self.isolated.run(source, label)
+        if ran.problem is None:
+            self.bound |= ran.binds
+        else:
+            self.failed.append(ran)
+            if exercise is None:
+                self.notes.append(f"Your {label} {ran.short}.")
+        if exercise is not None:
+            self.answers.setdefault(exercise, []).append(ran)
+
+    def judge(self, step: Judge) -> list[CheckResult]:
+        """Run an exercise's checks, or say why there is nothing to check."""
+        exercise = step.exercise
+        verdict = self._unjudged(step)
+        if verdict is not None:
+            return [record(check, *verdict) for check in exercise.checks]
+        restored = self.isolated.prepare(exercise.names)
+        if restored:
+            self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
+        return judge(exercise, self.isolated, self.room, self.seed)
+
+    def _unjudged(self, step: Judge) -> tuple[str, str] | None:
+        """Status and message of an exercise that is not put through its checks; None when it is."""
+        exercise, names = step.exercise, step.exercise.names
+        if step.missing:
+            return "not attempted", "The answer cell is missing from your notebook."
+        if step.untouched:
+            return "not attempted", f"Not attempted yet: `{names[0]}` is as it was given out."
+        runs = self.answers.get(exercise.id, [])
+        fault = next((ran for ran in runs if ran.fault), None)
+        if fault is not None:
+            return str(fault.fault), f"Your answer cell {fault.problem}."
+        cause = self._cause(runs)
+        if cause is not None:
+            missing, ran = cause
+            return "blocked", f"Your answer needs `{missing}`, which {_label(ran)} would define; that cell {ran.short}."
+        unbound = [name for name in names if name not in self.bound and not self._bound_before_failing(name, runs)]
+        broken = next((ran for ran in runs if ran.problem), None)
+        if unbound and broken is not None:
+            status = "not attempted" if broken.stub else "failed"
+            return status, f"Your answer cell {broken.problem}\nSo `{unbound[0]}` is not defined."
+        if unbound:
+            return "failed", f"`{unbound[0]}` is not defined: keep the name that the exercise gives."
+        return None
+
+    @staticmethod
+    def _bound_before_failing(name: str, runs: list[Ran]) -> bool:
+        """A cell that raises at its end may have defined the answer before: its checks then run, as in a notebook."""
+        return any(name in ran.binds and ran.problem is not None and not ran.stub for ran in runs)
+
+    def _cause(self, runs: list[Ran]) -> tuple[str, Ran] | None:
+        """A name that the answer needs and the failed cell that would have bound it."""
+        for name in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
+            for ran in self.failed:
+                if name in ran.binds and ran not in runs:
+                    return name, ran
+        return None
+
+
+def _label(ran: Ran) -> str:
+    return f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
+
+
+def judge(exercise: Exercise, isolated: Isolated, room: CheckRoom, seed: str) -> list[CheckResult]:
+    """Run an exercise's checks in order; after one ran out of time the rest are not waited for."""
+    results: list[CheckResult] = []
+    late: Check | None = None
+    for check in exercise.checks:
+        if late is not None:
+            message = f"Not run: the check before it ({late.title}) already ran out of time."
+            results.append(record(check, "timeout", message, kind="timeout"))
+            continue
+        result = room.run(check, exercise, isolated, seed)
+        if result.status == "timeout":
+            late = check
+        results.append(result)
+    return results

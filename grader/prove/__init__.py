@@ -1,0 +1,1 @@
+"""The course put to its own test: right answers, wrong answers, machine-made mutants."""

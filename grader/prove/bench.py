@@ -1,0 +1,132 @@
+"""A forked process that puts one exercise to the test at a time, in a warm worker of the course's own."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from grader.course import Course, Exercise
+from grader.exam.examiner import Examiner
+from grader.exam.isolated import DEVICES
+from grader.exam.pool import answer
+from grader.exam.record import CheckResult
+from grader.prove.mutants import mutants
+from grader.sandbox.process import Zygote
+
+SEEDS = 3
+RANDOM_SEEDS = 25
+CALL_S = 8.0
+
+
+class Bench:
+    """The lessons of one course, and the tests that each exercise has to stand."""
+
+    def __init__(self, zygote: Zygote, root: str) -> None:
+        self.zygote, self.course = zygote, Course(Path(root))
+        self.examiners: dict[str, Examiner] = {}
+
+    def test(self, lesson: str, exercise: str, mutate: bool) -> dict[str, Any]:
+        """Put one exercise to the test; a row of the proof as JSON."""
+        began = time.monotonic()
+        if lesson not in self.examiners:
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof", CALL_S)
+        case = _Case(self.examiners[lesson], next(e for e in self.course.lesson(lesson).exercises if e.id == exercise))
+        case.right()
+        case.untouched()
+        case.wrong()
+        survivors, made = case.mutants() if mutate else ([], 0)
+        return {
+            "lesson": lesson,
+            "exercise": exercise,
+            "points": case.exercise.points,
+            "right": len(case.exercise.right),
+            "wrong": len(case.exercise.wrong),
+            "caught": case.caught,
+            "mutants": made,
+            "survivors": survivors,
+            "problems": case.problems,
+            "named": case.named,
+            "seconds": round(time.monotonic() - began, 2),
+        }
+
+
+class _Case:
+    def __init__(self, examiner: Examiner, exercise: Exercise) -> None:
+        self.examiner, self.exercise = examiner, exercise
+        self.problems: list[str] = []
+        self.caught = self.named = 0
+
+    def results(self, source: str, seed: str = "0") -> list[CheckResult]:
+        return self.examiner.rehearse(self.exercise, source, seed)
+
+    def right(self) -> None:
+        """The reference on several seeds, on many where it is random, and each other right answer."""
+        text = "\n".join(check.source for check in self.exercise.checks)
+        seeds = RANDOM_SEEDS if "inputs.key" in text else SEEDS
+        answers = [("the reference", self.exercise.reference, seeds)]
+        answers += [(f"the right answer on line {v.line}", v.source, 1) for v in self.exercise.right]
+        for label, source, count in answers:
+            for seed in range(count):
+                missed = _missed(self.results(source, str(seed)))
+                if missed:
+                    self.problems.append(f"{label} fails {missed[0].id} (seed {seed}): {missed[0].message}")
+                    break
+
+    def untouched(self) -> None:
+        """The stub as it is given out must not pass any check."""
+        passed = [result.id for result in self.results(self.exercise.stub) if result.status != "not attempted"]
+        if passed:
+            self.problems.append(f"the untouched stub does not end as not attempted in {', '.join(passed)}")
+
+    def wrong(self) -> None:
+        """Each wrong answer must fail a hidden check; how many would be named by their misconception is counted."""
+        signatures = []
+        for variant in self.exercise.wrong:
+            results = self.results(variant.source)
+            missed = _missed(results)
+            signatures.append(tuple((r.id, r.status, r.kind, r.where) for r in results))
+            if any(result.hidden for result in missed):
+                self.caught += 1
+            else:
+                self.problems.append(
+                    f"the wrong answer on line {variant.line} fails no hidden check ({variant.because})"
+                )
+            broken = [result for result in results if result.status == "error"]
+            self.problems += [
+                f"{r.id} is at fault with the wrong answer on line {variant.line}: {r.message}" for r in broken
+            ]
+        self.named = sum(signatures.count(signature) == 1 for signature in signatures)
+
+    def mutants(self) -> tuple[list[str], int]:
+        """Mutants that pass every check, and how many there were."""
+        made = mutants(self.exercise.reference)
+        survivors = [
+            f"line {mutant.line}: {mutant.kind}, {mutant.what}"
+            for mutant in made
+            if not _missed(self.results(mutant.source))
+        ]
+        return survivors, len(made)
+
+
+def _missed(results: list[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if result.status != "passed"]
+
+
+def serve(stream: socket.socket, control: socket.socket) -> None:
+    """Open the course that the first request names, then test exercises until the stream closes."""
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    benches: list[Bench] = []
+
+    def handle(request: dict[str, Any]) -> dict[str, Any] | None:
+        if "root" in request:
+            benches.append(Bench(Zygote(control), request["root"]))
+            return None
+        return benches[0].test(**request)
+
+    answer(stream, handle)
+    for examiner in benches[0].examiners.values() if benches else ():
+        examiner.close()

@@ -1,0 +1,133 @@
+"""Machine-made wrong answers: each changes one thing in a reference that people get wrong."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+REDUCTIONS = frozenset("sum mean max min argmax argmin prod std var all any stack concatenate cumsum softmax".split())
+COLLECTIVES = frozenset(
+    "psum pmean pmax pmin all_gather psum_scatter ppermute all_to_all "
+    "with_sharding_constraint reshard device_put".split()
+)
+OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed reference; `what` says the change, `line` where in the answer cell."""
+
+    kind: str
+    what: str
+    line: int
+    source: str
+
+
+Change = Callable[[ast.AST], None]
+
+
+def mutants(reference: str) -> list[Mutant]:
+    """Every mutant of an answer cell, each once: swapped axes, changed in_axes, dropped collectives, sum for mean,
+    and integers that are off by one."""
+    tree = ast.parse(reference)
+    plain = ast.unparse(tree)
+    found: dict[str, Mutant] = {}
+    for place, node in enumerate(ast.walk(tree)):
+        for kind, what, change in _changes(node):
+            changed = copy.deepcopy(tree)
+            change(list(ast.walk(changed))[place])
+            source = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
+            if source.strip() != plain.strip() and source not in found:
+                found[source] = Mutant(kind, what, getattr(node, "lineno", 0), source)
+    return list(found.values())
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
+    if isinstance(node, ast.Call):
+        yield from _call_changes(node)
+    if isinstance(node, ast.Attribute) and node.attr in OPPOSITES:
+        yield "sum for mean", f"{node.attr} -> {OPPOSITES[node.attr]}", _rename(OPPOSITES[node.attr])
+    if isinstance(node, ast.Subscript):
+        yield from _numbers(node, "slice")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from _numbers(node, "right")
+
+
+def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    for i, keyword in enumerate(node.keywords):
+        path = ("keywords", i)
+        if keyword.arg == "axis":
+            yield from _axes("swapped axes", keyword.value, path)
+        if keyword.arg in ("in_axes", "out_axes"):
+            yield from _axes("changed in_axes", keyword.value, path)
+    if name == "vmap" and len(node.args) > 1:
+        yield from _axes("changed in_axes", node.args[1], ("args", 1))
+    if name in REDUCTIONS and node.args and _integer(node.args[-1]):
+        yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
+    if name in COLLECTIVES and node.args:
+        yield "dropped collective", f"{name}(x, ...) -> x", _drop
+    if name in ("range", "arange", "fori_loop", "roll"):
+        for i, argument in enumerate(node.args):
+            if _integer(argument):
+                yield from _number(argument, ("args", i))
+
+
+def _integer(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _axes(kind: str, value: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
+    """Each axis in an int, None or a tuple of them becomes another axis, or mapped becomes unmapped."""
+    for place, leaf in enumerate(ast.walk(value)):
+        if not isinstance(leaf, ast.Constant) or not (leaf.value is None or type(leaf.value) is int):
+            continue
+        if leaf.value is None and kind == "swapped axes":
+            continue
+        others = [0] if leaf.value is None else [1 - leaf.value] if leaf.value in (0, 1) else [0]
+        if kind == "changed in_axes" and leaf.value is not None:
+            others.append(None)  # type: ignore[arg-type]
+        for other in others:
+            yield kind, f"{leaf.value} -> {other}", _set_leaf(path, place, other)
+
+
+def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
+    def change(call: ast.AST) -> None:
+        held = getattr(call, path[0])[path[1]]
+        root = held.value if isinstance(held, ast.keyword) else held
+        list(ast.walk(root))[place].value = value  # type: ignore[attr-defined]
+
+    return change
+
+
+def _numbers(node: ast.AST, field: str) -> Iterator[tuple[str, str, Change]]:
+    for place, leaf in enumerate(ast.walk(getattr(node, field))):
+        if _integer(leaf):
+            assert isinstance(leaf, ast.Constant)
+            other = int(leaf.value) + 1
+
+            def change(changed: ast.AST, place: int = place, other: int = other) -> None:
+                list(ast.walk(getattr(changed, field)))[place].value = other  # type: ignore[attr-defined]
+
+            yield "off by one", f"{leaf.value} -> {other}", change
+
+
+def _number(leaf: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
+    assert isinstance(leaf, ast.Constant)
+    yield "off by one", f"{leaf.value} -> {leaf.value + 1}", _set_leaf(path, 0, leaf.value + 1)
+
+
+def _rename(name: str) -> Change:
+    def change(node: ast.AST) -> None:
+        node.attr = name  # type: ignore[attr-defined]
+
+    return change
+
+
+def _drop(node: ast.AST) -> None:
+    """`f(x, ...)` becomes `(x)`: as a call of the identity, so that the node itself may stay where it is."""
+    assert isinstance(node, ast.Call)
+    identity = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
+    node.func = identity

@@ -1,0 +1,1 @@
+"""A result as text for a terminal and as JSON."""

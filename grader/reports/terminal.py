@@ -1,0 +1,118 @@
+"""Results as text for a terminal: a table of the class, then what each learner missed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader.exam.record import CheckResult, Result
+
+MARKS = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "error": ("!", "magenta"),
+    "timeout": ("✗", "red"),
+    "crashed": ("✗", "red"),
+    "blocked": ("↑", "yellow"),
+    "not attempted": ("○", "yellow"),
+    "skipped": ("–", "yellow"),
+}
+
+
+def number(points: float) -> str:
+    """Points without a needless `.0`."""
+    return f"{points:g}"
+
+
+def class_table(results: Sequence[Result]) -> Table:
+    """One row for each learner, one column for each exercise of the lesson; all results are of one lesson."""
+    exercises = _exercises(results)
+    table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("learner", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    for name in exercises:
+        table.add_column(name.split("-", 1)[-1], justify="center")
+    for result in results:
+        if result.problem is not None:
+            table.add_row(Text(result.learner), Text("–", "magenta"), *[""] * len(exercises))
+            continue
+        cells = [_exercise_cell([check for check in result.checks if check.exercise == name]) for name in exercises]
+        table.add_row(Text(result.learner), f"{number(result.score)}/{number(result.max_score)}", *cells)
+    return table
+
+
+def _exercises(results: Sequence[Result]) -> list[str]:
+    names: dict[str, None] = {}
+    for result in results:
+        names |= dict.fromkeys(check.exercise for check in result.checks)
+    return list(names)
+
+
+def _exercise_cell(checks: list[CheckResult]) -> Text:
+    if not checks:
+        return Text("")
+    got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
+    worst = "passed" if got == most else next(c.status for c in checks if c.points < c.max_points)
+    mark, colour = MARKS[worst]
+    return Text(f"{mark} {number(got)}/{number(most)}", colour)
+
+
+def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
+    """What one learner's notebook earned: every check that gave less than its points, with its message."""
+    head = Text.assemble((result.learner, "bold"), f"  {result.lesson}  ")
+    if result.problem is not None:
+        return Group(head.append("not graded", "magenta"), Padding(Text(result.problem), (0, 0, 0, 2)))
+    head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
+    lines: list[RenderableType] = [head]
+    lines += [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in result.notes]
+    for exercise, group in groupby(result.checks, key=lambda check: check.exercise):
+        checks = list(group)
+        if all(check.status == "passed" for check in checks):
+            if whys is not None:
+                lines.append(Padding(_passed(exercise, checks, whys.get(exercise, "")), (0, 0, 0, 2)))
+            continue
+        lines.append(Padding(_missed(exercise, checks), (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def _passed(exercise: str, checks: list[CheckResult], why: str) -> RenderableType:
+    points = number(sum(check.points for check in checks))
+    head = Text.assemble(("✓ ", "green"), (exercise, "green"), f"  {points} points")
+    return Group(head, Padding(Text(why, "dim"), (0, 0, 0, 4))) if why else head
+
+
+def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
+    got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
+    lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {number(got)} of {number(most)} points")]
+    if len({(check.status, check.message) for check in checks}) == 1:
+        mark, colour = MARKS[checks[0].status]
+        return Group(*lines, Padding(Text(f"{mark} {checks[0].status}: {checks[0].message}", colour), (0, 0, 0, 2)))
+    said: set[str] = set()
+    for check in checks:
+        mark, colour = MARKS[check.status]
+        hidden = " (hidden)" if check.hidden else ""
+        lines.append(Padding(Text(f"{mark} {check.title}{hidden}", colour), (0, 0, 0, 2)))
+        if check.status != "passed" and check.message and check.message not in said:
+            lines.append(Padding(Text(check.message), (0, 0, 0, 4)))
+            said.add(check.message)
+    misconception = next((check.misconception for check in checks if check.misconception), None)
+    if misconception:
+        lines.append(Padding(Text(f"Perhaps: {misconception}", "cyan"), (0, 0, 0, 4)))
+    return Group(*lines)
+
+
+def show(results: Sequence[Result], console: Console) -> None:
+    """The whole report: a table for each lesson, then each learner who missed something."""
+    by_lesson = sorted(results, key=lambda result: result.lesson)
+    for _, group in groupby(by_lesson, key=lambda result: result.lesson):
+        console.print(class_table(list(group)))
+        console.print()
+    for result in results:
+        if result.problem is not None or result.notes or result.score < result.max_score:
+            console.print(learner(result))
+            console.print()
