@@ -1,0 +1,43 @@
+"""The first impression: README's table is the course, and no link of the front pages is dead."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LESSONS = tomllib.loads((ROOT / "course.toml").read_text())["lesson"]
+BUILT = [lesson["id"] for lesson in LESSONS if (ROOT / "notebooks" / f"{lesson['id']}.ipynb").exists()]
+
+
+def rows() -> list[list[str]]:
+    """The cells of README's lesson table, without the rows that name a part."""
+    lines = re.findall(r"^\| .*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if re.fullmatch(r"\d\d", row[0])]
+
+
+def test_the_table_lists_the_course_in_order() -> None:
+    topics = [f"{row[0]}_{re.sub(r'[^a-z_].*', '', row[1].lstrip('['))}" for row in rows()]
+    assert topics == [lesson["id"] for lesson in LESSONS]
+
+
+def test_the_table_lists_its_parts() -> None:
+    parts = re.findall(r"\| \*\*(\w+)\*\* \| \*\*(.+?)\*\* \|", (ROOT / "README.md").read_text())
+    assert [f"{number}. {name}" for number, name in parts] == list(dict.fromkeys(one["part"] for one in LESSONS))
+
+
+def test_what_is_built_is_linked_and_what_is_coming_says_so() -> None:
+    expected = [
+        f"[{one['id'][3:]}](notebooks/{one['id']}.ipynb)" if one["id"] in BUILT else f"{one['id'][3:]} *(coming)*"
+        for one in LESSONS
+    ]
+    assert [row[1] for row in rows()] == expected
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_no_link_is_dead(page: str) -> None:
+    text = (ROOT / page).read_text()
+    targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
+    assert [target for target in targets if not (ROOT / target).exists()] == []
