@@ -1,0 +1,12 @@
+"""The course as data: its lessons, exercises and checks, read from authored text. It imports no other room.
+
+`grader.course.probes` takes check cells apart, `grader.course.build` makes the notebooks, and `grader.course.work`
+lays out a learner's copies.
+"""
+
+from grader.course.exercises import Check, Exercise, Lesson, Variant
+from grader.course.problems import CourseError, Problem
+from grader.course.text import Cell
+from grader.course.tree import Course, Planned
+
+__all__ = ["Cell", "Check", "Course", "CourseError", "Exercise", "Lesson", "Planned", "Problem", "Variant"]

@@ -1,0 +1,115 @@
+"""Builds the notebooks from the text that they come from, and says which are out of date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from grader.course import notebooks
+from grader.course.problems import CourseError, Problem
+from grader.course.tree import Course
+
+
+def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
+    """Writes every notebook that differs from its text and removes the ones whose text is gone; returns their paths.
+
+    `lessons` limits it to these ids. CourseError with all problems of all files; then nothing is written.
+    """
+    wanted = outputs(course, lessons) | sources(course, lessons)
+    changed = [path for path, text in wanted.items() if _read(path) != text]
+    for path in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wanted[path])
+    gone = orphans(course) if lessons is None else []
+    for path in gone:
+        path.unlink()
+        if path.parent.name == path.stem and not any(path.parent.iterdir()):
+            path.parent.rmdir()
+    return sorted([*changed, *gone])
+
+
+def stale(course: Course) -> list[Path]:
+    """The committed notebooks that a rebuild would write or remove. build/ is derived and not looked at."""
+    wanted = outputs(course)
+    return sorted([*(path for path, text in wanted.items() if _read(path) != text), *orphans(course)])
+
+
+def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
+    """What the committed notebooks should hold: lessons, and exercises as a learner gets them."""
+    from grader.course import release  # brings nbgrader, which takes seconds to import
+
+    ids = _chosen(course, lessons)
+    _check_all(course, ids)
+    found: dict[Path, bytes] = {}
+    for lesson_id in ids:
+        if lesson_id in course.text_ids:
+            notebook = notebooks.lesson_notebook(lesson_id, course.text(lesson_id))
+            found[lesson_path(course, lesson_id)] = release.text(notebook).encode()
+        if lesson_id in course.lesson_ids:
+            source = notebooks.exercise_notebook(course.lesson(lesson_id), course)
+            found[exercises_path(course, lesson_id)] = release.text(release.release(source)).encode()
+    return found
+
+
+def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
+    """What nbgrader's source notebooks should hold: everything, hidden checks and solutions too."""
+    from grader.course import release
+
+    ids = [lesson_id for lesson_id in _chosen(course, lessons) if lesson_id in course.lesson_ids]
+    _check_all(course, ids)
+    return {
+        source_path(course, i): release.text(
+            release.source(notebooks.exercise_notebook(course.lesson(i), course))
+        ).encode()
+        for i in ids
+    }
+
+
+def lesson_path(course: Course, lesson_id: str) -> Path:
+    return course.root / "notebooks" / f"{lesson_id}.ipynb"
+
+
+def exercises_path(course: Course, lesson_id: str) -> Path:
+    return course.root / "exercises" / lesson_id / f"{lesson_id}.ipynb"
+
+
+def source_path(course: Course, lesson_id: str) -> Path:
+    return course.root / "build" / "source" / lesson_id / f"{lesson_id}.ipynb"
+
+
+def orphans(course: Course) -> list[Path]:
+    """Notebooks that an earlier build wrote and whose text is gone. Notebooks of other hands are left alone."""
+    kept = {lesson_path(course, i) for i in course.text_ids} | {exercises_path(course, i) for i in course.lesson_ids}
+    there = [*course.root.glob("notebooks/*.ipynb"), *course.root.glob("exercises/*/*.ipynb")]
+    return sorted(path for path in there if path not in kept and _is_built(path))
+
+
+def _is_built(path: Path) -> bool:
+    try:
+        return "holds" in json.loads(path.read_bytes())["metadata"]["jaxercise"]
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _chosen(course: Course, lessons: Iterable[str] | None) -> list[str]:
+    if lessons is None:
+        return [i for i in course.ids if i in course.text_ids or i in course.lesson_ids]
+    return [course.planned(lesson_id).id for lesson_id in lessons]
+
+
+def _check_all(course: Course, ids: Iterable[str]) -> None:
+    problems: list[Problem] = []
+    for lesson_id in ids:
+        for known, read in ((course.text_ids, course.text), (course.lesson_ids, course.lesson)):
+            if lesson_id in known:
+                try:
+                    read(lesson_id)
+                except CourseError as error:
+                    problems.extend(error.problems)
+    if problems:
+        raise CourseError(problems)

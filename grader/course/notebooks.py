@@ -1,0 +1,177 @@
+"""Turns authored cells into notebooks: nbgrader's source notebook of a lesson's exercises, and a lesson to open."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from grader.course import predictions
+from grader.course.exercises import Check, Exercise, Lesson
+from grader.course.rules_parts import LABELS
+from grader.course.text import Cell
+from grader.course.tree import Course
+
+Notebook = dict[str, Any]
+BuiltCell = dict[str, Any]
+
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# A magic is authored as a comment, so that the script stays Python: `# %timeit f(x)`, and `# %%time` for a cell.
+MAGIC = re.compile(r"^(\s*)# (%{1,2}[A-Za-z])", re.MULTILINE)
+# Authors write the labels on lines of their own; Markdown would run them into one paragraph.
+LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
+LONGEST_CELL_ID = 64
+
+
+def exercise_notebook(lesson: Lesson, course: Course) -> Notebook:
+    """nbgrader's source notebook: solutions between its markers, hidden checks between its markers."""
+    cells: list[BuiltCell] = []
+    counts = {"text": 0, "setup": 0}
+    by_id = {exercise.id: exercise for exercise in lesson.exercises}
+    checks = {check.line: check for exercise in lesson.exercises for check in exercise.checks}
+    for cell in lesson.cells:
+        exercise = by_id[cell.id] if cell.id is not None else None
+        if cell.kind in counts:
+            counts[cell.kind] += 1
+            name = cell.kind if counts[cell.kind] == 1 else f"{cell.kind}-{counts[cell.kind]}"
+            source = cell.source if cells else _opening(cell.source, lesson, course)
+            cells.append(_prose(source, name) if cell.prose else _code(source, name, locked=True))
+        elif exercise is None:
+            raise AssertionError(f"no rule let a {cell.kind} cell pass without an id")
+        elif cell.kind == "task":
+            cells.append(_prose(_task(cell.source, exercise, course), f"{exercise.id}-task"))
+        elif cell.kind == "answer":
+            cells.append(_code(cell.source, exercise.id, solution=True))
+        elif cell.line in checks:
+            cells.append(_check(checks[cell.line], lesson))
+            if checks[cell.line] == exercise.checks[-1]:
+                cells.append(_prose(_why(exercise.why), f"{exercise.id}-why"))
+    cells.append(_prose(_closing(lesson), "closing"))
+    return _notebook(cells, {"lesson": lesson.id, "holds": "exercises"})
+
+
+def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
+    """The lesson's own notebook, without outputs."""
+    built: list[BuiltCell] = []
+    taken: set[str] = set()
+    for cell in cells:
+        if cell.kind == "predict":
+            source, stem = predictions.markdown(predictions.read(cell)), f"predict-{cell.id}"
+        else:
+            source = cell.source if cell.prose else MAGIC.sub(r"\1\2", cell.source)
+            stem = f"{cell.kind}-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+        name, count = _cell_id(stem), 1
+        while name in taken:
+            count += 1
+            name = _cell_id(f"{stem}-{count}")
+        taken.add(name)
+        metadata = {"tags": list(cell.attributes["tags"])} if "tags" in cell.attributes else {}
+        built.append(_cell("markdown" if cell.prose else "code", source, name, metadata))
+    return _notebook(built, {"lesson": lesson_id, "holds": "lesson"})
+
+
+def _notebook(cells: list[BuiltCell], ours: Mapping[str, str]) -> Notebook:
+    return {"cells": cells, "metadata": {**KERNEL, "jaxercise": dict(ours)}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _cell(kind: str, source: str, cell_id: str, metadata: Mapping[str, Any]) -> BuiltCell:
+    cell: BuiltCell = {"cell_type": kind, "id": cell_id, "metadata": dict(metadata), "source": source}
+    return cell | {"execution_count": None, "outputs": []} if kind == "code" else cell
+
+
+def _graded(kind: str, source: str, grade_id: str, **said: Any) -> BuiltCell:
+    nbgrader = {"schema_version": 3, "grade": False, "locked": False, "solution": False, "task": False}
+    return _cell(kind, source, _cell_id(grade_id), {"nbgrader": {**nbgrader, "grade_id": grade_id, **said}})
+
+
+def _prose(source: str, grade_id: str) -> BuiltCell:
+    return _graded("markdown", source, grade_id, locked=True)
+
+
+def _code(source: str, grade_id: str, **said: Any) -> BuiltCell:
+    return _graded("code", source, grade_id, **said)
+
+
+def _cell_id(name: str) -> str:
+    """A notebook format's cell id: at most 64 characters."""
+    if len(name) <= LONGEST_CELL_ID:
+        return name
+    return f"{name[: LONGEST_CELL_ID - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _check(check: Check, lesson: Lesson) -> BuiltCell:
+    source = check.source
+    if check.hidden:
+        said = [
+            f"# Hidden check, {_points(check.points)}: {check.title}",
+            f"# It runs when the notebook is graded: grader check {copy_path(lesson.id)}",
+        ]
+        source = "\n".join([*said, "### BEGIN HIDDEN TESTS", check.source, "### END HIDDEN TESTS"])
+    points = int(check.points) if float(check.points).is_integer() else check.points
+    return _code(source, check.id, grade=True, locked=True, points=points)
+
+
+def copy_path(lesson_id: str) -> str:
+    """Where the learner's own copy of a lesson's exercises lies, from the course's root."""
+    return f"work/{lesson_id}/{lesson_id}.ipynb"
+
+
+def _points(points: float) -> str:
+    return f"{points:g} point{'' if points == 1 else 's'}"
+
+
+def _below_heading(source: str, line: str) -> str:
+    head, _, rest = source.partition("\n")
+    return "\n\n".join(piece for piece in (head, line, rest.strip("\n")) if piece)
+
+
+def _opening(source: str, lesson: Lesson, course: Course) -> str:
+    planned = course.planned(lesson.id)
+    count = len(lesson.exercises)
+    minutes = sum(exercise.minutes for exercise in lesson.exercises)
+    line = (
+        f"*The exercises of lesson {_lesson_link(lesson.id, course)} ({planned.part}): {count} "
+        f"exercise{'' if count == 1 else 's'}, {_points(lesson.points)}, about {minutes} minutes.*"
+    )
+    return _below_heading(source, line)
+
+
+def _task(source: str, exercise: Exercise, course: Course) -> str:
+    lessons = sorted((skill for skill in exercise.skills if skill in course.ids), key=course.ids.index)
+    others = [f"`{skill}`" for skill in exercise.skills if skill not in course.ids]
+    uses = ", ".join([*(_lesson_link(lesson, course) for lesson in lessons), *others])
+    stars = "★" * exercise.stars + "☆" * (3 - exercise.stars)
+    line = f"{stars} · about {exercise.minutes} minutes · {_points(exercise.points)} · uses {uses}"
+    return _below_heading(LABEL.sub("\n\n", source), line)
+
+
+def _lesson_link(lesson_id: str, course: Course) -> str:
+    return f"[{lesson_id}](../../notebooks/{lesson_id}.ipynb)" if lesson_id in course.text_ids else lesson_id
+
+
+def _why(source: str) -> str:
+    # Without the blank lines some renderers show the text inside as it stands, asterisks and all.
+    return f"<details><summary>After it passes: why it works</summary>\n\n{source}\n\n</details>"
+
+
+def _closing(lesson: Lesson) -> str:
+    hidden = sum(check.hidden for exercise in lesson.exercises for check in exercise.checks)
+    return "\n".join(
+        [
+            "## Check your answers",
+            "",
+            "Run the check cells above as often as you like; each says what is missing. "
+            f"Then save the notebook, open a terminal at the top of the course and run all checks, the {hidden} "
+            f"hidden one{'' if hidden == 1 else 's'} too:",
+            "",
+            "```",
+            f"grader check {copy_path(lesson.id)}",
+            "```",
+            "",
+            f"It says what each check is worth and what it found. {_points(lesson.points)} in all.",
+        ]
+    )

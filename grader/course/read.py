@@ -1,0 +1,126 @@
+"""Reads one authored file whole: a lesson's exercises, or the lesson's own text, with every rule applied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from grader.course import exercises, names, predictions, rules_code, rules_leaks, rules_parts, text
+from grader.course.exercises import Lesson, Parts
+from grader.course.problems import Findings
+from grader.course.text import Cell
+
+ANSWER_LINE = re.compile(r'^# %% answer="([^"]*)"', re.MULTILINE)
+
+
+def answer_ids(path: Path) -> tuple[str, ...]:
+    """The exercise ids of a file, in order, without reading it closely: other lessons' skills name them."""
+    return tuple(ANSWER_LINE.findall(path.read_text(encoding="utf-8")))
+
+
+def lesson(
+    path: Path,
+    shown: str,
+    lesson_id: str,
+    title: str,
+    text_path: Path | None,
+    taught: Callable[[str, Collection[str]], str | None],
+    taken: Collection[str],
+) -> Lesson:
+    """The exercises of one lesson; CourseError with all that is wrong in the file.
+
+    `shown` is the path that problems name; `taught(skill, ids before it)` says what is wrong with a skill; `taken`
+    are the exercise ids of the other lessons.
+    """
+    findings = Findings(shown)
+    cells = text.read(path.read_text(encoding="utf-8"), text.EXERCISES, findings)
+    all_parts = exercises.parts(cells)
+    _first_cell(cells, rf"# {lesson_id[:2]} · ", f"# {lesson_id[:2]} · Exercises: {title}", findings)
+    setup_cells = [cell for cell in cells if cell.kind == "setup"]
+    begin = min((cell.line for cell in cells if cell.id is not None), default=None)
+    setup_names = rules_code.setup(setup_cells, begin, findings)
+    _together(cells, findings)
+    if not all_parts:
+        findings.add(
+            1, "the file has no exercise", 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
+        )
+    _each_exercise(all_parts, setup_names, taught, set(taken), findings)
+    rules_leaks.check(cells, findings)
+    findings.stop()
+    return Lesson(
+        id=lesson_id,
+        title=title,
+        path=path,
+        text_path=text_path,
+        setup="\n\n".join(cell.source for cell in setup_cells),
+        setup_names=setup_names,
+        exercises=tuple(exercises.exercise(of) for of in all_parts),
+        cells=tuple(cells),
+    )
+
+
+def _each_exercise(
+    all_parts: Collection[Parts],
+    setup_names: frozenset[str],
+    taught: Callable[[str, Collection[str]], str | None],
+    taken: set[str],
+    findings: Findings,
+) -> None:
+    answers: set[str] = set()
+    before: list[str] = []
+    for of in all_parts:
+        rules_parts.check(of, lambda skill: taught(skill, before), taken, findings)
+        rules_code.answer(of, setup_names, findings)
+        asked_for = rules_code.answer_names(of)
+        answers.update(asked_for or ())
+        for cell in of.checks:
+            rules_code.check(cell, answers if asked_for is not None else None, setup_names, findings)
+        before.append(of.id)
+        taken.add(of.id)
+        taken.update(f"{of.id}-{cell.attributes.get('name')}" for cell in of.checks)
+
+
+def _first_cell(cells: Collection[Cell], pattern: str, example: str, findings: Findings) -> None:
+    first = next(iter(cells), None)
+    if first is None or not first.prose or not re.match(pattern, first.source):
+        line = first.line if first is not None else 1
+        findings.add(line, "the first cell is not the title", f"Begin with a `# %% [markdown]` cell: `{example}`")
+
+
+def _together(cells: Collection[Cell], findings: Findings) -> None:
+    """The cells of an exercise stand together, so that its checks run right after its answer."""
+    order: list[str] = []
+    for cell in cells:
+        if cell.id is None or (order and cell.id == order[-1]):
+            continue
+        if cell.id in order:
+            message = f"a cell of `{cell.id}` stands among those of `{order[-1]}`"
+            findings.add(cell.line, message, "Keep the cells of an exercise together")
+        else:
+            order.append(cell.id)
+
+
+def lesson_text(path: Path, shown: str, lesson_id: str) -> tuple[Cell, ...]:
+    """The cells of a lesson's own script; CourseError with all that is wrong in the file."""
+    findings = Findings(shown)
+    cells = text.read(path.read_text(encoding="utf-8"), text.LESSON, findings)
+    _first_cell(cells, rf"# {lesson_id[:2]} · \S", f"# {lesson_id[:2]} · Title", findings)
+    seen: set[str] = set()
+    for cell in cells:
+        if cell.kind == "code":
+            wrong = names.syntax_error(cell.source)
+            if wrong is not None:
+                message = f"a Python syntax error: {wrong[1]}"
+                mend = "Mend the code; write a magic as a comment, `# %timeit f(x)`"
+                findings.add(cell.first + wrong[0] - 1, message, mend)
+            tags = cell.attributes.get("tags", [])
+            if not all(isinstance(tag, str) for tag in tags):
+                findings.add(cell.line, "a tag is not text", 'Write `tags=["raises-exception"]`')
+        elif cell.kind == "predict":
+            predictions.check(cell, findings)
+            if cell.id in seen:
+                findings.add(cell.line, f"`{cell.id}` is taken: a duplicate id", "Choose another id")
+            seen.add(cell.id or "")
+    findings.stop()
+    return tuple(cells)

@@ -1,0 +1,92 @@
+"""Lays out the learner's own copies under work/: adds what is new, and never touches what is there.
+
+    work/lessons/05_vmap.ipynb      a copy of notebooks/05_vmap.ipynb, so that running it changes no committed file
+    work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
+    work/images/                    a copy of images/, brought up to date each time
+
+Everything that a copy links to lies under work/ too, so its links and pictures work whether JupyterLab was opened
+there or at the top of the course. Three prefixes change on the way; pictures in lessons need no change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from grader.course import build, notebooks
+from grader.course.tree import Course
+
+IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"))
+IN_LESSONS = (("../exercises/", "../"),)
+
+
+def copies(course: Course) -> list[Path]:
+    """Adds a copy of every built notebook that the learner does not have yet; returns the notebooks that were added."""
+    added = []
+    for lesson_id in course.ids:
+        for built, own, changes in (
+            (build.lesson_path(course, lesson_id), lesson_copy(course, lesson_id), IN_LESSONS),
+            (build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id), IN_EXERCISES),
+        ):
+            # A link that leads nowhere is the learner's too.
+            if built.is_file() and not os.path.lexists(own):
+                _place(own, _moved(built.read_text(encoding="utf-8"), changes))
+                added.append(own)
+    _images(course)
+    return added
+
+
+def lesson_copy(course: Course, lesson_id: str) -> Path:
+    return course.root / "work" / "lessons" / f"{lesson_id}.ipynb"
+
+
+def exercises_copy(course: Course, lesson_id: str) -> Path:
+    return course.root / notebooks.copy_path(lesson_id)
+
+
+def _moved(text: str, changes: tuple[tuple[str, str], ...]) -> str:
+    """The notebook with the links of its prose leading to where the copy's neighbours lie."""
+    notebook = json.loads(text)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            before = "".join(cell["source"])
+            after = before
+            for old, new in changes:
+                after = after.replace(old, new)
+            if after != before:
+                cell["source"] = after.splitlines(keepends=True)
+                _resign(cell, after)
+    return json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def _resign(cell: dict[str, Any], source: str) -> None:
+    """nbgrader's checksum anew: JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
+
+    This is nbgrader's own sum for a locked cell that is neither graded nor a solution; importing nbgrader for it
+    would take longer than all copying.
+    """
+    nbgrader = cell["metadata"].get("nbgrader")
+    if nbgrader and "checksum" in nbgrader:
+        summed = source + cell["cell_type"] + "False" + "False" + "True" + nbgrader["grade_id"]
+        nbgrader["checksum"] = hashlib.md5(summed.encode(), usedforsecurity=False).hexdigest()
+
+
+def _place(path: Path, text: str) -> None:
+    """Writes a new file whole or not at all, so that an interruption leaves nothing that would count as there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(text.encode())
+    draft.replace(path)
+
+
+def _images(course: Course) -> None:
+    """The pictures are the course's, not the learner's: an older one is replaced."""
+    for picture in sorted((course.root / "images").glob("*")):
+        own = course.root / "work" / "images" / picture.name
+        if picture.is_file() and (not own.is_file() or own.read_bytes() != picture.read_bytes()):
+            own.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, own)
