@@ -1,0 +1,977 @@
+# %% [markdown]
+# # 05 · Exercises: vmap
+# *Lesson: `notebooks/05_vmap.ipynb`. Six exercises, about 80 minutes.*
+#
+# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+#
+# A word that comes back: "the same program at any size" means that twice as many rows give larger arrays, not more operations. A Python loop is written out once for each row, so its program grows; `vmap` has nothing to write out.
+
+# %% setup
+from grader.checks import ask, compare, counted, inputs, program, require
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def manhattan(x, y):
+    """The distance along the axes of two vectors (d,), (d,) -> ()"""
+    return jnp.sum(jnp.abs(x - y))
+
+
+def climb(x, y):
+    """What it costs to climb from x to y, going down being free: (d,), (d,) -> (). Not the same from y to x."""
+    return jnp.sum(jnp.maximum(y - x, 0))
+
+
+def layer(params, x):
+    """One layer on one example: {"w": (k, d), "b": (k,)}, x (d,) -> {"out": (k,), "norm": ()}"""
+    out = jnp.tanh(params["w"] @ x + params["b"])
+    return {"out": out, "norm": jnp.linalg.norm(out)}
+
+
+def network_loss(params, x, y):
+    """Squared error of a small network on one example: {"a": (h, d), "b": (h,)}, x (d,), y () -> ()"""
+    return (jnp.dot(params["b"], jnp.tanh(params["a"] @ x)) - y) ** 2
+
+
+def neighbours(x):
+    """Each entry's sine times the next entry: (n,) -> (n - 1,)"""
+    return jnp.sin(x[:-1]) * x[1:]
+
+
+def solve_spd(a, b):
+    """Library code: solves a @ w = b for ONE symmetric positive definite a (d, d) and ONE b (d,)."""
+    if a.ndim != 2 or b.ndim != 1:
+        raise ValueError(f"solve_spd takes one matrix (d, d) and one vector (d,), got {a.shape} and {b.shape}")
+    return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(a), b)
+
+
+# %% [markdown] task="vmap-pairwise" stars=1 minutes=8 skills="01_arrays,02_tracing"
+# ## Every row with every row
+# **Goal.** Compare every row of `xs` with every row of `ys`, by a function that compares two vectors. One line is missing.
+#
+# **Signature.** `pairwise_l1(l1, xs, ys)`: `l1` takes two vectors `(d,)`, `(d,)` and gives a number `()`; `xs` is `(n, d)`, `ys` is `(m, d)`, of one float dtype. Returns `(n, m)`: entry `[i, j]` is `l1(xs[i], ys[j])`.
+#
+# **Example.** With the distance `manhattan` of the setup, `xs = [[0, 0], [1, 2]]` and `ys = [[0, 1], [1, 1], [5, 5]]` give `[[1, 2, 10], [2, 1, 7]]`.
+#
+# **Judged.** Values, also for functions that are not a distance; that `l1` is traced once; that the program has no loop and is the same program at any size. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# The last line already runs over the rows of `xs`. Inside `one_to_all`, which of `x` and `ys` still has an axis to run along?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `l1` wants two vectors. `x` is one; `ys` is many. Each of the two gets an entry in `in_axes`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# The line is the mirror image of the last one: there `xs` is mapped and `ys` is shared, here `x` is shared and `ys` is mapped. And it is `l1` that is mapped.
+#
+# </details>
+
+
+# %% answer="vmap-pairwise"
+def pairwise_l1(l1, xs, ys):
+    """Compares every row of xs (n, d) with every row of ys (m, d) by l1: (d,), (d,) -> (). Returns (n, m)."""
+
+    def one_to_all(x, ys):
+        """One x (d,) with every row of ys (m, d) -> (m,)"""
+        ### BEGIN SOLUTION
+        return jax.vmap(l1, in_axes=(None, 0))(x, ys)
+        ### END SOLUTION
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% check="vmap-pairwise" name="example" points=1
+"""The example: two rows with three rows give a (2, 3) table."""
+xs = np.array([[0, 0], [1, 2]], np.float32)
+ys = np.array([[0, 1], [1, 1], [5, 5]], np.float32)
+table = program(lambda xs, ys: pairwise_l1(manhattan, xs, ys), xs, ys).run(xs, ys)
+compare(table, np.array([[1, 2, 10], [2, 1, 7]], np.float32), label="the table")
+
+# %% hidden="vmap-pairwise" name="values" points=1
+"""Right for any function of two vectors, also when there are as many xs as ys."""
+square = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
+for _ in range(3):
+    xs, ys = inputs.rng().normal(size=(2, 4, 3)).astype(np.float32)
+    compare(square.run(xs, ys), np.maximum(ys[None, :] - xs[:, None], 0).sum(-1), label="the table")
+
+# %% hidden="vmap-pairwise" name="program" points=1
+"""No loop, and the same program at any size."""
+few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
+many = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((9, 3), np.float32), np.zeros((7, 3), np.float32))
+require(many.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
+require(
+    many.operations == few.operations,
+    f"With 4 and 4 rows the program has {few.operations} operations, with 9 and 7 it has {many.operations}: a Python loop "
+    "was written out row by row. Let vmap add the axis instead.",
+)
+
+# %% hidden="vmap-pairwise" name="traced-once" points=1 observed=true
+"""Python runs `l1` once, whatever the number of rows."""
+
+
+def probe_calls(xs, ys):
+    function = counted(manhattan)
+    jax.eval_shape(lambda xs, ys: pairwise_l1(function, xs, ys), xs, ys)
+    return function.calls
+
+
+count = ask(probe_calls, np.zeros((5, 2), np.float32), np.zeros((6, 2), np.float32))
+require(count > 0, "`l1` was never called: the answer has to work for any function that it is given.")
+require(
+    count == 1, f"For 5 and 6 rows Python ran `l1` {count} times. vmap runs it once, on a tracer for any pair of rows."
+)
+
+# %% [markdown] why="vmap-pairwise"
+# Each vmap hides one axis from `l1` and adds it to what the operations inside do; the outer one gives the first axis of the result. **Next:** what would `in_axes=(None, 0)` outside and `(0, None)` inside return?
+
+
+# %% wrong="vmap-pairwise" because="Hands all of ys to l1: broadcasting makes the differences, and the sum then runs over all rows."
+def pairwise_l1(l1, xs, ys):
+    def one_to_all(x, ys):
+        return l1(x, ys)
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% wrong="vmap-pairwise" because="Loops over the rows in Python: right, but the program grows with the rows."
+def pairwise_l1(l1, xs, ys):
+    def one_to_all(x, ys):
+        return jnp.stack([l1(x, y) for y in ys])
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% wrong="vmap-pairwise" because="Pairs row i with row i only."
+def pairwise_l1(l1, xs, ys):
+    return jax.vmap(l1)(xs, ys)
+
+
+# %% wrong="vmap-pairwise" because="Nests the two the other way round: the table is transposed."
+def pairwise_l1(l1, xs, ys):
+    return jax.vmap(jax.vmap(l1, in_axes=(0, None)), in_axes=(None, 0))(xs, ys)
+
+
+# %% wrong="vmap-pairwise" because="Writes the distance out by broadcasting and never calls l1."
+def pairwise_l1(l1, xs, ys):
+    return jnp.sum(jnp.abs(xs[:, None, :] - ys[None, :, :]), axis=-1)
+
+
+# %% wrong="vmap-pairwise" because="Goes through ys with lax.map: one row after the other, in a loop."
+def pairwise_l1(l1, xs, ys):
+    def one_to_all(x, ys):
+        return jax.lax.map(lambda y: l1(x, y), ys)
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% right="vmap-pairwise"
+def pairwise_l1(l1, xs, ys):
+    return jnp.vectorize(l1, signature="(d),(d)->()")(xs[:, None, :], ys[None, :, :])
+
+
+# %% right="vmap-pairwise"
+def pairwise_l1(l1, xs, ys):
+    return jax.vmap(jax.vmap(l1, in_axes=(0, None)), in_axes=(None, 0), out_axes=1)(xs, ys)
+
+
+# %% [markdown] task="vmap-axes" stars=1 minutes=10 skills="vmap-pairwise"
+# ## Which axes?
+# **Goal.** For four layouts of the data, name the `in_axes` and `out_axes` with which `jax.vmap(layer, ...)` does the job. `layer(params, x)` stands in the setup: it takes one `{"w": (k, d), "b": (k,)}` and one `x (d,)`, and gives `{"out": (k,), "norm": ()}`.
+#
+# **Signature.** `in_axes_puzzle()` returns a dict with four keys; each value is a pair `(in_axes, out_axes)`, as vmap takes them.
+#
+# | key | `params["w"]` | `params["b"]` | `x` | wanted `"out"` | wanted `"norm"` |
+# |---|---|---|---|---|---|
+# | `"examples"` | `(k, d)` | `(k,)` | `(n, d)` | `(n, k)` | `(n,)` |
+# | `"columns"` | `(k, d)` | `(k,)` | `(d, n)` | `(k, n)` | `(n,)` |
+# | `"ensemble"` | `(n, k, d)` | `(k,)`, shared | `(d,)`, shared | `(n, k)` | `(n,)` |
+# | `"stacked"` | `(k, d, n)` | `(k, n)` | `(n, d)` | `(n, k)` | `(n,)` |
+#
+# **Example.** `"examples"` with `n = 7` examples maps `x` of shape `(7, d)` along its axis 0, with the same `params` for all.
+#
+# **Judged.** The values that `layer` gives with your axes, also when all sizes are equal and no error can help you; the shapes at other sizes. **Not judged.** Which of several spellings you choose: `0` for a whole dict or an entry for each leaf, `1` or `-1`.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `n` is the axis that `layer` must not see. In each row of the table, where does it stand in every array, and where is it missing?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `in_axes` is a pair here: one entry for `params`, one for `x`. An entry for a dict may be a number, `None`, or a dict with the same keys. `out_axes` is an entry for the dict that comes out.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Read the place of `n` off each shape: `(k, d, n)` has it at 2, `(k, n)` at 1, an array without `n` gets `None`. "columns" wants `n` at 1 of "out" and at 0 of "norm".
+#
+# </details>
+
+
+# %% answer="vmap-axes"
+def in_axes_puzzle():
+    """The pair (in_axes, out_axes) for each of "examples", "columns", "ensemble" and "stacked"."""
+    ### BEGIN SOLUTION
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), {"out": 1, "norm": 0}),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": (({"w": 2, "b": 1}, 0), 0),
+    }
+    ### END SOLUTION
+
+
+# %% check="vmap-axes" name="shapes" points=1
+"""Each layout runs and has the shapes of the table, at n, k, d = 7, 3, 2."""
+
+
+def probe_shapes(key, w, b, x):
+    in_axes, out_axes = in_axes_puzzle()[key]
+    result = jax.eval_shape(jax.vmap(layer, in_axes=in_axes, out_axes=out_axes), {"w": w, "b": b}, x)
+    return result["out"].shape, result["norm"].shape
+
+
+def judge(key, w, b, x, wanted):
+    out, norm = ask(probe_shapes, key, np.zeros(w, np.float32), np.zeros(b, np.float32), np.zeros(x, np.float32))
+    require(out == wanted, f'"{key}" gives "out" of shape {out}; wanted {wanted}.')
+    require(norm == (7,), f'"{key}" gives "norm" of shape {norm}; wanted (7,).')
+
+
+judge("examples", w=(3, 2), b=(3,), x=(7, 2), wanted=(7, 3))
+judge("columns", w=(3, 2), b=(3,), x=(2, 7), wanted=(3, 7))
+judge("ensemble", w=(7, 3, 2), b=(3,), x=(2,), wanted=(7, 3))
+judge("stacked", w=(3, 2, 7), b=(3, 7), x=(7, 2), wanted=(7, 3))
+
+# %% hidden="vmap-axes" name="values" points=2
+"""The right slices go in and come out, even when all sizes are 4."""
+KEYS = ("examples", "columns", "ensemble", "stacked")
+IN = {"examples": (None, None, 0), "columns": (None, None, 1), "ensemble": (0, None, None), "stacked": (2, 1, 0)}
+
+
+def probe_all(ws, bs, xs):
+    results = {}
+    for key in ("examples", "columns", "ensemble", "stacked"):
+        in_axes, out_axes = in_axes_puzzle()[key]
+        results[key] = jax.vmap(layer, in_axes=in_axes, out_axes=out_axes)({"w": ws[key], "b": bs[key]}, xs[key])
+    return results
+
+
+def draw():
+    rng = inputs.rng()
+    w = {key: rng.normal(size=(4, 4) if IN[key][0] is None else (4, 4, 4)).astype(np.float32) for key in KEYS}
+    b = {key: rng.normal(size=4 if IN[key][1] is None else (4, 4)).astype(np.float32) for key in KEYS}
+    x = {key: rng.normal(size=4 if IN[key][2] is None else (4, 4)).astype(np.float32) for key in KEYS}
+    return w, b, x
+
+
+def at(array, axis, i):
+    return array if axis is None else np.take(array, i, axis)
+
+
+def expected(key, w, b, x):
+    outs = [np.tanh(at(w, IN[key][0], i) @ at(x, IN[key][2], i) + at(b, IN[key][1], i)) for i in range(4)]
+    return {"out": np.stack(outs, 1 if key == "columns" else 0), "norm": np.array([np.linalg.norm(o) for o in outs])}
+
+
+ws, bs, xs = draw()
+made = program(probe_all, ws, bs, xs)
+for _ in range(2):
+    ws, bs, xs = draw()
+    got = made.run(ws, bs, xs)
+    for key in KEYS:
+        compare(got[key], expected(key, ws[key], bs[key], xs[key]), label=f'"{key}"')
+
+# %% [markdown] why="vmap-axes"
+# An axis in `in_axes` or `out_axes` is a place in the array that you hold, not in the one that `layer` sees. When every size is 4, nothing complains about a wrong place: that is why good tests use sizes that all differ. **Next:** how would you run all n models of "ensemble" on all m examples?
+
+
+# %% wrong="vmap-axes" because="Maps the shared bias too: it has k entries, and only by luck are there as many models."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), {"out": 1, "norm": 0}),
+        "ensemble": ((0, None), 0),
+        "stacked": (({"w": 2, "b": 1}, 0), 0),
+    }
+
+
+# %% wrong="vmap-axes" because="Takes out_axes for the place of the features: the examples stay rows."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), 0),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": (({"w": 2, "b": 1}, 0), 0),
+    }
+
+
+# %% wrong="vmap-axes" because="Counts the axes of the slice that layer sees: the examples stand on axis 1 of the array before it is cut."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 0), {"out": 1, "norm": 0}),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": (({"w": 2, "b": 1}, 0), 0),
+    }
+
+
+# %% wrong="vmap-axes" because="One axis for the whole dict, although w and b keep the models on different axes."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), {"out": 1, "norm": 0}),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": ((1, 0), 0),
+    }
+
+
+# %% right="vmap-axes"
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), {"out": 0, "norm": 0}),
+        "columns": ([{"w": None, "b": None}, -1], -1),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": ((-1, 0), 0),
+    }
+
+
+# %% [markdown] task="vmap-per-example-gradients" stars=2 minutes=12 skills="04_grad,vmap-axes"
+# ## A gradient for every example
+# **Goal.** The gradient of a loss with respect to its parameters, for every example of a batch: the raw material of per-example clipping and of the search for mislabelled data.
+#
+# **Signature.** `per_example_gradients(loss, params, xs, ys)`: `loss(params, x, y)` is written for one example and gives `()`; `params` is an array or a dict of arrays; `xs` is `(n, d)`, `ys` is `(n,)`. Returns what `params` looks like, with `n` in front of every leaf's shape.
+#
+# **Example.** For `loss = (w·x - y)²`, `w = [1, 2]`, `xs = [[1, 0], [0, 1], [1, 1]]` and `ys = [0, 0, 0]` the gradients are `[[2, 0], [0, 4], [6, 6]]`.
+#
+# **Judged.** Values, structure and dtypes; that there is no loop, that the program is the same at any size, and that its work grows like the number of examples and no faster. **Not judged.** Memory.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Suppose there were only one example. Which function would give its gradient?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# That function takes the same three arguments as `loss`. Which of the three differ from example to example?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Two transformations, the inner one is `jax.grad`, the outer one `jax.vmap`. The parameters are shared by all runs.
+#
+# </details>
+
+
+# %% answer="vmap-per-example-gradients"
+def per_example_gradients(loss, params, xs, ys):
+    """Gradients of loss(params, x, y) by params, for each of the n examples xs (n, d), ys (n,): params with n in front."""
+    ### BEGIN SOLUTION
+    return jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
+    ### END SOLUTION
+
+
+# %% check="vmap-per-example-gradients" name="example" points=1
+"""The example: three examples give three gradients."""
+
+
+def probe(w, xs, ys):
+    return per_example_gradients(lambda w, x, y: (jnp.dot(w, x) - y) ** 2, w, xs, ys)
+
+
+w = np.array([1, 2], np.float32)
+xs = np.array([[1, 0], [0, 1], [1, 1]], np.float32)
+ys = np.zeros(3, np.float32)
+got = program(probe, w, xs, ys).run(w, xs, ys)
+compare(got, np.array([[2, 0], [0, 4], [6, 6]], np.float32))
+
+# %% hidden="vmap-per-example-gradients" name="values" points=1
+"""Right for a network whose parameters are a dict, also when there are as many examples as units."""
+
+
+def by_hand(params, xs, ys):
+    hidden = np.tanh(xs @ params["a"].T)
+    slope = 2 * (hidden @ params["b"] - ys)
+    inner = slope[:, None] * params["b"] * (1 - hidden**2)
+    return {"a": inner[:, :, None] * xs[:, None, :], "b": slope[:, None] * hidden}
+
+
+def draw():
+    rng = inputs.rng()
+    params = {"a": rng.normal(size=(5, 3)).astype(np.float32), "b": rng.normal(size=5).astype(np.float32)}
+    return params, rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+
+
+made = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *draw())
+for _ in range(3):
+    params, xs, ys = draw()
+    compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4)
+
+# %% hidden="vmap-per-example-gradients" name="program" points=2
+"""No loop, the same program at any size, and four times the examples are four times the work."""
+
+
+def zeros(examples):
+    params = {"a": np.zeros((5, 3), np.float32), "b": np.zeros(5, np.float32)}
+    return params, np.zeros((examples, 3), np.float32), np.zeros(examples, np.float32)
+
+
+few = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *zeros(5))
+many = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *zeros(20))
+require(
+    many.loops == 0, "The program runs a loop over the examples, one after the other. Let vmap add the axis instead."
+)
+require(
+    many.operations == few.operations,
+    f"With 5 examples the program has {few.operations} operations, with 20 it has {many.operations}: a Python loop was "
+    "written out example by example.",
+)
+if few.flops and many.flops:
+    require(
+        many.flops < 6 * few.flops,
+        f"Four times the examples cost {many.flops / few.flops:.0f} times the work. Each example's gradient needs that "
+        "example only: take the gradient of one loss, not of the whole batch's losses.",
+    )
+
+# %% [markdown] why="vmap-per-example-gradients"
+# `grad` of one example's loss is a function like any other, so `vmap` batches it; nothing is ever computed for a pair of different examples. **Next:** how would you clip each gradient to norm 1 before you average them, without storing all of them at once?
+
+
+# %% wrong="vmap-per-example-gradients" because="Takes the gradient of the mean loss: one gradient for the whole batch."
+def per_example_gradients(loss, params, xs, ys):
+    def mean_loss(params):
+        return jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys).mean()
+
+    return jax.grad(mean_loss)(params)
+
+
+# %% wrong="vmap-per-example-gradients" because="Differentiates by x instead of by the parameters."
+def per_example_gradients(loss, params, xs, ys):
+    return jax.vmap(jax.grad(loss, argnums=1), in_axes=(None, 0, 0))(params, xs, ys)
+
+
+# %% wrong="vmap-per-example-gradients" because="Loops over the examples in Python: right, but the program grows with the batch."
+def per_example_gradients(loss, params, xs, ys):
+    gradients = [jax.grad(loss)(params, x, y) for x, y in zip(xs, ys, strict=True)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients)
+
+
+# %% wrong="vmap-per-example-gradients" because="Maps the parameters too: run i is given row i of every leaf."
+def per_example_gradients(loss, params, xs, ys):
+    return jax.vmap(jax.grad(loss))(params, xs, ys)
+
+
+# %% wrong="vmap-per-example-gradients" because="Takes the Jacobian of all losses by all parameters: every loss is pulled back through every example, n times n."
+def per_example_gradients(loss, params, xs, ys):
+    def losses(params):
+        return jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
+
+    return jax.jacrev(losses)(params)
+
+
+# %% wrong="vmap-per-example-gradients" because="Goes through the batch with lax.map: one example after the other, in a loop."
+def per_example_gradients(loss, params, xs, ys):
+    return jax.lax.map(lambda example: jax.grad(loss)(params, *example), (xs, ys))
+
+
+# %% right="vmap-per-example-gradients"
+def per_example_gradients(loss, params, xs, ys):
+    def one(x, y):
+        value, pull_back = jax.vjp(lambda params: loss(params, x, y), params)
+        return pull_back(jnp.ones_like(value))[0]
+
+    return jax.vmap(one)(xs, ys)
+
+
+# %% right="vmap-per-example-gradients"
+def per_example_gradients(loss, params, xs, ys):
+    examples = {"x": xs, "y": ys}
+    gradient = lambda params, example: jax.grad(loss)(params, example["x"], example["y"])
+    return jax.vmap(gradient, in_axes=(None, {"x": 0, "y": 0}))(params, examples)
+
+
+# %% [markdown] task="vmap-masked-mean" stars=2 minutes=15 skills="03_jit,04_grad,vmap-axes"
+# ## Means of ragged rows
+# **Goal.** Sentences differ in length, arrays do not: rows come padded, with their lengths beside them. Take each row's mean over its own entries.
+#
+# **Signature.** `masked_mean_rows(rows, lengths)`: `rows` is `(n, t)` of a float dtype, `lengths` is `(n,)` of integers from 0 to t. Returns `(n,)` of the dtype of `rows`: the mean of the first `lengths[i]` entries of row i, and 0 for a row of length 0. What stands in the padding is garbage, NaN included.
+#
+# **Example.** `rows = [[1, 3, 9], [9, 9, 9], [2, 4, 6]]` and `lengths = [2, 0, 3]` give `[2, 0, 4]`.
+#
+# **Judged.** Values for any padding; the gradient by `rows`, which has to be finite everywhere and 0 in the padding; that lengths may be traced (one program for all lengths), without loops, the same program at any number of rows. **Not judged.** Whether you write it for one row and vmap it, or for all at once.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `row[:length]` has a shape that depends on a value. Which arrays of shape `(t,)` tell the entries inside from those outside?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jnp.arange(t) < length` is True inside. Garbage times zero may still be garbage: choose with `jnp.where`, do not multiply.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Sum what `where` leaves, then divide by something that is never 0, so that 0/0 never exists: not in the mean of an empty row, and not in its gradient.
+#
+# </details>
+
+
+# %% answer="vmap-masked-mean"
+def masked_mean_rows(rows, lengths):
+    """Means (n,) of the first lengths[i] entries of each row of rows (n, t); 0 where the length is 0."""
+
+    ### BEGIN SOLUTION
+    def mean_of_one(row, length):
+        inside = jnp.arange(row.shape[0]) < length
+        return jnp.sum(jnp.where(inside, row, 0)) / jnp.maximum(length, 1)
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+    ### END SOLUTION
+
+
+# %% check="vmap-masked-mean" name="example" points=1
+"""The example, then the same with NaN in the padding."""
+rows = np.array([[1, 3, 9], [9, 9, 9], [2, 4, 6]], np.float32)
+lengths = np.array([2, 0, 3], np.int32)
+compare(program(masked_mean_rows, rows, lengths).run(rows, lengths), np.array([2, 0, 4], np.float32))
+rows[0, 2] = rows[1, :] = np.nan
+# Operation by operation: a compiler may turn "times 0" into a choice, and so hide what NaN times 0 is.
+compare(
+    ask(masked_mean_rows, rows, lengths), np.array([2, 0, 4], np.float32), label="the result with NaN in the padding"
+)
+
+# %% hidden="vmap-masked-mean" name="values" points=1
+"""Right for every length and any padding, in the dtype of the rows; no loop, and the same program at any size."""
+
+
+def probe_both(rows, lengths):
+    return masked_mean_rows(rows, lengths), jax.grad(lambda rows: jnp.sum(masked_mean_rows(rows, lengths)))(rows)
+
+
+few = program(probe_both, np.zeros((6, 5), np.float32), np.zeros(6, np.int32))
+for garbage in (7.0, -1e30):
+    rng = inputs.rng()
+    lengths = rng.permutation(6).astype(np.int32)
+    rows = rng.normal(size=(6, 5)).astype(np.float32)
+    rows[np.arange(5) >= lengths[:, None]] = garbage
+    means = [row[:length].mean() if length else 0 for row, length in zip(rows, lengths, strict=True)]
+    compare(few.run(rows, lengths)[0], np.array(means, np.float32))
+
+lengths = inputs.rng().permutation([0, 1, 2]).astype(np.int32)
+rows = np.where(np.arange(3) < lengths[:, None], np.float32(2.5), np.float32(np.inf))
+compare(
+    ask(masked_mean_rows, rows, lengths),
+    np.where(lengths > 0, np.float32(2.5), np.float32(0)),
+    label="the result with inf in the padding",
+)
+
+half = ask(
+    lambda rows, lengths: jax.eval_shape(masked_mean_rows, rows, lengths).dtype, np.zeros((3, 3), np.float16), lengths
+)
+require(half == np.float16, f"For rows in float16 the means are {half}; wanted float16.")
+many = program(probe_both, np.zeros((15, 5), np.float32), np.zeros(15, np.int32))
+require(many.loops == 0, "The program runs a loop over the rows. Write it for one row, and let vmap add the axis.")
+require(
+    many.operations == few.operations,
+    f"With 6 rows the program and its gradient's have {few.operations} operations, with 15 they have {many.operations}: a "
+    "Python loop was written out row by row.",
+)
+
+# %% hidden="vmap-masked-mean" name="gradient" points=1
+"""The gradient is 1/length inside, 0 in the padding, and finite for an empty row."""
+
+
+def probe_both(rows, lengths):
+    return masked_mean_rows(rows, lengths), jax.grad(lambda rows: jnp.sum(masked_mean_rows(rows, lengths)))(rows)
+
+
+rng = inputs.rng()
+lengths = rng.permutation(6).astype(np.int32)
+inside = np.arange(5) < lengths[:, None]
+rows = np.where(inside, rng.normal(size=(6, 5)), np.nan).astype(np.float32)
+got = program(probe_both, rows, lengths).run(rows, lengths)[1]
+require(
+    np.isfinite(got).all(),
+    "The gradient is not finite everywhere: look at empty rows, where 0/0 hides behind a `where`.",
+)
+compare(got, (inside / np.maximum(lengths, 1)[:, None]).astype(np.float32), label="the gradient")
+
+# %% [markdown] why="vmap-masked-mean"
+# A mask has a fixed shape, so one program serves every length; `where` before the sum keeps garbage out of the value *and* of the gradient, and a divisor of at least 1 keeps 0/0 from ever existing. **Next:** what changes for the maximum of each ragged row?
+
+
+# %% wrong="vmap-masked-mean" because="Multiplies by the mask: NaN times 0 is NaN."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        mask = (jnp.arange(row.shape[0]) < length).astype(row.dtype)
+        return jnp.sum(row * mask) / jnp.maximum(length, 1)
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Divides by the width of the padded array instead of by the length."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        return jnp.mean(jnp.where(jnp.arange(row.shape[0]) < length, row, 0))
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Slices each row to its length: the length is a traced value, and no array has a traced shape."
+def masked_mean_rows(rows, lengths):
+    return jax.vmap(lambda row, length: row[:length].mean())(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Divides every entry by the length and chooses afterwards: the value is right, the gradient of an empty row is 0/0."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        inside = jnp.arange(row.shape[0]) < length
+        return jnp.sum(jnp.where(inside, row / length, 0))
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Forgets empty rows: 0/0 is NaN."
+def masked_mean_rows(rows, lengths):
+    inside = jnp.arange(rows.shape[1]) < lengths[:, None]
+    return jnp.mean(rows, axis=1, where=inside)
+
+
+# %% wrong="vmap-masked-mean" because="Counts one entry too many: the entry at place `length` is padding already."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        inside = jnp.arange(row.shape[0]) <= length
+        return jnp.sum(jnp.where(inside, row, 0)) / jnp.maximum(length, 1)
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Loops over the rows in Python: right, but the program grows with the rows."
+def masked_mean_rows(rows, lengths):
+    means = []
+    for i in range(rows.shape[0]):
+        kept = jnp.where(jnp.arange(rows.shape[1]) < lengths[i], rows[i], 0)
+        means.append(kept.sum() / jnp.maximum(lengths[i], 1))
+    return jnp.stack(means)
+
+
+# %% right="vmap-masked-mean"
+def masked_mean_rows(rows, lengths):
+    lengths = lengths[:, None]
+    kept = jnp.where(jnp.arange(rows.shape[1]) < lengths, rows, 0)
+    return (kept / jnp.where(lengths == 0, 1, lengths)).sum(axis=1)
+
+
+# %% right="vmap-masked-mean"
+def masked_mean_rows(rows, lengths):
+    inside = jax.vmap(lambda length: jnp.arange(rows.shape[1]) < length)(lengths)
+    safe = jnp.where(inside, rows, 0)
+    counts = jnp.clip(inside.sum(axis=1), 1).astype(rows.dtype)
+    return jnp.einsum("nt,nt->n", safe, inside.astype(rows.dtype)) / counts
+
+
+# %% right="vmap-masked-mean"
+def masked_mean_rows(rows, lengths):
+    inside = jnp.arange(rows.shape[1]) < lengths[:, None]
+    return jnp.where(lengths > 0, jnp.mean(rows, axis=1, where=inside), 0)
+
+
+# %% [markdown] task="vmap-jacobian-rows" stars=2 minutes=15 skills="04_grad,vmap-per-example-gradients"
+# ## A few rows of a Jacobian
+# **Goal.** Of a function with many outputs, only some outputs matter: give the rows of the Jacobian that belong to them, and never build the rest.
+#
+# **Signature.** `jacobian_rows(f, x, rows)`: `f` takes `(n,)` and gives `(m,)` of the same float dtype; `rows` is `(k,)`, integers from 0 to m - 1, perhaps with repetitions. Returns `(k, n)`: row i is the gradient of output `rows[i]` by `x`.
+#
+# **Example.** For `f(x) = sin(x[:-1]) * x[1:]` (that is `neighbours`), `x = [0, 2, 4]` and `rows = [0]`, output 0 is `sin(x₀) x₁`, and the result is `[[2, 0, 0]]`.
+#
+# **Judged.** Values, also in float16; that no intermediate array is as large as half of the whole Jacobian; no loop, the same program for any number of rows. **Not judged.** How often `f` is run.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Reverse mode pulls a vector of the output's shape back to the input: v becomes vᵀJ. Which v picks out row 2 of J?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.vjp(f, x)` gives the outputs and a function that pulls back *one* vector. You have k of them.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jax.nn.one_hot(rows, ...)` makes the k vectors `(k, m)`; ask it for the dtype of the outputs. Then vmap the function that pulls back; it returns a tuple with one entry for each argument of `f`.
+#
+# </details>
+
+
+# %% answer="vmap-jacobian-rows"
+def jacobian_rows(f, x, rows):
+    """The rows `rows` (k,) of the Jacobian of f: (n,) -> (m,) at x. Returns (k, n)."""
+    ### BEGIN SOLUTION
+    outputs, pull_back = jax.vjp(f, x)
+    picks = jax.nn.one_hot(rows, outputs.shape[0], dtype=outputs.dtype)
+    return jax.vmap(lambda pick: pull_back(pick)[0])(picks)
+    ### END SOLUTION
+
+
+# %% check="vmap-jacobian-rows" name="example" points=1
+"""Rows 3, 0 and 3 of the Jacobian of `neighbours`, written out by hand."""
+x = np.array([0, 2, 4, 0, 1], np.float32)
+rows = np.array([3, 0, 3], np.int32)
+got = program(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows).run(x, rows)
+last = [0, 0, 0, 1, 0]  # output 3 is sin(x[3]) * x[4]: by x[3] it changes like cos(0) * 1, by x[4] like sin(0)
+compare(got, np.array([last, [2, 0, 0, 0, 0], last], np.float32))
+
+# %% hidden="vmap-jacobian-rows" name="values" points=1
+"""Right for any rows, in float32 and float16."""
+
+
+def by_hand(x, rows):
+    whole = np.zeros((4, 5))
+    for i in range(4):
+        whole[i, i], whole[i, i + 1] = np.cos(x[i]) * x[i + 1], np.sin(x[i])
+    return whole[rows].astype(np.float32)
+
+
+made = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(5, np.float32), np.zeros(3, np.int32))
+for _ in range(3):
+    x = inputs.rng().normal(size=5).astype(np.float32)
+    rows = inputs.rng().integers(0, 4, size=3).astype(np.int32)
+    compare(made.run(x, rows), by_hand(x, rows))
+half = ask(
+    lambda x, rows: jax.eval_shape(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows).dtype,
+    x.astype(np.float16),
+    rows,
+)
+require(half == np.float16, f"For an x in float16 the rows are {half}; wanted float16.")
+
+# %% hidden="vmap-jacobian-rows" name="program" points=1
+"""Never builds the whole Jacobian: five rows of 99 cost five rows, without a loop."""
+three = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(5, np.float32), np.zeros(3, np.int32))
+five = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(100, np.float32), np.zeros(5, np.int32))
+require(five.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
+require(
+    five.operations == three.operations,
+    f"For 3 rows the program has {three.operations} operations, for 5 it has {five.operations}: a Python loop was written out "
+    "row by row.",
+)
+require(
+    five.intermediates < 99 * 100 / 2,
+    f"For 5 rows of a Jacobian of 99 x 100 the program holds an array of {five.intermediates:,} elements. Pull back only the "
+    "outputs that are asked for.",
+)
+
+# %% [markdown] why="vmap-jacobian-rows"
+# `jax.vjp` runs `f` once and keeps what the way back needs; vmapping the way back over k one-hot vectors costs k rows, not m. `jax.jacrev` is the same with all m of them. **Next:** how would you get a few *columns*?
+
+
+# %% wrong="vmap-jacobian-rows" because="Builds the whole Jacobian and keeps a few rows of it."
+def jacobian_rows(f, x, rows):
+    return jax.jacrev(f)(x)[rows]
+
+
+# %% wrong="vmap-jacobian-rows" because="Pulls back the sum of the one-hot vectors: the rows come out added up."
+def jacobian_rows(f, x, rows):
+    return jax.grad(lambda x: f(x)[rows].sum())(x)
+
+
+# %% wrong="vmap-jacobian-rows" because="Pushes forward instead of pulling back: that gives columns."
+def jacobian_rows(f, x, rows):
+    picks = jax.nn.one_hot(rows, x.shape[0], dtype=x.dtype)
+    return jax.vmap(lambda pick: jax.jvp(f, (x,), (pick,))[1])(picks)
+
+
+# %% wrong="vmap-jacobian-rows" because="Takes the first k rows, whatever rows says."
+def jacobian_rows(f, x, rows):
+    outputs, pull_back = jax.vjp(f, x)
+    picks = jnp.eye(rows.shape[0], outputs.shape[0], dtype=outputs.dtype)
+    return jax.vmap(lambda pick: pull_back(pick)[0])(picks)
+
+
+# %% wrong="vmap-jacobian-rows" because="Leaves the one-hot vectors in float32: what is pulled back has to have the dtype of the outputs."
+def jacobian_rows(f, x, rows):
+    outputs, pull_back = jax.vjp(f, x)
+    return jax.vmap(pull_back)(jax.nn.one_hot(rows, outputs.shape[0]))[0]
+
+
+# %% wrong="vmap-jacobian-rows" because="Pulls back row after row in Python: right, but the program grows with the rows."
+def jacobian_rows(f, x, rows):
+    outputs, pull_back = jax.vjp(f, x)
+    return jnp.stack([pull_back(jnp.zeros_like(outputs).at[row].set(1))[0] for row in rows])
+
+
+# %% right="vmap-jacobian-rows"
+def jacobian_rows(f, x, rows):
+    return jax.vmap(lambda row: jax.grad(lambda x: f(x)[row])(x))(rows)
+
+
+# %% right="vmap-jacobian-rows"
+def jacobian_rows(f, x, rows):
+    return jax.jacrev(lambda x: f(x)[rows])(x)
+
+
+# %% [markdown] task="vmap-batched-solve" stars=2 minutes=20 skills="03_jit,vmap-pairwise,vmap-axes"
+# ## A bank of ridge regressions
+# **Goal.** A new setting: many small regression tasks, each to be solved at several strengths of regularisation, with a library function that solves one system. For a task with inputs X and targets y and a strength s, the weights w solve `(XᵀX + s I) w = Xᵀy`.
+#
+# **Signature.** `batched_solve(xs, ys, strengths)`: `xs` is `(tasks, n, d)`, `ys` is `(tasks, n)`, `strengths` is `(s,)`, all positive, all float32. Returns `(tasks, s, d)`: entry `[t, i]` are the weights of task t at strength i.
+#
+# **Example.** One task with X = `[[1, 0], [0, 2]]`, y = `[2, 3]` and strengths `[1, 4]`: XᵀX is `diag(1, 4)`, Xᵀy is `[2, 6]`, so the weights are `[[[1, 1.2], [0.4, 0.75]]]`.
+#
+# **Judged.** Values; that there is no loop (use `solve_spd` from the setup: it has none, while `jnp.linalg.solve` brings one of its own for its pivots); the same program for any number of tasks and strengths; that XᵀX is formed once for each task, not again for each strength. **Not judged.** How you nest.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Forget tasks and strengths. What are the three lines for one X, one y and one number s?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Two axes, two vmaps. Which of the two has to be the outermost, so that tasks come first in the result? What is shared in each of them?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Write one function of a task, and in it one function of a strength. What the inner function takes from outside does not depend on the strength, and vmap leaves it alone: it is computed once. `jnp.eye(d)` is I.
+#
+# </details>
+
+
+# %% answer="vmap-batched-solve"
+def batched_solve(xs, ys, strengths):
+    """Ridge weights (tasks, s, d) of every task xs (tasks, n, d), ys (tasks, n) at every one of the strengths (s,)."""
+
+    ### BEGIN SOLUTION
+    def one_task(x, y):
+        gram, moments = x.T @ x, x.T @ y
+        identity = jnp.eye(x.shape[1], dtype=x.dtype)
+        return jax.vmap(lambda strength: solve_spd(gram + strength * identity, moments))(strengths)
+
+    return jax.vmap(one_task)(xs, ys)
+    ### END SOLUTION
+
+
+# %% check="vmap-batched-solve" name="example" points=1
+"""The example: one task at two strengths."""
+xs = np.array([[[1, 0], [0, 2]]], np.float32)
+ys = np.array([[2, 3]], np.float32)
+strengths = np.array([1, 4], np.float32)
+got = program(batched_solve, xs, ys, strengths).run(xs, ys, strengths)
+compare(got, np.array([[[1, 1.2], [0.4, 0.75]]], np.float32))
+
+# %% hidden="vmap-batched-solve" name="values" points=1
+"""Right for every task at every strength, also when there are as many tasks as strengths and features."""
+
+
+def one_by_one(xs, ys, strengths):
+    weights = np.zeros((3, 3, 3))
+    for t in range(3):
+        for i in range(3):
+            gram = xs[t].T.astype(np.float64) @ xs[t] + strengths[i] * np.eye(3)
+            weights[t, i] = np.linalg.inv(gram) @ (xs[t].T @ ys[t])
+    return weights.astype(np.float32)
+
+
+made = program(batched_solve, np.zeros((3, 40, 3), np.float32), np.zeros((3, 40), np.float32), np.zeros(3, np.float32))
+for _ in range(3):
+    rng = inputs.rng()
+    xs, ys = rng.normal(size=(3, 40, 3)).astype(np.float32), rng.normal(size=(3, 40)).astype(np.float32)
+    strengths = rng.uniform(1, 20, size=3).astype(np.float32)
+    compare(made.run(xs, ys, strengths), one_by_one(xs, ys, strengths), rtol=1e-3, atol=1e-4)
+
+# %% hidden="vmap-batched-solve" name="program" points=2
+"""No loop, the same program at any size, and each task's XᵀX is formed once."""
+few = program(batched_solve, np.zeros((3, 40, 3), np.float32), np.zeros((3, 40), np.float32), np.zeros(3, np.float32))
+many = program(batched_solve, np.zeros((5, 40, 3), np.float32), np.zeros((5, 40), np.float32), np.zeros(12, np.float32))
+require(
+    many.loops == 0,
+    "The program has a loop: over tasks or strengths, or the one inside `jnp.linalg.solve`. Let vmap add the axes to `solve_spd`.",
+)
+require(
+    many.operations == few.operations,
+    f"With 3 tasks and 3 strengths the program has {few.operations} operations, with 5 and 12 it has {many.operations}: a Python "
+    "loop was written out.",
+)
+if many.flops:
+    grams = 5 * 2 * 40 * 3 * (3 + 1)  # XᵀX and Xᵀy of five tasks, a multiplication and an addition for each term
+    require(
+        many.flops < 3 * grams,
+        f"At 12 strengths the program does {many.flops / grams:.0f} times the work of forming XᵀX once for each task. What does not "
+        "depend on the strength belongs outside the function that is mapped over strengths.",
+    )
+
+# %% [markdown] why="vmap-batched-solve"
+# vmap batches only what depends on what is mapped: XᵀX is made outside the inner map (or from arguments with `in_axes=None`), so it exists once for each task. **Next:** at 1,000 strengths the solves dominate. Which factorisation of XᵀX would serve all strengths?
+
+
+# %% wrong="vmap-batched-solve" because="Adds the strength to every entry of XᵀX, not to its diagonal only."
+def batched_solve(xs, ys, strengths):
+    ridge = lambda x, y, strength: solve_spd(x.T @ x + strength, x.T @ y)
+    return jax.vmap(jax.vmap(ridge, in_axes=(None, None, 0)), in_axes=(0, 0, None))(xs, ys, strengths)
+
+
+# %% wrong="vmap-batched-solve" because="Pairs task i with strength i: one map over all three is no grid."
+def batched_solve(xs, ys, strengths):
+    ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
+    return jax.vmap(ridge)(xs, ys, strengths)
+
+
+# %% wrong="vmap-batched-solve" because="Maps strengths outermost: they become the first axis."
+def batched_solve(xs, ys, strengths):
+    ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
+    return jax.vmap(jax.vmap(ridge, in_axes=(0, 0, None)), in_axes=(None, None, 0))(xs, ys, strengths)
+
+
+# %% wrong="vmap-batched-solve" because="Repeats every task for every strength before the map: XᵀX is formed again for each strength."
+def batched_solve(xs, ys, strengths):
+    tasks, count = xs.shape[0], strengths.shape[0]
+    ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
+    flat = jax.vmap(ridge)(jnp.repeat(xs, count, axis=0), jnp.repeat(ys, count, axis=0), jnp.tile(strengths, tasks))
+    return flat.reshape(tasks, count, -1)
+
+
+# %% wrong="vmap-batched-solve" because="Loops over the strengths in Python: right, but the program grows with them."
+def batched_solve(xs, ys, strengths):
+    ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
+    return jnp.stack([jax.vmap(ridge, in_axes=(0, 0, None))(xs, ys, strength) for strength in strengths], axis=1)
+
+
+# %% wrong="vmap-batched-solve" because="Hands stacked right-hand sides to jnp.linalg.solve, which takes a two-dimensional b for one matrix of columns."
+def batched_solve(xs, ys, strengths):
+    grams = jnp.einsum("tnd,tne->tde", xs, xs)
+    moments = jnp.einsum("tnd,tn->td", xs, ys)
+    one = lambda strength: jnp.linalg.solve(grams + strength * jnp.eye(xs.shape[2]), moments)
+    return jax.vmap(one, out_axes=1)(strengths)
+
+
+# %% right="vmap-batched-solve"
+def batched_solve(xs, ys, strengths):
+    ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
+    return jax.vmap(jax.vmap(ridge, in_axes=(None, None, 0)), in_axes=(0, 0, None))(xs, ys, strengths)
+
+
+# %% right="vmap-batched-solve"
+def batched_solve(xs, ys, strengths):
+    grams = jnp.einsum("tnd,tne->tde", xs, xs)
+    moments = jnp.einsum("tnd,tn->td", xs, ys)
+    shifted = grams[:, None] + strengths[:, None, None] * jnp.eye(xs.shape[2])
+    over_strengths = jax.vmap(solve_spd, in_axes=(0, None))
+    return jax.vmap(over_strengths)(shifted, moments)
+
+
+# %% right="vmap-batched-solve"
+def batched_solve(xs, ys, strengths):
+    def one_task(x, y):
+        values, vectors = jnp.linalg.eigh(x.T @ x)
+        rotated = vectors.T @ (x.T @ y)
+        return jax.vmap(lambda strength: vectors @ (rotated / (values + strength)))(strengths)
+
+    return jax.vmap(one_task)(xs, ys)
