@@ -38,7 +38,9 @@ Question = Callable[..., Any] | Answer | Probe
 class Surface(Protocol):
     """Where questions go: this process, or an isolated one. Each method maps request bytes to reply bytes."""
 
-    classes: Classes
+    @property
+    def classes(self) -> Classes:
+        """The named tuple classes that may cross."""
 
     def ask(self, question: Any, payload: bytes) -> bytes:
         """Make the live call."""
@@ -85,7 +87,8 @@ def _check_file() -> str:
     return frame.f_code.co_filename
 
 
-_surface: Surface = Here()
+_here = Here()
+_surface: Surface = _here
 _evidence: set[str] = set()
 
 
@@ -96,9 +99,9 @@ def set_surface(surface: Surface) -> Surface:
     return before
 
 
-def surface() -> Surface:
-    """Where questions go now."""
-    return _surface
+def allow(classes: dict[str, type]) -> None:
+    """In this process, let these named tuple classes cross as data: those of the setup."""
+    _here.classes = classes
 
 
 def take_evidence() -> frozenset[str]:

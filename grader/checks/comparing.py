@@ -30,7 +30,7 @@ def compare(
 def require(condition: Any, message: str, kind: str = "property") -> None:
     """Pass when `condition` holds; else fail with `message`, a sentence about the answer, shown also when hidden."""
     if not bool(condition):
-        raise CheckFailed(message, kind=kind, where=kind)
+        raise CheckFailed(message, kind=kind, where=kind, first=message)
 
 
 def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
@@ -78,7 +78,7 @@ def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float 
         else got == want
     )
     if not same:
-        _fail("values", path, f"{path} is {got!r}; wanted {want!r}.", f"{path} is not right.")
+        _fail("values", path, f"{path} is {got!r}; wanted {want!r}.", f"{path} is not right.", repr(got)[:100])
 
 
 def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
@@ -104,6 +104,7 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
         path,
         f"{count}{place} of {path} is {_short(first[index])}; wanted {_short(second[index])}.",
         f"Values of {path}, {describe_array(want)}, are not right{' (some are not finite)' if nan else ''}.",
+        f"{index} {np.asarray(first[index]).astype(np.complex128):.3g}",
     )
 
 
@@ -136,7 +137,7 @@ def _article(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def _fail(kind: str, path: str, message: str, hidden: str | None = None) -> None:
+def _fail(kind: str, path: str, message: str, hidden: str | None = None, first: str | None = None) -> None:
     message = message[0].upper() + message[1:]
     hidden = None if hidden is None else hidden[0].upper() + hidden[1:]
-    raise CheckFailed(message, kind=kind, where=path, hidden_message=hidden)
+    raise CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)

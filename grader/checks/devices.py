@@ -17,7 +17,7 @@ class TooLate(Ended):
 
 def start(count: int = 8) -> None:
     """Ask for `count` simulated CPU devices. Call it in the first cell: JAX counts its devices once, at first use."""
-    if jax.config.jax_num_cpu_devices == count:
+    if jax.config.values["jax_num_cpu_devices"] == count:
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)

@@ -33,13 +33,14 @@ class CheckFailed(Ended):
     """The answer is not right.
 
     `kind` is what kind of difference was found ("values", "shape", "dtype", "structure", "raised", "program", ...),
-    `where` its place. `hidden_message` says no more than kind, path, shape and dtype: it is what a hidden check shows.
+    `where` its place, `first` the index and value of the first difference. `hidden_message` says no more than kind, path, shape and dtype: it is what a hidden check shows.
     """
 
-    def __init__(self, message: str, *, kind: str, where: str = "", hidden_message: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, kind: str, where: str = "", first: str = "", hidden_message: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.where = where
+        self.kind, self.where, self.first = kind, where, first
         self.hidden_message = message if hidden_message is None else hidden_message
 
 

@@ -51,7 +51,7 @@ class CheckRoom:
             return record(check, "not attempted", ended.message)
         except CheckFailed as ended:
             message = ended.hidden_message if check.hidden else ended.message
-            return record(check, "failed", message, kind=ended.kind, where=ended.where)
+            return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:
             return record(check, "skipped", ended.message)
         except Fault as fault:
@@ -81,7 +81,9 @@ def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
     return record(check, "error", f"The check itself is at fault: {kind}: {problem}.")
 
 
-def record(check: Check, status: str, message: str = "", kind: str = "", where: str = "") -> CheckResult:
+def record(
+    check: Check, status: str, message: str = "", kind: str = "", where: str = "", first: str = ""
+) -> CheckResult:
     """A record of how `check` ended."""
     evidence = {"observed"} if check.observed else set()
     return CheckResult(
@@ -96,4 +98,5 @@ def record(check: Check, status: str, message: str = "", kind: str = "", where: 
         hidden=check.hidden,
         kind=kind,
         where=where,
+        first=first,
     )

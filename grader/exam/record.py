@@ -14,8 +14,8 @@ class CheckResult:
     """How one check ended.
 
     `evidence` lists what the verdict rests on: "value" (a result came back as data), "program" (an exported program
-    was loaded and inspected or run), "observed" (only the learner's process could say). `kind` and `where` are the
-    first difference or property found; they are what a misconception is recognised by.
+    was loaded and inspected or run), "observed" (only the learner's process could say). `kind`, `where` and `first` are
+    the first difference or property found; they are what a misconception is recognised by, and stay with the examiner.
     """
 
     id: str
@@ -30,11 +30,12 @@ class CheckResult:
     hidden: bool = False
     kind: str = ""
     where: str = ""
+    first: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The documented fields (`docs/results.md`)."""
         data = asdict(self)
-        del data["kind"], data["where"]
+        del data["kind"], data["where"], data["first"]
         return {**data, "evidence": list(self.evidence)}
 
 

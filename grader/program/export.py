@@ -97,7 +97,7 @@ def _silent_prints() -> Iterator[None]:
     """A print in an answer is no reason to refuse its program: bind the debug primitives to nothing meanwhile."""
     primitives = [debugging.debug_callback_p, debugging.debug_print_p]
     for primitive in primitives:
-        primitive.bind = lambda *args, **params: []
+        primitive.bind = lambda *args, **params: []  # type: ignore[method-assign]
     try:
         yield
     finally:

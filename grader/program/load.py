@@ -59,6 +59,7 @@ class Loaded:
         placed = _placed(parameters, exported.nr_devices)
         self._compiled = jax.jit(exported.call, donate_argnums=donated).lower(*placed).compile()
         module, memory = exported.mlir_module(), self._compiled.memory_analysis()
+        assert memory is not None  # every backend that JAX ships for CPU, GPU and TPU tells
         cost = self._compiled.cost_analysis() or {}
         flops = cost.get("flops")
         self.facts = Facts(
@@ -66,7 +67,7 @@ class Loaded:
             loops=loops(module),
             operations=operations(module),
             intermediates=largest(module),
-            collectives=collectives(self._compiled.as_text(), exported.nr_devices),
+            collectives=collectives(self._compiled.as_text() or "", exported.nr_devices),
             argument_bytes=memory.argument_size_in_bytes,
             output_bytes=memory.output_size_in_bytes,
             temp_bytes=memory.temp_size_in_bytes,

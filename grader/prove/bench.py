@@ -12,6 +12,7 @@ import jax
 from grader.course import Course, Exercise
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import DEVICES
+from grader.exam.misconceptions import signature
 from grader.exam.pool import answer
 from grader.exam.record import CheckResult
 from grader.prove.mutants import mutants
@@ -29,12 +30,20 @@ class Bench:
         self.zygote, self.course = zygote, Course(Path(root))
         self.examiners: dict[str, Examiner] = {}
 
+    def case(self, lesson: str, exercise: str) -> _Case:
+        """An exercise and the examiner of its lesson."""
+        if lesson not in self.examiners:
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof", CALL_S)
+        return _Case(self.examiners[lesson], next(e for e in self.course.lesson(lesson).exercises if e.id == exercise))
+
+    def judge(self, lesson: str, exercise: str, source: str) -> dict[str, Any]:
+        """The status of each check for one answer."""
+        return {result.id: result.status for result in self.case(lesson, exercise).results(source)}
+
     def test(self, lesson: str, exercise: str, mutate: bool) -> dict[str, Any]:
         """Put one exercise to the test; a row of the proof as JSON."""
         began = time.monotonic()
-        if lesson not in self.examiners:
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof", CALL_S)
-        case = _Case(self.examiners[lesson], next(e for e in self.course.lesson(lesson).exercises if e.id == exercise))
+        case = self.case(lesson, exercise)
         case.right()
         case.untouched()
         case.wrong()
@@ -88,7 +97,7 @@ class _Case:
         for variant in self.exercise.wrong:
             results = self.results(variant.source)
             missed = _missed(results)
-            signatures.append(tuple((r.id, r.status, r.kind, r.where) for r in results))
+            signatures.append([signature(result) for result in results])
             if any(result.hidden for result in missed):
                 self.caught += 1
             else:
@@ -99,7 +108,7 @@ class _Case:
             self.problems += [
                 f"{r.id} is at fault with the wrong answer on line {variant.line}: {r.message}" for r in broken
             ]
-        self.named = sum(signatures.count(signature) == 1 for signature in signatures)
+        self.named = sum(signatures.count(one) == 1 for one in signatures)
 
     def mutants(self) -> tuple[list[str], int]:
         """Mutants that pass every check, and how many there were."""
@@ -125,7 +134,7 @@ def serve(stream: socket.socket, control: socket.socket) -> None:
         if "root" in request:
             benches.append(Bench(Zygote(control), request["root"]))
             return None
-        return benches[0].test(**request)
+        return benches[0].judge(**request) if "source" in request else benches[0].test(**request)
 
     answer(stream, handle)
     for examiner in benches[0].examiners.values() if benches else ():

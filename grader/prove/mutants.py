@@ -65,32 +65,34 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             yield from _axes("changed in_axes", keyword.value, path)
     if name == "vmap" and len(node.args) > 1:
         yield from _axes("changed in_axes", node.args[1], ("args", 1))
-    if name in REDUCTIONS and node.args and _integer(node.args[-1]):
+    if name in REDUCTIONS and node.args and _integer(node.args[-1]) is not None:
         yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
     if name in COLLECTIVES and node.args:
         yield "dropped collective", f"{name}(x, ...) -> x", _drop
     if name in ("range", "arange", "fori_loop", "roll"):
         for i, argument in enumerate(node.args):
-            if _integer(argument):
-                yield from _number(argument, ("args", i))
+            number = _integer(argument)
+            if number is not None:
+                yield "off by one", f"{number} -> {number + 1}", _set_leaf(("args", i), 0, number + 1)
 
 
-def _integer(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
+def _integer(node: ast.AST) -> int | None:
+    """The value of an integer literal (a bool is none), else None."""
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
 def _axes(kind: str, value: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
     """Each axis in an int, None or a tuple of them becomes another axis, or mapped becomes unmapped."""
     for place, leaf in enumerate(ast.walk(value)):
-        if not isinstance(leaf, ast.Constant) or not (leaf.value is None or type(leaf.value) is int):
-            continue
-        if leaf.value is None and kind == "swapped axes":
-            continue
-        others = [0] if leaf.value is None else [1 - leaf.value] if leaf.value in (0, 1) else [0]
-        if kind == "changed in_axes" and leaf.value is not None:
-            others.append(None)  # type: ignore[arg-type]
+        number = _integer(leaf)
+        unmapped = isinstance(leaf, ast.Constant) and leaf.value is None
+        others: list[int | None] = []
+        if number is not None:
+            others = [1 - number if number in (0, 1) else 0, *([None] if kind == "changed in_axes" else [])]
+        elif unmapped and kind == "changed in_axes":
+            others = [0]
         for other in others:
-            yield kind, f"{leaf.value} -> {other}", _set_leaf(path, place, other)
+            yield kind, f"{number} -> {other}", _set_leaf(path, place, other)
 
 
 def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
@@ -104,19 +106,14 @@ def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
 
 def _numbers(node: ast.AST, field: str) -> Iterator[tuple[str, str, Change]]:
     for place, leaf in enumerate(ast.walk(getattr(node, field))):
-        if _integer(leaf):
-            assert isinstance(leaf, ast.Constant)
-            other = int(leaf.value) + 1
+        number = _integer(leaf)
+        if number is None:
+            continue
 
-            def change(changed: ast.AST, place: int = place, other: int = other) -> None:
-                list(ast.walk(getattr(changed, field)))[place].value = other  # type: ignore[attr-defined]
+        def change(changed: ast.AST, place: int = place, other: int = number + 1) -> None:
+            list(ast.walk(getattr(changed, field)))[place].value = other  # type: ignore[attr-defined]
 
-            yield "off by one", f"{leaf.value} -> {other}", change
-
-
-def _number(leaf: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
-    assert isinstance(leaf, ast.Constant)
-    yield "off by one", f"{leaf.value} -> {leaf.value + 1}", _set_leaf(path, 0, leaf.value + 1)
+        yield "off by one", f"{number} -> {number + 1}", change
 
 
 def _rename(name: str) -> Change:

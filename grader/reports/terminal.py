@@ -24,6 +24,10 @@ MARKS = {
 }
 
 
+def _indent(what: RenderableType, columns: int) -> Padding:
+    return Padding(what, (0, 0, 0, columns), expand=False)
+
+
 def number(points: float) -> str:
     """Points without a needless `.0`."""
     return f"{points:g}"
@@ -66,24 +70,24 @@ def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableTyp
     """What one learner's notebook earned: every check that gave less than its points, with its message."""
     head = Text.assemble((result.learner, "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
-        return Group(head.append("not graded", "magenta"), Padding(Text(result.problem), (0, 0, 0, 2)))
+        return Group(head.append("not graded", "magenta"), _indent(Text(result.problem), 2))
     head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
     lines: list[RenderableType] = [head]
-    lines += [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in result.notes]
+    lines += [_indent(Text(note, "yellow"), 2) for note in result.notes]
     for exercise, group in groupby(result.checks, key=lambda check: check.exercise):
         checks = list(group)
         if all(check.status == "passed" for check in checks):
             if whys is not None:
-                lines.append(Padding(_passed(exercise, checks, whys.get(exercise, "")), (0, 0, 0, 2)))
+                lines.append(_indent(_passed(exercise, checks, whys.get(exercise, "")), 2))
             continue
-        lines.append(Padding(_missed(exercise, checks), (0, 0, 0, 2)))
+        lines.append(_indent(_missed(exercise, checks), 2))
     return Group(*lines)
 
 
 def _passed(exercise: str, checks: list[CheckResult], why: str) -> RenderableType:
     points = number(sum(check.points for check in checks))
     head = Text.assemble(("✓ ", "green"), (exercise, "green"), f"  {points} points")
-    return Group(head, Padding(Text(why, "dim"), (0, 0, 0, 4))) if why else head
+    return Group(head, _indent(Text(why, "dim"), 4)) if why else head
 
 
 def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
@@ -91,18 +95,18 @@ def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
     lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {number(got)} of {number(most)} points")]
     if len({(check.status, check.message) for check in checks}) == 1:
         mark, colour = MARKS[checks[0].status]
-        return Group(*lines, Padding(Text(f"{mark} {checks[0].status}: {checks[0].message}", colour), (0, 0, 0, 2)))
+        return Group(*lines, _indent(Text(f"{mark} {checks[0].status}: {checks[0].message}", colour), 2))
     said: set[str] = set()
     for check in checks:
         mark, colour = MARKS[check.status]
         hidden = " (hidden)" if check.hidden else ""
-        lines.append(Padding(Text(f"{mark} {check.title}{hidden}", colour), (0, 0, 0, 2)))
+        lines.append(_indent(Text(f"{mark} {check.title}{hidden}", colour), 2))
         if check.status != "passed" and check.message and check.message not in said:
-            lines.append(Padding(Text(check.message), (0, 0, 0, 4)))
+            lines.append(_indent(Text(check.message), 4))
             said.add(check.message)
     misconception = next((check.misconception for check in checks if check.misconception), None)
     if misconception:
-        lines.append(Padding(Text(f"Perhaps: {misconception}", "cyan"), (0, 0, 0, 4)))
+        lines.append(_indent(Text(f"Perhaps: {misconception}", "cyan"), 4))
     return Group(*lines)
 
 
