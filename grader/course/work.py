@@ -40,6 +40,15 @@ def copies(course: Course) -> list[Path]:
     return added
 
 
+def first(course: Course) -> str:
+    """Where a learner begins, seen from work/: the first lesson that has a copy, else the first exercises."""
+    for copy in (lesson_copy, exercises_copy):
+        for lesson_id in course.ids:
+            if copy(course, lesson_id).is_file():
+                return copy(course, lesson_id).relative_to(course.root / "work").as_posix()
+    return ""
+
+
 def lesson_copy(course: Course, lesson_id: str) -> Path:
     return course.root / "work" / "lessons" / f"{lesson_id}.ipynb"
 
