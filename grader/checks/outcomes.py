@@ -33,7 +33,8 @@ class CheckFailed(Ended):
     """The answer is not right.
 
     `kind` is what kind of difference was found ("values", "shape", "dtype", "structure", "raised", "program", ...),
-    `where` its place, `first` the index and value of the first difference. `hidden_message` says no more than kind, path, shape and dtype: it is what a hidden check shows.
+    `where` its place, `first` the index and value of the first difference. `hidden_message` says no more than kind,
+    path, shape and dtype: it is what a hidden check shows.
     """
 
     def __init__(
