@@ -1,7 +1,5 @@
 # %% [markdown]
 # # 05 · Exercises: vmap
-# *Lesson: `notebooks/05_vmap.ipynb`. Six exercises, about 80 minutes.*
-#
 # Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
 #
 # A word that comes back: "the same program at any size" means that twice as many rows give larger arrays, not more operations. A Python loop is written out once for each row, so its program grows; `vmap` has nothing to write out.
@@ -104,9 +102,12 @@ for _ in range(3):
     compare(square.run(xs, ys), np.maximum(ys[None, :] - xs[:, None], 0).sum(-1), label="the table")
 
 # %% hidden="vmap-pairwise" name="program" points=1
-"""No loop, and the same program at any size."""
+"""Right for more rows too, by the same program and without a loop."""
 few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
-many = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((9, 3), np.float32), np.zeros((7, 3), np.float32))
+xs = inputs.rng().normal(size=(9, 3)).astype(np.float32)
+ys = inputs.rng().normal(size=(7, 3)).astype(np.float32)
+many = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs, ys)
+compare(many.run(xs, ys), np.maximum(ys[None, :] - xs[:, None], 0).sum(-1), label="the table")
 require(many.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     many.operations == few.operations,
@@ -120,11 +121,12 @@ require(
 
 def probe_calls(xs, ys):
     function = counted(manhattan)
-    jax.eval_shape(lambda xs, ys: pairwise_l1(function, xs, ys), xs, ys)
-    return function.calls
+    table = jax.eval_shape(lambda xs, ys: pairwise_l1(function, xs, ys), xs, ys)
+    return function.calls, table.shape
 
 
-count = ask(probe_calls, np.zeros((5, 2), np.float32), np.zeros((6, 2), np.float32))
+count, shape = ask(probe_calls, np.zeros((5, 2), np.float32), np.zeros((6, 2), np.float32))
+require(shape == (5, 6), f"For 5 and 6 rows the table has shape {shape}; wanted (5, 6).")
 require(count > 0, "`l1` was never called: the answer has to work for any function that it is given.")
 require(
     count == 1, f"For 5 and 6 rows Python ran `l1` {count} times. vmap runs it once, on a tracer for any pair of rows."
@@ -416,16 +418,22 @@ for _ in range(3):
     compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4)
 
 # %% hidden="vmap-per-example-gradients" name="program" points=2
-"""No loop, the same program at any size, and four times the examples are four times the work."""
+"""Right for more examples too, by the same program without a loop, and four times the examples are four times the work."""
 
 
-def zeros(examples):
-    params = {"a": np.zeros((5, 3), np.float32), "b": np.zeros(5, np.float32)}
-    return params, np.zeros((examples, 3), np.float32), np.zeros(examples, np.float32)
+def draw(examples):
+    rng = inputs.rng()
+    params = {"a": rng.normal(size=(5, 3)).astype(np.float32), "b": rng.normal(size=5).astype(np.float32)}
+    return params, rng.normal(size=(examples, 3)).astype(np.float32), rng.normal(size=examples).astype(np.float32)
 
 
-few = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *zeros(5))
-many = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *zeros(20))
+few = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *draw(5))
+params, xs, ys = draw(20)
+many = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), params, xs, ys)
+units = np.tanh(xs @ params["a"].T)
+by_output = 2 * (units @ params["b"] - ys)[:, None]
+by_unit = by_output * params["b"] * (1 - units**2)
+compare(many.run(params, xs, ys), {"a": by_unit[:, :, None] * xs[:, None, :], "b": by_output * units}, atol=1e-4)
 require(
     many.loops == 0, "The program runs a loop over the examples, one after the other. Let vmap add the axis instead."
 )
@@ -754,9 +762,14 @@ half = ask(
 require(half == np.float16, f"For an x in float16 the rows are {half}; wanted float16.")
 
 # %% hidden="vmap-jacobian-rows" name="program" points=1
-"""Never builds the whole Jacobian: five rows of 99 cost five rows, without a loop."""
+"""Right for five rows of 99, without ever building the whole Jacobian, and without a loop."""
 three = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(5, np.float32), np.zeros(3, np.int32))
-five = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(100, np.float32), np.zeros(5, np.int32))
+x = inputs.rng().normal(size=100).astype(np.float32)
+rows = inputs.rng().permutation(99)[:5].astype(np.int32)
+five = program(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows)
+wanted = np.zeros((5, 100), np.float32)
+wanted[np.arange(5), rows], wanted[np.arange(5), rows + 1] = np.cos(x[rows]) * x[rows + 1], np.sin(x[rows])
+compare(five.run(x, rows), wanted)
 require(five.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     five.operations == three.operations,
@@ -888,9 +901,15 @@ for _ in range(3):
     compare(made.run(xs, ys, strengths), one_by_one(xs, ys, strengths), rtol=1e-3, atol=1e-4)
 
 # %% hidden="vmap-batched-solve" name="program" points=2
-"""No loop, the same program at any size, and each task's XᵀX is formed once."""
+"""Right for more tasks and strengths too, by the same program without a loop, and each task's XᵀX is formed once."""
 few = program(batched_solve, np.zeros((3, 40, 3), np.float32), np.zeros((3, 40), np.float32), np.zeros(3, np.float32))
-many = program(batched_solve, np.zeros((5, 40, 3), np.float32), np.zeros((5, 40), np.float32), np.zeros(12, np.float32))
+rng = inputs.rng()
+xs, ys = rng.normal(size=(5, 40, 3)).astype(np.float32), rng.normal(size=(5, 40)).astype(np.float32)
+strengths = rng.uniform(1, 20, size=12).astype(np.float32)
+many = program(batched_solve, xs, ys, strengths)
+systems = np.einsum("tnd,tne->tde", xs, xs)[:, None] + strengths[:, None, None] * np.eye(3)
+wanted = np.einsum("tsde,tnd,tn->tse", np.linalg.inv(systems), xs, ys).astype(np.float32)
+compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4)
 require(
     many.loops == 0,
     "The program has a loop: over tasks or strengths, or the one inside `jnp.linalg.solve`. Let vmap add the axes to `solve_spd`.",
