@@ -238,12 +238,17 @@ def in_axes_puzzle():
 
 def probe_shapes(key, w, b, x):
     in_axes, out_axes = in_axes_puzzle()[key]
-    result = jax.eval_shape(jax.vmap(layer, in_axes=in_axes, out_axes=out_axes), {"w": w, "b": b}, x)
+    try:
+        result = jax.eval_shape(jax.vmap(layer, in_axes=in_axes, out_axes=out_axes), {"w": w, "b": b}, x)
+    except (ValueError, TypeError) as refused:
+        return str(refused)
     return result["out"].shape, result["norm"].shape
 
 
 def judge(key, w, b, x, wanted):
-    out, norm = ask(probe_shapes, key, np.zeros(w, np.float32), np.zeros(b, np.float32), np.zeros(x, np.float32))
+    got = ask(probe_shapes, key, np.zeros(w, np.float32), np.zeros(b, np.float32), np.zeros(x, np.float32))
+    require(not isinstance(got, str), f'With your axes for "{key}", JAX says: {got}')
+    out, norm = got
     require(out == wanted, f'"{key}" gives "out" of shape {out}; wanted {wanted}.')
     require(norm == (7,), f'"{key}" gives "norm" of shape {norm}; wanted (7,).')
 
