@@ -29,8 +29,9 @@ test: lint ## lint, then all tests: build freshness, the proof of the course and
 prove: setup ## prove the course: right answers pass, wrong ones and mutants do not
 	@$(BIN)/grader prove
 
-build: setup ## rebuild the notebooks from the text that they come from
+build: setup ## rebuild the notebooks from the text that they come from, and the example class
 	@$(BIN)/grader build
+	@$(BIN)/python examples/make.py
 
 lint: setup ## ruff (rules and layout) and mypy
 	$(BIN)/ruff check

@@ -16,7 +16,7 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Build, prove and grade a course of JAX notebooks. Acts on the course found upward from here.",
 )  # fmt: skip
-out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+out, err = Console(highlight=False), Console(stderr=True, highlight=False)
 _course_folder: Path | None = None
 
 LessonOption = Annotated[str | None, typer.Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
@@ -36,7 +36,7 @@ def choose(
 
 def fail(message: str, status: int = 2) -> typer.Exit:
     """Say what is wrong, and end with this status."""
-    err.print(message, markup=False)
+    err.print(message, markup=False, soft_wrap=True)
     return typer.Exit(status)
 
 
@@ -94,7 +94,10 @@ def grade(
 @app.command()
 def check(
     notebook: Annotated[
-        Path, typer.Argument(metavar="NOTEBOOK", help="Your notebook, e.g. work/05_vmap/05_vmap.ipynb.")
+        Path,
+        typer.Argument(
+            metavar="NOTEBOOK", help="Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
+        ),
     ],
 ) -> None:
     """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
@@ -102,20 +105,33 @@ def check(
     from grader.exam.batch import grade as grade_all
     from grader.reports import terminal
 
-    if not notebook.is_file():
-        raise fail(f"There is no notebook {notebook}.")
     course = open_course()
-    if notebook.stem not in course.lesson_ids:
-        raise fail(f"{notebook.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
-    saved = datetime.fromtimestamp(notebook.stat().st_mtime)
-    [result] = grade_all(course, [Entry(notebook, "you", notebook.stem)], 1)
-    whys = {exercise.id: exercise.why for exercise in course.lesson(notebook.stem).exercises}
+    path = _my_notebook(course, notebook)
+    saved = datetime.fromtimestamp(path.stat().st_mtime)
+    [result] = grade_all(course, [Entry(path, "you", path.stem)], 1)
+    whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
     out.print(terminal.learner(result, whys))
     out.print(
-        f"Judged: {notebook}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count."
+        f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count."
     )
     if result.problem is not None or result.score < result.max_score:
         raise typer.Exit(1)
+
+
+def _my_notebook(course: Course, asked: Path) -> Path:
+    """The notebook that is meant: a path from here or from the top of the course, or a lesson's id."""
+    from grader.course import work
+
+    if str(asked) in course.lesson_ids:
+        asked = work.exercises_copy(course, str(asked))
+        if not asked.is_file():
+            raise fail(f"There is no {asked} yet. Run `make lab`: it lays out your copies.")
+    path = next((path for path in (asked, course.root / asked) if path.is_file()), None)
+    if path is None:
+        raise fail(f"There is no notebook {asked}.")
+    if path.stem not in course.lesson_ids:
+        raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
+    return path
 
 
 @app.command()
@@ -134,7 +150,7 @@ def build(
         out.print("Every built notebook is up to date.")
         return
     for path in builder.build(course, lessons or None):
-        out.print(str(path), markup=False)
+        out.print(str(path), markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -191,5 +207,5 @@ def main() -> None:
     try:
         app()
     except CourseError as problem:
-        err.print(str(problem), markup=False)
+        err.print(str(problem), markup=False, soft_wrap=True)
         raise SystemExit(2) from None

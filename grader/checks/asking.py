@@ -259,8 +259,13 @@ def _has_ellipsis(value: Any) -> bool:
 
 
 def _name(p: Question) -> str:
-    name = p.name if isinstance(p, Answer | Probe) else getattr(p, "__name__", type(p).__name__)
-    return "" if name in ("<lambda>", "probe") or name.startswith("probe") else name
+    """An answer's name; nothing for a probe, which is not the learner's."""
+    if isinstance(p, Answer):
+        return p.name
+    code = getattr(p, "__code__", None)
+    if isinstance(p, Probe) or (code is not None and code.co_filename == _check_file()):
+        return ""
+    return str(getattr(p, "__name__", type(p).__name__))
 
 
 def _subject(p: Question) -> str:

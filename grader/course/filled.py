@@ -23,5 +23,5 @@ def fill(released: Path, answers: Mapping[str, str]) -> dict[str, Any]:
 def write(notebook: Mapping[str, Any], path: Path) -> Path:
     """Write a notebook, making its folder; returns `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path

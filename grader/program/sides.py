@@ -20,6 +20,7 @@ from grader.program.export import export
 from grader.program.load import Loaded, Refused
 
 MAX_TEXT = 2_000
+SETUP_FILE = "<setup>"
 
 
 def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
@@ -103,7 +104,7 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
 
 def is_cell(filename: str) -> bool:
     """Whether a traceback's file is the learner's own: a notebook cell, and neither Python's, a package's nor ours."""
-    return not filename.startswith(_INSTALLED)
+    return not filename.startswith(_INSTALLED) and filename != SETUP_FILE
 
 
 _INSTALLED = tuple({*sysconfig.get_paths().values(), str(Path(__file__).parents[1]), "<frozen"})

@@ -34,13 +34,13 @@ def number(points: float) -> str:
 
 
 def class_table(results: Sequence[Result]) -> Table:
-    """One row for each learner, one column for each exercise of the lesson; all results are of one lesson."""
+    """One row for each learner, one numbered column for each exercise; all results are of one lesson."""
     exercises = _exercises(results)
     table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("learner", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
-    for name in exercises:
-        table.add_column(name.split("-", 1)[-1], justify="center")
+    for place in range(len(exercises)):
+        table.add_column(str(place + 1), justify="center", no_wrap=True)
     for result in results:
         if result.problem is not None:
             table.add_row(Text(result.learner), Text("–", "magenta"), *[""] * len(exercises))
@@ -95,7 +95,7 @@ def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
     lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {number(got)} of {number(most)} points")]
     if len({(check.status, check.message) for check in checks}) == 1:
         mark, colour = MARKS[checks[0].status]
-        return Group(*lines, _indent(Text(f"{mark} {checks[0].status}: {checks[0].message}", colour), 2))
+        return Group(*lines, _indent(Text(f"{mark} {checks[0].message}", colour), 2))
     said: set[str] = set()
     for check in checks:
         mark, colour = MARKS[check.status]
@@ -114,7 +114,9 @@ def show(results: Sequence[Result], console: Console) -> None:
     """The whole report: a table for each lesson, then each learner who missed something."""
     by_lesson = sorted(results, key=lambda result: result.lesson)
     for _, group in groupby(by_lesson, key=lambda result: result.lesson):
-        console.print(class_table(list(group)))
+        lesson = list(group)
+        console.print(class_table(lesson))
+        console.print("  ".join(f"[dim]{i}[/] {name}" for i, name in enumerate(_exercises(lesson), start=1)))
         console.print()
     for result in results:
         if result.problem is not None or result.notes or result.score < result.max_score:

@@ -13,7 +13,7 @@ import jax
 
 from grader.program.codec import decode, encode
 from grader.program.names import names
-from grader.program.sides import AnswerSide, describe, namedtuples
+from grader.program.sides import SETUP_FILE, AnswerSide, describe, namedtuples
 from grader.program.surroundings import Surroundings
 from grader.sandbox import wire
 from grader.sandbox.magics import plain_python
@@ -31,7 +31,7 @@ class Worker:
     def setup(self, source: str) -> dict[str, Any]:
         """Run the course's setup cells and take the state after them."""
         self.enter({})
-        ran = self.run(source, "setup")
+        ran = self.run(source, "", SETUP_FILE)
         self.after_setup = dict(self.namespace)
         bound = names(source).binds
         self.surroundings.after_setup(bound)
@@ -66,12 +66,12 @@ class Worker:
             }
         return {"status": "ok", "binds": sorted(found.binds), "needs": sorted(found.needs)}
 
-    def run(self, source: str, name: str) -> dict[str, Any]:
+    def run(self, source: str, name: str, filename: str = "") -> dict[str, Any]:
         """Run one cell; magics are left out, what it prints goes nowhere."""
         bound: frozenset[str] = frozenset()
         try:
             text = plain_python(source)
-            filename = f"<cell {name}>"
+            filename = filename or f"<cell {name}>"
             linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
             bound = names(text).binds
             exec(compile(text, filename, "exec"), self.namespace)
