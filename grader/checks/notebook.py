@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import os
+import re
+import sys
 from typing import Any
 
 from grader.checks import asking, inputs
@@ -11,6 +15,12 @@ from grader.program.sides import namedtuples
 from grader.program.surroundings import Surroundings
 
 VERBS = frozenset({"ask", "error", "program"})
+# The ids that the builder gives the setup's cells. JupyterLab tells them to the kernel; nbclient and nbgrader do not.
+SETUP_ID = re.compile(r"setup(-\d+)?")
+# These cell magics run their cell's text in the notebook's namespace, and grading runs it too.
+RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
+# JupyterLab's own green, which its themes choose to be read; then VS Code's; then one for white paper.
+GREEN = "var(--jp-success-color0, var(--vscode-testing-iconPassed, #1a7f37))"
 _title = ""
 
 
@@ -34,8 +44,13 @@ class Desk:
     """Watches the cells of one IPython shell."""
 
     def __init__(self, shell: Any) -> None:
+        from grader.checks.ready import Ready
+
         self.shell = shell
+        self.ready = Ready(shell)
         self.surroundings = Surroundings(shell.user_ns)
+        self.stderr = Stderr()
+        self.told_ids = False  # whether this notebook's front end says which cell is the setup
         shell.events.register("pre_run_cell", self.before)
         shell.events.register("post_run_cell", self.after)
 
@@ -46,22 +61,37 @@ class Desk:
         _title = check_title(source) or ""
         if _title:
             inputs.begin(source)
-            rebound = self.surroundings.before_checks(names(source).needs)
+            self.ready.needs = needs = _names(source).needs
+            rebound = self.surroundings.before_checks(needs)
             if rebound:
-                print(f"Put back for this check: {', '.join(rebound)} (set by the setup, rebound since).")
+                print(put_back(rebound))
+            self.stderr.to_stdout()
+        elif self.is_setup(info):
+            # Run again, the setup starts from what it left the first time, not from what answers made of it.
+            self.surroundings.before_checks(())
 
     def after(self, result: Any) -> None:
         """After a check that passed: the tick. After any other cell: note what it bound and changed."""
-        source = getattr(result.info, "raw_cell", "") or ""
+        self.stderr.back()
+        self.ready.needs = ()
         if _title:
             if result.success:
                 self.tick()
             return
-        cell = _names(source)
-        if "grader.checks" in source and VERBS & cell.binds:
+        cell = _names(result.info.raw_cell or "")
+        self.ready.after_cell(cell.binds, result.error_in_exec)
+        if self.is_setup(result.info):
             self.setup(cell)
         else:
             self.surroundings.after_cell(cell.binds)
+
+    def is_setup(self, info: Any) -> bool:
+        """By the cell's id where the front end tells it; else the cell that imports the verbs of checks."""
+        source = info.raw_cell or ""
+        if SETUP_ID.fullmatch(getattr(info, "cell_id", None) or ""):
+            self.told_ids = True
+            return True
+        return not self.told_ids and "grader.checks" in source and bool(VERBS & _names(source).binds)
 
     def setup(self, cell: Names) -> None:
         """The setup cell ran: what it bound is what the checks rely on."""
@@ -77,15 +107,46 @@ class Desk:
         from IPython.display import display
 
         text = f"✓ {_title}"
-        html = f'<div style="color:#1a7f37" role="status">{escape(text)}</div>'
+        html = f'<div style="color: {GREEN}" role="status">{escape(text)}</div>'
         display({"text/plain": text, "text/html": html}, raw=True)
+
+
+class Stderr:
+    """While a check runs, what is written to stderr goes to stdout: stock nbgrader gives 0 for any text on stderr.
+
+    A warning of Python's or a log line of XLA's says nothing about the answer. XLA writes to the file descriptor.
+    """
+
+    def __init__(self) -> None:
+        self.kept: tuple[Any, int] | None = None
+
+    def to_stdout(self) -> None:
+        """From now on."""
+        with contextlib.suppress(OSError):
+            self.kept = sys.stderr, os.dup(2)
+            sys.stderr = sys.stdout
+            os.dup2(1, 2)
+
+    def back(self) -> None:
+        """As it was before `to_stdout`, if that was called."""
+        if self.kept is not None:
+            sys.stderr, descriptor = self.kept
+            os.dup2(descriptor, 2)
+            os.close(descriptor)
+            self.kept = None
+
+
+def put_back(rebound: list[str]) -> str:
+    """What to tell a learner whose cells gave names of the setup another meaning."""
+    said = ", ".join(f"`{name}`" for name in sorted(rebound))
+    return f"Note: {said} had been given another value since the setup. For the checks it is the setup's again."
 
 
 def _names(source: str) -> Names:
     from IPython.core.inputtransformer2 import TransformerManager
 
     try:
-        return names(TransformerManager().transform_cell(source))
+        return names(TransformerManager().transform_cell(RUNNING.sub("\n", source)))
     except (SyntaxError, ValueError):
         return Names(frozenset(), frozenset())
 
@@ -96,8 +157,6 @@ _desk: Desk | None = None
 def install() -> None:
     """Watch the running notebook's cells, once; nothing happens outside IPython."""
     global _desk
-    import sys
-
     if "IPython" not in sys.modules or _desk is not None:
         return
     shell = sys.modules["IPython"].get_ipython()

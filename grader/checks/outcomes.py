@@ -4,49 +4,47 @@ from __future__ import annotations
 
 import textwrap
 
-# JupyterLab breaks the lines of an error in the middle of a word. Broken here, at spaces, they fit a narrow window too.
+# JupyterLab breaks an error's lines in the middle of a word. Broken here, between words, they fit a narrow window too.
 WIDTH = 78
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 class Ended(Exception):
-    """A check that did not pass. In a notebook it shows as a short message instead of a traceback."""
+    """A check that did not pass. In a notebook it shows as a short message instead of a traceback.
+
+    `advice` is for who can act on it at once: a notebook shows it, a report of grading does not.
+    """
 
     mark = "✗"
-    colour = 31
     advice = ""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
 
-    def lines(self, title: str = "") -> list[str]:
-        """The message as lines of plain text, under the check's title where there is one."""
-        parts = [*self.message.splitlines(), *self.advice.splitlines()]
-        head, *body = [title, *parts] if title else parts or [""]
-        first = _wrapped(head, f"{self.mark} ")
-        return [*first, *(line for part in body for line in _wrapped(part, "  "))]
+    def parts(self, title: str = "") -> tuple[str, str]:
+        """The head (the check's title, else the message's first line) and what stands below it, broken to fit."""
+        head, *below = [*filter(None, [title]), *self.message.splitlines(), *self.advice.splitlines()] or [""]
+        return _fitted([head], f"{self.mark} "), _fitted(below, "  ")
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for this before it draws a traceback
         from grader.checks.notebook import current_title
 
-        # Only the mark has a colour: JupyterLab's error box is pink or dark red, and no one colour reads well on both.
-        title = current_title()
-        lines = self.lines(title)
-        heads = len(_wrapped(title, f"{self.mark} ")) if title else 1
-        head = [f"{BOLD}{line}{PLAIN}" for line in lines[:heads]]
-        head[0] = head[0].replace(self.mark, f"\x1b[{self.colour}m{self.mark}{PLAIN}{BOLD}", 1)
-        return [*head, *lines[heads:]]
+        # Bold and no colour: on JupyterLab's error boxes, pink or dark red, no one colour of text reads well.
+        head, below = self.parts(current_title())
+        return [f"\x1b[1m{head}\x1b[0m", *filter(None, [below])]
 
 
-def _wrapped(line: str, indent: str) -> list[str]:
-    """`line` behind `indent`, what does not fit below it; spaces that the line begins with are code's own."""
-    own = " " * (len(line) - len(line.lstrip()))
-    below = " " * len(indent) + own
-    return textwrap.wrap(
-        line.strip(), WIDTH, initial_indent=indent + own, subsequent_indent=below, break_long_words=False,
-        break_on_hyphens=False,
-    ) or [indent.rstrip()]  # fmt: skip
+def _fitted(lines: list[str], indent: str) -> str:
+    """`lines` behind `indent`; what does not fit goes below, as far in as its line begins: an error may quote code."""
+    return "\n".join(
+        piece
+        for line in lines
+        for own in [" " * (len(line) - len(line.lstrip()))]
+        for piece in textwrap.wrap(
+            line.strip(), WIDTH, initial_indent=indent + own, subsequent_indent="  " + own,
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
 
 
 class CheckFailed(Ended):
@@ -69,7 +67,6 @@ class NotAttempted(Ended):
     """The stub is still as it was given out."""
 
     mark = "○"
-    colour = 33
     advice = "Write your answer, run its cell, then run this one again."
 
     def __init__(self, name: str = "") -> None:
@@ -81,7 +78,6 @@ class Skipped(Ended):
     """The check cannot run here, and the reason."""
 
     mark = "–"
-    colour = 33
 
 
 class CheckBroken(Exception):

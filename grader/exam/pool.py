@@ -11,6 +11,9 @@ from typing import Any
 
 from grader.sandbox import wire
 from grader.sandbox.process import Process, Zygote
+from grader.sandbox.wire import Fault
+
+__all__ = ["Fault", "Pool", "Zygote", "answer"]
 
 
 class Pool:
@@ -67,7 +70,7 @@ def _ask(process: Process, request: dict[str, Any]) -> Any:
     try:
         wire.send(process.stream, json.dumps(request).encode())
         return json.loads(wire.receive(process.stream))
-    except wire.Fault as fault:
+    except Fault as fault:
         return fault
 
 
@@ -76,7 +79,7 @@ def answer(stream: Any, handle: Callable[[dict[str, Any]], Any]) -> None:
     while True:
         try:
             request = json.loads(wire.receive(stream))
-        except wire.Fault:
+        except Fault:
             return
         reply = handle(request)
         if reply is not None:

@@ -13,10 +13,9 @@ from grader.course import Course, Exercise
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import DEVICES
 from grader.exam.misconceptions import signature
-from grader.exam.pool import answer
+from grader.exam.pool import Zygote, answer
 from grader.exam.record import CheckResult
 from grader.prove.mutants import mutants
-from grader.sandbox.process import Zygote
 
 SEEDS = 3
 RANDOM_SEEDS = 25

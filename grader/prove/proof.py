@@ -7,8 +7,7 @@ from typing import Any
 
 from grader.course import Course
 from grader.exam.batch import cores, imports
-from grader.exam.pool import Pool
-from grader.sandbox.wire import Fault
+from grader.exam.pool import Fault, Pool
 
 KILLED = 0.95
 
