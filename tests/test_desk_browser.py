@@ -1,0 +1,84 @@
+"""A learner's first hour in a real JupyterLab: open the lesson, fail a check, pass it, solve the rest, be graded."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import desk
+import pytest
+
+from grader.course import Course, Exercise, work
+
+LESSON = "05_vmap"
+EXERCISES = f"{LESSON}/{LESSON}.ipynb"
+SCREENSHOTS = desk.ROOT / "build" / "screenshots"
+MISSING = [
+    name
+    for name, there in (
+        ("Chromium (Debian's package `chromium`)", desk.CHROMIUM),
+        ("playwright (pip's group `dev`)", importlib.util.find_spec("playwright")),
+    )
+    if not there
+]
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)} on this machine")
+def test_first_hour(tmp_path: Path) -> None:
+    course = desk.copy_course(tmp_path)
+    first, *others = Course(course).lesson(LESSON).exercises
+    with desk.lab(course) as address, desk.page(address) as page:
+        try:
+            opened = desk.lab_path(address)
+            assert opened == work.first(Course(course))
+            lesson = desk.Notebook.front(page, opened)
+            assert page.get_by_role("heading", level=1).first.inner_text().startswith(f"{Path(opened).stem[:2]} · ")
+            _keep(lesson, "lesson")
+            notebook = desk.Notebook.open(page, EXERCISES)
+            assert notebook.run("setup") == ""
+            _one_exercise(notebook, first)
+            for exercise in others:
+                notebook.type(exercise.id, exercise.reference)
+            assert notebook.run_all()
+            for exercise in others:
+                for check in exercise.checks:
+                    assert notebook.output(check.id) == ("" if check.hidden else f"✓ {check.title}")
+            notebook.save()
+        except BaseException:
+            page.screenshot(path=_screenshot("where_it_failed"))
+            raise
+    graded = desk.grader(course, "check", f"work/{EXERCISES}")
+    points = f"{Course(course).lesson(LESSON).points:g}"
+    assert graded.returncode == 0, graded.stdout + graded.stderr
+    assert f"{points} of {points} points" in graded.stdout
+
+
+def _one_exercise(notebook: desk.Notebook, exercise: Exercise) -> None:
+    """As given out, then with a mistake that many make, then right."""
+    check = next(check for check in exercise.checks if not check.hidden)
+    notebook.run(exercise.id)
+    untouched = notebook.run(check.id)
+    assert untouched.startswith(f"○ {check.title}\n  Not attempted yet: ")
+    _keep(notebook, "not_attempted")
+    notebook.type(exercise.id, exercise.wrong[0].source)
+    assert notebook.run(exercise.id) == ""
+    failed = notebook.run(check.id)
+    assert failed.startswith(f"✗ {check.title}\n  ")
+    assert "wanted" in failed
+    _keep(notebook, "failed")
+    for message in (untouched, failed):
+        assert "Traceback" not in message
+        assert len(message.splitlines()) <= 4
+    notebook.type(exercise.id, exercise.reference)
+    assert notebook.run(exercise.id) == ""
+    assert notebook.run(check.id) == f"✓ {check.title}"
+    _keep(notebook, "passed")
+
+
+def _keep(notebook: desk.Notebook, name: str) -> None:
+    notebook.page.screenshot(path=_screenshot(name))
+
+
+def _screenshot(name: str) -> Path:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    return SCREENSHOTS / f"first_hour_{name}.png"
