@@ -14,11 +14,11 @@ from grader.program.hlo import Collective, collectives, largest, loops, operatio
 MAX_BYTES = 32 << 20
 # A program of a check runs a few times on small inputs, so its machine code need not be fast. Measured on five programs
 # of lesson 05: 15 to 27 ms to compile instead of 37 to 116. Collectives, bytes and flops are decided before this.
-QUICK = {
-    "xla_backend_optimization_level": 0,
+QUICK: dict[str, str | bool] = {
+    "xla_backend_optimization_level": "0",
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_cpu_parallel_codegen_split_count": "1",
 }
 
 

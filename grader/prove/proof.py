@@ -29,7 +29,8 @@ def prove(course: Course, lessons: tuple[str, ...], mutants: bool = True, jobs: 
     """Put `lessons` to the test, exercises side by side. Raises CourseError for text that breaks a rule."""
     from grader.course import build
 
-    problems = [f"{course.shown(path)} is stale: run `make build` and commit it." for path in build.stale(course)]
+    stale = [path for path in build.stale(course) if path.stem in lessons]
+    problems = [f"{course.shown(path)} is stale: run `make build` and commit it." for path in stale]
     requests = [
         {"lesson": lesson, "exercise": exercise.id, "mutate": mutants}
         for lesson in lessons

@@ -1,0 +1,1 @@
+"""Measurements that are too noisy to be tests."""
