@@ -189,17 +189,11 @@ def lab(
     out.print(f"work/: {len(added)} new, nothing overwritten." if added else "work/: nothing new, nothing overwritten.")
     if open_browser:
         first = work.first(course)
+        # So that `grader` is found in the terminals of that JupyterLab.
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         os.chdir(course.root)
-        os.execv(
-            sys.executable,
-            [
-                sys.executable,
-                "-m",
-                "jupyterlab",
-                "--ServerApp.root_dir=work",
-                f"--LabApp.default_url=/lab/tree/{first}",
-            ],
-        )
+        options = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{first}"]
+        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options])
 
 
 def main() -> None:

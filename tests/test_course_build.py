@@ -192,7 +192,7 @@ def test_the_stub_is_the_released_answer_cell(built):
 def test_a_hidden_check_is_an_empty_cell_that_says_so(built):
     assert source(cells(built[0])["second-square-many"]) == (
         "# Hidden check, 2.5 points: Squares every number, drawn anew.\n"
-        "# It runs when the notebook is graded: grader check work/02_second/02_second.ipynb"
+        "# It runs when the notebook is graded: grader check 02_second"
     )
 
 
@@ -207,7 +207,7 @@ def test_what_the_prose_says(built):
     assert source(found["second-square-why"]) == (
         "<details><summary>After it passes: why it works</summary>\n\nA power says it. And a cube?\n\n</details>"
     )
-    assert "grader check work/02_second/02_second.ipynb" in source(found["closing"])
+    assert "grader check 02_second" in source(found["closing"])
     first = cells(built[0], "exercises/01_first/01_first.ipynb")["text"]
     assert "[01_first](../../notebooks/01_first.ipynb)" in source(first)
     assert source(first).endswith("\n\nBegin here.")

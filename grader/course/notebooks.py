@@ -108,16 +108,11 @@ def _check(check: Check, lesson: Lesson) -> BuiltCell:
     if check.hidden:
         said = [
             f"# Hidden check, {_points(check.points)}: {check.title}",
-            f"# It runs when the notebook is graded: grader check {copy_path(lesson.id)}",
+            f"# It runs when the notebook is graded: grader check {lesson.id}",
         ]
         source = "\n".join([*said, "### BEGIN HIDDEN TESTS", check.source, "### END HIDDEN TESTS"])
     points = int(check.points) if float(check.points).is_integer() else check.points
     return _code(source, check.id, grade=True, locked=True, points=points)
-
-
-def copy_path(lesson_id: str) -> str:
-    """Where the learner's own copy of a lesson's exercises lies, from the course's root."""
-    return f"work/{lesson_id}/{lesson_id}.ipynb"
 
 
 def _points(points: float) -> str:
@@ -165,11 +160,11 @@ def _closing(lesson: Lesson) -> str:
             "## Check your answers",
             "",
             "Run the check cells above as often as you like; each says what is missing. "
-            f"Then save the notebook, open a terminal at the top of the course and run all checks, the {hidden} "
+            f"Then save the notebook, open a terminal (File > New > Terminal) and run all checks, the {hidden} "
             f"hidden one{'' if hidden == 1 else 's'} too:",
             "",
             "```",
-            f"grader check {copy_path(lesson.id)}",
+            f"grader check {lesson.id}",
             "```",
             "",
             f"It says what each check is worth and what it found. {_points(lesson.points)} in all.",

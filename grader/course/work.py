@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from grader.course import build, notebooks
+from grader.course import build
 from grader.course.tree import Course
 
 IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"))
@@ -54,7 +54,7 @@ def lesson_copy(course: Course, lesson_id: str) -> Path:
 
 
 def exercises_copy(course: Course, lesson_id: str) -> Path:
-    return course.root / notebooks.copy_path(lesson_id)
+    return course.root / "work" / lesson_id / f"{lesson_id}.ipynb"
 
 
 def _moved(text: str, changes: tuple[tuple[str, str], ...]) -> str:
