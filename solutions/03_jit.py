@@ -1,0 +1,1359 @@
+# %% [markdown]
+# # 03 · Exercises: jit
+# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+#
+# Several checks count **traces**: how often Python runs a function that you are given. Under `jit` it runs while tracing and not again, so one trace means one compiled program, and as many traces as calls means that nothing is kept. To count for yourself, put a `print` into the function, or call under `jax.explain_cache_misses(True)`.
+
+# %% setup
+import copy
+import functools
+import warnings
+
+from grader.checks import ask, compare, counted, error, inputs, program, require
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def smooth(state, sample):
+    """A step of an exponential moving average: (), () -> ()"""
+    return 0.9 * state + 0.1 * sample
+
+
+def peak(state, sample):
+    """A peak meter: jumps up with the sample, falls off slowly: (), () -> ()"""
+    return jnp.maximum(0.5 * state, jnp.abs(sample))
+
+
+def damped(x, rate, t, clip, order):
+    """One step of a damped relaxation: x (n,) -> (n,).
+
+    rate is a float that changes with every call, t the number of the step (1, 2, 3, ...); clip is a flag, and order
+    (0 to 4) says how often the step is smoothed.
+    """
+    move = rate * x / (1 - 0.9**t)
+    if clip:
+        move = jnp.clip(move, -1, 1)
+    for _ in range(order):
+        move = (move + jnp.roll(move, 1)) / 2
+    return x - move
+
+
+def neuron(w, gain, x):
+    """A neuron on a batch: w (d,), gain (), x (n, d) -> (n,)"""
+    return gain * jnp.tanh(jnp.sum(w * x, axis=1))
+
+
+def inverse_norm(rows):
+    """One over the length of each row: (n, d) -> (n,). A row of zeros gives inf."""
+    return 1 / jnp.sqrt(jnp.sum(rows**2, axis=1))
+
+
+# %% [markdown] task="jit-once" stars=1 minutes=8 skills="01_arrays,02_tracing"
+# ## One trace for the whole stream
+# **Goal.** Run a filter over a stream of samples: compiled, and traced once, however many samples there are. Two lines are missing: the compiled step, and the state that the stream starts from.
+#
+# **Signature.** `jit_once(update, samples)`: `update(state, sample)` takes two numbers `()` and gives the next state `()`, all of one float dtype; `samples` is `(n,)` of that dtype, n ≥ 1. The state is 0 before the first sample. Returns the last state, `()`, of the dtype of `samples`.
+#
+# **Example.** With `smooth` from the setup, which is `0.9 * state + 0.1 * sample`, the samples `[10, 0, 20]` give 1, then 0.9, then 2.81.
+#
+# **Judged.** Values and dtype, also in bfloat16; that `update` is traced exactly once, whatever n is. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# The loop calls `compiled` n times. Which function is that, and where has it to be made so that all n calls share one cache?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The state goes into call 1 as you made it, and into call 2 as it came out of call 1. The key must be the same both times: shape, dtype, and the third thing.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A Python `0.0` is weakly typed; the state that comes back is an array, which is not. Start from an array of no dimensions with the dtype of `samples`.
+#
+# </details>
+
+
+# %% answer="jit-once"
+def jit_once(update, samples):
+    """Runs update(state (), sample ()) -> state () over samples (n,), from state 0. Returns the last state ()."""
+    ### BEGIN SOLUTION
+    compiled = jax.jit(update)
+    state = jnp.zeros((), samples.dtype)
+    ### END SOLUTION
+    for sample in samples:
+        state = compiled(state, sample)
+    return state
+
+
+# %% check="jit-once" name="example" points=1
+"""The example: three samples through the moving average."""
+samples = np.array([10, 0, 20], np.float32)
+compare(ask(lambda samples: jit_once(smooth, samples), samples), np.array(2.81, np.float32), label="the last state")
+
+# %% hidden="jit-once" name="values" points=1
+"""Right for another filter, from state 0, in the dtype of the samples."""
+
+
+def by_hand(samples):
+    state = 0.0
+    for sample in samples:
+        state = max(0.5 * state, abs(sample))
+    return state
+
+
+made = program(lambda samples: jit_once(peak, samples), np.zeros(6, np.float32))
+for _ in range(3):
+    samples = inputs.rng().normal(size=6).astype(np.float32)
+    samples[0] *= 50
+    compare(made.run(samples), np.array(by_hand(samples), np.float32), label="the last state")
+short = jnp.bfloat16(inputs.rng().normal(size=2))
+made = program(lambda samples: jit_once(smooth, samples), short)
+wanted = 0.09 * float(short[0]) + 0.1 * float(short[1])
+compare(made.run(short), jnp.bfloat16(wanted), atol=0.02, label="the last state in bfloat16")
+
+# %% hidden="jit-once" name="traces" points=1 observed=true
+"""Traces `update` once for the whole stream."""
+
+
+def probe_traces(samples):
+    update = counted(smooth)
+    traced = jax.make_jaxpr(lambda samples: jit_once(update, samples))(samples)
+    return traced.out_avals[0].shape, update.calls, [equation.primitive.name for equation in traced.eqns]
+
+
+shape, calls, operations = ask(probe_traces, np.ones(7, np.float32))
+require(shape == (), f"The last state has shape {shape}; wanted ().")
+require("add" not in operations, "Python ran `update` for every sample, operation by operation: it is not compiled.")
+require(
+    calls != 2,
+    "`update` was traced twice. Something in the key was new in the second call, and it is the state that came back: "
+    "compare its type with that of the state you began with.",
+)
+require(calls == 1, f"For 7 samples `update` was traced {calls} times: compile it once, before the loop.")
+
+# %% [markdown] why="jit-once"
+# One function object, compiled before the loop, and a state whose type is the same in every call: shape, dtype, and not weak. **Next:** what happens to the number of traces when the stream's last sample comes in float64 from NumPy? And from a Python list?
+
+
+# %% wrong="jit-once" because="Starts from the Python number 0.0: it is weakly typed, the state that comes back is not, and call 2 is traced again."
+def jit_once(update, samples):
+    compiled = jax.jit(update)
+    state = 0.0
+    for sample in samples:
+        state = compiled(state, sample)
+    return state
+
+
+# %% wrong="jit-once" because="Compiles inside the loop, a new lambda each time: jit knows functions by identity, so nothing is kept."
+def jit_once(update, samples):
+    state = jnp.zeros((), samples.dtype)
+    for sample in samples:
+        state = jax.jit(lambda state, sample: update(state, sample))(state, sample)
+    return state
+
+
+# %% wrong="jit-once" because="Never compiles: Python runs update for every sample."
+def jit_once(update, samples):
+    state = jnp.zeros((), samples.dtype)
+    for sample in samples:
+        state = update(state, sample)
+    return state
+
+
+# %% wrong="jit-once" because="Starts from a float32 zero whatever the samples are, and so promotes bfloat16 to float32."
+def jit_once(update, samples):
+    compiled = jax.jit(update)
+    state = jnp.zeros(())
+    for sample in samples:
+        state = compiled(state, sample)
+    return state
+
+
+# %% wrong="jit-once" because="Starts from the first sample instead of from 0."
+def jit_once(update, samples):
+    compiled = jax.jit(update)
+    state = jnp.asarray(samples[0])
+    for sample in samples[1:]:
+        state = compiled(state, sample)
+    return state
+
+
+# %% wrong="jit-once" because="Hands over the sample as a static argument: each value is a new key."
+def jit_once(update, samples):
+    compiled = jax.jit(update, static_argnums=1)
+    state = jnp.zeros((), samples.dtype)
+    for sample in samples:
+        state = compiled(state, float(sample))
+    return state
+
+
+# %% right="jit-once"
+def jit_once(update, samples):
+    @jax.jit
+    def step(state, sample):
+        return update(state, sample)
+
+    state = jnp.zeros_like(samples, shape=())
+    for i in range(len(samples)):
+        state = step(state, samples[i])
+    return state
+
+
+# %% right="jit-once"
+def jit_once(update, samples):
+    start = jnp.array(0, samples.dtype)
+    return jax.lax.scan(lambda state, sample: (update(state, sample), None), start, samples)[0]
+
+
+# %% [markdown] task="jit-explain-retrace" stars=1 minutes=12 skills="01_arrays,02_tracing,jit-once"
+# ## Why was it traced again?
+# **Goal.** Given two calls of one compiled function, say what in the key has changed: a small `jax.explain_cache_misses` of your own.
+#
+# **Signature.** `explain_retrace(before, after)`: each call is a pair `(arguments, static)`. `arguments` is a tuple of what is traced: NumPy or JAX arrays, Python numbers, and dicts, lists and tuples of them. `static` is the value of one static argument: a string, a number, a bool or a tuple. Returns one string:
+#
+# | | when |
+# |---|---|
+# | `"nothing"` | the second call finds the program of the first |
+# | `"static"` | the static value is another one |
+# | `"tree"` | the arguments have another form: other keys, another number of items, a list for a tuple |
+# | `"shape"`, `"dtype"`, `"weak_type"` | the form is the same, and one array or number has another shape, dtype or weak type |
+#
+# At most one of these has changed from `before` to `after`; a Python `1` after `1.0` counts as `"dtype"`.
+#
+# **Example.** `explain_retrace(((np.ones(3), 0.1), "fast"), ((np.ones(4), 0.1), "fast"))` is `"shape"`.
+#
+# **Judged.** The answers for pairs of calls drawn for you; they are those of jax 0.10 with 64-bit types off. **Not judged.** How you look at the arguments; jitting a function and asking JAX is fine too.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.tree.leaves` gives the arrays and numbers in a container, `jax.tree.structure` all the rest of it. Which of the six answers needs which?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# NumPy's float64 and JAX's float32 meet in the same program, and a Python number has no `.dtype`. `jax.typeof(leaf)` shows an argument as JAX sees it; it has a `shape`, a `dtype` and a `weak_type`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# First the static values: JAX tells `1`, `1.0` and `True` apart, Python's `==` does not, so compare their types too. Then the structures. Then go through both lists of leaves side by side and compare the three attributes of each pair.
+#
+# </details>
+
+
+# %% answer="jit-explain-retrace"
+def explain_retrace(before, after):
+    """What in the key changed between two calls (arguments, static): one of "nothing", "static", "tree", "shape",
+    "dtype" and "weak_type"."""
+    ### BEGIN SOLUTION
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if type(old_static) is not type(new_static) or old_static != new_static:
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+    return "nothing"
+    ### END SOLUTION
+
+
+# %% check="jit-explain-retrace" name="example" points=1
+"""The example, and the same call twice."""
+before, longer = ((np.ones(3), 0.1), "fast"), ((np.ones(4), 0.1), "fast")
+compare(ask(explain_retrace, before, longer), "shape", label="the answer for a longer array")
+compare(ask(explain_retrace, longer, longer), "nothing", label="the answer for the same call again")
+
+# %% hidden="jit-explain-retrace" name="arrays" points=1
+"""Right for arrays, NumPy's and JAX's, and for containers of them."""
+rng = inputs.rng()
+n, m = (int(size) for size in rng.permutation(np.arange(2, 9))[:2])
+x = jnp.asarray(rng.normal(size=n), jnp.float32)
+y = rng.normal(size=(n, m)).astype(np.float32)
+pairs = [
+    ("values only", "nothing", ((x, y), "a"), ((x + 1, y * 2), "a")),
+    ("a NumPy array for a JAX array", "nothing", ((x, y), "a"), ((np.array(x), y), "a")),
+    ("NumPy's float64 for float32, with 64-bit types off", "nothing", ((x, y), "a"), ((x, y.astype(np.float64)), "a")),
+    ("a shape", "shape", ((x, y), "a"), ((x, y.T), "a")),
+    ("an axis of size 1", "shape", ((x,), "a"), ((x[:, None],), "a")),
+    ("a dtype", "dtype", ((y,), "a"), ((jnp.bfloat16(y),), "a")),
+    ("float16 for float32", "dtype", ((x, y), "a"), ((x, y.astype(np.float16)), "a")),
+    ("the order in a dict", "nothing", (({"w": x, "b": y},), "a"), (({"b": y, "w": x},), "a")),
+    ("the keys of a dict", "tree", (({"w": x, "b": x},), "a"), (({"w": x, "c": x},), "a")),
+    ("the number of items", "tree", (([x, x],), "a"), (([x, x, x],), "a")),
+    ("a list for a tuple", "tree", (([x, y],), "a"), (((x, y),), "a")),
+    ("nesting", "tree", (([x, [y]],), "a"), (([[x], y],), "a")),
+]
+pairs = [pairs[i] for i in rng.permutation(len(pairs))]
+answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pair[2:] for pair in pairs])
+for answer, (what, wanted, _, _) in zip(answers, pairs, strict=True):
+    require(answer == wanted, f"Not right for a pair of calls that differ in {what}.")
+
+# %% hidden="jit-explain-retrace" name="numbers" points=1
+"""Right for Python numbers and for static values."""
+rng = inputs.rng()
+a, b = (float(value) for value in rng.uniform(1, 9, size=2))
+n, m = (int(size) for size in rng.permutation(np.arange(2, 9))[:2])
+x = jnp.asarray(rng.normal(size=n), jnp.float32)
+pairs = [
+    ("the value of a Python number", "nothing", ((x, a), "a"), ((x, b), "a")),
+    ("the value of an int in a dict", "nothing", (({"x": x, "n": n},), 1), (({"x": x, "n": m},), 1)),
+    ("a Python int for a Python float", "dtype", ((x, a), "a"), ((x, n), "a")),
+    ("an array of no dimensions for a Python float", "weak_type", ((x, a), "a"), ((x, jnp.float32(a)), "a")),
+    ("a Python int for an int32", "weak_type", (([x, jnp.int32(n)],), "a"), (([x, n],), "a")),
+    ("a static string", "static", ((x, a), "fast"), ((x, a), "slow")),
+    ("a static value, True for 1", "static", ((x,), True), ((x,), 1)),
+    ("a static value, a float for an int", "static", ((x,), n), ((x,), float(n))),
+    ("a static number", "static", ((x, a), n), ((x, a), m)),
+    ("values only, with an equal static tuple", "nothing", ((x, a), (n, "a")), ((x + 1, b), (n, "a"))),
+]
+pairs = [pairs[i] for i in rng.permutation(len(pairs))]
+answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pair[2:] for pair in pairs])
+for answer, (what, wanted, _, _) in zip(answers, pairs, strict=True):
+    require(answer == wanted, f"Not right for a pair of calls that differ in {what}.")
+
+# %% [markdown] why="jit-explain-retrace"
+# The key is what a trace can depend on: the form of the arguments, each leaf's abstract value as `jax.typeof` gives it, and static values as they are. Values of traced arguments cannot matter, since the trace never saw them. **Next:** what else is in the real key? Call under `jax.default_matmul_precision("highest")`, or with an argument that lies on another device.
+
+
+# %% wrong="jit-explain-retrace" because="Looks at the dtype that NumPy has, not at the one that JAX takes: with 64-bit types off, float64 comes in as float32."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if type(old_static) is not type(new_static) or old_static != new_static:
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        if np.shape(old) != np.shape(new):
+            return "shape"
+        if np.asarray(old).dtype != np.asarray(new).dtype and not isinstance(old, float | int):
+            return "dtype"
+        if jax.typeof(old) != jax.typeof(new):
+            return "weak_type" if jax.typeof(old).dtype == jax.typeof(new).dtype else "dtype"
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Leaves out weak types: a Python number and an array of the same dtype are two keys."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if type(old_static) is not type(new_static) or old_static != new_static:
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        if jax.typeof(old).shape != jax.typeof(new).shape:
+            return "shape"
+        if jax.typeof(old).dtype != jax.typeof(new).dtype:
+            return "dtype"
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Compares static values with == alone, for which 1, 1.0 and True are the same."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if old_static != new_static:
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Compares the leaves only: a list and a tuple of the same leaves are two keys."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if type(old_static) is not type(new_static) or old_static != new_static:
+        return "static"
+    old_leaves, new_leaves = jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments)
+    if len(old_leaves) != len(new_leaves):
+        return "tree"
+    for old, new in zip(old_leaves, new_leaves, strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Takes the value of a Python number for part of the key, as if it were static."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if type(old_static) is not type(new_static) or old_static != new_static:
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+        if isinstance(old, int | float) and old != new:
+            return "static"
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Takes NumPy and JAX arrays for different keys: jit sees the same float32 array in both."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if type(old_static) is not type(new_static) or old_static != new_static:
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+        if isinstance(old, np.ndarray) is not isinstance(new, np.ndarray):
+            return "tree"
+    return "nothing"
+
+
+# %% right="jit-explain-retrace"
+def key_parts(call):
+    arguments, static = call
+    leaves, tree = jax.tree.flatten(arguments)
+    kinds = [jax.typeof(leaf) for leaf in leaves]
+    return {
+        "static": (type(static), static),
+        "tree": tree,
+        "shape": [kind.shape for kind in kinds],
+        "dtype": [kind.dtype for kind in kinds],
+        "weak_type": [kind.weak_type for kind in kinds],
+    }
+
+
+def explain_retrace(before, after):
+    old, new = key_parts(before), key_parts(after)
+    return next((part for part in old if old[part] != new[part]), "nothing")
+
+
+# %% right="jit-explain-retrace"
+def explain_retrace(before, after):
+    traces = []
+    f = jax.jit(lambda arguments, static: traces.append(arguments), static_argnums=1)
+    f.trace(*before), f.trace(*after)
+    if len(traces) == 1:
+        return "nothing"
+    if repr(before[1]) != repr(after[1]):
+        return "static"
+    if jax.tree.structure(traces[0]) != jax.tree.structure(traces[1]):
+        return "tree"
+    old, new = ([jax.typeof(leaf) for leaf in jax.tree.leaves(trace)] for trace in traces)
+    if any(a.shape != b.shape for a, b in zip(old, new, strict=True)):
+        return "shape"
+    return "dtype" if any(a.dtype != b.dtype for a, b in zip(old, new, strict=True)) else "weak_type"
+
+
+# %% [markdown] task="jit-static-or-traced" stars=2 minutes=12 skills="02_tracing,jit-explain-retrace"
+# ## Static or traced?
+# **Goal.** Compile a step with five arguments: as few programs as can be, and every argument that Python needs is there when Python needs it.
+#
+# **Signature.** `static_or_traced(step)`: `step(x, rate, t, clip, order)` is `damped` from the setup, or a function like it. Returns the compiled step, a function of the same five arguments. It is called with all five by position: `x` is `(n,)` float32; `rate` is a float that changes with every call; `t` counts the calls, 1, 2, 3 and so on, an int; `clip` is a bool; `order` is a small int, 0 to 4. `rate` and `t` may also come as arrays `()`.
+#
+# **Example.** `static_or_traced(damped)(x, 0.5, 1, False, 0)` with `x = [1, -2]` gives `[1 - 0.5 * 1 / 0.1, -2 + 0.5 * 2 / 0.1]`, that is `[-4, 8]`.
+#
+# **Judged.** Values; that `rate` and `t` are inputs of the program, not constants in it; that the program for one `clip` and `order` holds the operations of these and no others; that `step` is traced once for each pair of `clip` and `order`. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Read `damped` line by line. Which arguments does Python itself have to know while it runs the function, and which only meet arrays?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `t` is an int, but no `range` and no `if` asks for it. Being an int is no reason to be static; deciding something in Python is.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# One call of `jax.jit` on `step`, with the names of the flag and of the number that `range` takes as `static_argnames`.
+#
+# </details>
+
+
+# %% answer="jit-static-or-traced"
+def static_or_traced(step):
+    """Compiles step(x (n,), rate, t, clip, order) -> (n,): one program for each clip and order, for every rate and t."""
+    ### BEGIN SOLUTION
+    return jax.jit(step, static_argnames=("clip", "order"))
+    ### END SOLUTION
+
+
+# %% check="jit-static-or-traced" name="example" points=1
+"""The example, without clipping and smoothing."""
+x = np.array([1, -2], np.float32)
+compare(ask(lambda x: static_or_traced(damped)(x, 0.5, 1, False, 0), x), np.array([-4, 8], np.float32))
+
+# %% hidden="jit-static-or-traced" name="values" points=1
+"""Right for every rate, step, flag and order."""
+
+
+def by_hand(x, rate, t, clip, order):
+    move = rate * x / (1 - 0.9**t)
+    move = np.clip(move, -1, 1) if clip else move
+    for _ in range(order):
+        move = (move + np.roll(move, 1)) / 2
+    return (x - move).astype(np.float32)
+
+
+def probe_calls(x, calls):
+    compiled = static_or_traced(damped)
+    return jax.jit(lambda x: [compiled(x, *call) for call in calls])(x)
+
+
+rng = inputs.rng()
+x = rng.normal(size=4).astype(np.float32)
+calls = [(float(rng.uniform(0.1, 2)), t, bool(t % 2), 2 * (t // 3)) for t in (1, 2, 3, 4)]
+compare(ask(probe_calls, x, calls), [by_hand(x, *call) for call in calls], label="the results")
+
+# %% hidden="jit-static-or-traced" name="program" points=1
+"""One program for every rate and step; the flag and the order decide what is in it."""
+
+
+def probe(x, rate, t, clip, order):
+    return static_or_traced(damped)(x, rate, t, clip, order)
+
+
+def probe_rate(x, rate):
+    return jax.eval_shape(lambda x, rate: static_or_traced(damped)(x, rate, 3, False, 1), x, rate).shape
+
+
+def probe_step(x, t):
+    return jax.eval_shape(lambda x, t: static_or_traced(damped)(x, 0.5, t, False, 1), x, t).shape
+
+
+x, rate, t = np.zeros(4, np.float32), np.float32(0.5), np.int32(3)
+kind = error(probe_rate, x, rate)
+ADVICE = "Leave traced what only meets arrays, and make static what Python decides by."
+require(kind is None, f"With `rate` as an input of the program the compiled step raises {kind}. {ADVICE}")
+kind = error(probe_step, x, t)
+require(kind is None, f"With `t` as an input of the program the compiled step raises {kind}. {ADVICE}")
+plain, full = program(probe, x, rate, t, False, 1), program(probe, x, rate, t, True, 3)
+for _ in range(3):
+    x = inputs.rng().normal(size=4).astype(np.float32)
+    rate, t = np.float32(inputs.rng().uniform(0.1, 1)), np.int32(inputs.rng().integers(1, 30))
+    move = rate * x / (1 - np.float32(0.9) ** t)
+    wanted = (x - (move + np.roll(move, 1)) / 2).astype(np.float32)
+    compare(plain.run(x, rate, t, False, 1), wanted, rtol=1e-3, atol=1e-4)
+require(
+    plain.operations < full.operations,
+    "The program without clipping and with a small order is as large as the one with both: every case is computed, and one is "
+    "chosen. Let Python decide while tracing.",
+)
+
+# %% hidden="jit-static-or-traced" name="traces" points=1 observed=true
+"""Traces `step` once for each pair of flag and order."""
+
+
+def probe_traces(x, rates):
+    step = counted(damped)
+    compiled = static_or_traced(step)
+
+    def calls(x):
+        return [
+            compiled(x, rate, t, clip, order)
+            for clip in (False, True)
+            for order in (0, 2)
+            for t, rate in enumerate(rates, start=1)
+        ]
+
+    traced = jax.make_jaxpr(calls)(x)
+    return traced.out_avals[-1].shape, step.calls, [equation.primitive.name for equation in traced.eqns]
+
+
+rates = [float(rate) for rate in inputs.rng().uniform(0.1, 1, size=3)]
+shape, calls, operations = ask(probe_traces, np.ones(3, np.float32), rates)
+require(shape == (3,), f"For 3 numbers the result has shape {shape}.")
+require(calls > 0, "`step` was never called: the answer has to work for any step that it is given.")
+require("sub" not in operations, "Python ran `step` in every call, operation by operation: it is not compiled.")
+require(
+    calls == 4,
+    f"Two flags and two orders, with 3 rates each: `step` was traced {calls} times; wanted 4. What changes with every call "
+    "stays traced, and the compiled function is made once.",
+)
+
+# %% [markdown] why="jit-static-or-traced"
+# Static is what Python decides by: an `if`, a `range`, a shape. All else stays traced, ints and Python floats included: `0.9**t` is an operation on a number that the program is given. **Next:** the flag doubles the number of programs. When would you rather have one program with `jnp.where` or `jax.lax.cond` in it?
+
+
+# %% wrong="jit-static-or-traced" because="Takes every Python number for static: the results are right, but each new rate and each step compiles."
+def static_or_traced(step):
+    return jax.jit(step, static_argnames=("rate", "t", "clip", "order"))
+
+
+# %% wrong="jit-static-or-traced" because="Makes ints static and floats traced: the step counter is an int, and compiles with every step."
+def static_or_traced(step):
+    return jax.jit(step, static_argnames=("t", "clip", "order"))
+
+
+# %% wrong="jit-static-or-traced" because="Marks nothing as static: Python cannot decide by a traced flag."
+def static_or_traced(step):
+    return jax.jit(step)
+
+
+# %% wrong="jit-static-or-traced" because="Makes the flag static only: range cannot count to a traced order."
+def static_or_traced(step):
+    return jax.jit(step, static_argnames="clip")
+
+
+# %% wrong="jit-static-or-traced" because="Counts positions from 1: static_argnums begins with 0."
+def static_or_traced(step):
+    return jax.jit(step, static_argnums=(4, 5))
+
+
+# %% wrong="jit-static-or-traced" because="Closes a new lambda over flag and order in every call: right, but each call compiles a function never seen before."
+def static_or_traced(step):
+    def compiled(x, rate, t, clip, order):
+        return jax.jit(lambda x, rate, t: step(x, rate, t, clip, order))(x, rate, t)
+
+    return compiled
+
+
+# %% wrong="jit-static-or-traced" because="Does not compile at all."
+def static_or_traced(step):
+    return step
+
+
+# %% right="jit-static-or-traced"
+def static_or_traced(step):
+    return jax.jit(step, static_argnums=(3, 4))
+
+
+# %% right="jit-static-or-traced"
+def static_or_traced(step):
+    @functools.lru_cache
+    def program_for(clip, order):
+        return jax.jit(lambda x, rate, t: step(x, rate, t, clip, order))
+
+    return lambda x, rate, t, clip, order: program_for(clip, order)(x, rate, t)
+
+
+# %% [markdown] task="jit-donating-update" stars=2 minutes=15 skills="01_arrays,jit-static-or-traced"
+# ## An update in place
+# **Goal.** An optimizer's step that needs no second copy of the weights and of the velocity: the new ones are written over the old.
+#
+# **Signature.** `donating_update(rate, momentum)`, two floats. Returns a compiled function `update(w, velocity, gradient)` of three arrays of one shape, which gives the pair `(w, velocity)`: first `velocity ← momentum * velocity - rate * gradient`, then `w ← w + velocity`, with the new velocity. `velocity` and `gradient` are float32; `w` is float32 or bfloat16. Each result keeps the dtype of the argument that it replaces.
+#
+# **Example.** With rate 0.5 and momentum 0.9, `w = [1, 2]`, `velocity = [0, 1]` and `gradient = [2, 2]` give the velocity `[-1, -0.1]` and the weights `[0, 1.9]`.
+#
+# **Judged.** Values and dtypes; that in the compiled program the results take over the buffers of `w` and `velocity`, all of their bytes; that `gradient` is left alone, since the caller still logs it. **Not judged.** Speed, and how `jit` is told.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which two arrays will the caller never want again, once the new ones are there?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.jit` takes `donate_argnames`. And a buffer can be taken over only by a result that fits: what is the dtype of a bfloat16 array plus a float32 array?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Write `update` as an inner function: the velocity's line, then the sum for `w`, brought back to `w.dtype` with `.astype`. Return it through `jax.jit`, with the names of the two arrays that are replaced.
+#
+# </details>
+
+
+# %% answer="jit-donating-update"
+def donating_update(rate, momentum):
+    """A compiled update(w, velocity, gradient) -> (w, velocity) that takes over the buffers of w and velocity."""
+
+    ### BEGIN SOLUTION
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return jax.jit(update, donate_argnames=("w", "velocity"))
+    ### END SOLUTION
+
+
+# %% check="jit-donating-update" name="example" points=1
+"""The example: one step with rate 0.5 and momentum 0.9."""
+w, velocity, gradient = np.array([[1, 2], [0, 1], [2, 2]], np.float32)
+made = program(lambda w, v, g: donating_update(0.5, 0.9)(w, v, g), w, velocity, gradient)
+wanted = (np.array([0, 1.9], np.float32), np.array([-1, -0.1], np.float32))
+compare(made.run(w, velocity, gradient), wanted, label="(w, velocity)")
+
+# %% hidden="jit-donating-update" name="in-place" points=1
+"""Right for float32 weights, and the results take over all bytes of weights and velocity."""
+shape = (int(inputs.rng().integers(20, 60)), 8)
+w, velocity, gradient = inputs.rng().normal(size=(3, *shape)).astype(np.float32)
+made = program(lambda w, v, g: donating_update(0.25, 0.75)(w, v, g), w, velocity, gradient)
+moved = 0.75 * velocity - 0.25 * gradient
+compare(made.run(w, velocity, gradient), (w + moved, moved), label="(w, velocity)")
+require(
+    made.alias_bytes > 0,
+    "No result takes over an argument's buffer: nothing is donated. A donation inside another `jit` does not count either.",
+)
+require(
+    made.alias_bytes == w.nbytes + velocity.nbytes,
+    f"The results take over {made.alias_bytes:,} bytes of arguments; weights and velocity have {w.nbytes + velocity.nbytes:,}.",
+)
+
+# %% hidden="jit-donating-update" name="mixed" points=1
+"""Right for bfloat16 weights with a float32 velocity, and still in place."""
+w = jnp.bfloat16(inputs.rng().normal(size=(48, 8)))
+velocity, gradient = inputs.rng().normal(size=(2, 48, 8)).astype(np.float32)
+made = program(lambda w, v, g: donating_update(0.25, 0.75)(w, v, g), w, velocity, gradient)
+moved = 0.75 * velocity - 0.25 * gradient
+wanted = jnp.bfloat16(np.asarray(w, np.float32) + moved), moved
+compare(made.run(w, velocity, gradient), wanted, label="(w, velocity)")
+require(
+    made.alias_bytes == w.nbytes + velocity.nbytes,
+    f"With bfloat16 weights the results take over {made.alias_bytes:,} bytes of arguments; weights and velocity have "
+    f"{w.nbytes + velocity.nbytes:,}.",
+)
+
+# %% hidden="jit-donating-update" name="given" points=1
+"""Weights and velocity are given away, and nothing else."""
+
+
+def probe_buffers(w, velocity, gradient):
+    arrays = [jnp.array(array) for array in (w, velocity, gradient)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = donating_update(0.5, 0.9)(*arrays)
+    jax.block_until_ready(results)
+    return [array.is_deleted() for array in arrays], any("donated buffers" in str(one.message) for one in caught)
+
+
+w, velocity, gradient = inputs.rng().normal(size=(3, 5)).astype(np.float32)
+deleted, unusable = ask(probe_buffers, w, velocity, gradient)
+require(
+    not deleted[2], "The gradient was given away: its array is deleted after the call, and the caller still wants it."
+)
+require(deleted[0] and deleted[1], "After the call the old weights or the old velocity are still there.")
+require(not unusable, "JAX warns of donated buffers that it cannot use: more is given away than results can take over.")
+
+# %% [markdown] why="jit-donating-update"
+# A donated buffer goes to a result of the same shape and dtype, so what an update replaces should come back as it went in. Adding float32 to bfloat16 weights would break that without a word: the alias bytes are where you see it. **Next:** why can the batch of a training step not be donated usefully?
+
+
+# %% wrong="jit-donating-update" because="Compiles without donating: the old and the new arrays exist side by side."
+def donating_update(rate, momentum):
+    @jax.jit
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return update
+
+
+# %% wrong="jit-donating-update" because="Lets the weights become float32: a bfloat16 buffer is too small for that, so it is kept, and nothing says so."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return w + velocity, velocity
+
+    return jax.jit(update, donate_argnames=("w", "velocity"))
+
+
+# %% wrong="jit-donating-update" because="Donates the weights only."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return jax.jit(update, donate_argnames="w")
+
+
+# %% wrong="jit-donating-update" because="Counts positions from 1, and so gives away velocity and gradient."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return jax.jit(update, donate_argnums=(1, 2))
+
+
+# %% wrong="jit-donating-update" because="Gives everything away: two results can take over two buffers, not three."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return jax.jit(update, donate_argnums=(0, 1, 2))
+
+
+# %% wrong="jit-donating-update" because="Moves the weights by the old velocity."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        return (w + velocity).astype(w.dtype), momentum * velocity - rate * gradient
+
+    return jax.jit(update, donate_argnames=("w", "velocity"))
+
+
+# %% wrong="jit-donating-update" because="Casts the velocity to the dtype of the weights and returns it so: neither its dtype nor its buffer fits any more."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        velocity = (momentum * velocity - rate * gradient).astype(w.dtype)
+        return w + velocity, velocity
+
+    return jax.jit(update, donate_argnames=("w", "velocity"))
+
+
+# %% right="jit-donating-update"
+def donating_update(rate, momentum):
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def update(w, velocity, gradient):
+        moved = velocity * momentum - gradient * rate
+        return jnp.asarray(w + moved, w.dtype), moved
+
+    return update
+
+
+# %% right="jit-donating-update"
+def donating_update(rate, momentum):
+    def update(state, gradient):
+        w, velocity = state
+        velocity = momentum * velocity - rate * gradient
+        return w + velocity.astype(w.dtype), velocity
+
+    compiled = jax.jit(update, donate_argnames="state")
+    return lambda w, velocity, gradient: compiled((w, velocity), gradient)
+
+
+# %% [markdown] task="jit-method" stars=2 minutes=15 skills="02_tracing,jit-static-or-traced"
+# ## A method that is compiled, and fresh
+# **Goal.** An object holds a model's weights, and somebody replaces them between calls: a training loop, a reload. Its method is compiled, and always uses the weights that are there *now*.
+#
+# **Signature.** `Model(layer, w, gain)`: `layer(w, gain, x)` is a function such as `neuron` from the setup, `w` is `(d,)` float32, `gain` a Python float. The attributes `model.w` and `model.gain` may be assigned at any time, with another array of the same shape, with another float. `model.predict(x)`, with x `(n, d)` float32, returns `(n,)`: what `layer` gives at the present `w` and `gain`.
+#
+# **Example.** With `layer = neuron`, `w = [1, 0]`, `gain = 2.0`, the row `x = [[0.5, 3]]` gives 2 tanh(0.5) = 0.924. After `model.gain = 10.0` it gives 4.62.
+#
+# **Judged.** Values before and after `w` and `gain` are replaced, also in a shallow copy of a model that has predicted before; that `layer` is traced once for one shape of x, however often they are replaced. **Not judged.** What else the class has.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# A compiled function knows two kinds of things: its arguments, and what it read while it was traced. Which of the two are the weights to be?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The method need not be compiled itself. It may fetch the attributes, in Python, and hand them to a compiled function.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `layer` already takes `w` and `gain` as arguments: in `__init__` keep its compiled form in an attribute, and call that in `predict`.
+#
+# </details>
+
+
+# %% answer="jit-method"
+class Model:
+    """A layer with the weights w (d,) and gain (), both of which may be assigned anew at any time."""
+
+    def __init__(self, layer, w, gain):
+        """layer: (w (d,), gain (), x (n, d)) -> (n,)"""
+        self.w, self.gain = w, gain
+        ### BEGIN SOLUTION
+        self.compiled = jax.jit(layer)
+        ### END SOLUTION
+
+    def predict(self, x):
+        """layer at the present w and gain, compiled: x (n, d) -> (n,)"""
+        ### BEGIN SOLUTION
+        return self.compiled(self.w, self.gain, x)
+        ### END SOLUTION
+
+
+# %% check="jit-method" name="example" points=1
+"""The example, before and after the gain is replaced."""
+
+
+def probe_example(w, x):
+    model = Model(neuron, w, 2.0)
+    before = model.predict(x)
+    model.gain = 10.0
+    return [before, model.predict(x)]
+
+
+before, after = ask(probe_example, np.array([1, 0], np.float32), np.array([[0.5, 3]], np.float32))
+compare(before, np.array([2 * np.tanh(0.5)], np.float32), label="the prediction")
+compare(after, np.array([10 * np.tanh(0.5)], np.float32), label="the prediction after model.gain = 10.0")
+
+# %% hidden="jit-method" name="fresh" points=1
+"""Uses the weights that are there when it is called."""
+
+
+def probe_fresh(w, other, x):
+    model = Model(neuron, w, 2.0)
+    before = model.predict(x)
+    model.w = other
+    after = model.predict(x)
+    model.w, model.gain = w, -1.0
+    return [before, after, model.predict(x)]
+
+
+w, other = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+x = inputs.rng().normal(size=(5, 3)).astype(np.float32)
+before, after, both = program(probe_fresh, w, other, x).run(w, other, x)
+compare(before, 2 * np.tanh(x @ w), label="the prediction")
+compare(after, 2 * np.tanh(x @ other), label="the prediction after other weights were assigned")
+compare(both, -np.tanh(x @ w), label="the prediction after weights and gain were assigned")
+
+# %% hidden="jit-method" name="copies" points=1
+"""A copy with other weights uses its own, and the original keeps its own."""
+
+
+def probe_copy(w, other, x):
+    model = Model(neuron, w, 2.0)
+    model.predict(x)
+    twin = copy.copy(model)
+    twin.w, twin.gain = other, 3.0
+    return [twin.predict(x), model.predict(x)]
+
+
+w, other = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+x = inputs.rng().normal(size=(5, 3)).astype(np.float32)
+copied, original = program(probe_copy, w, other, x).run(w, other, x)
+compare(copied, 3 * np.tanh(x @ other), label="the copy's prediction")
+compare(original, 2 * np.tanh(x @ w), label="the original's prediction")
+
+# %% hidden="jit-method" name="traces" points=1 observed=true
+"""Traces the layer once, however often the weights are replaced."""
+
+
+def probe_traces(w, other, x):
+    layer = counted(neuron)
+    model = Model(layer, w, 2.0)
+    calls = []
+    for model.w, model.gain in ((w, 2.0), (w, 2.0), (other, 2.0), (other, 3.0)):
+        result = model.predict(x)
+        calls.append(layer.calls)
+    return result, calls
+
+
+w, other = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+x = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+result, calls = ask(probe_traces, w, other, x)
+compare(result, 3 * np.tanh(x @ other), label="the last prediction")
+require(
+    calls[1] == 1, f"Two calls with the same weights and gain: Python ran the layer {calls[1]} times; wanted one trace."
+)
+require(calls[2] == 1, "Other weights of the same shape were traced anew: their values are in the key.")
+require(calls[3] == 1, "Another gain was traced anew: its value is in the key.")
+
+# %% [markdown] why="jit-method"
+# The method reads the attributes in Python, at every call, and the compiled function gets them as arguments: new values of the same type are no new key. **Next:** what would `model.gain = 3` (an int) do? And what does the cache keep alive when `self` is static?
+
+
+# %% wrong="jit-method" because="Makes self static: the key is the object's identity, and the weights of the first call are constants in the program."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def predict(self, x):
+        return self.layer(self.w, self.gain, x)
+
+
+# %% wrong="jit-method" because="Compiles a closure over self in __init__: what it reads from self is frozen in the first trace."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.w, self.gain = w, gain
+        self.predict = jax.jit(lambda x: layer(self.w, self.gain, x))
+
+
+# %% wrong="jit-method" because="Compiles the method itself: self is an argument then, and no array."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    @jax.jit
+    def predict(self, x):
+        return self.layer(self.w, self.gain, x)
+
+
+# %% wrong="jit-method" because="Compiles anew in every call: always fresh, never kept."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    def predict(self, x):
+        return jax.jit(lambda x: self.layer(self.w, self.gain, x))(x)
+
+
+# %% wrong="jit-method" because="Binds the weights of the beginning to the compiled function."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.w, self.gain = w, gain
+        self.compiled = functools.partial(jax.jit(layer), w)
+
+    def predict(self, x):
+        return self.compiled(self.gain, x)
+
+
+# %% wrong="jit-method" because="Makes self static with a hash of its contents: what the cache holds is the same, changed object, so it still equals itself and may be found stale."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    def __hash__(self):
+        return hash((np.asarray(self.w).tobytes(), self.gain))
+
+    def __eq__(self, other):
+        return hash(self) == hash(other)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def predict(self, x):
+        return self.layer(self.w, self.gain, x)
+
+
+# %% wrong="jit-method" because="Passes the weights but leaves the gain static: each new gain compiles."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.w, self.gain = w, gain
+        self.compiled = jax.jit(layer, static_argnums=1)
+
+    def predict(self, x):
+        return self.compiled(self.w, self.gain, x)
+
+
+# %% right="jit-method"
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    @staticmethod
+    @functools.partial(jax.jit, static_argnames="layer")
+    def apply(layer, w, gain, x):
+        return layer(w, gain, x)
+
+    def predict(self, x):
+        return self.apply(self.layer, self.w, self.gain, x)
+
+
+# %% right="jit-method"
+@jax.tree_util.register_pytree_node_class
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    def tree_flatten(self):
+        return (self.w, self.gain), self.layer
+
+    @classmethod
+    def tree_unflatten(cls, layer, children):
+        return cls(layer, *children)
+
+    @jax.jit
+    def predict(self, x):
+        return self.layer(self.w, self.gain, x)
+
+
+# %% [markdown] task="jit-bucketed" stars=3 minutes=25 skills="01_arrays,jit-once,jit-static-or-traced"
+# ## Every length, a few programs
+# **Goal.** A new setting: a service is sent tables with any number of rows, and wants the mean of some feature over the rows. Pad to a few sizes, mask the padding, and compile once for each size.
+#
+# **Signature.** `bucketed(feature, buckets)`: `feature` takes rows `(size, d)` and gives one number for each, `(size,)`, row by row; `buckets` is a tuple of ints in increasing order. Returns a function `mean(rows)`: `rows` is a NumPy array `(n, d)` float32 with n ≥ 1. The result is a float32 `()`: the mean of `feature` over the n rows. `feature` is always given as many rows as the smallest bucket that holds n. More rows than the largest bucket are refused with a `ValueError`.
+#
+# **Example.** With `inverse_norm` from the setup (one over the length of each row) and buckets `(4, 8)`, the rows `[[3, 4], [0, 2], [1, 0]]` are padded to 4 and give the mean of 0.2, 0.5 and 1: 0.567.
+#
+# **Judged.** Values for every n up to the largest bucket, also where `feature` makes inf or NaN of the padding; the `ValueError`; the sizes that `feature` is given, and that it is traced once for each; that nothing else is traced for a new number of rows. **Not judged.** What you pad with.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Two things change from call to call: the rows, and their number n. Which of them may be seen in a shape, and how does the compiled function learn the other?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Pad outside, in NumPy. Compile, once, a function of the padded rows and of n; inside, `jnp.arange(size) < n` tells the real rows.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `mean` finds the bucket (the first that is at least n, or a ValueError), pads, and calls the compiled function with the padded array and n as a plain, traced int. There, `jnp.where` chooses between `feature` and 0 before the sum, and the sum is divided by n, not by the size.
+#
+# </details>
+
+
+# %% answer="jit-bucketed"
+def bucketed(feature, buckets):
+    """A function mean(rows (n, d)) -> (): the mean of feature: (size, d) -> (size,) over the rows, compiled once for
+    each of the sizes in buckets. Raises ValueError for more rows than the largest bucket."""
+
+    ### BEGIN SOLUTION
+    @jax.jit
+    def masked_mean(padded, n):
+        real = jnp.arange(padded.shape[0]) < n
+        return jnp.sum(jnp.where(real, feature(padded), 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        size = next((bucket for bucket in buckets if bucket >= n), None)
+        if size is None:
+            raise ValueError(f"{n} rows; the largest bucket holds {max(buckets)}")
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+    ### END SOLUTION
+
+
+# %% check="jit-bucketed" name="example" points=1
+"""The example: three rows in a bucket of four."""
+rows = np.array([[3, 4], [0, 2], [1, 0]], np.float32)
+got = ask(lambda rows: bucketed(inverse_norm, (4, 8))(rows), rows)
+compare(got, np.array((0.2 + 0.5 + 1) / 3, np.float32), label="the mean")
+
+# %% hidden="jit-bucketed" name="values" points=1
+"""Right for one row, for a full bucket, and one more."""
+
+
+def probe_means(tables):
+    mean = bucketed(inverse_norm, (3, 5))
+    return [mean(rows) for rows in tables]
+
+
+sizes = [int(n) for n in inputs.rng().permutation([1, 2, 3, 4, 5])]
+tables = [inputs.rng().normal(size=(n, 4)).astype(np.float32) for n in sizes]
+for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
+    place = "a full bucket" if n in (3, 5) else "padding"
+    wanted = np.mean(1 / np.sqrt(np.sum(rows**2, axis=1)))
+    compare(got, np.array(wanted, np.float32), rtol=1e-3, label=f"the mean with {place}")
+
+# %% hidden="jit-bucketed" name="refuses" points=1
+"""Refuses more rows than the largest bucket holds with a ValueError."""
+kind = error(lambda rows: bucketed(inverse_norm, (2, 4))(rows), np.ones((5, 2), np.float32))
+require(kind is not None, "More rows than the largest bucket holds are taken; wanted a ValueError.")
+require(kind == "ValueError", f"More rows than the largest bucket holds raise {kind}; wanted a ValueError.")
+
+# %% hidden="jit-bucketed" name="traces" points=2 observed=true
+"""Traces the feature once for each bucket that is needed, and nothing else for a new number of rows."""
+
+
+def probe_sizes(tables, others):
+    sizes, concrete = [], []
+
+    def watched(rows):
+        sizes.append(rows.shape[0])
+        concrete.append(not isinstance(rows, jax.core.Tracer))
+        return jnp.sum(rows, axis=1)
+
+    mean = bucketed(watched, (4, 6, 12))
+    for rows in tables:
+        mean(rows)
+    fresh = False
+    try:
+        with jax.no_tracing(True):
+            for rows in others:
+                mean(rows)
+    except RuntimeError:
+        fresh = True
+    return sizes, any(concrete), fresh
+
+
+order = inputs.rng().permutation([1, 2, 3])
+first, second = [int(order[0]), 4, 6], [*(int(n) for n in order[1:]), 5]
+sizes, plain, fresh = ask(probe_sizes, *([np.ones((n, 2), np.float32) for n in numbers] for numbers in (first, second)))
+require(not plain, "Python ran `feature` on plain values: it was called as it is, not compiled.")
+require(
+    set(sizes) <= {4, 6, 12},
+    "`feature` was given a number of rows that is no bucket: nothing was padded before it.",
+)
+require(12 not in sizes, "`feature` was given the largest bucket where a smaller one holds all rows.")
+require(
+    len(sizes) == 2,
+    f"Tables that need two buckets: `feature` was traced {len(sizes)} times. The key still knows n: pad before the compiled "
+    "function, compile that once, and hand n over as a traced number.",
+)
+require(
+    not fresh,
+    "A new number of rows in a bucket that is compiled already traces something anew: an operation of jnp outside of the compiled "
+    "function, on an array that still has n rows. Pad with NumPy.",
+)
+
+# %% [markdown] why="jit-bucketed"
+# Shapes are in the key, values are not: so the length travels as a traced number, and the shape takes a few values only. `where` chooses before the sum, so it does not matter what the feature makes of padding. **Next:** with n spread evenly from 1 to 1,024, how much work is padding for buckets 128, 256, 512, 1024, and how much for 256, 512, 768, 1024?
+
+
+# %% wrong="jit-bucketed" because="Compiles for every number of rows: right, but there are as many programs as lengths."
+def bucketed(feature, buckets):
+    compiled = jax.jit(lambda rows: jnp.mean(feature(rows)))
+
+    def mean(rows):
+        if rows.shape[0] > buckets[-1]:
+            raise ValueError("too many rows")
+        return compiled(rows)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Pads inside the compiled function: the shape that goes in is in the key, so each length compiles."
+def bucketed(feature, buckets):
+    @jax.jit
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        padded = jnp.pad(rows, ((0, size - n), (0, 0)))
+        return jnp.sum(jnp.where(jnp.arange(size) < n, feature(padded), 0)) / n
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Makes n static: each number of rows is a new key, although the shapes agree."
+def bucketed(feature, buckets):
+    @functools.partial(jax.jit, static_argnames="n")
+    def masked_mean(padded, n):
+        return jnp.sum(jnp.where(jnp.arange(padded.shape[0]) < n, feature(padded), 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Multiplies by the mask: what the feature makes of padding may be inf, and inf times 0 is NaN."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, mask):
+        return jnp.sum(feature(padded) * mask) / jnp.sum(mask)
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        mask = (np.arange(size) < n).astype(np.float32)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), mask)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Divides by the bucket's size instead of by the number of rows."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        return jnp.mean(jnp.where(jnp.arange(padded.shape[0]) < n, feature(padded), 0))
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Wants a bucket larger than n: a full bucket moves on to the next, and the largest is refused."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        return jnp.sum(jnp.where(jnp.arange(padded.shape[0]) < n, feature(padded), 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        size = next((bucket for bucket in buckets if bucket > n), None)
+        if size is None:
+            raise ValueError("too many rows")
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Cuts off what the largest bucket does not hold, without a word."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        return jnp.sum(jnp.where(jnp.arange(padded.shape[0]) < n, feature(padded), 0)) / n
+
+    def mean(rows):
+        rows = rows[: buckets[-1]]
+        n = rows.shape[0]
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Always pads to the largest bucket: one program, but small tables pay for the largest."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        return jnp.sum(jnp.where(jnp.arange(padded.shape[0]) < n, feature(padded), 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        return masked_mean(np.pad(rows, ((0, buckets[-1] - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Pads with jnp outside of jit: that padding is itself compiled for every new number of rows."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        return jnp.sum(jnp.where(jnp.arange(padded.shape[0]) < n, feature(padded), 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(jnp.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Averages over the padding too."
+def bucketed(feature, buckets):
+    compiled = jax.jit(lambda padded: jnp.mean(feature(padded)))
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return compiled(np.pad(rows, ((0, size - n), (0, 0))))
+
+    return mean
+
+
+# %% right="jit-bucketed"
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, real):
+        return jnp.mean(feature(padded), where=real)
+
+    def mean(rows):
+        n = len(rows)
+        if n > max(buckets):
+            raise ValueError(f"at most {max(buckets)} rows")
+        size = buckets[int(np.searchsorted(buckets, n))]
+        padded = np.ones((size, rows.shape[1]), rows.dtype)
+        padded[:n] = rows
+        return masked_mean(padded, np.arange(size) < n)
+
+    return mean
+
+
+# %% right="jit-bucketed"
+def bucketed(feature, buckets):
+    features = jax.jit(feature)
+
+    def mean(rows):
+        n = len(rows)
+        fitting = [bucket for bucket in buckets if bucket >= n]
+        if not fitting:
+            raise ValueError("too many rows")
+        repeated = rows[np.arange(fitting[0]) % n]
+        return jnp.asarray(np.asarray(features(repeated))[:n].mean())
+
+    return mean
