@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 
 from grader.course import Exercise, Lesson
 from grader.exam.checking import CheckRoom, record
@@ -45,7 +46,7 @@ class Examiner:
         try:
             for step in steps.steps:
                 if isinstance(step, Judge):
-                    results += self.misconceptions.name(step.exercise, sitting.judge(step), seed)
+                    results += self.misconceptions.name(step.exercise, list(sitting.judge(step)), seed)
                 else:
                     sitting.run(step.source, step.label, step.exercise)
         finally:
@@ -60,20 +61,22 @@ class Examiner:
             notes=(*steps.notes, *sitting.notes),
         )
 
-    def rehearse(self, exercise: Exercise, source: str, seed: str) -> list[CheckResult]:
-        """Results of an answer of the course's own, in processes that are kept and only ever run such answers."""
+    def rehearse(self, exercise: Exercise, source: str, seed: str) -> Iterator[CheckResult]:
+        """Results of an answer of the course's own, one by one, in processes that only ever run such answers."""
         if self._own is None:
             self._own = self.isolated()
-        sitting = Sitting(self.room, self._own, seed)
+        sitting, done = Sitting(self.room, self._own, seed), 0
         try:
             self._own.fresh()
             for earlier in self._needed(exercise, source):
                 sitting.run(earlier.reference, earlier.id, earlier.id)
             sitting.run(source, exercise.id, exercise.id)
-            return sitting.judge(Judge(exercise))
+            for result in sitting.judge(Judge(exercise)):
+                done += 1
+                yield result
         except Fault as fault:
             self._own.drop()
-            return [record(check, "crashed", fault.message, kind=fault.kind) for check in exercise.checks]
+            yield from (record(check, "crashed", fault.message, kind=fault.kind) for check in exercise.checks[done:])
 
     def _needed(self, exercise: Exercise, source: str) -> list[Exercise]:
         """Earlier exercises whose answers this one's cells speak of."""

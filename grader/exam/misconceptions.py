@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from grader.course import Exercise
 from grader.exam.record import CheckResult
 
-Rehearse = Callable[[Exercise, str, str], list[CheckResult]]
+Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
 Outline = tuple[str, str, str, str]
 NEVER = frozenset({"raised", "timeout", "crashed", "flooded", "malformed"})
 
@@ -18,7 +18,7 @@ class Misconceptions:
 
     def __init__(self, rehearse: Rehearse) -> None:
         self.rehearse = rehearse
-        self._first: dict[tuple[str, int], list[Outline]] = {}
+        self._known: dict[tuple[str, int], list[Outline]] = {}
 
     def name(self, exercise: Exercise, results: list[CheckResult], seed: str) -> list[CheckResult]:
         """`results` with the misconception on its failed checks, when exactly one wrong answer has the same record.
@@ -29,23 +29,34 @@ class Misconceptions:
         failed = [result for result in results if result.status == "failed"]
         if not failed or all(result.kind in NEVER or "nan" in result.first for result in failed):
             return results
-        outline = [_outline(result) for result in results]
-        alike = [i for i in range(len(exercise.wrong)) if self._remembered(exercise, i) == outline]
-        wanted = [signature(result) for result in results]
-        same = [i for i in alike if [signature(r) for r in self._judge(exercise, i, seed)] == wanted]
+        alike = [i for i in range(len(exercise.wrong)) if self._alike(exercise, i, results)]
+        same = [i for i in alike if self._same(exercise, i, results, seed)]
         if len(same) != 1:
             return results
         because = exercise.wrong[same[0]].because
         return [replace(result, misconception=because) if result.status == "failed" else result for result in results]
 
-    def _remembered(self, exercise: Exercise, index: int) -> list[Outline]:
-        key = (exercise.id, index)
-        if key not in self._first:
-            self._first[key] = [_outline(result) for result in self._judge(exercise, index, "any seed")]
-        return self._first[key]
+    def _alike(self, exercise: Exercise, index: int, results: list[CheckResult]) -> bool:
+        """Whether a wrong answer fails the same checks in the same way, under any seed.
 
-    def _judge(self, exercise: Exercise, index: int, seed: str) -> list[CheckResult]:
-        return self.rehearse(exercise, exercise.wrong[index].source, seed)
+        Each is run no further than to its first difference, and how far it was run is remembered for the next learner.
+        """
+        known = self._known.setdefault((exercise.id, index), [])
+        wanted = [_outline(result) for result in results]
+        if known != wanted[: len(known)]:
+            return False
+        if len(known) == len(wanted):
+            return True
+        for i, result in enumerate(self.rehearse(exercise, exercise.wrong[index].source, "any seed")):
+            if i >= len(known):
+                known.append(_outline(result))
+            if known[i] != wanted[i]:
+                return False
+        return True
+
+    def _same(self, exercise: Exercise, index: int, results: list[CheckResult], seed: str) -> bool:
+        again = self.rehearse(exercise, exercise.wrong[index].source, seed)
+        return all(signature(one) == signature(other) for one, other in zip(again, results, strict=False))
 
 
 def _outline(result: CheckResult) -> Outline:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from grader.course import Check, Exercise
 from grader.exam.checking import CheckRoom, record
 from grader.exam.isolated import Isolated, Ran
@@ -31,16 +33,17 @@ class Sitting:
         if exercise is not None:
             self.answers.setdefault(exercise, []).append(ran)
 
-    def judge(self, step: Judge) -> list[CheckResult]:
-        """Run an exercise's checks, or say why there is nothing to check."""
+    def judge(self, step: Judge) -> Iterator[CheckResult]:
+        """Run an exercise's checks one by one, or say why there is nothing to check."""
         exercise = step.exercise
         verdict = self._unjudged(step)
         if verdict is not None:
-            return [record(check, *verdict) for check in exercise.checks]
+            yield from (record(check, *verdict) for check in exercise.checks)
+            return
         restored = self.isolated.prepare(exercise.names)
         if restored:
             self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
-        return judge(exercise, self.isolated, self.room, self.seed)
+        yield from judge(exercise, self.isolated, self.room, self.seed)
 
     def _unjudged(self, step: Judge) -> tuple[str, str] | None:
         """Status and message of an exercise that is not put through its checks; None when it is."""
@@ -84,17 +87,15 @@ def _label(ran: Ran) -> str:
     return f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
 
 
-def judge(exercise: Exercise, isolated: Isolated, room: CheckRoom, seed: str) -> list[CheckResult]:
+def judge(exercise: Exercise, isolated: Isolated, room: CheckRoom, seed: str) -> Iterator[CheckResult]:
     """Run an exercise's checks in order; after one ran out of time the rest are not waited for."""
-    results: list[CheckResult] = []
     late: Check | None = None
     for check in exercise.checks:
         if late is not None:
             message = f"Not run: the check before it ({late.title}) already ran out of time."
-            results.append(record(check, "timeout", message, kind="timeout"))
+            yield record(check, "timeout", message, kind="timeout")
             continue
         result = room.run(check, exercise, isolated, seed)
         if result.status == "timeout":
             late = check
-        results.append(result)
-    return results
+        yield result

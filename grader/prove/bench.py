@@ -69,7 +69,7 @@ class _Case:
         self.caught = self.named = 0
 
     def results(self, source: str, seed: str = "0") -> list[CheckResult]:
-        return self.examiner.rehearse(self.exercise, source, seed)
+        return list(self.examiner.rehearse(self.exercise, source, seed))
 
     def right(self) -> None:
         """The reference on several seeds, on many where it is random, and each other right answer."""
