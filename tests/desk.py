@@ -181,16 +181,21 @@ class Notebook:
 
     def show(self, cell: str) -> ElementHandle:
         """Make it the active cell and bring it into sight."""
-        node = self.page.evaluate_handle(
+        self.page.evaluate(
             f"""async id => {{ {_CELL}
                 notebook.activeCellIndex = notebook.widgets.indexOf(cell);
                 await notebook.scrollToItem(notebook.activeCellIndex, 'center');
-                return cell?.node;
             }}""",
             cell,
-        ).as_element()
-        assert node is not None, f"no cell {cell}"
+        )
+        node = self.node(cell)
         node.scroll_into_view_if_needed()
+        return node
+
+    def node(self, cell: str) -> ElementHandle:
+        """The cell on the page."""
+        node = self.page.evaluate_handle(f"id => {{ {_CELL} return cell?.node; }}", cell).as_element()
+        assert node is not None, f"no cell {cell}"
         return node
 
     def type(self, cell: str, source: str) -> None:
