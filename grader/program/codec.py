@@ -238,7 +238,9 @@ def _spec_parts(spec: PartitionSpec) -> list[Any]:
 
 def _mesh_parts(mesh: Mesh) -> list[Any]:
     types = [kind.name for kind in mesh.axis_types]
-    return [list(mesh.axis_names), list(mesh.devices.shape), types, [device.id for device in mesh.devices.flat]]
+    devices = list(mesh.devices.flat)
+    where = [devices[0].platform, [device.id for device in devices]]
+    return [list(mesh.axis_names), list(mesh.devices.shape), types, where]
 
 
 def _sharding(sharding: Any) -> Any:
@@ -246,7 +248,8 @@ def _sharding(sharding: Any) -> Any:
         if not isinstance(sharding.mesh, Mesh):
             raise Unsendable("sharding on an abstract mesh")
         return ["sharding", _mesh_parts(sharding.mesh), _spec_parts(sharding.spec), sharding.memory_kind]
-    return ["device", next(iter(sharding.device_set)).id]
+    device = next(iter(sharding.device_set))
+    return ["device", device.platform, [device.id]]
 
 
 def _placement(value: jax.Array) -> Any:
@@ -386,11 +389,18 @@ def _read_spec(parts: Any, unreduced: Any = (), reduced: Any = ()) -> PartitionS
     return PartitionSpec(*read, **{name: axes for name, axes in extra.items() if axes})
 
 
-def _read_mesh(names: Any, sizes: Any, types: Any, ids: Any) -> Mesh:
-    by_id = {device.id: device for device in jax.devices()}
+def _read_devices(platform: Any, ids: Any) -> list[Any]:
+    """The devices that are here with these ids; ids of different platforms are different devices."""
+    if platform not in ("cpu", "gpu", "tpu"):
+        raise Malformed("unknown platform")
+    by_id = {device.id: device for device in jax.devices(platform)}
     if any(number not in by_id for number in _natural(ids)):
         raise Malformed("a device that is not here")
-    devices = np.array([by_id[number] for number in ids], dtype=object).reshape(_natural(sizes))
+    return [by_id[number] for number in ids]
+
+
+def _read_mesh(names: Any, sizes: Any, types: Any, where: Any) -> Mesh:
+    devices = np.array(_read_devices(*where), dtype=object).reshape(_natural(sizes))
     return Mesh(devices, _strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in _strings(types)))
 
 
@@ -400,8 +410,9 @@ def _read_sharding(mesh: Any, spec: Any, memory: Any = None) -> NamedSharding:
     return NamedSharding(_read_mesh(*mesh), _read_spec(*spec), memory_kind=memory)
 
 
-def _read_device(number: Any) -> SingleDeviceSharding:
-    return SingleDeviceSharding({device.id: device for device in jax.devices()}[number])
+def _read_device(platform: Any, ids: Any) -> SingleDeviceSharding:
+    [device] = _read_devices(platform, ids)
+    return SingleDeviceSharding(device)
 
 
 def _read_tagged_sharding(tagged: Any) -> NamedSharding | SingleDeviceSharding:
