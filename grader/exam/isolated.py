@@ -36,11 +36,13 @@ class Isolated:
         self.seconds = self.call_s = CALL_S
         self.asked = 0
         self._history: list[Ran] = []
+        self._exports: dict[tuple[Answer | Probe, bytes], bytes] = {}
         self._worker: Process | None = None
         self._executor: Process | None = None
 
     def run(self, source: str, label: str) -> Ran:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
+        self._exports.clear()
         known = Ran(source, label)
         try:
             names = self._tell({"do": "read", "source": source}, CELL_S)
@@ -68,6 +70,7 @@ class Isolated:
     def fresh(self) -> None:
         """Forget every cell but the setup, in the same process: for answers of the course's own."""
         self._history.clear()
+        self._exports.clear()
         if self._worker is not None:
             self._tell({"do": "fresh"}, CELL_S)
 
@@ -77,9 +80,13 @@ class Isolated:
         return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
     def export(self, question: Answer | Probe, payload: bytes) -> bytes:
-        """The export, in the worker."""
+        """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
         self.asked += 1
-        return self.worker.exchange(encode({"do": "export", **_question(question)}), payload, seconds=self.seconds)
+        key = (question, payload)
+        if key not in self._exports:
+            asked = encode({"do": "export", **_question(question)})
+            self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds)
+        return self._exports[key]
 
     def load(self, payload: bytes) -> bytes:
         """Load a program, in the executor."""

@@ -9,6 +9,7 @@ fork workers. A fork takes milliseconds where a fresh interpreter takes seconds.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -86,6 +87,8 @@ class Zygote:
                 if "preload" in request:
                     preload(request["preload"])
                     warm()
+                    gc.collect()
+                    gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
                     control.send(b"ready")
                 else:
                     control.send(str(self.fork(request, handles[0])).encode())
