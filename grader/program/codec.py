@@ -7,7 +7,9 @@ kinds of values listed in `KINDS`. Limits are checked before anything is allocat
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.lax import lax  # weak types have no public maker
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 KINDS = (
@@ -33,11 +36,15 @@ Classes = Mapping[str, type]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one payload may hold: nesting depth, number of values, bytes of the head, bytes of all arrays together."""
+    """What one payload may hold: nesting depth, number of values, of arrays among them and of the axes of each, bits
+    of an int, bytes of the head, bytes of all arrays together (a replicated one counts once for each device)."""
 
     depth: int = 64
     values: int = 200_000
-    head: int = 16 << 20
+    arrays: int = 10_000
+    axes: int = 64
+    bits: int = 256
+    head: int = 8 << 20
     buffers: int = 512 << 20
 
 
@@ -96,7 +103,7 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         buffers.append(body[start : start + n])
         start += n
     try:
-        return _Decoder(classes or {}, limits, buffers).value(tagged, 0)
+        return _Decoder(classes or {}, limits, buffers).whole(tagged)
     except Malformed:
         raise
     except Exception as problem:  # any surprise in reading hostile bytes is one and the same verdict
@@ -143,8 +150,8 @@ class _Encoder:
             return value
         kind = type(value)
         if kind is int:
-            if value.bit_length() > 256:
-                raise Unsendable("int of more than 256 bits")
+            if value.bit_length() > self.limits.bits:
+                raise Unsendable(f"int of more than {self.limits.bits} bits")
             return value
         if kind is float:
             return ["float", value.hex()]
@@ -202,10 +209,13 @@ class _Encoder:
         weak = bool(kind == "jax" and value.weak_type)
         sharding = _placement(value) if kind == "jax" else None
         plain = np.asarray(value)
-        name = _dtype_name(plain.dtype)
+        name = _dtype_name(plain.dtype)  # says nothing of the byte order, so that has to be this machine's
+        plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
         self.bytes += plain.nbytes
         if self.bytes > self.limits.buffers:
             raise Unsendable(f"arrays of more than {self.limits.buffers:,} bytes")
+        if len(self.buffers) == self.limits.arrays:
+            raise Unsendable(f"value of more than {self.limits.arrays:,} arrays")
         self.buffers.append(np.ascontiguousarray(plain).tobytes())
         return ["array", kind, name, list(plain.shape), weak, sharding, len(self.buffers) - 1]
 
@@ -228,15 +238,19 @@ def _dtype_name_or_none(value: Any) -> str | None:
 
 def _spec_parts(spec: PartitionSpec) -> list[Any]:
     parts: list[Any] = []
-    for part in spec:
+    for part in spec.partitions:
         if part is PartitionSpec.UNCONSTRAINED:
             parts.append(0)
         else:
             parts.append(list(part) if isinstance(part, tuple) else part)
-    return [parts, sorted(getattr(spec, "unreduced", ())), sorted(getattr(spec, "reduced", ()))]
+    return [parts, sorted(spec.unreduced), sorted(spec.reduced)]
 
 
 def _mesh_parts(mesh: Mesh) -> list[Any]:
+    if mesh.empty:
+        raise Unsendable("empty mesh")
+    if any(type(name) is not str for name in mesh.axis_names):
+        raise Unsendable("mesh with an axis name that is no str")
     types = [kind.name for kind in mesh.axis_types]
     devices = list(mesh.devices.flat)
     where = [devices[0].platform, [device.id for device in devices]]
@@ -266,8 +280,15 @@ def _natural(numbers: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def _few(items: Any) -> Any:
+    """A list that has an item for each axis of an array or of a mesh: never a long one."""
+    if not isinstance(items, list) or len(items) > LIMITS.axes:
+        raise Malformed("not a list, or more axes than there can be")
+    return items
+
+
 def _strings(names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(type(name) is str for name in names):
+    if not all(type(name) is str for name in _few(names)):
         raise Malformed("not a list of strings")
     return tuple(names)
 
@@ -275,7 +296,8 @@ def _strings(names: Any) -> tuple[str, ...]:
 class _Decoder:
     def __init__(self, classes: Classes, limits: Limits, buffers: list[memoryview]) -> None:
         self.classes, self.limits, self.buffers = classes, limits, buffers
-        self.count = 0
+        self.count = self.bytes = 0
+        self.unread = set(range(len(buffers)))
         self.readers: dict[str, Callable[..., Any]] = {
             "float": float.fromhex,
             "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
@@ -287,15 +309,25 @@ class _Decoder:
             "mesh": _read_mesh,
             "abstract": self.abstract,
             "abstract key": self.abstract_key,
-            "key": self.key,
             "array": self.array,
             "dtype": _read_dtype,
         }
+
+    def whole(self, tagged: Any) -> Any:
+        """The value, when it uses every buffer once: a payload that names one twice could grow without limit."""
+        if len(self.buffers) > self.limits.arrays:
+            raise Malformed("too many arrays")
+        value = self.value(tagged, 0)
+        if self.unread:
+            raise Malformed("a buffer of no array")
+        return value
 
     def value(self, tagged: Any, depth: int) -> Any:
         self.count += 1
         if depth > self.limits.depth or self.count > self.limits.values:
             raise Malformed("nested too deeply or too many values")
+        if type(tagged) is int and tagged.bit_length() > self.limits.bits:
+            raise Malformed("int of too many bits")
         if tagged is None or type(tagged) in (bool, int, str):
             return tagged
         if not isinstance(tagged, list) or not tagged or type(tagged[0]) is not str:
@@ -311,6 +343,9 @@ class _Decoder:
             if name not in self.classes:
                 raise Malformed("a named tuple of no class of the setup")
             return self.classes[name](*[self.value(item, depth + 1) for item in items])
+        if tag == "key":
+            impl, data = rest
+            return jax.random.wrap_key_data(self.value(data, depth + 1), impl=_key_impl(impl))
         if tag not in self.readers:
             raise Malformed("unknown tag")
         return self.readers[tag](*rest)
@@ -323,43 +358,43 @@ class _Decoder:
 
     def abstract(self, shape: Any, dtype: str, weak: bool, sharding: Any) -> jax.ShapeDtypeStruct:
         placed = None if sharding is None else _read_tagged_sharding(sharding)
-        return jax.ShapeDtypeStruct(_natural(shape), _read_dtype(dtype), sharding=placed, weak_type=bool(weak))
+        return jax.ShapeDtypeStruct(_natural(_few(shape)), _read_dtype(dtype), sharding=placed, weak_type=bool(weak))
 
     def abstract_key(self, shape: Any, impl: str, sharding: Any) -> jax.ShapeDtypeStruct:
         placed = None if sharding is None else _read_tagged_sharding(sharding)
         dtype = jax.eval_shape(lambda: jax.random.key(0, impl=_key_impl(impl))).dtype
-        return jax.ShapeDtypeStruct(_natural(shape), dtype, sharding=placed)
-
-    def key(self, impl: str, data: Any) -> jax.Array:
-        return jax.random.wrap_key_data(self.value(data, 0), impl=_key_impl(impl))
+        return jax.ShapeDtypeStruct(_natural(_few(shape)), dtype, sharding=placed)
 
     def array(self, kind: str, dtype: str, shape: Any, weak: bool, sharding: Any, index: int) -> Any:
-        sizes, what = _natural(shape), _read_dtype(dtype)
-        if type(index) is not int or not 0 <= index < len(self.buffers):
-            raise Malformed("no such buffer")
-        expected = what.itemsize
-        for n in sizes:
-            expected *= n
-        if expected != len(self.buffers[index]):
-            raise Malformed("buffer length does not fit shape and dtype")
-        plain = np.frombuffer(bytes(self.buffers[index]), what).reshape(sizes)
-        if kind == "scalar":
+        plain = self.buffer(index, _read_dtype(dtype), _natural(_few(shape)))
+        if kind == "scalar" and not plain.shape:
             return plain[()]
         if kind == "numpy":
             return plain.copy()
         if kind != "jax":
             raise Malformed("unknown kind of array")
-        if sharding is not None:
-            return jax.device_put(plain, _read_tagged_sharding(sharding))
-        value = jnp.asarray(plain, dtype=what)
-        return _weak(value) if weak else value
+        # 64 bits stay 64 bits where JAX has them off: a result of the wrong dtype must not look right.
+        with jax.enable_x64(True) if plain.itemsize >= 8 else contextlib.nullcontext():
+            value = jnp.asarray(plain) if sharding is None else self.placed(plain, _read_tagged_sharding(sharding))
+            return lax._convert_element_type(value, weak_type=True) if weak else value
 
+    def buffer(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        if type(index) is not int or index not in self.unread:
+            raise Malformed("no such buffer, or one that another array has")
+        self.unread.remove(index)
+        if dtype.itemsize * math.prod(shape) != len(self.buffers[index]):
+            raise Malformed("buffer length does not fit shape and dtype")
+        plain = np.frombuffer(bytes(self.buffers[index]), dtype).reshape(shape)
+        if dtype == np.bool_ and plain.view(np.uint8).max(initial=0) > 1:
+            raise Malformed("a bool that is neither true nor false")
+        return plain
 
-def _weak(value: jax.Array) -> jax.Array:
-    for kind, python in ((jnp.complexfloating, complex), (jnp.floating, float), (jnp.integer, int)):
-        if jnp.issubdtype(value.dtype, kind):
-            return jax.lax.convert_element_type(value, python)
-    return value
+    def placed(self, plain: np.ndarray, sharding: NamedSharding | SingleDeviceSharding) -> jax.Array:
+        each = math.prod(sharding.shard_shape(plain.shape)) * plain.itemsize
+        self.bytes += each * len(sharding.device_set)
+        if self.bytes > self.limits.buffers:
+            raise Malformed("more bytes on all devices together than the limit")
+        return jax.device_put(plain, sharding)
 
 
 def _key_impl(impl: Any) -> str:
@@ -378,13 +413,13 @@ def _read_dtype(name: Any) -> np.dtype:
 
 def _read_spec(parts: Any, unreduced: Any = (), reduced: Any = ()) -> PartitionSpec:
     read: list[Any] = []
-    for part in parts:
-        if part == 0 and type(part) is int:
+    for part in _few(parts):
+        if type(part) is int and part == 0:
             read.append(PartitionSpec.UNCONSTRAINED)
+        elif part is None or type(part) is str:
+            read.append(part)
         else:
-            read.append(_strings(part) if isinstance(part, list) else part)
-        if type(part) not in (str, int, list, type(None)):
-            raise Malformed("not a part of a PartitionSpec")
+            read.append(_strings(part))
     extra = {"unreduced": set(_strings(unreduced)), "reduced": set(_strings(reduced))}
     return PartitionSpec(*read, **{name: axes for name, axes in extra.items() if axes})
 
@@ -394,13 +429,13 @@ def _read_devices(platform: Any, ids: Any) -> list[Any]:
     if platform not in ("cpu", "gpu", "tpu"):
         raise Malformed("unknown platform")
     by_id = {device.id: device for device in jax.devices(platform)}
-    if any(number not in by_id for number in _natural(ids)):
-        raise Malformed("a device that is not here")
+    if any(number not in by_id for number in _natural(ids)) or len(set(ids)) < len(ids):
+        raise Malformed("a device that is not here, or one twice")
     return [by_id[number] for number in ids]
 
 
 def _read_mesh(names: Any, sizes: Any, types: Any, where: Any) -> Mesh:
-    devices = np.array(_read_devices(*where), dtype=object).reshape(_natural(sizes))
+    devices = np.array(_read_devices(*where), dtype=object).reshape(_natural(_few(sizes)))
     return Mesh(devices, _strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in _strings(types)))
 
 
