@@ -157,6 +157,20 @@ def test_what_its_own_cell_set_is_part_of_an_answer() -> None:
     assert plain(run(*timed)[2]) == "✓ Which dtype."
 
 
+def test_what_an_answer_set_outlasts_the_checks_and_cells_of_others() -> None:
+    other = DTYPE.replace("double", "triple")
+    cells = [SETUP, X64 + RIGHT, TRIPLE, other.format("float32"), "mine = 1", DTYPE.format("float64")]
+    assert plain(run(*cells)[-1]) == "✓ Which dtype."
+
+
+def test_two_answers_may_set_the_same_thing() -> None:
+    """Each keeps what it set itself: the second did not change it, and the third turns it off again."""
+    off = X64.replace("True", "False")
+    cells = [SETUP, X64 + TRIPLE, X64 + RIGHT, DTYPE.format("float64"), off + "def other(x):\n    return x"]
+    *_, second, _, first = run(*cells, DTYPE.format("float64"))
+    assert plain(second) == plain(first) == "✓ Which dtype."
+
+
 def test_setup_run_again_starts_afresh() -> None:
     """What answers left on does not become the setup's."""
     cells = [SETUP, X64 + TRIPLE, RIGHT, SETUP, DTYPE.format("float32"), "given = None", CHECK]

@@ -83,7 +83,7 @@ class Desk:
         if self.is_setup(result.info):
             self.setup(cell)
         else:
-            self.surroundings.after_cell(cell.binds)
+            self.surroundings.after_cell(cell.binds, result.info.raw_cell or "")
 
     def is_setup(self, info: Any) -> bool:
         """By the cell's id where the front end tells it; else the cell that imports the verbs of checks."""

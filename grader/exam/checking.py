@@ -10,7 +10,7 @@ from grader.checks.asking import Answer, Probe, set_surface, take_evidence
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
-from grader.exam.isolated import Isolated, Surface
+from grader.exam.isolated import ANSWER_S, Isolated, Surface
 from grader.exam.record import CheckResult
 from grader.sandbox.wire import Fault
 
@@ -41,7 +41,7 @@ class CheckRoom:
         """Run one check; every way in which it can end becomes a record."""
         names = dict(self.setup) | {name: Answer(name) for name in self.answers} | {"Probe": Probe}
         before, asked = set_surface(Surface(isolated)), isolated.asked
-        isolated.seconds = exercise.timeout or isolated.call_s
+        isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         inputs.begin(f"{seed}/{check.id}")
         try:

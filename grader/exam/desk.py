@@ -31,7 +31,8 @@ class Desk:
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""
         if lesson not in self.examiners:
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret)
+            notes = self.course.root / "build" / "misconceptions" / f"{lesson}.json"
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, notes)
         return self.examiners[lesson]
 
     def grade(self, path: str, learner: str, lesson: str) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from grader.course import Exercise, Lesson
 from grader.exam.checking import CheckRoom, record
@@ -22,19 +23,16 @@ from grader.sandbox.wire import Fault
 class Examiner:
     """What one lesson's submissions have in common. Not for two threads: devices and mesh are process-wide."""
 
-    def __init__(self, lesson: Lesson, zygote: Zygote, secret: str, call_s: float | None = None) -> None:
-        self.lesson, self.zygote, self.secret, self.call_s = lesson, zygote, secret, call_s
+    def __init__(self, lesson: Lesson, zygote: Zygote, secret: str, notes: Path | None = None) -> None:
+        self.lesson, self.zygote, self.secret = lesson, zygote, secret
         self.room = CheckRoom(lesson)
         self.classes = namedtuples({name: self.room.setup.get(name) for name in lesson.setup_names})
-        self.misconceptions = Misconceptions(self.rehearse)
+        self.misconceptions = Misconceptions(lesson, self.rehearse, notes)
         self._own: Isolated | None = None
 
     def isolated(self) -> Isolated:
         """A worker and an executor of its own, started when first needed."""
-        made = Isolated(self.zygote, self.lesson.setup, self.classes)
-        if self.call_s is not None:
-            made.call_s = self.call_s
-        return made
+        return Isolated(self.zygote, self.lesson.setup, self.classes)
 
     def grade(self, submission: Submission) -> Result:
         """The result of one submission; faults in it end as records, never as exceptions."""
@@ -85,6 +83,7 @@ class Examiner:
         return [other for other in earlier if words & set(other.names)]
 
     def close(self) -> None:
-        """End the processes kept for the course's own answers."""
+        """End the processes kept for the course's own answers, and keep what they found out for the next run."""
+        self.misconceptions.keep()
         if self._own is not None:
             self._own.drop()

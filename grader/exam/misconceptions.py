@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from grader.course import Exercise
+import jax
+
+from grader.checks import asking
+from grader.course import Exercise, Lesson
 from grader.exam.record import CheckResult
 
 Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
-Outline = tuple[str, str, str, str]
+Outline = tuple[str, ...]
 NEVER = frozenset({"raised", "timeout", "crashed", "flooded", "malformed"})
 
 
 class Misconceptions:
     """Puts the course's own wrong answers through the checks that a learner's answer failed."""
 
-    def __init__(self, rehearse: Rehearse) -> None:
-        self.rehearse = rehearse
-        self._known: dict[tuple[str, int], list[Outline]] = {}
+    def __init__(self, lesson: Lesson, rehearse: Rehearse, notes: Path | None = None) -> None:
+        self.rehearse, self.notes, self.edition = rehearse, notes, _edition(lesson)
+        self._known: dict[str, list[Outline]] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found = json.loads(notes.read_text()) if notes else {}
+            if found["edition"] == self.edition:
+                self._known = {name: [tuple(one) for one in outlines] for name, outlines in found["known"].items()}
+
+    def keep(self) -> None:
+        """Write what is known to `notes`, whole or not at all: the next run of this edition starts from it."""
+        if self.notes is None or not self._known:
+            return
+        with contextlib.suppress(OSError):
+            self.notes.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self.notes.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps({"edition": self.edition, "known": self._known}))
+            temporary.replace(self.notes)
 
     def name(self, exercise: Exercise, results: list[CheckResult], seed: str) -> list[CheckResult]:
         """`results` with the misconception on its failed checks, when exactly one wrong answer has the same record.
@@ -41,7 +63,7 @@ class Misconceptions:
 
         Each is run no further than to its first difference, and how far it was run is remembered for the next learner.
         """
-        known = self._known.setdefault((exercise.id, index), [])
+        known = self._known.setdefault(f"{exercise.id}/{index}", [])
         wanted = [_outline(result) for result in results]
         if known != wanted[: len(known)]:
             return False
@@ -57,6 +79,13 @@ class Misconceptions:
     def _same(self, exercise: Exercise, index: int, results: list[CheckResult], seed: str) -> bool:
         again = self.rehearse(exercise, exercise.wrong[index].source, seed)
         return all(signature(one) == signature(other) for one, other in zip(again, results, strict=False))
+
+
+def _edition(lesson: Lesson) -> str:
+    """What the outlines depend on: the lesson's text, the checks' vocabulary, and JAX."""
+    text = [jax.__version__, lesson.setup, *(repr(exercise) for exercise in lesson.exercises)]
+    text += [path.read_text() for path in sorted(Path(asking.__file__).parent.glob("*.py"))]
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
 def _outline(result: CheckResult) -> Outline:

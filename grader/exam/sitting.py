@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from grader.course import Check, Exercise
 from grader.exam.checking import CheckRoom, record
-from grader.exam.isolated import Isolated, Ran
+from grader.exam.isolated import ANSWER_S, CELL_S, Isolated, Ran
 from grader.exam.plan import Judge
 from grader.exam.record import CheckResult
 
@@ -23,7 +23,8 @@ class Sitting:
 
     def run(self, source: str, label: str, exercise: str | None) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
-        ran = self.isolated.run(source, label)
+        seconds = (self.room.lesson.exercise(exercise).timeout or ANSWER_S) if exercise else CELL_S
+        ran = self.isolated.run(source, label, seconds)
         if ran.problem is None:
             self.bound |= ran.binds
         else:

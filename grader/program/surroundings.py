@@ -23,20 +23,26 @@ class Surroundings:
         self._names: dict[str, Any] = {}
         self._state: dict[str, Any] = {}
         self._now: dict[str, Any] = {}
-        self._owner: dict[str, frozenset[str]] = {}
+        self._set: dict[str, dict[frozenset[str], Any]] = {}
 
     def after_setup(self, bound: Iterable[str]) -> None:
         """Take the state now, and what the names in `bound` hold, as the one to go back to."""
         self._names |= {name: self.namespace[name] for name in bound if name in self.namespace}
         self._state = self._now = _state()
-        self._owner = {}
+        self._set = {}
 
-    def after_cell(self, bound: Iterable[str]) -> None:
-        """Note what the cell that just ran, known by the names it binds, changed."""
-        now = _state()
+    def after_cell(self, bound: Iterable[str], source: str = "") -> None:
+        """Note what the cell that just ran, known by the names it binds, set.
+
+        That is what changed, and what its text names: two answers may both turn the same thing on.
+        """
+        now, cell = _state(), frozenset(bound)
         for key, value in now.items():
-            if value is not self._now.get(key, _MISSING) and value != self._now.get(key, _MISSING):
-                self._owner[key] = frozenset(bound)
+            changed = _differ(value, self._now.get(key, _MISSING))
+            if changed or (_spelling(key) in source and _differ(value, self._state.get(key, _MISSING))):
+                self._set.setdefault(key, {})[cell] = value
+            elif key in self._set:
+                self._set[key].pop(cell, None)
         self._now = now
 
     def before_checks(self, answers: Iterable[str]) -> list[str]:
@@ -48,17 +54,27 @@ class Surroundings:
             return rebound
         own = frozenset(answers)
         for key, value in _state().items():
-            wanted = self._now[key] if self._owner.get(key, frozenset()) & own else self._state[key]
-            if value is not wanted and value != wanted:
-                _set(key, wanted)
+            mine = [setting for cell, setting in self._set.get(key, {}).items() if cell & own]
+            wanted = mine[-1] if mine else self._state[key]
+            if _differ(value, wanted):
+                _put(key, wanted)
+        self._now = _state()
         return rebound
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return one is not other and one != other
+
+
+def _spelling(key: str) -> str:
+    return "set_mesh" if key == "mesh" else key
 
 
 def _state() -> dict[str, Any]:
     return {**jax.config.values, "mesh": jax.sharding.get_mesh()}
 
 
-def _set(key: str, value: Any) -> None:
+def _put(key: str, value: Any) -> None:
     if key == "mesh":
         jax.set_mesh(value)
         return

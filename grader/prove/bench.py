@@ -19,7 +19,6 @@ from grader.prove.mutants import mutants
 
 SEEDS = 3
 RANDOM_SEEDS = 25
-CALL_S = 8.0
 
 
 class Bench:
@@ -32,7 +31,7 @@ class Bench:
     def case(self, lesson: str, exercise: str) -> _Case:
         """An exercise and the examiner of its lesson."""
         if lesson not in self.examiners:
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof", CALL_S)
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof")
         return _Case(self.examiners[lesson], next(e for e in self.course.lesson(lesson).exercises if e.id == exercise))
 
     def judge(self, lesson: str, exercise: str, source: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Worker:
         except BaseException as problem:
             return describe(problem)
         finally:
-            self.surroundings.after_cell(bound)
+            self.surroundings.after_cell(bound, source)
 
     def prepare(self, answers: list[str]) -> dict[str, Any]:
         """Before the checks of the exercise with these answer names."""
