@@ -174,11 +174,15 @@ def prove(
 
 @app.command()
 def lab(
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")] = None,
     open_browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open JupyterLab after laying out the copies.")
     ] = True,
 ) -> None:
-    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab."""
+    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab.
+
+    What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
+    """
     import os
     import sys
 
@@ -192,8 +196,8 @@ def lab(
         # So that `grader` is found in the terminals of that JupyterLab.
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         os.chdir(course.root)
-        options = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{first}"]
-        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options])
+        ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{first}"]
+        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *ours, *(options or ())])
 
 
 def main() -> None:

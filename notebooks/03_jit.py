@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 · jit: compile once, run many times
 #
-# *Forty minutes, then the exercises in `exercises/03_jit`.* Afterwards you can say before a call whether JAX will compile it, find out why it did when you did not expect it, choose what is static, put `jit` where it pays most, give memory back, and serve inputs of every length with a handful of programs.
+# *Forty minutes, then [the exercises](../exercises/03_jit/03_jit.ipynb).* Afterwards you can say before a call whether JAX will compile it, find out why it did when you did not expect it, choose what is static, put `jit` where it pays most, give memory back, and serve inputs of every length with a handful of programs.
 #
 # **Assumed.** Arrays and dtypes (01), tracers and jaxprs (02). Recall before you go on; answer first, then open the fold.
 #

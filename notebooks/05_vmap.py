@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 · vmap: write for one, run on many
 #
-# *Forty minutes, then the exercises in `exercises/05_vmap`.* Afterwards you can write a function for one example and run it on a batch, a grid or an ensemble; take a gradient for every example; batch library code that never heard of batches; and read the errors that wrong axes earn.
+# *Forty minutes, then [the exercises](../exercises/05_vmap/05_vmap.ipynb).* Afterwards you can write a function for one example and run it on a batch, a grid or an ensemble; take a gradient for every example; batch library code that never heard of batches; and read the errors that wrong axes earn.
 #
 # **Assumed.** Arrays and broadcasting (01), tracing and jaxprs (02), `jit` (03), `grad` (04). Recall before you go on; answer first, then open the fold.
 #

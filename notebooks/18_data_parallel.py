@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 18 · Data parallel: eight devices, one model
 #
-# *An hour, then the exercises in `exercises/18_data_parallel`.* Afterwards you can train one model on eight devices, with all parameters on each or an eighth on each; say what the devices tell each other and what each of them stores, and read both off the compiled program; keep the optimizer's state spread; accumulate gradients with one reduction; and recognise the mistakes that give right numbers.
+# *An hour, then [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).* Afterwards you can train one model on eight devices, with all parameters on each or an eighth on each; say what the devices tell each other and what each of them stores, and read both off the compiled program; keep the optimizer's state spread; accumulate gradients with one reduction; and recognise the mistakes that give right numbers.
 #
 # **Assumed.** Gradients (04), `vmap` (05), pytrees (06), `scan` (08), optax (09), `memory_analysis` (14), meshes and NamedSharding (16), Explicit axes (17). Recall before you go on; answer first, then open the fold.
 #

@@ -259,7 +259,9 @@ def test_no_solution_hidden_check_or_wrong_answer_reaches_a_learner(root, tmp_pa
         assert "SOLUTION" not in everything
         for secret in secrets(course.lesson(lesson_id)):
             assert secret not in code
-            assert len(secret) < 20 or secret.removeprefix("return ") not in prose
+            # A short call such as `update(state, sample)` may be how the task writes a signature.
+            said = secret.removeprefix("return ")
+            assert len(said) < 25 or said not in prose
 
 
 def test_the_secret_lines_of_a_source_are_there_to_be_found(built):

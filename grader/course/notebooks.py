@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ MAGIC = re.compile(r"^(\s*)# (%{1,2}[A-Za-z])", re.MULTILINE)
 # Authors write the labels on lines of their own; Markdown would run them into one paragraph.
 LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
 LONGEST_CELL_ID = 64
+COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
 
 
 def exercise_notebook(lesson: Lesson, course: Course) -> Notebook:
@@ -106,13 +108,17 @@ def _cell_id(name: str) -> str:
 def _check(check: Check, lesson: Lesson) -> BuiltCell:
     source = check.source
     if check.hidden:
+        title = f"Hidden check, {_points(check.points)}: {check.title}"
         said = [
-            f"# Hidden check, {_points(check.points)}: {check.title}",
+            *textwrap.wrap(title, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# "),
             f"# It runs when the notebook is graded: grader check {lesson.id}",
         ]
         source = "\n".join([*said, "### BEGIN HIDDEN TESTS", check.source, "### END HIDDEN TESTS"])
     points = int(check.points) if float(check.points).is_integer() else check.points
-    return _code(source, check.id, grade=True, locked=True, points=points)
+    cell = _code(source, check.id, grade=True, locked=True, points=points)
+    if not check.hidden:
+        cell["metadata"]["tags"] = ["raises-exception"]  # so that Run All goes on to the other checks
+    return cell
 
 
 def _points(points: float) -> str:

@@ -10,8 +10,11 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective
 BITS = {"pred": 8, "bf16": 16, "tf32": 32}
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+)[^\n]*\{\n(.*?)^\}", re.M | re.S)
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.+?) (" + "|".join(KINDS) + r")(-start)?\(", re.M)
-_CALLED = re.compile(r"(?:to_apply|calls|body|condition|branch_computations)=\{?%?([\w.\-, %]+)")
+_CALLED = re.compile(r"(?:to_apply|calls|body|condition|\w+_computations?)=\{?%?([\w.\-, %]+)")
 _TYPE = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,]*)\]")
+_OPERATION = re.compile(
+    r'^\s*(?:%\S+ = )?(?:"?(?:stablehlo|chlo|sdy)\.(?!(?:return|mesh)\b)\w|(?:func\.)?call @)', re.M
+)
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)[a-zA-Z]")
 
 
@@ -33,7 +36,8 @@ class Collective:
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
     """The collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance."""
     bodies = {match[1]: match[2] for match in _COMPUTATION.finditer(text)}
-    looped = _reached(bodies, [name for body in bodies.values() for name in re.findall(r"body=%?([\w.\-]+)", body)])
+    loops = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
+    looped = _reached(bodies, loops)
     found = []
     for name, body in bodies.items():
         for line in body.splitlines():
@@ -41,9 +45,11 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
             if not match:
                 continue
             result, kind, start = match.groups()
-            types = _TYPE.findall(result)
+            types = [found for found in _TYPE.findall(result) if found[0] != "token"]
             if start and len(types) > 1 and kind != "all-reduce":
-                types = types[len(types) // 2 :]  # an asynchronous start returns operands, then results
+                # An asynchronous start returns operands, then results; a permute's may add two numbers of its own.
+                types = [found for found in types if found != ("u32", "")]
+                types = types[len(types) // 2 :]
             elements = [math.prod(int(n) for n in dims.split(",") if n) for _, dims in types]
             size = sum(count * _bits(dtype) // 8 for count, (dtype, _) in zip(elements, types, strict=True))
             found.append(Collective(kind, sum(elements), size, _group_size(line, kind, devices), name in looped))
@@ -84,8 +90,11 @@ def loops(module: str) -> int:
 
 
 def operations(module: str) -> int:
-    """Number of StableHLO operations and calls in the module's text: its size before XLA optimizes it."""
-    return len(re.findall(r"\b(?:stablehlo|chlo|sdy)\.(?!return)\w+|\bcall @", module))
+    """Number of StableHLO operations and calls in the module's text: its size before XLA optimizes it.
+
+    An operation begins its line; the attributes of shardings and dimensions are named like operations, and do not.
+    """
+    return len(_OPERATION.findall(module))
 
 
 def largest(module: str) -> int:
