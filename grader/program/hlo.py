@@ -36,8 +36,8 @@ class Collective:
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
     """The collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance."""
     bodies = {match[1]: match[2] for match in _COMPUTATION.finditer(text)}
-    loops = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
-    looped = _reached(bodies, loops)
+    repeated = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
+    looped = _reached(bodies, repeated)
     found = []
     for name, body in bodies.items():
         for line in body.splitlines():
@@ -45,11 +45,11 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
             if not match:
                 continue
             result, kind, start = match.groups()
-            types = [found for found in _TYPE.findall(result) if found[0] != "token"]
+            types = [one for one in _TYPE.findall(result) if one[0] != "token"]
             if start and len(types) > 1 and kind != "all-reduce":
-                # An asynchronous start returns operands, then results; a permute's may add two numbers of its own.
-                types = [found for found in types if found != ("u32", "")]
-                types = types[len(types) // 2 :]
+                if len(types) > 2 and types[-2:] == [("u32", "")] * 2:
+                    types = types[:-2]  # a permute's own context
+                types = types[len(types) // 2 :]  # an asynchronous start returns operands, then results
             elements = [math.prod(int(n) for n in dims.split(",") if n) for _, dims in types]
             size = sum(count * _bits(dtype) // 8 for count, (dtype, _) in zip(elements, types, strict=True))
             found.append(Collective(kind, sum(elements), size, _group_size(line, kind, devices), name in looped))
