@@ -67,7 +67,8 @@ class Loaded:
         placed = _placed(parameters, exported.nr_devices)
         lowered = jax.jit(exported.call, donate_argnums=donated).lower(*placed)
         self._compiled = lowered.compile(QUICK if jax.default_backend() == "cpu" else None)
-        module, memory = exported.mlir_module(), self._compiled.memory_analysis()
+        # The lowered text is the exported module called once; to print that one anew takes ten times as long.
+        module, memory = lowered.as_text(), self._compiled.memory_analysis()
         assert memory is not None  # every backend that JAX ships for CPU, GPU and TPU tells
         cost = self._compiled.cost_analysis() or {}
         flops = cost.get("flops")
