@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from grader.sandbox.wire import Fault, receive, send, stopwatch
+from grader.sandbox.wire import Fault, receive, send, silent, stopwatch
 
 START_S = 120.0
 WALL_FACTOR = 4.0
@@ -58,15 +58,23 @@ class Zygote:
         return zygote
 
     def fork(self, entry: str, *, control: bool = False) -> Process:
-        """Fork a process that runs `entry` in an empty folder of its own."""
+        """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote."""
         ours, theirs = socket.socketpair()
         folder = tempfile.mkdtemp(prefix="grader-")
         environment = {"HOME": folder, "TMPDIR": folder, "MPLCONFIGDIR": folder}
         request = {"entry": entry, "folder": folder, "control": control, "environment": environment}
-        socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
-        pid = int(self.control.recv(32))
-        theirs.close()
-        return Process(pid, ours, Path(folder))
+        try:
+            socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
+            pid = self.control.recv(32)
+            if not pid:
+                raise ConnectionError("the process that all others are forked from has ended")
+        except OSError:
+            ours.close()
+            os.rmdir(folder)
+            raise
+        finally:
+            theirs.close()
+        return Process(int(pid), ours, Path(folder))
 
     def stop(self) -> None:
         """Let the zygote end; processes forked from it must have been ended before."""
@@ -89,10 +97,16 @@ class Process:
         self.ended = False
 
     def exchange(self, *frames: bytes, seconds: float) -> bytes:
-        """Send frames, receive one. After `seconds` of its CPU time, or four times that on the clock: `Fault`."""
+        """Send frames, receive one. After `seconds` of its CPU time, or four times that on the clock: `Fault`.
+
+        What it said without being asked would be taken for the answer to another question: that is a `Fault` too.
+        """
+        if not silent(self.stream):
+            raise Fault("crashed", "the process ended, or spoke without being asked")
+        budget = _Budget(self.pid, seconds)
         for frame in frames:
-            send(self.stream, frame)
-        return receive(self.stream, REPLY_LIMIT, _Budget(self.pid, seconds))
+            send(self.stream, frame, budget)
+        return receive(self.stream, REPLY_LIMIT, budget)
 
     def finish(self, seconds: float = 5.0) -> None:
         """Close the stream, which a process of ours takes as its end, and kill what is left of it after a while."""
@@ -113,7 +127,18 @@ class Process:
             except (ProcessLookupError, PermissionError):
                 continue
         self.stream.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with all that a process may have left in it, folders that it closed to itself too."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        for place, names, _ in os.walk(folder):
+            for name in names:
+                if not os.path.islink(os.path.join(place, name)):
+                    os.chmod(os.path.join(place, name), 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Budget:

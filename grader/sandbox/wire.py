@@ -6,10 +6,11 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 MAX_FRAME = 640 << 20
 POLL_S = 0.1
+Expired = Callable[[], str | None]
 
 
 class Fault(Exception):
@@ -21,15 +22,24 @@ class Fault(Exception):
         self.message = message
 
 
-def send(stream: socket.socket, frame: bytes) -> None:
-    """Send one frame. Raises `Fault` when the other side is gone."""
-    try:
-        stream.sendall(struct.pack("<Q", len(frame)) + frame)
-    except OSError:
-        raise Fault("crashed", "the process ended") from None
+def never() -> None:
+    """For a side that may take its time."""
 
 
-def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Callable[[], str | None] = lambda: None) -> bytes:
+def send(stream: socket.socket, frame: bytes, expired: Expired = never) -> None:
+    """Send one frame. Raises `Fault` when the other side is gone, or does not read until `expired()` gives a reason."""
+    left, turns = memoryview(struct.pack("<Q", len(frame)) + frame), _turns([], [stream], expired)
+    while left:
+        next(turns)
+        try:
+            left = left[stream.send(left, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            continue
+        except OSError:
+            raise Fault("crashed", "the process ended") from None
+
+
+def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Expired = never) -> bytes:
     """The next frame. Raises `Fault` at end of file, beyond `limit` bytes, or when `expired()` gives a reason."""
     (size,) = struct.unpack("<Q", _exactly(stream, 8, expired))
     if size > limit:
@@ -37,13 +47,21 @@ def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Callable[[],
     return _exactly(stream, size, expired)
 
 
-def _exactly(stream: socket.socket, count: int, expired: Callable[[], str | None]) -> bytes:
-    data = bytearray()
+def silent(stream: socket.socket) -> bool:
+    """Whether nothing has come that is still unread, nor the end."""
+    try:
+        stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _exactly(stream: socket.socket, count: int, expired: Expired) -> bytes:
+    data, turns = bytearray(), _turns([stream], [], expired)
     while len(data) < count:
-        while not select.select([stream], [], [], POLL_S)[0]:
-            reason = expired()
-            if reason:
-                raise Fault("timeout", reason)
+        next(turns)
         try:
             chunk = stream.recv(min(count - len(data), 1 << 20))
         except OSError:
@@ -54,7 +72,21 @@ def _exactly(stream: socket.socket, count: int, expired: Callable[[], str | None
     return bytes(data)
 
 
-def stopwatch(seconds: float) -> Callable[[], str | None]:
+def _turns(readable: list[socket.socket], writable: list[socket.socket], expired: Expired) -> Iterator[None]:
+    """A turn each time that a stream is ready. `expired` is asked meanwhile, and while bytes only drip in or out."""
+    asked = time.monotonic()
+    while True:
+        ready = any(select.select(readable, writable, [], POLL_S))
+        if not ready or time.monotonic() - asked > POLL_S:
+            reason = expired()
+            if reason:
+                raise Fault("timeout", reason)
+            asked = time.monotonic()
+        if ready:
+            yield
+
+
+def stopwatch(seconds: float) -> Expired:
     """For `receive`: expires after `seconds` of wall time."""
     end = time.monotonic() + seconds
     return lambda: f"no answer within {seconds:g} s" if time.monotonic() > end else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import socket
 import sys
 import types
@@ -64,6 +65,8 @@ class Worker:
                 "line": problem.lineno,
                 "source": text,
             }
+        except Exception as problem:  # text that no compiler takes: a NUL, half a character, nesting without end
+            return {"status": "raised", "kind": "SyntaxError", "text": str(problem), "line": None, "source": ""}
         return {"status": "ok", "binds": sorted(found.binds), "needs": sorted(found.needs)}
 
     def run(self, source: str, name: str, filename: str = "") -> dict[str, Any]:
@@ -113,6 +116,7 @@ def serve(stream: socket.socket) -> None:
     """Answer requests until the stream closes. A request is a frame of data, and for questions a frame of arguments."""
     # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
     worker = Worker()
+    os.register_at_fork(after_in_child=stream.close)  # a process that a cell forks must not answer as well
     while True:
         try:
             request = decode(wire.receive(stream))

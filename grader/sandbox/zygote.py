@@ -17,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
@@ -150,6 +151,8 @@ class Zygote:
             serve = getattr(importlib.import_module(module), function)
             stream = socket.socket(fileno=handle)
             serve(stream, control) if control else serve(stream)
+        except BaseException:
+            traceback.print_exc()  # seen for a process of ours; a worker's goes nowhere
         finally:
             sys.stderr.flush()
             os._exit(0)
