@@ -29,7 +29,7 @@ def test_the_example_class_is_fresh() -> None:
 
 @pytest.mark.parametrize("lesson", COURSE.text_ids)
 def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the network, with a deprecated name as an error, and without a warning; logs that it asks for are fine."""
+    """Without the network, with a deprecated name as an error, without a warning; logs that it asks for are fine."""
     monkeypatch.setenv("PYTHONWARNINGS", "error::DeprecationWarning:__main__")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     notebook = nbformat.read(lesson_path(COURSE, lesson), as_version=4)
