@@ -9,6 +9,7 @@ fork workers. A fork takes milliseconds where a fresh interpreter takes seconds.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -73,6 +74,15 @@ QUICK = (
 )
 
 
+def share_mlir_context() -> None:
+    """One MLIR context for each fork: JAX makes one, 3 ms, whenever it lowers, exports or loads (measured: a sixth of
+    a submission's time). It has no public name; where it is called otherwise, nothing is shared and nothing is lost."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from jax._src.interpreters import mlir
+
+        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
 def quick_flags() -> str:
     """`QUICK`, or nothing where this XLA does not know one of them: it ends the process then, so a fork tries."""
     pid = os.fork()
@@ -109,6 +119,7 @@ class Zygote:
                 if "preload" in request:
                     preload(request["preload"])
                     warm()
+                    share_mlir_context()
                     os.environ["XLA_FLAGS"] = quick_flags()
                     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
                     gc.collect()
