@@ -108,7 +108,7 @@ def check(
     course = open_course()
     path = _my_notebook(course, notebook)
     saved = datetime.fromtimestamp(path.stat().st_mtime)
-    [result] = grade_all(course, [Entry(path, "you", path.stem)], 1)
+    [result] = grade_all(course, [Entry(path.resolve(), "you", path.stem)], 1)
     whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
     out.print(terminal.learner(result, whys))
     out.print(

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import jax
 
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted
-from grader.program.codec import Classes, Malformed, Unsendable, abstract, decode, encode
+from grader.program.codec import Classes, Malformed, Unsendable, abstract, encode
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
 from grader.program.load import Facts
-from grader.program.sides import AnswerSide, ProgramSide, is_cell, request
+from grader.program.sides import AnswerSide, ProgramSide, is_cell, read_reply, request
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def error(p: Question, *data: Any) -> str | None:
     reply = _exchange(_surface.ask, p, data)
     if reply["status"] == "unattempted":
         raise NotAttempted(_name(p))
-    return str(reply["kind"]) if reply["status"] == "raised" else None
+    return reply["kind"] if reply["status"] == "raised" else None
 
 
 def program(p: Question, *data: Any) -> Program:
@@ -148,7 +148,7 @@ def program(p: Question, *data: Any) -> Program:
     }
     loaded = _decoded(_surface.load(encode(wanted)))
     if loaded["status"] != "ok":
-        text = f"{_subject(p)} does not become a program that runs: {loaded.get('text', '')}"
+        text = f"{_subject(p)} does not become a program that runs: {loaded['text']}"
         raise CheckFailed(text, kind="refused", hidden_message=f"{_subject(p)} does not become a program that runs.")
     return Program(Facts.from_data(loaded["facts"]), exported["results"], tuple(loaded["outputs"]), loaded["number"])
 
@@ -168,7 +168,7 @@ class Program:
         reply = _decoded(_surface.run(encode({"number": self._number, "arrays": arrays})))
         if reply["status"] != "ok":
             raise CheckFailed(
-                f"The program failed while it ran: {reply.get('text', '')}",
+                f"The program failed while it ran: {reply['text']}",
                 kind="ran",
                 hidden_message="The program failed while it ran.",
             )
@@ -208,18 +208,9 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
 
 def _decoded(reply: bytes) -> dict[str, Any]:
     try:
-        decoded = decode(reply, _surface.classes)
+        return read_reply(reply, _surface.classes)
     except Malformed as problem:
         raise CheckFailed(f"The reply could not be read: {problem}.", kind="malformed") from None
-    if not isinstance(decoded, dict) or decoded.get("status") not in (
-        "ok",
-        "raised",
-        "unsendable",
-        "unattempted",
-        "refused",
-    ):
-        raise CheckFailed("The reply could not be read.", kind="malformed")
-    return decoded
 
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
@@ -227,10 +218,12 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
     if status == "unattempted":
         raise NotAttempted(_name(p))
     if status == "unsendable":
+        wanted = "return arrays, numbers, strings or containers of them"
         raise CheckFailed(
-            f"{_subject(p)} returned a `{reply['kind']}`; return arrays, numbers, strings or containers of them.",
+            f"{_subject(p)} returned a `{reply['kind']}`; {wanted}.",
             kind="unsendable",
-            where=str(reply["kind"]),
+            where=reply["kind"],
+            hidden_message=f"{_subject(p)} returned something that is not data; {wanted}.",
         )
     if status == "raised":
         raise _raised(p, reply)
@@ -241,13 +234,24 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
 
 
 def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
-    kind, line = str(reply["kind"]), reply.get("line")
+    kind, line = reply["kind"], reply["line"]
     short = f"{_subject(p)} raised {kind}"
-    text = "\n".join(str(reply.get("text", "")).strip().splitlines()[:4])
-    place = f"\nIn line {line} of your cell: {reply['source']}" if line and reply.get("source") else ""
+    hidden = f"{short}." if kind in _exception_names() else f"{_subject(p)} raised an exception of its own."
+    text = "\n".join(reply["text"].strip().splitlines()[:4])
+    place = f"\nIn line {line} of your cell: {reply['source']}" if line and reply["source"] else ""
     return CheckFailed(
-        f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=short + "."
+        f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=hidden
     )
+
+
+def _exception_names() -> set[str]:
+    """Of every exception class that this process knows. A class that an answer made may carry anything in its name."""
+    found: set[type[BaseException]] = set()
+    todo: list[type[BaseException]] = [BaseException]
+    while todo:
+        found.add(kind := todo.pop())
+        todo += kind.__subclasses__()
+    return {kind.__name__ for kind in found}
 
 
 def _has_ellipsis(value: Any) -> bool:

@@ -14,7 +14,7 @@ _drawn = 0
 def begin(seed: str) -> None:
     """Start the stream for one check. A grader gives secret, exercise, learner and cells; a kernel the cell's text."""
     global _seed, _drawn
-    _seed, _drawn = seed.encode(), 0
+    _seed, _drawn = seed.encode(errors="surrogatepass"), 0  # a learner's name is a folder's, in any encoding
 
 
 def _next() -> int:

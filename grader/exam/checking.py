@@ -11,13 +11,13 @@ from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipp
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.exam.isolated import ANSWER_S, Isolated, Surface
-from grader.exam.record import CheckResult
+from grader.exam.record import CheckResult, legible
 from grader.sandbox.wire import Fault
 
 FAULTS = {
-    "timeout": "Your answer did not finish: {}. Look for a loop that never ends.",
-    "crashed": "Your answer ended the whole process it ran in, so nothing could be judged.",
-    "flooded": "Your answer returned too much: {}.",
+    "timeout": ("timeout", "Your answer did not finish: {}. Look for a loop that never ends."),
+    "crashed": ("crashed", "Your answer ended the whole process it ran in, so nothing could be judged."),
+    "flooded": ("failed", "Your answer returned too much: {}."),
 }
 
 
@@ -56,12 +56,8 @@ class CheckRoom:
             return record(check, "skipped", ended.message)
         except Fault as fault:
             isolated.drop()
-            return record(
-                check,
-                fault.kind if fault.kind in FAULTS else "crashed",
-                FAULTS[fault.kind].format(fault.message),
-                kind=fault.kind,
-            )
+            status, message = FAULTS[fault.kind]
+            return record(check, status, message.format(fault.message), kind=fault.kind)
         except CheckBroken as broken:
             return record(check, "error", f"The check itself is at fault: {broken}.")
         except Exception as problem:
@@ -74,7 +70,9 @@ def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
     """An assertion of the check's, or a result so odd that the check stumbled over it; else the check's own fault."""
     kind = type(problem).__name__
     if isinstance(problem, AssertionError):
-        return record(check, "failed", str(problem) or "This does not hold for your answer.", kind="property")
+        # What an assertion of NumPy's says shows values: not from a hidden check.
+        said = "" if check.hidden else str(problem)
+        return record(check, "failed", said or "This does not hold for your answer.", kind="property")
     if judged:
         message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
         return record(check, "failed", message, kind="unjudged", where=kind)
@@ -93,7 +91,7 @@ def record(
         status=status,
         points=check.points if status == "passed" else 0.0,
         max_points=check.points,
-        message=message,
+        message=legible(message),
         evidence=tuple(sorted(evidence | asking.take_evidence())),
         hidden=check.hidden,
         kind=kind,

@@ -12,7 +12,7 @@ from grader.exam.checking import CheckRoom, record
 from grader.exam.isolated import Isolated
 from grader.exam.misconceptions import Misconceptions
 from grader.exam.plan import Judge, plan
-from grader.exam.record import CheckResult, Result
+from grader.exam.record import CheckResult, Result, legible
 from grader.exam.sitting import Sitting
 from grader.exam.submission import Submission
 from grader.program.sides import namedtuples
@@ -56,7 +56,7 @@ class Examiner:
             checks=tuple(sorted(results, key=lambda result: order[result.id])),
             max_score=self.lesson.points,
             duration_s=time.monotonic() - began,
-            notes=(*steps.notes, *sitting.notes),
+            notes=tuple(legible(note) for note in (*steps.notes, *sitting.notes)),
         )
 
     def rehearse(self, exercise: Exercise, source: str, seed: str) -> Iterator[CheckResult]:

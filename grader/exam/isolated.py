@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.checks.asking import Answer, Probe
-from grader.program.codec import Classes, Malformed, decode, encode
+from grader.checks.outcomes import CheckBroken
+from grader.program.codec import Classes, Malformed, encode
+from grader.program.sides import read_reply
 from grader.sandbox.process import Process, Zygote
 from grader.sandbox.wire import Fault
 
@@ -14,15 +16,20 @@ DEVICES = 8
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
 CELL_S, ANSWER_S = 20.0, 5.0
+NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub."""
+    """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
+
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
+    """
 
     source: str
     label: str
     binds: frozenset[str] = frozenset()
+    bound: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
     problem: str | None = None
     short: str = ""
@@ -37,37 +44,43 @@ class Isolated:
         self.zygote, self.setup_source, self.classes = zygote, setup, classes
         self.seconds = ANSWER_S
         self.asked = 0
-        self._history: list[Ran] = []
+        self._history: list[tuple[dict[str, Any], float]] = []
         self._exports: dict[tuple[Answer | Probe, bytes], bytes] = {}
         self._worker: Process | None = None
         self._executor: Process | None = None
 
     def run(self, source: str, label: str, seconds: float = CELL_S) -> Ran:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
-        self._exports.clear()
-        known = Ran(source, label)
+        known, request = Ran(source, label), {"do": "run", "source": source, "name": label}
         try:
             names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
-                place = f" on line {names['line']}" if names.get("line") else ""
+                place = f" on line {names['line']}" if names["line"] else ""
                 short = f"has a syntax error{place}"
                 return replace(known, problem=f"{short}: {names['text']}\n{names['source']}".rstrip(), short=short)
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
-            reply = self._tell({"do": "run", "source": source, "name": label}, seconds)
+            reply = self._remembered(request, seconds)
         except Fault as fault:
             self.drop()
             return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
         if reply["status"] == "ok":
-            ran = known
-        else:
-            ran = _raised(known, reply)
-        self._history.append(ran)
-        return ran
+            return replace(known, bound=known.binds)
+        return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
         """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
-        reply = self._tell({"do": "prepare", "answers": list(answers)}, CELL_S)
-        return [name for name in reply.get("restored", []) if isinstance(name, str)]
+        try:
+            return list(self._remembered({"do": "prepare", "answers": list(answers)}, CELL_S)["restored"])
+        except Fault:
+            self.drop()
+            return []
+
+    def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Tell the worker something that a replay has to tell it again."""
+        self._exports.clear()
+        reply = self._tell(request, seconds)
+        self._history.append((request, seconds))
+        return reply
 
     def fresh(self) -> None:
         """Forget every cell but the setup, in the same process: for answers of the course's own."""
@@ -101,14 +114,26 @@ class Isolated:
     @property
     def worker(self) -> Process:
         """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
-        if self._worker is None:
+        while self._worker is None:
             self._worker = self._start("grader.sandbox.worker:serve")
-            ran = self._tell({"do": "setup", "source": self.setup_source}, CELL_S)
+            try:
+                ran = self._tell({"do": "setup", "source": self.setup_source}, CELL_S)
+            except Fault as fault:
+                raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
             if ran["status"] != "ok":
-                raise RuntimeError(f"the course's setup raised {ran.get('kind')}: {ran.get('text')}")
-            for cell in self._history:
-                self._tell({"do": "run", "source": cell.source, "name": cell.label}, CELL_S)
+                raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
+            self._replay()
         return self._worker
+
+    def _replay(self) -> None:
+        """Run the cells again. One that ran before and now does not is left out from here on: the others count."""
+        for i, (request, seconds) in enumerate(self._history):
+            try:
+                self._tell(request, seconds)
+            except Fault:
+                del self._history[i]
+                self.drop()
+                return
 
     @property
     def executor(self) -> Process:
@@ -118,19 +143,20 @@ class Isolated:
         return self._executor
 
     def _start(self, entry: str) -> Process:
-        process = self.zygote.fork(entry)
+        try:
+            process = self.zygote.fork(entry)
+        except OSError as problem:
+            raise CheckBroken(str(problem)) from None
         frames = [encode({"do": "devices", "count": DEVICES})]
         process.exchange(*frames, *([b""] if "executor" in entry else []), seconds=CELL_S)
         return process
 
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
-            reply = decode(self.worker.exchange(encode(request), seconds=seconds))
+            reply = read_reply(self.worker.exchange(encode(request), seconds=seconds))
+            return reply | {kind: _names(reply.get(kind, [])) for kind in NAME_LISTS}
         except Malformed as problem:
             raise Fault("crashed", f"its reply could not be read: {problem}") from None
-        if not isinstance(reply, dict) or "status" not in reply:
-            raise Fault("crashed", "its reply could not be read")
-        return reply
 
     def drop(self) -> None:
         """End both processes; the next question starts new ones and replays the cells."""
@@ -149,6 +175,12 @@ class Surface:
         self.load, self.run = isolated.load, isolated.run_program
 
 
+def _names(told: Any) -> list[str]:
+    if type(told) is not list or any(type(name) is not str for name in told):
+        raise Malformed("it lists something that is no name")
+    return told
+
+
 def _question(p: Answer | Probe) -> dict[str, Any]:
     return {"probe": p.text, "name": p.name} if isinstance(p, Probe) else {"answer": p.name}
 
@@ -156,13 +188,11 @@ def _question(p: Answer | Probe) -> dict[str, Any]:
 def _raised(ran: Ran, reply: dict[str, Any]) -> Ran:
     if reply["status"] == "unattempted":
         return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-    place = f" on line {reply['line']}" if reply.get("line") else ""
-    short = f"raised {reply.get('kind')}{place}"
-    text = "\n".join(str(reply.get("text", "")).strip().splitlines()[:4])
-    return replace(ran, problem=f"{short}: {text}\n{reply.get('source') or ''}".rstrip(), short=short)
+    place = f" on line {reply['line']}" if reply["line"] else ""
+    short = f"raised {reply['kind']}{place}"
+    text = "\n".join(reply["text"].strip().splitlines()[:4])
+    return replace(ran, problem=f"{short}: {text}\n{reply['source']}".rstrip(), short=short)
 
 
 def _fault_text(fault: Fault) -> str:
-    return {"timeout": f"did not end: {fault.message}", "crashed": "ended the whole process"}.get(
-        fault.kind, fault.message
-    )
+    return f"did not end: {fault.message}" if fault.kind == "timeout" else "ended the whole process"

@@ -49,7 +49,7 @@ class Misconceptions:
         wrong answer fails does not depend on the seed, so only those alike are run again under this learner's.
         """
         failed = [result for result in results if result.status == "failed"]
-        if not failed or all(result.kind in NEVER or "nan" in result.first for result in failed):
+        if not failed or all(result.kind in NEVER or _nan(result) for result in failed):
             return results
         alike = [i for i in range(len(exercise.wrong)) if self._alike(exercise, i, results)]
         same = [i for i in alike if self._same(exercise, i, results, seed)]
@@ -95,3 +95,7 @@ def _outline(result: CheckResult) -> Outline:
 def signature(result: CheckResult) -> tuple[str, ...]:
     """The whole of what a failure is recognised by: check, status, kind, place, and the first difference."""
     return *_outline(result), result.first
+def _nan(result: CheckResult) -> bool:
+    return result.kind == "values" and "nan" in result.first
+
+

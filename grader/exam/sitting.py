@@ -25,9 +25,8 @@ class Sitting:
         """Run one cell; a cell that fails blocks nothing by itself."""
         seconds = (self.room.lesson.exercise(exercise).timeout or ANSWER_S) if exercise else CELL_S
         ran = self.isolated.run(source, label, seconds)
-        if ran.problem is None:
-            self.bound |= ran.binds
-        else:
+        self.bound |= ran.bound
+        if ran.problem is not None:
             self.failed.append(ran)
             if exercise is None:
                 self.notes.append(f"Your {label} {ran.short}.")
@@ -56,24 +55,20 @@ class Sitting:
         runs = self.answers.get(exercise.id, [])
         fault = next((ran for ran in runs if ran.fault), None)
         if fault is not None:
-            return str(fault.fault), f"Your answer cell {fault.problem}."
+            return "timeout" if fault.fault == "timeout" else "crashed", f"Your answer cell {fault.problem}."
         cause = self._cause(runs)
         if cause is not None:
             missing, ran = cause
             return "blocked", f"Your answer needs `{missing}`, which {_label(ran)} would define; that cell {ran.short}."
-        unbound = [name for name in names if name not in self.bound and not self._bound_before_failing(name, runs)]
         broken = next((ran for ran in runs if ran.problem), None)
-        if unbound and broken is not None:
+        # A name that an earlier exercise's answer has too does not count, when the cell that should bind it failed.
+        bound = set().union(*(ran.bound for ran in runs)) if broken else self.bound
+        if bound & set(names):
+            return None
+        if broken is not None:
             status = "not attempted" if broken.stub else "failed"
-            return status, f"Your answer cell {broken.problem}\nSo `{unbound[0]}` is not defined."
-        if unbound:
-            return "failed", f"`{unbound[0]}` is not defined: keep the name that the exercise gives."
-        return None
-
-    @staticmethod
-    def _bound_before_failing(name: str, runs: list[Ran]) -> bool:
-        """A cell that raises at its end may have defined the answer before: its checks then run, as in a notebook."""
-        return any(name in ran.binds and ran.problem is not None and not ran.stub for ran in runs)
+            return status, f"Your answer cell {broken.problem}\nSo `{names[0]}` is not defined."
+        return "failed", f"`{names[0]}` is not defined: keep the name that the exercise gives."
 
     def _cause(self, runs: list[Ran]) -> tuple[str, Ran] | None:
         """A name that the answer needs and the failed cell that would have bound it."""

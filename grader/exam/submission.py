@@ -44,6 +44,8 @@ class Submission:
 def read(path: Path, learner: str, lesson: str) -> Submission:
     """Read a notebook file. Raises `Unreadable` with one clear sentence."""
     try:
+        if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+            raise Unreadable("It is a link or no file at all. Hand in the notebook file itself.")
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise Unreadable(

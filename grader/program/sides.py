@@ -20,6 +20,7 @@ from grader.program.export import export
 from grader.program.load import Loaded, Refused
 
 MAX_TEXT = 2_000
+STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
 SETUP_FILE = "<setup>"
 
 
@@ -27,6 +28,19 @@ def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
     """The arguments and the ambient mesh of a question, as bytes."""
     mesh = jax.sharding.get_mesh()
     return encode({"args": args, "mesh": None if mesh.empty else mesh}, classes)
+
+
+def read_reply(payload: bytes, classes: Classes | None = None) -> dict[str, Any]:
+    """A reply, with the texts that it lacks. Raises `Malformed` where it is none: whoever replies may lie."""
+    told = decode(payload, classes)
+    if not isinstance(told, dict) or type(told.get("status")) is not str or told["status"] not in STATUSES:
+        raise Malformed("it is not a reply")
+    reply: dict[str, Any] = {"kind": "", "text": "", "source": "", "line": None} | told
+    if any(type(reply[name]) is not str for name in ("kind", "text", "source")):
+        raise Malformed("it says something that is no text")
+    if reply["line"] is not None and (type(reply["line"]) is not int or not 0 <= reply["line"] < 1 << 31):
+        raise Malformed("its line is no number of a line")
+    return reply
 
 
 def namedtuples(namespace: dict[str, Any]) -> dict[str, type]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import linecache
 import os
 import socket
@@ -72,6 +73,7 @@ class Worker:
     def run(self, source: str, name: str, filename: str = "") -> dict[str, Any]:
         """Run one cell; magics are left out, what it prints goes nowhere."""
         bound: frozenset[str] = frozenset()
+        before = dict(self.namespace)
         try:
             text = plain_python(source)
             filename = filename or f"<cell {name}>"
@@ -80,7 +82,8 @@ class Worker:
             exec(compile(text, filename, "exec"), self.namespace)
             return {"status": "ok"}
         except BaseException as problem:
-            return describe(problem)
+            there = [name for name in bound if name in self.namespace]
+            return {**describe(problem), "bound": [n for n in there if self.namespace[n] is not before.get(n, before)]}
         finally:
             self.surroundings.after_cell(bound, source)
 
@@ -116,6 +119,7 @@ def serve(stream: socket.socket) -> None:
     """Answer requests until the stream closes. A request is a frame of data, and for questions a frame of arguments."""
     # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
     worker = Worker()
+    builtins.display = lambda *shown, **how: None  # type: ignore[attr-defined]  # a notebook has it without an import
     os.register_at_fork(after_in_child=stream.close)  # a process that a cell forks must not answer as well
     while True:
         try:

@@ -1,0 +1,335 @@
+"""Whatever a learner's process does or claims: grading ends with a record for every check, never with the grader."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COURSES
+
+from grader.checks import devices
+from grader.course import Course
+from grader.exam.examiner import Examiner
+from grader.exam.isolated import Isolated
+from grader.exam.record import STATUSES, Result
+from grader.exam.submission import Submission, SubmittedCell, Unreadable, read
+from grader.program.codec import decode
+from grader.sandbox.process import Process, Zygote
+
+devices.start(8)
+LESSON = Course(COURSES / "small").lesson("01_small")
+DOUBLE, MEAN, TOTAL = (exercise.id for exercise in LESSON.exercises)
+RIGHT = {exercise.id: f"{exercise.reference}\n" for exercise in LESSON.exercises}
+
+
+@pytest.fixture(scope="module")
+def examiner() -> Iterator[Examiner]:
+    zygote = Zygote.start([])
+    one = Examiner(LESSON, zygote, "secret")
+    yield one
+    one.close()
+    zygote.stop()
+
+
+def submission(*cells: str, learner: str = "someone", **answers: str) -> Submission:
+    """Own cells, then each exercise with its checks: as in `answers` (double, mean, total), else right."""
+    own: list[tuple[str | None, str]] = [(None, cell) for cell in cells]
+    sources = RIGHT | {f"small-{name}": source for name, source in answers.items()}
+    for exercise in LESSON.exercises:
+        own.append((exercise.id, sources[exercise.id]))
+        own += [(check.id, "" if check.hidden else check.source) for check in exercise.checks]
+    return Submission(learner, LESSON.id, tuple(SubmittedCell(*cell, i) for i, cell in enumerate(own, start=1)))
+
+
+def points(result: Result) -> dict[str, float]:
+    return {
+        exercise.id: sum(check.points for check in result.checks if check.exercise == exercise.id)
+        for exercise in LESSON.exercises
+    }
+
+
+def assert_whole(result: Result) -> None:
+    """A record for every check, none of them the grader's fault, all of it fit to print and to write."""
+    assert result.problem is None
+    assert [check.id for check in result.checks] == [c.id for e in LESSON.exercises for c in e.checks]
+    for check in result.checks:
+        assert check.status in set(STATUSES) - {"error"}, check
+    for text in (*result.notes, *(check.message for check in result.checks)):
+        assert all(c.isprintable() or c == "\n" for c in text), text
+        assert len(text) < 5_000
+    assert Result.from_json(json.loads(json.dumps(result.to_json()))).score == result.score
+
+
+# What a process may do to itself. It may cost the exercise whose cell did it, and no other.
+
+DOES = {
+    "closes files": "import os\nos.closerange(0, 4096)\n",
+    "forgets modules": "import sys\nfor name in ('jax', 'traceback', 'linecache'):\n    sys.modules[name] = None\n",
+    "forgets ours": "import sys\nfor name in [n for n in sys.modules if 'grader' in n]:\n    del sys.modules[name]\n",
+    "clears the environment": "import os\nos.environ.clear()\nos.environ['JAX_PLATFORMS'] = 'nowhere'\n",
+    "clears caches": "jax.clear_caches()\n",
+    "forks": "import os, warnings\nwarnings.simplefilter('ignore')\nos.fork()\n",
+    "forks and goes": "import os, warnings\nwarnings.simplefilter('ignore')\nif os.fork():\n    os._exit(0)\n",
+    "starts threads": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\n"
+        "threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()\n"
+    ),
+    "reads": "name = input('your name')\n",
+    "writes": "print('x' * 5_000_000)\nimport os\nos.write(1, b'z' * 1_000_000)\n",
+    "changes folder": "import os\nos.mkdir('deeper')\nos.chdir('deeper')\nopen('f', 'w').close()\nos.chmod('.', 0)\n",
+    "other main": "import sys\nsys.modules['__main__'] = sys\n",
+    "warnings as errors": "import warnings\nwarnings.simplefilter('error')\nwarnings.warn('mine')\n",
+    "broken exception": "class Odd(Exception):\n    def __str__(self):\n        raise self\nraise Odd\n",
+    "exit hook": "import atexit, os\natexit.register(os._exit, 3)\nraise SystemExit\n",
+    "alarm": "import signal\nsignal.alarm(1)\nwhile True:\n    pass\n",
+    "terminal codes": "raise ValueError('\\x1b[2J\\x1b[32m✓ all right\\r\\u202e\\ud800')\n",
+    "half a character": "x = '\ud800'\n",
+    "NUL": "x = 1\0\n",
+    "endless text": "raise ValueError('word ' * 1_000_000)\n",
+    "builtins": "import builtins\nbuiltins.isinstance = lambda *a: True\nbuiltins.len = lambda x: 0\n",
+    "deletes setup": "del jnp, np, jax\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOES)
+def test_a_cell_costs_nobody_else(examiner: Examiner, name: str) -> None:
+    result = examiner.grade(submission(double=DOES[name] + RIGHT[DOUBLE]))
+    assert_whole(result)
+    assert points(result)[MEAN] == points(result)[TOTAL] == 3
+
+
+KEEPS = ["clears caches", "forks", "writes", "changes folder", "other main", "starts threads", "clears the environment"]
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_a_cell_that_harms_nothing_keeps_its_points(examiner: Examiner, name: str) -> None:
+    assert points(examiner.grade(submission(double=DOES[name] + RIGHT[DOUBLE])))[DOUBLE] == 3
+
+
+def test_a_cell_that_spoils_the_interpreter_is_a_record(examiner: Examiner) -> None:
+    assert_whole(examiner.grade(submission("import sys\nsys.setrecursionlimit(60)\n")))
+
+
+# What a process may claim. The worker's own methods are in reach of any cell.
+
+LIES: list[Any] = [
+    None, {"status": ["ok"]}, {"status": "fine"}, {"status": "unattempted"}, {"status": "raised"},
+    {"status": "ok", "binds": 3, "needs": None}, {"status": "ok", "binds": [[1]], "bound": [{}], "restored": [2]},
+    {"status": "raised", "kind": 7, "text": {"a": 1}, "line": "x", "source": [1]},
+    {"status": "raised", "kind": "K" * 9_999, "text": "T\x1b" * 9_999, "line": 9, "source": "S\ud800" * 9_999},
+    {"status": "ok", "binds": ["\x1b[2J"] * 999, "needs": [], "restored": ["\x1b[2J"] * 999},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["read", "run", "prepare"])
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: repr(lie)[:40])
+def test_a_worker_that_lies_about_cells_is_a_record(examiner: Examiner, method: str, lie: Any) -> None:
+    cell = f"import grader.sandbox.worker as w\nw.Worker.{method} = lambda self, *args, **kwargs: {lie!r}\n"
+    assert_whole(examiner.grade(submission(cell)))
+
+
+OK: list[str] = [
+    "{}", "Slot(9)", "np.zeros((0, 0))", "float('nan')", "1 << 255", "'x' * 99_999", "{'nan': [float('nan')] * 1000}",
+    "{'blob': np.zeros(3, 'u1'), 'parameters': (), 'donated': (), 'results': Slot(0)}",
+    "{'blob': 'x', 'parameters': 3, 'donated': 'all', 'results': 7}",
+    "{'blob': np.zeros(0, 'u1'), 'parameters': (1, 2), 'donated': (99,), 'results': None}",
+    "{'blob': real(), 'parameters': (), 'donated': (99,), 'results': Slot(50)}",
+    "{'blob': real(), 'parameters': (), 'donated': (), 'results': (Slot(50), ...)}",
+]  # fmt: skip
+REPLIES = [
+    "b''", "b'x' * 99", "encode(None)", "encode([])", "encode({'status': 'ok'})", "encode({'status': 'raised'})",
+    "encode({'status': 'unsendable', 'kind': 'K' * 99_999})", "encode({'status': 'refused', 'text': 3})",
+    *(f"encode({{'status': 'ok', 'value': {value}}})" for value in OK),
+]  # fmt: skip
+FORGE = """
+import grader.sandbox.worker as w
+from grader.program.codec import Slot, encode
+from grader.program.export import export
+def real():
+    return np.frombuffer(export(lambda: jnp.ones(2), ()).blob, np.uint8)
+w.Worker.ask = lambda self, asked, payload, how: {}
+"""
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply[:60])
+def test_a_worker_that_lies_about_results_is_a_record(examiner: Examiner, reply: str) -> None:
+    assert_whole(examiner.grade(submission(FORGE.format(reply))))
+
+
+def test_a_flood_is_a_failed_check(examiner: Examiner) -> None:
+    """Every status is a documented one."""
+    result = examiner.grade(submission(double="def double(x):\n    return np.zeros(300 << 20, np.uint8)\n"))
+    assert_whole(result)
+    assert [check.status for check in result.checks[:2]] == ["failed"] * 2
+    assert result.checks[0].message.startswith("Your answer returned too much: the reply has 314,572,")
+    assert points(result)[MEAN] == 3
+
+
+def test_a_flood_from_a_cell_is_a_crash(examiner: Examiner) -> None:
+    lie = "import grader.sandbox.wire as w, struct\nw.send = lambda s, frame: s.sendall(struct.pack('<Q', 1 << 40))\n"
+    result = examiner.grade(submission(double=lie))
+    assert_whole(result)
+    assert [check.status for check in result.checks[:2]] == ["crashed"] * 2
+
+
+# Replays.
+
+ONCE = "import os, pathlib\nmark = pathlib.Path({!r})\nif mark.exists():\n    os._exit(1)\nmark.touch()\n"
+
+
+def test_a_cell_that_runs_only_once_costs_what_needs_it(examiner: Examiner, tmp_path: Path) -> None:
+    """It ends the process when it is run again after the fault in the first exercise."""
+    cell = ONCE.format(str(tmp_path / "ran")) + "helper = 2\n"
+    crash = "import os\ndef double(x):\n    os._exit(0)\n"
+    result = examiner.grade(
+        submission(cell, double=crash, total="def loss(x):\n    return helper * (x**2).sum() / 2\n")
+    )
+    assert_whole(result)
+    assert [check.status for check in result.checks[:2]] == ["crashed"] * 2
+    assert points(result)[MEAN] == 3
+    assert [check.status for check in result.checks[4:]] == ["failed"] * 2
+    assert "name 'helper' is not defined" in result.checks[4].message
+
+
+def test_a_replay_puts_back_what_was_put_back(examiner: Examiner) -> None:
+    """After a fault in a check, the next check finds names and configuration as the first did."""
+    leaves = RIGHT[DOUBLE] + 'jax.config.update("jax_enable_x64", True)\nSCALE = 9.0\n'
+    crashes_once = (
+        "import os\ndef loss(x):\n    if x.shape == (2,):\n        os._exit(1)\n    return (x**2).mean() * SCALE / 2\n"
+    )
+    result = examiner.grade(submission(double=leaves, mean=crashes_once))
+    assert_whole(result)
+    example, program = (check for check in result.checks if check.exercise == MEAN)
+    assert (example.status, program.status, program.message) == ("crashed", "passed", "")
+    assert points(result)[DOUBLE] == points(result)[TOTAL] == 3
+
+
+def test_a_thread_that_ends_the_process_between_cells(examiner: Examiner) -> None:
+    cell = "import os, threading\nthreading.Timer(0.05, os._exit, (1,)).start()\n"
+    assert_whole(examiner.grade(submission(cell, double="import time\n" + RIGHT[DOUBLE])))
+
+
+def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
+    from grader.checks.outcomes import CheckBroken
+
+    isolated = Isolated(examiner.zygote, "1 / 0", {})
+    with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
+        isolated.run("x = 1", "cell 1")
+    isolated.drop()
+
+
+# What is defined, and what is not.
+
+
+def test_what_a_failing_cell_defined_before_it_failed_counts(examiner: Examiner) -> None:
+    """As in the notebook, where the check would pass."""
+    result = examiner.grade(
+        submission("def twice(x):\n    return 2 * x\n1 / 0", double="double = lambda x: twice(x)\n")
+    )
+    assert_whole(result)
+    assert result.score == result.max_score
+    assert result.notes == ("Your cell 1 raised ZeroDivisionError on line 3.",)
+
+
+def test_the_answer_of_another_exercise_is_not_taken_for_a_broken_one(examiner: Examiner) -> None:
+    """Both are called `loss`; the second does not even compile."""
+    result = examiner.grade(submission(total="def loss(x:\n    return 0\n"))
+    assert [check.status for check in result.checks] == ["passed"] * 4 + ["failed"] * 2
+    assert all(check.message.startswith("Your answer cell has a syntax error on line 1") for check in result.checks[4:])
+
+
+def test_display_works_as_in_a_notebook(examiner: Examiner) -> None:
+    helper = "display(jnp.ones(2))\ndef twice(x):\n    return 2 * x\n"
+    result = examiner.grade(submission(helper, double="def double(x):\n    return twice(x)\ndisplay(double(1))\n"))
+    assert (result.score, result.notes) == (result.max_score, ())
+
+
+# What is sent where.
+
+
+def test_nothing_of_a_hidden_check_but_its_probe_reaches_the_learners_process(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, bytes]] = []
+    exchange = Process.exchange
+
+    def recorded(self: Process, *frames: bytes, seconds: float) -> bytes:
+        sent.extend((self.pid, frame) for frame in frames)
+        return exchange(self, *frames, seconds=seconds)
+
+    monkeypatch.setattr(Process, "exchange", recorded)
+    examiner.grade(submission(learner="the-learner"))
+    everything = b"".join(frame for _, frame in sent)
+    assert b"return SCALE * x" in everything, "the answer itself is there"
+    assert b"lambda: SCALE" in everything, "and the probe"
+    for secret in (b"secret", b"the-learner", b"compare(", b"require(", b"inputs.rng", b"Is right for any array"):
+        assert secret not in everything
+    requests = [decode(frame) for _, frame in sent if b'"do"' in frame]
+    assert {request["do"] for request in requests} == {
+        "devices", "setup", "read", "run", "prepare", "ask", "export", "load",
+    }  # fmt: skip
+
+
+def test_seeds_differ_between_learners_cells_and_checks_and_repeat(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from grader.checks import inputs
+
+    begun: list[str] = []
+    begin = inputs.begin
+    monkeypatch.setattr(inputs, "begin", lambda seed: begun.append(seed) or begin(seed))
+    for one in (submission(), submission(), submission(learner="other"), submission("x = 1")):
+        examiner.grade(one)
+    grades = [tuple(begun[i : i + 6]) for i in range(0, len(begun), 6)]
+    assert grades[0] == grades[1]
+    assert len(set(begun)) == 18
+
+
+def test_what_a_hidden_check_says_holds_nothing_of_its_inputs(examiner: Examiner) -> None:
+    """A learner's exception, class name, keys and strings may all carry an input."""
+    carriers = [
+        "raise ValueError(str(x))",
+        "raise type('seen_' + str(float(x[0])).replace('.', 'p'), (Exception,), {})",
+        "return type('seen_' + str(float(x[0])), (), {})()",
+        "return {'seen ' + str(float(x[0])): 1}",
+        "return 'seen ' + str(x)",
+        "return [float(v) for v in x]",
+    ]
+    for line in carriers:
+        answer = f"def double(x):\n    if x.shape == (2,):\n        return 2 * x\n    x = np.asarray(x)\n    {line}\n"
+        [hidden] = [c for c in examiner.grade(submission(double=answer)).checks if c.id == "small-double-values"]
+        assert hidden.status == "failed"
+        assert not any(word in hidden.message for word in ("seen", "0.", "p0", "-")), hidden.message
+
+
+# Names and files.
+
+
+@pytest.mark.parametrize(
+    "name", ["Ada L.", "[bold]x[/]", "a\nb", "\x1b[2J", "ü – 𝕁", os.fsdecode(b"\xff\xfe"), "a" * 200, "-rf"]
+)
+def test_any_name_of_a_learner_is_graded(examiner: Examiner, name: str) -> None:
+    result = examiner.grade(submission(learner=name))
+    assert_whole(result)
+    assert (result.learner, result.score) == (name, result.max_score)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would be waited for, and a link may lead to another learner's work or out of the folder."""
+    other = tmp_path / "other.ipynb"
+    other.write_text('{"cells": []}')
+    makers: dict[str, Callable[[Path], object]] = {
+        "pipe": os.mkfifo,
+        "link": lambda path: path.symlink_to(other),
+        "folder": Path.mkdir,
+        "nowhere": lambda path: path.symlink_to(tmp_path / "none"),
+    }
+    for name, make in makers.items():
+        make(tmp_path / name)
+        with pytest.raises(Unreadable):
+            read(tmp_path / name, "someone", "01_small")
+    assert read(other, "someone", "01_small").cells == ()
