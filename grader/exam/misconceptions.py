@@ -88,6 +88,10 @@ def _edition(lesson: Lesson) -> str:
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
+def _nan(result: CheckResult) -> bool:
+    return result.kind == "values" and "nan" in result.first
+
+
 def _outline(result: CheckResult) -> Outline:
     return result.id, result.status, result.kind, result.where
 
@@ -95,7 +99,3 @@ def _outline(result: CheckResult) -> Outline:
 def signature(result: CheckResult) -> tuple[str, ...]:
     """The whole of what a failure is recognised by: check, status, kind, place, and the first difference."""
     return *_outline(result), result.first
-def _nan(result: CheckResult) -> bool:
-    return result.kind == "values" and "nan" in result.first
-
-
