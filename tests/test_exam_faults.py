@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from grader.checks import devices
 from grader.course import Course
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import Isolated
+from grader.exam.pool import Fault, Pool
 from grader.exam.record import STATUSES, Result
 from grader.exam.submission import Submission, SubmittedCell, Unreadable, read
 from grader.program.codec import decode
@@ -304,6 +306,20 @@ def test_what_a_hidden_check_says_holds_nothing_of_its_inputs(examiner: Examiner
         [hidden] = [c for c in examiner.grade(submission(double=answer)).checks if c.id == "small-double-values"]
         assert hidden.status == "failed"
         assert not any(word in hidden.message for word in ("seen", "0.", "p0", "-")), hidden.message
+
+
+# The examiners themselves.
+
+
+def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:
+    notebook = tmp_path / f"{LESSON.id}.ipynb"
+    notebook.write_text('{"cells": []}')
+    one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id}
+    with Pool("grader.exam.desk:serve", {"root": str(COURSES / "small"), "secret": "s"}, 1) as pool:
+        os.kill(pool.pids[0], signal.SIGKILL)
+        lost, *others = pool.map([one] * 3)
+        assert isinstance(lost, Fault)
+        assert [Result.from_json(other).max_score for other in others] == [9.0] * 2
 
 
 # Names and files.

@@ -263,14 +263,16 @@ def test_a_process_that_is_let_go_ends_by_itself(zygote: Zygote) -> None:
 
 
 def test_nothing_is_left_after_the_zygote_stops() -> None:
+    """Not even a loop that nobody waits for any more."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     zygote = Zygote.start([])
     process = zygote.fork(WORKER)
+    wire.send(process.stream, encode({"do": "run", "source": "while True: pass", "name": "1"}))
     started = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert process.pid in started
-    process.kill()
     zygote.stop()
     assert all(gone(pid) for pid in started)
+    process.kill()
     with pytest.raises(OSError, match=r"closed|Bad file|ended|Broken pipe"):
         zygote.fork(WORKER)
 

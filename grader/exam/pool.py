@@ -21,18 +21,33 @@ class Pool:
 
     def __init__(self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = ()) -> None:
         self.entry, self.opening, self.jobs, self.modules = entry, opening, jobs, sorted(modules)
-        self._stack = ExitStack()
+        self._lock = threading.Lock()
         self._processes: list[Process] = []
 
     def __enter__(self) -> Pool:
-        zygote = Zygote.start(self.modules)
-        self._stack.callback(zygote.stop)
-        for _ in range(self.jobs):
-            process = zygote.fork(self.entry, control=True)
-            self._stack.callback(process.finish)
-            wire.send(process.stream, json.dumps(self.opening).encode())
-            self._processes.append(process)
+        with ExitStack() as stack:
+            self._zygote = Zygote.start(self.modules)
+            stack.callback(self._zygote.stop)
+            stack.callback(self._finish)
+            for _ in range(self.jobs):
+                self._processes.append(self._fork())
+            self._stack = stack.pop_all()
         return self
+
+    def _fork(self) -> Process:
+        with self._lock:
+            process = self._zygote.fork(self.entry, control=True)
+        wire.send(process.stream, json.dumps(self.opening).encode())
+        return process
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that answer now."""
+        return [process.pid for process in self._processes]
+
+    def _finish(self) -> None:
+        for process in self._processes:
+            process.finish()
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
@@ -40,25 +55,29 @@ class Pool:
     def map(
         self, requests: list[dict[str, Any]], on_reply: Callable[[int, Any], None] = lambda i, reply: None
     ) -> list[Any]:
-        """The replies in the order of `requests`; a process that ends without one leaves a `wire.Fault` there."""
+        """The replies in the order of `requests`; a process that ends without one leaves a `wire.Fault` there, and
+        another takes its place."""
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in range(len(requests)):
             todo.put(i)
         replies: dict[int, Any] = {}
         lock = threading.Lock()
 
-        def work(process: Process) -> None:
+        def work(place: int) -> None:
             while True:
                 try:
                     i = todo.get_nowait()
                 except queue.Empty:
                     return
-                reply = _ask(process, requests[i])
+                reply = _ask(self._processes[place], requests[i])
                 with lock:
                     replies[i] = reply
                     on_reply(i, reply)
+                if isinstance(reply, Fault):
+                    self._processes[place].kill()
+                    self._processes[place] = self._fork()
 
-        threads = [threading.Thread(target=work, args=(process,), daemon=True) for process in self._processes]
+        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(self.jobs)]
         for thread in threads:
             thread.start()
         for thread in threads:
