@@ -9,9 +9,16 @@ from typing import Any
 
 import jax
 import jax.export
-from jax._src import debugging  # the two primitives have no public name
+from jax._src import debugging  # its primitives have no public name
 
 from grader.program.codec import Classes, Slot, Unsendable, abstract, is_array
+
+
+class CallsPython(Exception):
+    """A function that calls back into Python while it runs is no program by itself."""
+
+    def __init__(self) -> None:
+        super().__init__("it calls Python while it runs (pure_callback, io_callback), so it is no program by itself")
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ def parameters(args: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes | None = None) -> Exported:
     """Trace and export `function(*args)` over the flat array leaves of `args`; other leaves are closed over.
 
-    The ambient mesh and the arguments' NamedShardings are part of the program. `jax.debug` prints are left out. Raises
-    whatever the function raises while it is traced, and `Unsendable` where a result is not data.
+    The ambient mesh and the arguments' NamedShardings are part of the program; what `jax.debug` shows is left out.
+    Raises whatever the function raises while it is traced, `Unsendable` where a result is not data, and `CallsPython`.
     """
     arrays, rebuild = parameters(args)
     shapes = tuple(abstract(array) for array in arrays)
@@ -67,15 +74,24 @@ def _serialize(flat: Callable[..., Any], shapes: tuple[Any, ...]) -> tuple[bytes
     donated = _donated(jitted.trace(*shapes).jaxpr)
     if donated:
         jitted = jax.jit(flat, donate_argnums=donated)
+    blob = _bytes(jitted, shapes)
+    if blob is None:
+        # An inner jit that ran before may hold a trace with prints in it: forget those traces and try once more.
+        jax.clear_caches()
+        blob = _bytes(jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated), shapes)
+    if blob is None:
+        raise CallsPython
+    return blob, donated
+
+
+def _bytes(jitted: Any, shapes: tuple[Any, ...]) -> bytes | None:
+    """The exported program; None where it calls Python or has an effect, which cannot be put into bytes."""
     try:
-        return bytes(jax.export.export(jitted)(*shapes).serialize()), donated
+        return bytes(jax.export.export(jitted)(*shapes).serialize())
     except NotImplementedError as problem:
         if "host_callbacks" not in str(problem) and "effect" not in str(problem).lower():
             raise
-    # An inner jit that ran before may hold a trace with prints in it: forget those traces and try once more.
-    jax.clear_caches()
-    fresh = jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated)
-    return bytes(jax.export.export(fresh)(*shapes).serialize()), donated
+        return None
 
 
 def _donated(jaxpr: Any) -> tuple[int, ...]:
@@ -95,14 +111,22 @@ def _donated(jaxpr: Any) -> tuple[int, ...]:
 @contextlib.contextmanager
 def _silent_prints() -> Iterator[None]:
     """A print in an answer is no reason to refuse its program: bind the debug primitives to nothing meanwhile."""
-    primitives = [debugging.debug_callback_p, debugging.debug_print_p]
+    primitives = [debugging.debug_callback_p, debugging.debug_print_p, debugging.inspect_sharding_p]
+    dropped: list[Any] = []
+
+    def nothing(*args: Any, **params: Any) -> list[Any]:
+        dropped.append(params)
+        return []
+
     for primitive in primitives:
-        primitive.bind = lambda *args, **params: []  # type: ignore[method-assign]
+        primitive.bind = nothing  # type: ignore[method-assign]
     try:
         yield
     finally:
         for primitive in primitives:
             del primitive.bind
+        if dropped:
+            jax.clear_caches()  # else an inner jit keeps the trace without prints, and the learner sees them no more
 
 
 def _skeleton(value: Any, results: list[Any], classes: Classes) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from grader.program.hlo import Collective, collectives, largest, loops, operations
 
 MAX_BYTES = 32 << 20
+WIDE = frozenset({"float64", "int64", "uint64", "complex128"})  # exist only where JAX has 64 bits on
 # A program of a check runs a few times on small inputs, so its machine code need not be fast. Measured on five programs
 # of lesson 05: 15 to 27 ms to compile instead of 37 to 116. Collectives, bytes and flops are decided before this.
 QUICK: dict[str, str | bool] = {
@@ -64,9 +67,13 @@ class Loaded:
         exported = jax.export.deserialize(bytearray(blob))
         if exported.nr_devices > len(jax.devices()):
             raise Refused(f"the program wants {exported.nr_devices} devices; there are {len(jax.devices())}")
-        placed = _placed(parameters, exported.nr_devices)
-        lowered = jax.jit(exported.call, donate_argnums=donated).lower(*placed)
-        self._compiled = lowered.compile(QUICK if jax.default_backend() == "cpu" else None)
+        self._parameters = exported.in_avals
+        self._wide = any(str(aval.dtype) in WIDE for aval in (*exported.in_avals, *exported.out_avals))
+        shapes = [shape.update(dtype=aval.dtype) for shape, aval in zip(parameters, exported.in_avals, strict=True)]
+        with jax.enable_x64(True) if self._wide else contextlib.nullcontext(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as that a donated array could not be used: the facts say so
+            lowered = jax.jit(exported.call, donate_argnums=donated).lower(*_placed(shapes, exported.nr_devices))
+            self._compiled = lowered.compile(QUICK if jax.default_backend() == "cpu" else None)
         # The lowered text is the exported module called once; to print that one anew takes ten times as long.
         module, memory = lowered.as_text(), self._compiled.memory_analysis()
         assert memory is not None  # every backend that JAX ships for CPU, GPU and TPU tells
@@ -92,13 +99,24 @@ class Loaded:
 
     def run(self, arrays: list[Any]) -> list[jax.Array]:
         """Results for `arrays`, one for each parameter with its shape and dtype, in order."""
-        return list(self._compiled(*arrays))
+        places = self._compiled.input_shardings[0]
+        fitting = [_fitting(*each) for each in zip(arrays, self._parameters, places, strict=True)]
+        with jax.enable_x64(True) if self._wide else contextlib.nullcontext():
+            return list(self._compiled(*fitting))
 
 
-def _placed(parameters: tuple[jax.ShapeDtypeStruct, ...], devices: int) -> list[jax.ShapeDtypeStruct]:
+def _fitting(array: Any, parameter: Any, place: jax.sharding.Sharding) -> Any:
+    """NumPy's 64 bits as the program takes them, and an array of one device on the devices of the program."""
+    if isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array, parameter.dtype)
+    elsewhere = array.committed and not isinstance(array.sharding, jax.sharding.NamedSharding)
+    return jax.device_put(array, place) if elsewhere else array
+
+
+def _placed(parameters: list[jax.ShapeDtypeStruct], devices: int) -> list[jax.ShapeDtypeStruct]:
     """A parameter that lies nowhere in particular is replicated when the program places things itself."""
     if devices == 1 or any(shape.sharding is not None for shape in parameters):
-        return list(parameters)
+        return parameters
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("devices",))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     return [shape.update(sharding=everywhere) for shape in parameters]
