@@ -15,6 +15,8 @@ from grader.program.codec import is_key
 # by some units in 1e-5, bfloat16 keeps 8 bits.
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (1e-4, 1e-5), "float16": (1e-2, 1e-3), "bfloat16": (4e-2, 1e-2)}
 
+MAX_SHOWN = 100
+
 
 def compare(
     got: Any, want: Any, rtol: float | None = None, atol: float | None = None, label: str = "the result"
@@ -52,13 +54,18 @@ def _same_container(got: Any, want: Any, path: str) -> None:
     if type(got) is not type(want):
         _fail("structure", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
     if isinstance(want, dict) and set(got) != set(want):
-        _fail("structure", path, f"{path} has the keys {_keys(got)}; wanted {_keys(want)}.")
+        has = f"has the keys {_keys(got)}" if got else "has no keys"
+        _fail("structure", path, f"{path} {has}; wanted {_keys(want)}.", f"The keys of {path} are not right.")
     if len(got) != len(want):
-        _fail("structure", path, f"{path} has {len(got)} items; wanted {len(want)}.")
+        _fail("structure", path, f"{path} has {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}.")
 
 
 def _keys(value: dict[Any, Any]) -> str:
-    return ", ".join(sorted(repr(key) for key in value)) or "none"
+    return _cut(", ".join(sorted(repr(key) for key in value)) or "none")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
 
 
 def _children(got: Any, want: Any) -> list[tuple[str, Any, Any]]:
@@ -70,15 +77,17 @@ def _children(got: Any, want: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
-    if type(got) is not type(want):
+    both_dtypes = isinstance(got, np.dtype) and isinstance(want, np.dtype)
+    if type(got) is not type(want) and not both_dtypes:
         _fail("type", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
     same = (
-        bool(np.isclose(got, want, rtol=rtol or 1e-7, atol=atol or 1e-9, equal_nan=True))
+        bool(np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True))
         if isinstance(want, float | complex)
         else got == want
     )
     if not same:
-        _fail("values", path, f"{path} is {got!r}; wanted {want!r}.", f"{path} is not right.", repr(got)[:100])
+        one, other = (_cut(str(value) if both_dtypes else repr(value)) for value in (got, want))
+        _fail("values", path, f"{path} is {one}; wanted {other}.", f"{path} is not right.", one)
 
 
 def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
@@ -89,33 +98,46 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     if got.dtype != want.dtype:
         _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
     if is_key(want):
-        got, want = jax.random.key_data(got), jax.random.key_data(want)
-    first, second = np.asarray(got), np.asarray(want)
-    near = _near(first, second, rtol, atol)
+        near = np.all(np.asarray(jax.random.key_data(got) == jax.random.key_data(want)), axis=-1)
+    else:
+        near = _near(np.asarray(got), np.asarray(want), rtol, atol)
     if near.all():
         return
-    index = tuple(int(i) for i in np.argwhere(~near)[0]) if near.ndim else ()
-    place = f" at {list(index)}" if index else ""
+    index = tuple(int(i) for i in np.argwhere(~near)[0])
+    message, shown, finite = _difference(got, want, near, index, path)
+    hidden = f"Values of {path}, {describe_array(want)}, are not right{'' if finite else ' (some are not finite)'}."
+    _fail("values", path, message, hidden, f"{index} {shown}")
+
+
+def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], path: str) -> tuple[str, str, bool]:
+    """The sentence for the first of the values that are not `near`, that value in short, and whether it is finite."""
     wrong, total = int((~near).sum()), near.size
-    count = f"{wrong} of {total} values differ; the first" if total > 1 else "The value"
-    nan = " (NaN)" if not np.isfinite(np.asarray(first[index], dtype=np.complex128)) else ""
-    _fail(
-        "values",
-        path,
-        f"{count}{place} of {path} is {_short(first[index])}; wanted {_short(second[index])}.",
-        f"Values of {path}, {describe_array(want)}, are not right{' (some are not finite)' if nan else ''}.",
-        f"{index} {np.asarray(first[index]).astype(np.complex128):.3g}",
-    )
+    if is_key(want):
+        many = f"{wrong} of {total} keys of {path} are others than wanted; the first is at {list(index)}."
+        return many if index else f"{path} is another key than wanted.", str(jax.random.key_data(got)[index]), True
+    one, other = np.asarray(got)[index], np.asarray(want)[index]
+    value = np.asarray(one).astype(np.complex128)
+    if total == 1:
+        which = f"{path} at {list(index)}" if index else path
+    elif wrong == 1:
+        which = f"1 of {total} values differs; the one at {list(index)} of {path}"
+    else:
+        which = f"{wrong} of {total} values differ; the first at {list(index)} of {path}"
+    said = "{} is {}; wanted {}.".format(which, *_shown(one, other))
+    return said, f"{value:.3g}", bool(np.isfinite(value))
 
 
 def _near(got: np.ndarray, want: np.ndarray, rtol: float | None, atol: float | None) -> np.ndarray:
     if not (jnp.issubdtype(want.dtype, jnp.inexact)):
         return np.asarray(got == want)
-    relative, absolute = TOLERANCES.get(np.dtype(want.real.dtype).name, (0.3, 0.1))
+    relative, absolute = _tolerance(np.dtype(want.real.dtype).name, rtol, atol)
     wide = np.complex128 if np.iscomplexobj(want) else np.float64
-    relative = relative if rtol is None else rtol
-    absolute = absolute if atol is None else atol
     return np.asarray(np.isclose(got.astype(wide), want.astype(wide), rtol=relative, atol=absolute, equal_nan=True))
+
+
+def _tolerance(dtype: str, rtol: float | None, atol: float | None) -> tuple[float, float]:
+    relative, absolute = TOLERANCES.get(dtype, (0.3, 0.1))
+    return relative if rtol is None else rtol, absolute if atol is None else atol
 
 
 def describe_array(value: Any) -> str:
@@ -123,9 +145,12 @@ def describe_array(value: Any) -> str:
     return f"{value.dtype}[{','.join(str(n) for n in value.shape)}]"
 
 
-def _short(value: Any) -> str:
-    number = np.asarray(value)
-    return f"{number.astype(np.float64):.6g}" if jnp.issubdtype(number.dtype, jnp.floating) else str(number)
+def _shown(one: Any, other: Any) -> tuple[str, str]:
+    """Two different values with as few digits as tell them apart, but no fewer than six."""
+    if not jnp.issubdtype(np.asarray(one).dtype, jnp.floating):
+        return str(one), str(other)
+    texts = [tuple(f"{float(value):.{digits}g}" for value in (one, other)) for digits in (6, 9, 17)]
+    return next((text for text in texts if text[0] != text[1]), texts[-1])  # type: ignore[return-value]
 
 
 def _article(value: Any) -> str:
