@@ -251,7 +251,7 @@ for _ in range(3):
     compiled_double(x)
 
 # %% [markdown]
-# The same happens with `jax.jit(functools.partial(...))`, and with a `jit` in a function that is called again and again. Compile at module level, or once before the loop.
+# The same happens with `jax.jit(functools.partial(...))`, and with a `jit` of a function that is itself made again and again, such as a lambda. Compile at module level, or once before the loop.
 #
 # ## Python runs once: purity
 # What a function takes from elsewhere is read while tracing, and is a constant from then on. What it does beside returning a result happens while tracing, and not again.
@@ -428,7 +428,7 @@ print("weights deleted:", weights.is_deleted(), "  slopes deleted:", slopes.is_d
 refusal(lambda: weights + 1)
 
 # %% [markdown]
-# Only a result that fits can take the buffer over. Where none has as many elements, JAX warns while compiling. Where only the dtype is narrower, **nothing is said** and nothing saved, so read the alias bytes. And only the *outermost* `jit` can donate:
+# Only a result that fits can take the buffer over. Where none has as many elements, or two are given for one result, JAX warns while compiling. Where only the width of the dtype differs, **nothing is said** and nothing saved, so read the alias bytes. And only the *outermost* `jit` can donate:
 
 # %%
 shared = lambda way: way.lower(slopes, slopes).compile().memory_analysis().alias_size_in_bytes
@@ -468,7 +468,7 @@ for name, buckets in {"none": range(1, 257), "four": (32, 64, 128, 256), "one": 
     print(f"buckets: {name:5s} {programs:3d} programs, {took:7.0f} ms, {waste:4.0%} of the work is padding")
 
 # %% [markdown]
-# Buckets that double waste about half at worst, and compile a handful of times. `n` is traced, so a new length is no new key. Two traps: **choose, do not multiply**, since what the function makes of padding (here `-inf`) is NaN when multiplied by zero; and **pad with NumPy**, before the array is JAX's: `jnp.pad` is itself compiled for each new length.
+# Buckets that double waste about half at worst, and compile a handful of times. `n` is traced, so a new length is no new key. Two traps: **choose, do not multiply**, since what the function makes of padding (here `-inf`) is NaN when multiplied by zero, unless the compiler happens to turn your product into a choice; and **pad with NumPy**, before the array is JAX's: `jnp.pad` is itself compiled for each new length.
 
 # %%
 energy, mask = jnp.log(jnp.array([1.0, 2.0, 0.0])), jnp.array([1.0, 1.0, 0.0])

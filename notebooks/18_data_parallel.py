@@ -281,7 +281,7 @@ for name, compiled in programs.items():
     print(f"{name:22s} {sizes[0]:12,} {sizes[1]:12,} {sizes[2]:12,}")
 
 # %% [markdown]
-# Arguments and results shrink to an eighth. Scratch *grows*: it holds all gathered weights at once, and here the whole gradients too. **FSDP shrinks what is kept, not what is used.** In a deep model only one layer should be whole at a time, and that is what `scan` over stacked layers gives (08, 15). Sixteen layers, written out and scanned:
+# Arguments and results shrink to an eighth. Scratch *grows*, against one device and more so against data parallel: it holds all gathered weights at once, and here the whole gradients too. **FSDP shrinks what is kept, not what is used.** In a deep model only one layer should be whole at a time, and that is what `scan` over stacked layers gives (08, 15). Sixteen layers, written out and scanned:
 
 
 # %%
@@ -316,7 +316,7 @@ for scanned in (False, True):
 travels(compiled)
 
 # %% [markdown]
-# In the loop one layer's weights are gathered on the way forward, and once more on the way back: keeping them would cost what FSDP saves.
+# In the loop one layer's weights are gathered on the way forward, and once more on the way back: keeping them would cost what FSDP saves. (The two layers above were small enough to be kept: each weight was gathered once.) The all-reduce in this loop is a layer's gradient, which the next lines of the program cut; it belongs there, unlike the one that we shall take out of a loop below.
 #
 # ## The optimizer's state
 # Adam's moments are twice the parameters, so they must be cut as well. `optimizer.init` makes them. But when, and where?
@@ -325,8 +325,8 @@ travels(compiled)
 # `jax.jit(optimizer.init)(params_fsdp)`: where do Adam's moments lie?
 #
 # - [ ] cut like the parameters | That is the intention. But zeros depend on no argument, so there is no sharding to start from.
-# - [x] whole, on one device | Right: nobody said otherwise, and whole on one device is the default.
-# - [ ] whole, on every device | Close: the first step will want them there. When they are made they lie on one.
+# - [x] whole, on one device | Right: nobody said otherwise, and whole on one device is the default for a program that uses no value of its arguments.
+# - [ ] whole, on every device | That is what you get from an optimizer whose `init` uses the parameters' values: the program then runs on all devices. Adam's uses their shapes only.
 
 # %%
 shapes = jax.eval_shape(optimizer.init, params_fsdp)  # the state's shapes, before there is a state
@@ -525,7 +525,7 @@ for shape in ((), (10,), (256,), (10, 24), (3, 3, 16, 32), (7, 5)):
 #
 # - [ ] eight times as fast | On eight accelerators, and with work enough, nearly. Here?
 # - [x] no faster, if they are simulated | Right: eight devices on the cores that the one device used already, and waiting for each other besides. (Real ones gain when a step is large. This one is tiny.)
-# - [ ] eight times as slow | Only the forgotten batch makes eight times the work. A batch that is split is the same work in all.
+# - [ ] eight times as slow | Only the forgotten batch makes eight times the work. A split batch is the same work in all; what it costs here is the talking.
 
 
 # %%
@@ -624,8 +624,8 @@ travels(jax.jit(explicit_step).lower(cut, cut_state, *batch).compile())
 # | parameters | whole on each device, `P()` | cut, by a rule from shapes to specs |
 # | batch | cut along axis 0, `P("data")` | the same |
 # | travels forward | nothing | all-gather of the weights |
-# | travels backward | all-reduce of the gradients | reduce-scatter of the gradients (here all-reduce, then cut) |
-# | a device keeps, with Adam | 4 times the parameters | an eighth of that |
+# | travels backward | all-reduce of the gradients | reduce-scatter of the gradients (here all-reduce, then cut); the weights once more, where they were not kept |
+# | a device keeps, with Adam | 3 times the parameters, and their gradients during a step | an eighth of that |
 # | take it when | the model fits, and you want more examples a second | the model, or its optimizer, does not fit |
 #
 # | you want to know | look at |

@@ -1105,12 +1105,17 @@ got = ask(lambda rows: bucketed(inverse_norm, (4, 8))(rows), rows)
 compare(got, np.array((0.2 + 0.5 + 1) / 3, np.float32), label="the mean")
 
 # %% hidden="jit-bucketed" name="values" points=1
-"""Right for one row, for a full bucket, and one more."""
+"""Right for one row, for a full bucket, and one more; and operation by operation, without the compiler's help."""
 
 
 def probe_means(tables):
     mean = bucketed(inverse_norm, (3, 5))
     return [mean(rows) for rows in tables]
+
+
+def probe_plain(rows):
+    with jax.disable_jit():
+        return bucketed(inverse_norm, (3, 5))(rows)
 
 
 sizes = [int(n) for n in inputs.rng().permutation([1, 2, 3, 4, 5])]
@@ -1119,6 +1124,10 @@ for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
     place = "a full bucket" if n in (3, 5) else "padding"
     wanted = np.mean(1 / np.sqrt(np.sum(rows**2, axis=1)))
     compare(got, np.array(wanted, np.float32), rtol=1e-3, label=f"the mean with {place}")
+# This compiler happens to turn "times mask" into a choice; another need not, and without one it is inf times 0.
+rows = inputs.rng().normal(size=(2, 4)).astype(np.float32)
+wanted = np.array(np.mean(1 / np.sqrt(np.sum(rows**2, axis=1))), np.float32)
+compare(ask(probe_plain, rows), wanted, rtol=1e-3, label="the mean with padding, operation by operation,")
 
 # %% hidden="jit-bucketed" name="refuses" points=1
 """Refuses more rows than the largest bucket holds with a ValueError."""
@@ -1197,6 +1206,23 @@ def bucketed(feature, buckets):
         size = next(bucket for bucket in buckets if bucket >= n)
         padded = jnp.pad(rows, ((0, size - n), (0, 0)))
         return jnp.sum(jnp.where(jnp.arange(size) < n, feature(padded), 0)) / n
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Multiplies by the mask: what the feature makes of padding is inf here, and inf times 0 is NaN."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        real = (jnp.arange(padded.shape[0]) < n).astype(padded.dtype)
+        return jnp.sum(real * feature(padded)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
 
     return mean
 

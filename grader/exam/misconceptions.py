@@ -26,16 +26,23 @@ class Misconceptions:
 
     def __init__(self, lesson: Lesson, rehearse: Rehearse, notes: Path | None = None) -> None:
         self.rehearse, self.notes, self.edition = rehearse, notes, _edition(lesson)
-        self._known: dict[str, list[Outline]] = {}
+        self._known = self._noted()
+
+    def _noted(self) -> dict[str, list[Outline]]:
+        """What earlier runs of this edition, or examiners beside this one, have written down."""
         with contextlib.suppress(OSError, ValueError, KeyError):
-            found = json.loads(notes.read_text()) if notes else {}
+            found = json.loads(self.notes.read_text()) if self.notes else {}
             if found["edition"] == self.edition:
-                self._known = {name: [tuple(one) for one in outlines] for name, outlines in found["known"].items()}
+                return {name: [tuple(one) for one in outlines] for name, outlines in found["known"].items()}
+        return {}
 
     def keep(self) -> None:
         """Write what is known to `notes`, whole or not at all: the next run of this edition starts from it."""
         if self.notes is None or not self._known:
             return
+        for name, outlines in self._noted().items():
+            if len(outlines) > len(self._known.get(name, [])):
+                self._known[name] = outlines
         with contextlib.suppress(OSError):
             self.notes.parent.mkdir(parents=True, exist_ok=True)
             temporary = self.notes.with_suffix(f".{os.getpid()}")

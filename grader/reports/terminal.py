@@ -101,8 +101,9 @@ def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
         mark, colour = MARKS[check.status]
         hidden = " (hidden)" if check.hidden else ""
         lines.append(_indent(Text(f"{mark} {check.title}{hidden}", colour), 2))
-        if check.status != "passed" and check.message and check.message not in said:
-            lines.append(_indent(Text(check.message), 4))
+        if check.status != "passed" and check.message:
+            again = check.message in said
+            lines.append(_indent(Text("The same as above.", "dim") if again else Text(check.message), 4))
             said.add(check.message)
     misconception = next((check.misconception for check in checks if check.misconception), None)
     if misconception:
