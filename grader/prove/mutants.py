@@ -34,14 +34,21 @@ def mutants(reference: str) -> list[Mutant]:
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
+    typing = _annotations(tree)
     for place, node in enumerate(ast.walk(tree)):
-        for kind, what, change in _changes(node):
+        for kind, what, change in () if node in typing else _changes(node):
             changed = copy.deepcopy(tree)
             change(list(ast.walk(changed))[place])
             source = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
             if source.strip() != plain.strip() and source not in found:
                 found[source] = Mutant(kind, what, getattr(node, "lineno", 0), source)
     return list(found.values())
+
+
+def _annotations(tree: ast.AST) -> set[ast.AST]:
+    """Every node in a type annotation: to change those changes nothing."""
+    held = [getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns")]
+    return {node for annotation in held if annotation is not None for node in ast.walk(annotation)}
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
@@ -65,7 +72,7 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             yield from _axes("changed in_axes", keyword.value, path)
     if name == "vmap" and len(node.args) > 1:
         yield from _axes("changed in_axes", node.args[1], ("args", 1))
-    if name in REDUCTIONS and node.args and _integer(node.args[-1]) is not None:
+    if name in REDUCTIONS and node.args and _is_integer(node.args[-1]):
         yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
     if name in COLLECTIVES and node.args:
         yield "dropped collective", f"{name}(x, ...) -> x", _drop
@@ -81,18 +88,29 @@ def _integer(node: ast.AST) -> int | None:
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
+def _is_integer(node: ast.AST) -> bool:
+    return _integer(node.operand if isinstance(node, ast.UnaryOp) else node) is not None
+
+
+def _literals(root: ast.AST) -> Iterator[tuple[int, int, str]]:
+    """Place in the walk of `root`, value and sign ("-" or nothing) of each integer literal."""
+    minus = {id(n.operand) for n in ast.walk(root) if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub)}
+    for place, leaf in enumerate(ast.walk(root)):
+        number = _integer(leaf)
+        if number is not None:
+            yield place, number, "-" if id(leaf) in minus else ""
+
+
 def _axes(kind: str, value: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
     """Each axis in an int, None or a tuple of them becomes another axis, or mapped becomes unmapped."""
+    for place, number, sign in _literals(value):
+        other = 1 - number if number in (0, 1) and not sign else 0
+        yield kind, f"{sign}{number} -> {other}", _set_leaf(path, place, other)
+        if kind == "changed in_axes" and not sign:
+            yield kind, f"{number} -> None", _set_leaf(path, place, None)
     for place, leaf in enumerate(ast.walk(value)):
-        number = _integer(leaf)
-        unmapped = isinstance(leaf, ast.Constant) and leaf.value is None
-        others: list[int | None] = []
-        if number is not None:
-            others = [1 - number if number in (0, 1) else 0, *([None] if kind == "changed in_axes" else [])]
-        elif unmapped and kind == "changed in_axes":
-            others = [0]
-        for other in others:
-            yield kind, f"{number} -> {other}", _set_leaf(path, place, other)
+        if kind == "changed in_axes" and isinstance(leaf, ast.Constant) and leaf.value is None:
+            yield kind, "None -> 0", _set_leaf(path, place, 0)
 
 
 def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
@@ -105,15 +123,12 @@ def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
 
 
 def _numbers(node: ast.AST, field: str) -> Iterator[tuple[str, str, Change]]:
-    for place, leaf in enumerate(ast.walk(getattr(node, field))):
-        number = _integer(leaf)
-        if number is None:
-            continue
+    for place, number, sign in _literals(getattr(node, field)):
 
         def change(changed: ast.AST, place: int = place, other: int = number + 1) -> None:
             list(ast.walk(getattr(changed, field)))[place].value = other  # type: ignore[attr-defined]
 
-        yield "off by one", f"{number} -> {number + 1}", change
+        yield "off by one", f"{sign}{number} -> {sign}{number + 1}", change
 
 
 def _rename(name: str) -> Change:

@@ -12,7 +12,7 @@ def show(proof: Proof, console: Console) -> None:
     """Print the table, the mutants that survived, and what does not hold."""
     table = Table(pad_edge=False)
     table.add_column("exercise", no_wrap=True)
-    for name in ("points", "right", "wrong caught", "told apart", "mutants killed", "seconds"):
+    for name in ("points", "right", "wrong caught", "told apart", "mutants killed", "time"):
         table.add_column(name, justify="right")
     for row in proof.rows:
         killed = row["mutants"] - len(row["survivors"])
@@ -23,7 +23,7 @@ def show(proof: Proof, console: Console) -> None:
             f"{row['caught']}/{row['wrong']}",
             f"{row['named']}/{row['wrong']}",
             f"{killed}/{row['mutants']}",
-            f"{row['seconds']:.1f}",
+            f"{row['seconds']:.1f} s",
         )
     console.print(table)
     for row in proof.rows:
