@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -64,6 +65,8 @@ def grade(
     course = open_course(lesson)
     if not submitted.is_dir():
         raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
+    if json is not None and (json.is_dir() or (json.parent.exists() and not os.access(json.parent, os.W_OK))):
+        raise fail(f"The results cannot be written to {json}. Name a file in a folder that can be written to.")
     try:
         entries = find(submitted, course, lesson)
     except NothingToGrade as problem:
@@ -183,7 +186,6 @@ def lab(
 
     What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
     """
-    import os
     import sys
 
     from grader.course import work

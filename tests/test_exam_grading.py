@@ -242,6 +242,12 @@ def test_unusable_arguments_end_with_two(grader, built, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_results_that_cannot_be_written_are_told_before_grading(grader, built, tmp_path: Path) -> None:
+    done = grader("--course", built("small"), "grade", tmp_path, "--json", tmp_path)
+    assert done.returncode == 2
+    assert "Name a file" in done.stderr
+
+
 def test_check_grades_my_own_notebook(grader, built, tmp_path: Path) -> None:
     root = built("small")
     released = root / "exercises" / LESSON / f"{LESSON}.ipynb"

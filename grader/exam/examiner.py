@@ -12,7 +12,7 @@ from grader.exam.checking import CheckRoom, record
 from grader.exam.isolated import Isolated
 from grader.exam.misconceptions import Misconceptions
 from grader.exam.plan import Judge, plan
-from grader.exam.record import CheckResult, Result, legible
+from grader.exam.record import CheckResult, Result, legible, total
 from grader.exam.sitting import Sitting
 from grader.exam.submission import Submission
 from grader.program.sides import namedtuples
@@ -54,7 +54,7 @@ class Examiner:
             learner=submission.learner,
             lesson=self.lesson.id,
             checks=tuple(sorted(results, key=lambda result: order[result.id])),
-            max_score=self.lesson.points,
+            max_score=total(result.max_points for result in results),
             duration_s=time.monotonic() - began,
             notes=tuple(legible(note) for note in (*steps.notes, *sitting.notes)),
         )

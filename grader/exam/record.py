@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +20,11 @@ def legible(text: str, most: int = MAX_TEXT) -> str:
     start = text[:most].replace("\r\n", "\n").expandtabs(4)
     shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in start)
     return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
+
+
+def total(points: Iterable[float]) -> float:
+    """The sum, the same in any order: 0.1 + 0.2 + 0.3 are 0.6."""
+    return round(math.fsum(points), 6)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Result:
     @property
     def score(self) -> float:
         """Points of all checks together."""
-        return float(sum(check.points for check in self.checks))
+        return total(check.points for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """The documented fields (`docs/results.md`)."""

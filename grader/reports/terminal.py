@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.exam.record import CheckResult, Result
+from grader.exam.record import CheckResult, Result, legible
 
 MARKS = {
     "passed": ("✓", "green"),
@@ -33,20 +35,28 @@ def number(points: float) -> str:
     return f"{points:g}"
 
 
-def class_table(results: Sequence[Result]) -> Table:
-    """One row for each learner, one numbered column for each exercise; all results are of one lesson."""
+def _name(learner: str) -> str:
+    """A learner's name is that of a folder: it may hold anything."""
+    return legible(learner).replace("\n", "\\n")
+
+
+def class_table(results: Sequence[Result], brief: bool = False) -> Table:
+    """One row for each learner, one numbered column for each exercise; all results are of one lesson.
+
+    A `brief` table shows marks without points.
+    """
     exercises = _exercises(results)
     table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("learner", no_wrap=True)
+    table.add_column("learner", overflow="fold")
     table.add_column("score", justify="right", no_wrap=True)
     for place in range(len(exercises)):
         table.add_column(str(place + 1), justify="center", no_wrap=True)
     for result in results:
         if result.problem is not None:
-            table.add_row(Text(result.learner), Text("–", "magenta"), *[""] * len(exercises))
+            table.add_row(Text(_name(result.learner)), Text("–", "magenta"), *[""] * len(exercises))
             continue
-        cells = [_exercise_cell([check for check in result.checks if check.exercise == name]) for name in exercises]
-        table.add_row(Text(result.learner), f"{number(result.score)}/{number(result.max_score)}", *cells)
+        cells = [_cell([check for check in result.checks if check.exercise == name], brief) for name in exercises]
+        table.add_row(Text(_name(result.learner)), f"{number(result.score)}/{number(result.max_score)}", *cells)
     return table
 
 
@@ -57,18 +67,18 @@ def _exercises(results: Sequence[Result]) -> list[str]:
     return list(names)
 
 
-def _exercise_cell(checks: list[CheckResult]) -> Text:
+def _cell(checks: list[CheckResult], brief: bool) -> Text:
     if not checks:
         return Text("")
     got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
     worst = "passed" if got == most else next(c.status for c in checks if c.points < c.max_points)
     mark, colour = MARKS[worst]
-    return Text(f"{mark} {number(got)}/{number(most)}", colour)
+    return Text(mark if brief else f"{mark} {number(got)}/{number(most)}", colour)
 
 
 def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
     """What one learner's notebook earned: every check that gave less than its points, with its message."""
-    head = Text.assemble((result.learner, "bold"), f"  {result.lesson}  ")
+    head = Text.assemble((_name(result.learner), "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
         return Group(head.append("not graded", "magenta"), _indent(Text(result.problem), 2))
     head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
@@ -116,8 +126,12 @@ def show(results: Sequence[Result], console: Console) -> None:
     by_lesson = sorted(results, key=lambda result: result.lesson)
     for _, group in groupby(by_lesson, key=lambda result: result.lesson):
         lesson = list(group)
-        console.print(class_table(lesson))
-        console.print("  ".join(f"[dim]{i}[/] {name}" for i, name in enumerate(_exercises(lesson), start=1)))
+        table = class_table(lesson)
+        if Measurement.get(console, console.options.update_width(10_000), table).maximum > console.width:
+            table = class_table(lesson, brief=True)
+        console.print(table)
+        legend = [Text.assemble((f"{i} ", "dim"), name) for i, name in enumerate(_exercises(lesson), start=1)]
+        console.print(Columns(legend, padding=(0, 2)))
         console.print()
     for result in results:
         if result.problem is not None or result.notes or result.score < result.max_score:
