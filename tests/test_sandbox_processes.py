@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import threading
@@ -230,6 +231,7 @@ def test_an_answer_before_the_question_is_refused(worker: Process) -> None:
     run(worker, STREAM)
     ahead = encode({"status": "ok", "value": 7})
     assert ask(worker, f"lambda: os.write(stream(), {struct.pack('<Q', len(ahead)) + ahead!r}) and None") == 7
+    assert select.select([worker.stream], [], [], 30)[0], "the worker's own reply is on its way"
     assert fault(ask, worker, "lambda: 1").kind == "crashed"
 
 
