@@ -23,7 +23,7 @@ class Surroundings:
         self._names: dict[str, Any] = {}
         self._state: dict[str, Any] = {}
         self._now: dict[str, Any] = {}
-        self._set: dict[str, dict[frozenset[str], Any]] = {}
+        self._set: dict[str, dict[str, Any]] = {}  # what the cell that bound a name set last: by key, then by name
 
     def after_setup(self, bound: Iterable[str]) -> None:
         """Take the state now, and what the names in `bound` hold, as the one to go back to."""
@@ -36,13 +36,15 @@ class Surroundings:
 
         That is what changed, and what its text names: two answers may both turn the same thing on.
         """
-        now, cell = _state(), frozenset(bound)
+        now, names = _state(), list(bound)
         for key, value in now.items():
             changed = _differ(value, self._now.get(key, _MISSING))
+            said = self._set.setdefault(key, {})
             if changed or (_spelling(key) in source and _differ(value, self._state.get(key, _MISSING))):
-                self._set.setdefault(key, {})[cell] = value
-            elif key in self._set:
-                self._set[key].pop(cell, None)
+                said |= dict.fromkeys(names, value)
+            else:
+                for name in names:
+                    said.pop(name, None)
         self._now = now
 
     def before_checks(self, answers: Iterable[str]) -> list[str]:
@@ -54,7 +56,7 @@ class Surroundings:
             return rebound
         own = frozenset(answers)
         for key, value in _state().items():
-            mine = [setting for cell, setting in self._set.get(key, {}).items() if cell & own]
+            mine = [setting for name, setting in self._set.get(key, {}).items() if name in own]
             wanted = mine[-1] if mine else self._state[key]
             if _differ(value, wanted):
                 _put(key, wanted)

@@ -8,7 +8,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 # These cell magics run their cell's text in the notebook's namespace; the others (%%timeit, %%bash ...) bind nothing.
 _RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
-_TIMED_LINE = re.compile(r"^(\s*)%time\s+(?=\S)", re.M)
+_TIMED_LINE = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.M)
+# A line that may be IPython's: it begins with a magic, a shell escape or "?", has one behind "=", or ends in "?".
+_IPYTHON = re.compile(r"^[ \t]*[%!?]|^[^#\n]*[%!]\w|\?[ \t]*$", re.M)
 _CALL = re.compile(r"get_ipython\(\)\.(?:run_line_magic|run_cell_magic|system|getoutput)\(")
 
 
@@ -18,6 +20,6 @@ def plain_python(source: str) -> str:
     cell = _TIMED_LINE.sub(r"\1", cell)
     if cell.lstrip().startswith("%%"):
         return "\n" * source.count("\n")
-    if not re.search(r"^\s*(?:[%!?]|[^#\n]*[%!]\w|.*\?\s*$)", cell, re.M):
-        return cell
-    return _CALL.sub("(lambda *ignored: None)(", TransformerManager().transform_cell(cell))
+    if _IPYTHON.search(cell):
+        cell = TransformerManager().transform_cell(cell)
+    return _CALL.sub("(lambda *ignored: None)(", cell)

@@ -119,7 +119,8 @@ def serve(stream: socket.socket) -> None:
     """Answer requests until the stream closes. A request is a frame of data, and for questions a frame of arguments."""
     # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
     worker = Worker()
-    builtins.display = lambda *shown, **how: None  # type: ignore[attr-defined]  # a notebook has it without an import
+    # What a notebook has without an import.
+    builtins.__dict__.update(display=lambda *shown, **how: None, get_ipython=lambda: None)
     os.register_at_fork(after_in_child=stream.close)  # a process that a cell forks must not answer as well
     while True:
         try:
