@@ -6,14 +6,17 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from conftest import COURSES
 
 from grader.checks import devices
 from grader.course import Course
+from grader.exam.checking import CheckRoom
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import Isolated
 from grader.exam.pool import Fault, Pool
@@ -309,6 +312,46 @@ def test_what_a_hidden_check_says_holds_nothing_of_its_inputs(examiner: Examiner
 
 
 # The examiners themselves.
+
+
+def room(setup: str, check: str) -> tuple[CheckRoom, Any]:
+    """A room of a lesson with more setup, and one check with this text."""
+    return CheckRoom(replace(LESSON, setup=f"{LESSON.setup}\n{setup}")), replace(
+        LESSON.exercises[0].checks[0], source=check
+    )
+
+
+def test_a_lessons_configuration_stays_in_its_checks(examiner: Examiner) -> None:
+    """One process examines several lessons, and a check may leave something on."""
+    wide, asks_wide = room(
+        'jax.config.update("jax_enable_x64", True)', "require(jnp.arange(2.0).dtype == 'float64', 'wide')"
+    )
+    plain, asks_plain = room("", "require(jnp.arange(2.0).dtype == 'float32', 'plain')")
+    careless, leaves_on = room(
+        "", 'jax.config.update("jax_enable_x64", True)\njax.set_mesh(jax.make_mesh((8,), ("d",)))'
+    )
+    isolated = examiner.isolated()
+    for one, check in (
+        (wide, asks_wide),
+        (plain, asks_plain),
+        (careless, leaves_on),
+        (careless, asks_plain),
+        (wide, asks_wide),
+    ):
+        assert one.run(check, LESSON.exercises[0], isolated, "seed").status == "passed"
+    assert not jax.config.jax_enable_x64
+    assert jax.sharding.get_mesh().empty
+    isolated.drop()
+
+
+def test_a_check_that_writes_into_the_setups_arrays_is_at_fault(examiner: Examiner) -> None:
+    """Else the next submission would meet other data."""
+    one, check = room("DATA = np.zeros(2, 'f')", "DATA += 1")
+    isolated = examiner.isolated()
+    ended = one.run(check, LESSON.exercises[0], isolated, "seed")
+    assert (ended.status, one.setup["DATA"].sum()) == ("error", 0)
+    assert "read-only" in ended.message
+    isolated.drop()
 
 
 def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:

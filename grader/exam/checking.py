@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from grader.checks import asking, inputs
 from grader.checks.asking import Answer, Probe, set_surface, take_evidence
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
@@ -12,6 +14,7 @@ from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.exam.isolated import ANSWER_S, Isolated, Surface
 from grader.exam.record import CheckResult, legible
+from grader.program.surroundings import Surroundings
 from grader.sandbox.wire import Fault
 
 FAULTS = {
@@ -22,12 +25,22 @@ FAULTS = {
 
 
 class CheckRoom:
-    """A lesson's setup names and compiled check cells: trusted, made once, used for every submission."""
+    """A lesson's setup names and compiled check cells: trusted, made once, used for every submission.
+
+    A process examines several lessons, so configuration and mesh are a lesson's only while a check of its runs.
+    """
 
     def __init__(self, lesson: Lesson) -> None:
         self.lesson = lesson
         self.setup: dict[str, Any] = {"__name__": "__main__"}
+        self.outside, self.within = Surroundings({}), Surroundings(self.setup)
+        self.outside.after_setup(())
         exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec"), self.setup)
+        self.within.after_setup(())
+        self.outside.before_checks(())
+        for value in self.setup.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False  # a check that writes there would change what later submissions meet
         self.answers = {name for exercise in lesson.exercises for name in exercise.names}
         self._compiled: dict[str, CodeType] = {}
 
@@ -44,6 +57,7 @@ class CheckRoom:
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         inputs.begin(f"{seed}/{check.id}")
+        self.within.before_checks(())
         try:
             exec(self._code(check), names)
             return record(check, "passed")
@@ -64,6 +78,7 @@ class CheckRoom:
             return _surprise(check, problem, judged=isolated.asked > asked)
         finally:
             set_surface(before)
+            self.outside.before_checks(())
 
 
 def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
