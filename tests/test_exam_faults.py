@@ -40,6 +40,13 @@ def examiner() -> Iterator[Examiner]:
     zygote.stop()
 
 
+@pytest.fixture
+def isolated(examiner: Examiner) -> Iterator[Isolated]:
+    one = examiner.isolated()
+    yield one
+    one.drop()
+
+
 def submission(*cells: str, learner: str = "someone", **answers: str) -> Submission:
     """Own cells, then each exercise with its checks: as in `answers` (double, mean, total), else right."""
     own: list[tuple[str | None, str]] = [(None, cell) for cell in cells]
@@ -221,10 +228,10 @@ def test_a_thread_that_ends_the_process_between_cells(examiner: Examiner) -> Non
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 
-    isolated = Isolated(examiner.zygote, "1 / 0", {})
+    broken = Isolated(examiner.zygote, "1 / 0", {})
     with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
-        isolated.run("x = 1", "cell 1")
-    isolated.drop()
+        broken.run("x = 1", "cell 1")
+    broken.drop()
 
 
 # What is defined, and what is not.
@@ -311,6 +318,25 @@ def test_what_a_hidden_check_says_holds_nothing_of_its_inputs(examiner: Examiner
         assert not any(word in hidden.message for word in ("seen", "0.", "p0", "-")), hidden.message
 
 
+PROBES = {
+    "keyword default": "def probe(x, *, n=2):\n    return n * x\ncompare(ask(probe, 3), 6)",
+    "default": "def probe(x, n=SCALE):\n    return n * x\ncompare(ask(probe, 3), 6.0)",
+    "recursion": "def probe(n):\n    return 1 if n < 1 else n * probe(n - 1)\ncompare(ask(probe, 4), 24)",
+    "inner": "def probe(n):\n    def inner(m):\n        return m + n\n    return inner(1)\ncompare(ask(probe, 4), 5)",
+    "text": 'def probe():\n    """Doc\n    ument."""\n    return """a\n  b"""\ncompare(ask(probe), "a\\n  b")',
+    "compiled": "def probe(x):\n    return jax.jit(lambda y: y + 1)(x)\ncompare(ask(probe, 4.0), np.float32(5))",
+    "lambda": "compare(ask(lambda x, *rest, n=3: x + n + len(rest), 1, 2), 5)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_is_the_function_that_its_text_says(isolated: Isolated, name: str) -> None:
+    """As in a kernel, where the check's cell defines it; it binds no name beside the answer."""
+    one, check = room("", f"{PROBES[name]}\ncompare(ask(lambda: 'probe' in globals()), False)")
+    ended = one.run(check, LESSON.exercises[0], isolated, "seed")
+    assert (ended.status, ended.message) == ("passed", "")
+
+
 # The examiners themselves.
 
 
@@ -321,7 +347,7 @@ def room(setup: str, check: str) -> tuple[CheckRoom, Any]:
     )
 
 
-def test_a_lessons_configuration_stays_in_its_checks(examiner: Examiner) -> None:
+def test_a_lessons_configuration_stays_in_its_checks(isolated: Isolated) -> None:
     """One process examines several lessons, and a check may leave something on."""
     wide, asks_wide = room(
         'jax.config.update("jax_enable_x64", True)', "require(jnp.arange(2.0).dtype == 'float64', 'wide')"
@@ -330,7 +356,6 @@ def test_a_lessons_configuration_stays_in_its_checks(examiner: Examiner) -> None
     careless, leaves_on = room(
         "", 'jax.config.update("jax_enable_x64", True)\njax.set_mesh(jax.make_mesh((8,), ("d",)))'
     )
-    isolated = examiner.isolated()
     for one, check in (
         (wide, asks_wide),
         (plain, asks_plain),
@@ -341,17 +366,14 @@ def test_a_lessons_configuration_stays_in_its_checks(examiner: Examiner) -> None
         assert one.run(check, LESSON.exercises[0], isolated, "seed").status == "passed"
     assert not jax.config.jax_enable_x64
     assert jax.sharding.get_mesh().empty
-    isolated.drop()
 
 
-def test_a_check_that_writes_into_the_setups_arrays_is_at_fault(examiner: Examiner) -> None:
+def test_a_check_that_writes_into_the_setups_arrays_is_at_fault(isolated: Isolated) -> None:
     """Else the next submission would meet other data."""
     one, check = room("DATA = np.zeros(2, 'f')", "DATA += 1")
-    isolated = examiner.isolated()
     ended = one.run(check, LESSON.exercises[0], isolated, "seed")
     assert (ended.status, one.setup["DATA"].sum()) == ("error", 0)
     assert "read-only" in ended.message
-    isolated.drop()
 
 
 def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import linecache
 import os
 import socket
 import sys
+import textwrap
 import types
 from collections.abc import Callable
 from typing import Any
@@ -95,14 +96,13 @@ class Worker:
         """The function to ask: an answer by its name, or a probe from its text."""
         if "answer" in asked:
             return self.namespace[asked["answer"]]
-        text = asked["probe"]
-        if asked["name"]:
-            scope = dict(self.namespace)
-            exec(compile(text, "<check>", "exec"), scope)
-            return types.FunctionType(
-                scope[asked["name"]].__code__, self.namespace, asked["name"], scope[asked["name"]].__defaults__
-            )
-        return eval(compile(text, "<check>", "eval"), self.namespace)
+        if not asked["name"]:
+            return eval(compile(asked["probe"], "<check>", "eval"), self.namespace)
+        # Inside a function, so that the probe sees the answers' names and itself, and its own name is bound nowhere.
+        text = f"def made():\n{textwrap.indent(asked['probe'], ' ')}\n return {asked['name']}"
+        made: dict[str, Any] = {}
+        exec(compile(text, "<check>", "exec"), self.namespace, made)
+        return made["made"]()
 
     def ask(self, asked: dict[str, Any], payload: bytes, how: Callable[[Any, bytes], bytes]) -> bytes:
         """Resolve the question, then ask it; an answer that is not there is a NameError like any other."""
