@@ -85,9 +85,7 @@ def grade(
     if json is not None:
         json_report.write(results, json)
     seconds = time.monotonic() - began
-    out.print(
-        f"{len(results)} notebooks in {seconds:.1f} s ({sum(r.duration_s for r in results) / len(results):.2f} s each)."
-    )
+    out.print(f"{len(results)} notebooks in {seconds:.1f} s.")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{result.learner}/{result.lesson}" for result in broken)
@@ -115,7 +113,8 @@ def check(
     whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
     out.print(terminal.learner(result, whys))
     out.print(
-        f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count."
+        f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count.",
+        markup=False,
     )
     if result.problem is not None or result.score < result.max_score:
         raise typer.Exit(1)

@@ -16,6 +16,7 @@ from conftest import COURSES
 
 from grader.checks import devices
 from grader.course import Course
+from grader.exam import batch
 from grader.exam.checking import CheckRoom
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import Isolated
@@ -397,6 +398,25 @@ def test_any_name_of_a_learner_is_graded(examiner: Examiner, name: str) -> None:
     result = examiner.grade(submission(learner=name))
     assert_whole(result)
     assert (result.learner, result.score) == (name, result.max_score)
+
+
+def test_a_folder_without_its_notebook_is_told_and_not_passed_over(tmp_path: Path) -> None:
+    """A copy under another name is what learners hand in; nobody would miss the row in the table."""
+    course = Course(COURSES / "small")
+    for name in (
+        "ada/01_small/01_small.ipynb",
+        "bob/01_small/01_small-Copy1.ipynb",
+        "cy/99_other/99_other.ipynb",
+        "notes.txt",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('{"cells": []}')
+    found = batch.find(tmp_path, course)
+    assert [(entry.learner, entry.lesson) for entry in found] == [("ada", "01_small"), ("bob", "01_small")]
+    with pytest.raises(Unreadable, match=r"There is no 01_small\.ipynb"):
+        read(found[1].path, "bob", "01_small")
+    with pytest.raises(batch.NothingToGrade):
+        batch.find(tmp_path / "cy", course)
 
 
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:

@@ -32,11 +32,14 @@ class NothingToGrade(Exception):
 
 
 def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]:
-    """The notebooks `<learner>/<lesson>/<lesson>.ipynb` under `folder`, by learner and lesson."""
+    """The notebooks `<learner>/<lesson>/<lesson>.ipynb` under `folder`, by learner and lesson.
+
+    A lesson's folder without its notebook is an entry too: grading then says what is missing.
+    """
     entries = [
-        Entry(path, path.parts[-3], path.parts[-2])
-        for path in sorted(folder.glob("*/*/*.ipynb"))
-        if path.stem == path.parent.name and path.stem in course.lesson_ids and lesson in (None, path.stem)
+        Entry(place / f"{place.name}.ipynb", place.parent.name, place.name)
+        for place in sorted(folder.glob("*/*"))
+        if place.name in course.lesson_ids and lesson in (None, place.name) and place.is_dir()
     ]
     if not entries:
         which = lesson or "one of " + ", ".join(course.lesson_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ class Submission:
 def read(path: Path, learner: str, lesson: str) -> Submission:
     """Read a notebook file. Raises `Unreadable` with one clear sentence."""
     try:
+        if not os.path.lexists(path):
+            raise Unreadable(f"There is no {path.name} in the folder that was handed in.")
         if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
             raise Unreadable("It is a link or no file at all. Hand in the notebook file itself.")
         size = path.stat().st_size
