@@ -85,7 +85,7 @@ PLACES: list[Any] = [
     jax.ShapeDtypeStruct((), "float32"), jax.ShapeDtypeStruct((3, 0, 2), "bfloat16"),
     jax.ShapeDtypeStruct((2,), "int32", weak_type=True),
     jax.ShapeDtypeStruct((8, 2), "float32", sharding=NamedSharding(EXPLICIT, P("a", "b"))),
-    jax.eval_shape(lambda: jax.random.key(0)), jax.eval_shape(lambda: jax.random.split(jax.random.key(0, impl="rbg"))),
+    *(jax.eval_shape(jax.random.split, jax.random.key(0, impl=impl)) for impl in ("threefry2x32", "rbg", "unsafe_rbg")),
 ]  # fmt: skip
 
 

@@ -19,7 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src.lax import lax  # weak types have no public maker
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from grader.program.limits import LIMITS, Limits, Malformed, Unsendable, few, natural
+from grader.program.placement import READERS, place, read_place, tagged
 
 KINDS = (
     "None, bool, int, float, complex, str; tuple, list, dict with str or int keys; named tuples of the setup's "
@@ -30,25 +33,11 @@ DTYPES = frozenset(
     "complex128 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
     "float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn int2 uint2".split()
 )
-AXIS_TYPES = {kind.name: kind for kind in AxisType}
+# By its name, and by the short one that the dtype of a key array shows.
+KEY_IMPLS = {"fry": "threefry2x32", "urbg": "unsafe_rbg"} | {
+    name: name for name in ("threefry2x32", "rbg", "unsafe_rbg")
+}
 Classes = Mapping[str, type]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one payload may hold: nesting depth, number of values, of arrays among them and of the axes of each, bits
-    of an int, bytes of the head, bytes of all arrays together (a replicated one counts once for each device)."""
-
-    depth: int = 64
-    values: int = 200_000
-    arrays: int = 10_000
-    axes: int = 64
-    bits: int = 256
-    head: int = 8 << 20
-    buffers: int = 512 << 20
-
-
-LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -56,18 +45,6 @@ class Slot:
     """Where the array number `index` of a program stands in the tree of its results."""
 
     index: int
-
-
-class Unsendable(Exception):
-    """A value that is not data; `name` is what a reader would call it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-class Malformed(Exception):
-    """Bytes that are not a payload of ours, or one beyond the limits."""
 
 
 def encode(value: Any, classes: Classes | None = None, limits: Limits = LIMITS) -> bytes:
@@ -178,14 +155,10 @@ class _Encoder:
     def jax_value(self, value: Any) -> Any:
         if isinstance(value, jax.core.Tracer):
             raise Unsendable("tracer")
-        if isinstance(value, PartitionSpec):
-            return ["spec", *_spec_parts(value)]
-        if isinstance(value, NamedSharding | SingleDeviceSharding):
-            return _sharding(value)
-        if isinstance(value, Mesh):
-            return ["mesh", *_mesh_parts(value)]
+        if isinstance(value, PartitionSpec | NamedSharding | SingleDeviceSharding | Mesh):
+            return tagged(value)
         if isinstance(value, jax.ShapeDtypeStruct):
-            sharding = _sharding(value.sharding) if isinstance(value.sharding, NamedSharding) else None
+            sharding = tagged(value.sharding) if isinstance(value.sharding, NamedSharding) else None
             if is_key(value):
                 impl = str(value.dtype).removeprefix("key<").removesuffix(">")
                 return ["abstract key", list(value.shape), impl, sharding]
@@ -207,7 +180,7 @@ class _Encoder:
 
     def array(self, kind: str, value: Any) -> Any:
         weak = bool(kind == "jax" and value.weak_type)
-        sharding = _placement(value) if kind == "jax" else None
+        sharding = place(value) if kind == "jax" else None
         plain = np.asarray(value)
         name = _dtype_name(plain.dtype)  # says nothing of the byte order, so that has to be this machine's
         plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
@@ -236,63 +209,6 @@ def _dtype_name_or_none(value: Any) -> str | None:
     return None
 
 
-def _spec_parts(spec: PartitionSpec) -> list[Any]:
-    parts: list[Any] = []
-    for part in spec.partitions:
-        if part is PartitionSpec.UNCONSTRAINED:
-            parts.append(0)
-        else:
-            parts.append(list(part) if isinstance(part, tuple) else part)
-    return [parts, sorted(spec.unreduced), sorted(spec.reduced)]
-
-
-def _mesh_parts(mesh: Mesh) -> list[Any]:
-    if mesh.empty:
-        raise Unsendable("empty mesh")
-    if any(type(name) is not str for name in mesh.axis_names):
-        raise Unsendable("mesh with an axis name that is no str")
-    types = [kind.name for kind in mesh.axis_types]
-    devices = list(mesh.devices.flat)
-    where = [devices[0].platform, [device.id for device in devices]]
-    return [list(mesh.axis_names), list(mesh.devices.shape), types, where]
-
-
-def _sharding(sharding: Any) -> Any:
-    if isinstance(sharding, NamedSharding):
-        if not isinstance(sharding.mesh, Mesh):
-            raise Unsendable("sharding on an abstract mesh")
-        return ["sharding", _mesh_parts(sharding.mesh), _spec_parts(sharding.spec), sharding.memory_kind]
-    device = next(iter(sharding.device_set))
-    return ["device", device.platform, [device.id]]
-
-
-def _placement(value: jax.Array) -> Any:
-    if isinstance(value.sharding, NamedSharding):
-        return _sharding(value.sharding)
-    if isinstance(value.sharding, SingleDeviceSharding):
-        return _sharding(value.sharding) if value.committed else None
-    raise Unsendable(f"array with a {type(value.sharding).__name__}")
-
-
-def _natural(numbers: Any) -> tuple[int, ...]:
-    if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
-        raise Malformed("not a list of natural numbers")
-    return tuple(numbers)
-
-
-def _few(items: Any) -> Any:
-    """A list that has an item for each axis of an array or of a mesh: never a long one."""
-    if not isinstance(items, list) or len(items) > LIMITS.axes:
-        raise Malformed("not a list, or more axes than there can be")
-    return items
-
-
-def _strings(names: Any) -> tuple[str, ...]:
-    if not all(type(name) is str for name in _few(names)):
-        raise Malformed("not a list of strings")
-    return tuple(names)
-
-
 class _Decoder:
     def __init__(self, classes: Classes, limits: Limits, buffers: list[memoryview]) -> None:
         self.classes, self.limits, self.buffers = classes, limits, buffers
@@ -302,15 +218,12 @@ class _Decoder:
             "float": float.fromhex,
             "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
             "...": lambda: ...,
-            "slot": lambda index: Slot(*_natural([index])),
-            "spec": _read_spec,
-            "sharding": _read_sharding,
-            "device": _read_device,
-            "mesh": _read_mesh,
+            "slot": lambda index: Slot(*natural([index])),
             "abstract": self.abstract,
             "abstract key": self.abstract_key,
             "array": self.array,
             "dtype": _read_dtype,
+            **READERS,
         }
 
     def whole(self, tagged: Any) -> Any:
@@ -357,16 +270,15 @@ class _Decoder:
         return key
 
     def abstract(self, shape: Any, dtype: str, weak: bool, sharding: Any) -> jax.ShapeDtypeStruct:
-        placed = None if sharding is None else _read_tagged_sharding(sharding)
-        return jax.ShapeDtypeStruct(_natural(_few(shape)), _read_dtype(dtype), sharding=placed, weak_type=bool(weak))
+        where = read_place(sharding)
+        return jax.ShapeDtypeStruct(natural(few(shape)), _read_dtype(dtype), sharding=where, weak_type=bool(weak))
 
     def abstract_key(self, shape: Any, impl: str, sharding: Any) -> jax.ShapeDtypeStruct:
-        placed = None if sharding is None else _read_tagged_sharding(sharding)
         dtype = jax.eval_shape(lambda: jax.random.key(0, impl=_key_impl(impl))).dtype
-        return jax.ShapeDtypeStruct(_natural(_few(shape)), dtype, sharding=placed)
+        return jax.ShapeDtypeStruct(natural(few(shape)), dtype, sharding=read_place(sharding))
 
     def array(self, kind: str, dtype: str, shape: Any, weak: bool, sharding: Any, index: int) -> Any:
-        plain = self.buffer(index, _read_dtype(dtype), _natural(_few(shape)))
+        plain = self.buffer(index, _read_dtype(dtype), natural(few(shape)))
         if kind == "scalar" and not plain.shape:
             return plain[()]
         if kind == "numpy":
@@ -375,7 +287,8 @@ class _Decoder:
             raise Malformed("unknown kind of array")
         # 64 bits stay 64 bits where JAX has them off: a result of the wrong dtype must not look right.
         with jax.enable_x64(True) if plain.itemsize >= 8 else contextlib.nullcontext():
-            value = jnp.asarray(plain) if sharding is None else self.placed(plain, _read_tagged_sharding(sharding))
+            where = read_place(sharding)
+            value = jnp.asarray(plain) if where is None else self.placed(plain, where)
             return lax._convert_element_type(value, weak_type=True) if weak else value
 
     def buffer(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -398,60 +311,12 @@ class _Decoder:
 
 
 def _key_impl(impl: Any) -> str:
-    if impl in ("fry", "threefry2x32"):
-        return "threefry2x32"
-    if impl in ("rbg", "unsafe_rbg"):
-        return impl
-    raise Malformed("unknown key implementation")
+    if impl not in KEY_IMPLS:
+        raise Malformed("unknown key implementation")
+    return KEY_IMPLS[impl]
 
 
 def _read_dtype(name: Any) -> np.dtype:
     if name not in DTYPES:
         raise Malformed("unknown dtype")
     return jnp.dtype(name)
-
-
-def _read_spec(parts: Any, unreduced: Any = (), reduced: Any = ()) -> PartitionSpec:
-    read: list[Any] = []
-    for part in _few(parts):
-        if type(part) is int and part == 0:
-            read.append(PartitionSpec.UNCONSTRAINED)
-        elif part is None or type(part) is str:
-            read.append(part)
-        else:
-            read.append(_strings(part))
-    extra = {"unreduced": set(_strings(unreduced)), "reduced": set(_strings(reduced))}
-    return PartitionSpec(*read, **{name: axes for name, axes in extra.items() if axes})
-
-
-def _read_devices(platform: Any, ids: Any) -> list[Any]:
-    """The devices that are here with these ids; ids of different platforms are different devices."""
-    if platform not in ("cpu", "gpu", "tpu"):
-        raise Malformed("unknown platform")
-    by_id = {device.id: device for device in jax.devices(platform)}
-    if any(number not in by_id for number in _natural(ids)) or len(set(ids)) < len(ids):
-        raise Malformed("a device that is not here, or one twice")
-    return [by_id[number] for number in ids]
-
-
-def _read_mesh(names: Any, sizes: Any, types: Any, where: Any) -> Mesh:
-    devices = np.array(_read_devices(*where), dtype=object).reshape(_natural(_few(sizes)))
-    return Mesh(devices, _strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in _strings(types)))
-
-
-def _read_sharding(mesh: Any, spec: Any, memory: Any = None) -> NamedSharding:
-    if memory not in (None, "device", "pinned_host", "unpinned_host"):
-        raise Malformed("unknown kind of memory")
-    return NamedSharding(_read_mesh(*mesh), _read_spec(*spec), memory_kind=memory)
-
-
-def _read_device(platform: Any, ids: Any) -> SingleDeviceSharding:
-    [device] = _read_devices(platform, ids)
-    return SingleDeviceSharding(device)
-
-
-def _read_tagged_sharding(tagged: Any) -> NamedSharding | SingleDeviceSharding:
-    tag, *rest = tagged
-    if tag not in ("sharding", "device"):
-        raise Malformed("not a sharding")
-    return _read_sharding(*rest) if tag == "sharding" else _read_device(*rest)
