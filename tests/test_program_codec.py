@@ -422,6 +422,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "a shape that is huge": lambda: payload(_array([1 << 40, 1 << 40]), b""),
     "many values": lambda: payload(["list", [1] * 300_000]),
     "many arrays": lambda: payload(["list", [_array([0], i) for i in range(20_000)]], *[b""] * 20_000),
+    "many sizes": lambda: payload(1, sizes=[0] * 200_000),
     "one device again and again": lambda: payload(["mesh", ["a"], [99_999], ["Auto"], ["cpu", [0] * 99_999]]),
     "a mesh of many axes": lambda: payload(["mesh", ["a"] * 99_999, [1] * 99_999, ["Auto"] * 99_999, ["cpu", [0]]]),
     "a spec of many parts": lambda: payload(["sharding", MESH, [[None] * 100_000, [], []], None]),

@@ -137,9 +137,11 @@ def test_an_unknown_entry_runs_nothing(zygote: Zygote) -> None:
 
 def test_computing_counts_and_waiting_does_not(worker: Process) -> None:
     run(worker, "import time")
-    assert ask(worker, "lambda: time.sleep(0.6)", seconds=0.3) is None
-    stopped = fault(ask, worker, "lambda: [None for _ in iter(int, 1)]", seconds=0.3)
-    assert (stopped.kind, stopped.message) == ("timeout", "stopped after 0.3 s of computing")
+    assert ask(worker, "lambda: time.sleep(1)", seconds=0.5) is None
+    stopped = fault(ask, worker, "lambda: [None for _ in iter(int, 1)]", seconds=0.5)
+    assert stopped.kind == "timeout"
+    # On a machine so busy that a process gets less than a quarter of a core, the clock is first.
+    assert stopped.message in ("stopped after 0.5 s of computing", "stopped after 2 s")
 
 
 def test_the_clock_ends_an_endless_wait(worker: Process) -> None:
@@ -147,7 +149,7 @@ def test_the_clock_ends_an_endless_wait(worker: Process) -> None:
     began = time.monotonic()
     stopped = fault(ask, worker, "lambda: time.sleep(100)", seconds=0.2)
     assert (stopped.kind, stopped.message) == ("timeout", "stopped after 0.8 s")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("pause", [0.02, 0])
@@ -159,7 +161,7 @@ def test_a_reply_that_drips_runs_out_of_time(worker: Process, pause: float) -> N
         "        os.write(to, b'.')\n")  # fmt: skip
     began = time.monotonic()
     assert fault(ask, worker, "drip", pause, seconds=0.3).kind == "timeout"
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
 
 
 def test_a_process_that_does_not_listen_runs_out_of_time(worker: Process) -> None:
@@ -168,7 +170,7 @@ def test_a_process_that_does_not_listen_runs_out_of_time(worker: Process) -> Non
     time.sleep(0.5)
     began = time.monotonic()
     assert fault(ask, worker, "lambda x: 0", np.zeros(8 << 20, np.uint8), seconds=0.3).kind == "timeout"
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
 
 
 def test_large_arguments_and_results_arrive(worker: Process) -> None:
@@ -258,8 +260,8 @@ def test_the_end_takes_the_whole_group_and_the_folder(zygote: Zygote) -> None:
 def test_a_process_that_is_let_go_ends_by_itself(zygote: Zygote) -> None:
     process = zygote.fork(WORKER)
     began = time.monotonic()
-    process.finish()
-    assert time.monotonic() - began < 3
+    process.finish(60)
+    assert time.monotonic() - began < 30
     assert gone(process.pid)
     assert not process.folder.exists()
 

@@ -67,12 +67,12 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         raise Malformed("head longer than the payload or the limit")
     try:
         head = json.loads(bytes(view[4 : 4 + size]))
-        sizes, tagged = head["sizes"], head["value"]
+        sizes, content = head["sizes"], head["value"]
     except (ValueError, RecursionError, KeyError, TypeError) as problem:
         raise Malformed(f"head is not readable: {type(problem).__name__}") from None
     body = view[4 + size :]
-    if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):
-        raise Malformed("buffer sizes are not natural numbers")
+    if not isinstance(sizes, list) or len(sizes) > limits.arrays or not all(type(n) is int and n >= 0 for n in sizes):
+        raise Malformed("buffer sizes are not natural numbers, or too many")
     if sum(sizes) != len(body) or len(body) > limits.buffers:
         raise Malformed("buffers do not add up")
     buffers, start = [], 0
@@ -80,7 +80,7 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         buffers.append(body[start : start + n])
         start += n
     try:
-        return _Decoder(classes or {}, limits, buffers).whole(tagged)
+        return _Decoder(classes or {}, limits, buffers).whole(content)
     except Malformed:
         raise
     except Exception as problem:  # any surprise in reading hostile bytes is one and the same verdict
@@ -228,8 +228,6 @@ class _Decoder:
 
     def whole(self, tagged: Any) -> Any:
         """The value, when it uses every buffer once: a payload that names one twice could grow without limit."""
-        if len(self.buffers) > self.limits.arrays:
-            raise Malformed("too many arrays")
         value = self.value(tagged, 0)
         if self.unread:
             raise Malformed("a buffer of no array")
