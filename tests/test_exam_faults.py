@@ -108,19 +108,17 @@ DOES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DOES)
-def test_a_cell_costs_nobody_else(examiner: Examiner, name: str) -> None:
-    result = examiner.grade(submission(double=DOES[name] + RIGHT[DOUBLE]))
-    assert_whole(result)
-    assert points(result)[MEAN] == points(result)[TOTAL] == 3
-
-
 KEEPS = ["clears caches", "forks", "writes", "changes folder", "other main", "starts threads", "clears the environment"]
 
 
-@pytest.mark.parametrize("name", KEEPS)
-def test_a_cell_that_harms_nothing_keeps_its_points(examiner: Examiner, name: str) -> None:
-    assert points(examiner.grade(submission(double=DOES[name] + RIGHT[DOUBLE])))[DOUBLE] == 3
+@pytest.mark.parametrize("name", DOES)
+def test_a_cell_costs_nobody_else(examiner: Examiner, name: str) -> None:
+    """And what harms nothing keeps its own points."""
+    result = examiner.grade(submission(double=DOES[name] + RIGHT[DOUBLE]))
+    assert_whole(result)
+    earned = points(result)
+    assert earned[MEAN] == earned[TOTAL] == 3
+    assert earned[DOUBLE] == 3 or name not in KEEPS
 
 
 def test_a_cell_that_spoils_the_interpreter_is_a_record(examiner: Examiner) -> None:
@@ -391,9 +389,7 @@ def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:
 # Names and files.
 
 
-@pytest.mark.parametrize(
-    "name", ["Ada L.", "[bold]x[/]", "a\nb", "\x1b[2J", "ü – 𝕁", os.fsdecode(b"\xff\xfe"), "a" * 200, "-rf"]
-)
+@pytest.mark.parametrize("name", ["a\n[bold]b[/]", "ü – 𝕁 \x1b[2J", os.fsdecode(b"\xff\xfe")], ids=ascii)
 def test_any_name_of_a_learner_is_graded(examiner: Examiner, name: str) -> None:
     result = examiner.grade(submission(learner=name))
     assert_whole(result)
