@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -279,6 +282,45 @@ def test_nothing_is_left_after_the_zygote_stops() -> None:
     process.kill()
     with pytest.raises(OSError, match=r"closed|Bad file|ended|Broken pipe"):
         zygote.fork(WORKER)
+
+
+ABANDON = """
+import os
+from grader.program.codec import encode
+from grader.sandbox import wire
+from grader.sandbox.process import Zygote
+zygote = Zygote.start([])
+workers = [zygote.fork("grader.sandbox.worker:serve") for _ in range(2)]
+endless = encode({"do": "run", "source": "open('left', 'w').close()\\nwhile True: pass", "name": "1"})
+for worker in workers:
+    wire.send(worker.stream, endless)
+print(*(worker.pid for worker in workers), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
+    """Neither its zygote, nor what was forked from them, nor the folders of that."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ABANDON], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    assert all(gone(pid) for pid in pids)
+    assert eventually(lambda: not list(tmp_path.iterdir()))
+
+
+def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_message() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.send(b'{"preload": []}')
+    command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno())]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as zygote:
+        theirs.close()
+        ours.close()
+        _, said = zygote.communicate(timeout=120)
+        assert (zygote.returncode, said) == (0, b"")
 
 
 # The wire alone.

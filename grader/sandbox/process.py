@@ -48,13 +48,18 @@ class Zygote:
             env=environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is the client's to handle
         )
         theirs.close()
         zygote = cls(ours, process)
         ours.settimeout(START_S)
-        ours.send(json.dumps({"preload": modules}).encode())
-        if ours.recv(16) != b"ready":
-            raise Fault("crashed", "the process that all others are forked from did not start")
+        try:
+            ours.send(json.dumps({"preload": modules}).encode())
+            if ours.recv(16) != b"ready":
+                raise Fault("crashed", "the process that all others are forked from did not start")
+        except BaseException:
+            zygote.stop(0)
+            raise
         return zygote
 
     def fork(self, entry: str, *, control: bool = False) -> Process:
@@ -76,12 +81,12 @@ class Zygote:
             theirs.close()
         return Process(int(pid), ours, Path(folder))
 
-    def stop(self) -> None:
-        """Let the zygote end; processes forked from it must have been ended before."""
+    def stop(self, seconds: float = 5.0) -> None:
+        """Let the zygote end, with every process forked from it that has not ended before."""
         self.control.close()
         if self.process is not None:
             try:
-                self.process.wait(5)
+                self.process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -127,10 +132,10 @@ class Process:
             except (ProcessLookupError, PermissionError):
                 continue
         self.stream.close()
-        _remove(self.folder)
+        remove(self.folder)
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Remove a folder with all that a process may have left in it, folders that it closed to itself too."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():

@@ -20,7 +20,12 @@ import signal
 import socket
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
+
+import psutil
+
+from grader.sandbox.process import remove
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
@@ -99,37 +104,63 @@ def quick_flags() -> str:
 
 
 class Zygote:
-    """Serves control sockets until all of them are closed."""
+    """Serves control sockets until the first one, that of the process which started it, is closed.
+
+    What was forked through a control socket ends with it, however its owner ended: nobody waits for it any more.
+    """
 
     def __init__(self, control: socket.socket) -> None:
+        self.first = control
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
+        self.forked: dict[socket.socket, dict[int, str]] = {control: {}}  # processes and their folders
 
     def serve(self) -> None:
-        """Fork on request until the last client is gone."""
-        while self.selector.get_map():
+        """Fork on request until the first client is gone; then end every fork."""
+        while self.first in self.forked:
             for key, _ in self.selector.select():
-                control = key.fileobj
-                assert isinstance(control, socket.socket)
-                message, handles, _, _ = socket.recv_fds(control, 1 << 16, 1)
-                if not message:
-                    self.selector.unregister(control)
-                    control.close()
-                    continue
-                request = json.loads(message)
-                if "preload" in request:
-                    preload(request["preload"])
-                    warm()
-                    share_mlir_context()
-                    os.environ["XLA_FLAGS"] = quick_flags()
-                    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
-                    gc.collect()
-                    gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
-                    control.send(b"ready")
-                else:
-                    control.send(str(self.fork(request, handles[0])).encode())
+                assert isinstance(key.fileobj, socket.socket)
+                try:
+                    self.answer(key.fileobj)
+                except OSError:  # the client ended in the middle of it
+                    self.end([key.fileobj])
+        self.end(list(self.forked))
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()  # with SIGCHLD ignored it returns when none is left
 
-    def fork(self, request: dict[str, Any], handle: int) -> int:
+    def answer(self, control: socket.socket) -> None:
+        """Answer one request. Raises OSError when the client is gone."""
+        message, handles, _, _ = socket.recv_fds(control, 1 << 16, 1)
+        if not message:
+            raise ConnectionError
+        request = json.loads(message)
+        if "preload" in request:
+            preload(request["preload"])
+            warm()
+            share_mlir_context()
+            os.environ["XLA_FLAGS"] = quick_flags()
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
+            gc.collect()
+            gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
+            control.send(b"ready")
+        else:
+            control.send(str(self.fork(request, handles[0], control)).encode())
+
+    def end(self, controls: list[socket.socket]) -> None:
+        """Kill what is left of the processes forked through these controls; remove what is left of their folders."""
+        left = [fork for control in controls for fork in self.forked.pop(control).items()]
+        for pid, _ in left:
+            if _is_ours(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+        for _, folder in left:
+            remove(Path(folder))
+        for control in controls:
+            self.selector.unregister(control)
+            control.close()
+
+    def fork(self, request: dict[str, Any], handle: int, client: socket.socket) -> int:
         """Fork a child for `request`; returns its process id, which is also its process group."""
         ours = theirs = None
         if request.get("control"):
@@ -137,10 +168,15 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             self._become(request, handle, theirs)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)  # it does so itself; whichever is first
         os.close(handle)
         if ours is not None and theirs is not None:
             theirs.close()
             self.selector.register(ours, selectors.EVENT_READ)
+            self.forked[ours] = {}
+        alive = {other: folder for other, folder in self.forked[client].items() if os.path.isdir(folder)}
+        self.forked[client] = {**alive, pid: request["folder"]}
         return pid
 
     def _become(self, request: dict[str, Any], handle: int, control: socket.socket | None) -> None:
@@ -177,6 +213,14 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+def _is_ours(pid: int) -> bool:
+    """Whether this is a child of the zygote: the number of one that has ended may be another process's by now."""
+    try:
+        return psutil.Process(pid).ppid() == os.getpid()
+    except psutil.Error:
+        return False
+
+
 def _close(handle: int) -> None:
     with contextlib.suppress(OSError):
         os.close(handle)
@@ -184,9 +228,7 @@ def _close(handle: int) -> None:
 
 def main() -> None:
     """Serve the control socket whose number is the only argument."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the client's to handle
-    Zygote(control).serve()
+    Zygote(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 
 if __name__ == "__main__":
