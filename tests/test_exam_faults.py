@@ -21,6 +21,7 @@ from grader.exam.checking import CheckRoom
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import Isolated
 from grader.exam.pool import Fault, Pool
+from grader.exam.programs import Compiled, Programs
 from grader.exam.record import STATUSES, Result
 from grader.exam.submission import Submission, SubmittedCell, Unreadable, read
 from grader.program.codec import decode
@@ -227,7 +228,7 @@ def test_a_thread_that_ends_the_process_between_cells(examiner: Examiner) -> Non
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 
-    broken = Isolated(examiner.zygote, "1 / 0", {})
+    broken = Isolated(examiner.zygote, "1 / 0", {}, Programs(examiner.zygote, Compiled()))
     with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
         broken.run("x = 1", "cell 1")
     broken.drop()
@@ -273,7 +274,8 @@ def test_nothing_of_a_hidden_check_but_its_probe_reaches_the_learners_process(
         return exchange(self, *frames, seconds=seconds)
 
     monkeypatch.setattr(Process, "exchange", recorded)
-    examiner.grade(submission(learner="the-learner"))
+    unknown = "def loss(x):\n    return jnp.mean(x * x * 1.0)\n"
+    examiner.grade(submission(learner="the-learner", mean=unknown))
     everything = b"".join(frame for _, frame in sent)
     assert b"return SCALE * x" in everything, "the answer itself is there"
     assert b"lambda: SCALE" in everything, "and the probe"
@@ -281,7 +283,7 @@ def test_nothing_of_a_hidden_check_but_its_probe_reaches_the_learners_process(
         assert secret not in everything
     requests = [decode(frame) for _, frame in sent if b'"do"' in frame]
     assert {request["do"] for request in requests} == {
-        "devices", "setup", "read", "run", "prepare", "ask", "export", "load",
+        "begin", "setup", "read", "run", "prepare", "ask", "export", "load",
     }  # fmt: skip
 
 

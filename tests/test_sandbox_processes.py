@@ -95,12 +95,16 @@ def test_every_fork_answers_for_itself(zygote: Zygote) -> None:
             process.kill()
 
 
+def begin(devices: int) -> dict[str, Any]:
+    return {"do": "begin", "devices": devices, "compiled": None, "write": False}
+
+
 def test_worker_and_executor_choose_their_own_number_of_devices(zygote: Zygote, worker: Process) -> None:
-    assert decode(worker.exchange(encode({"do": "devices", "count": 3}), seconds=20)) == {"status": "ok"}
+    assert decode(worker.exchange(encode(begin(3)), seconds=20)) == {"status": "ok"}
     assert ask(worker, "lambda: __import__('jax').device_count()") == 3
     executor = zygote.fork(EXECUTOR)
     try:
-        reply = executor.exchange(encode({"do": "devices", "count": 2}), b"", seconds=20)
+        reply = executor.exchange(encode(begin(2)), seconds=20)
         assert decode(reply) == {"status": "ok"}
         refused = decode(executor.exchange(encode({"do": "load"}), b"not a program", seconds=20))
         assert refused["status"] == "refused"

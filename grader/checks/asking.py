@@ -14,7 +14,7 @@ from grader.program.codec import Classes, Malformed, Unsendable, abstract, encod
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
 from grader.program.load import Facts
-from grader.program.sides import AnswerSide, ProgramSide, is_cell, read_reply, request
+from grader.program.sides import AnswerSide, ProgramSide, identity, is_cell, read_reply, request
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Surface(Protocol):
     def load(self, payload: bytes) -> bytes:
         """Load a program and state its facts."""
 
-    def run(self, payload: bytes) -> bytes:
-        """Run a loaded program."""
+    def run(self, program: str, payload: bytes) -> bytes:
+        """Run the loaded program of this identity."""
 
 
 class Here:
@@ -74,9 +74,9 @@ class Here:
         """Load it here."""
         return self._programs.load(payload)
 
-    def run(self, payload: bytes) -> bytes:
+    def run(self, program: str, payload: bytes) -> bytes:
         """Run it here."""
-        return self._programs.run(payload)
+        return self._programs.run(program, payload)
 
 
 def _check_file() -> str:
@@ -146,11 +146,13 @@ def program(p: Question, *data: Any) -> Program:
         "donated": exported["donated"],
         "mesh": None if mesh.empty else mesh,
     }
-    loaded = _decoded(_surface.load(encode(wanted)))
+    payload = encode(wanted)
+    loaded = _decoded(_surface.load(payload))
     if loaded["status"] != "ok":
         text = f"{_subject(p)} does not become a program that runs: {loaded['text']}"
         raise CheckFailed(text, kind="refused", hidden_message=f"{_subject(p)} does not become a program that runs.")
-    return Program(Facts.from_data(loaded["facts"]), exported["results"], tuple(loaded["outputs"]), loaded["number"])
+    facts, outputs = Facts.from_data(loaded["facts"]), tuple(loaded["outputs"])
+    return Program(facts, exported["results"], outputs, identity(payload))
 
 
 @dataclass(frozen=True)
@@ -160,12 +162,12 @@ class Program:
     facts: Facts
     _results: Any
     _outputs: tuple[jax.ShapeDtypeStruct, ...]
-    _number: int
+    _identity: str
 
     def run(self, *data: Any) -> Any:
         """The program's result for arguments of the same structure, shapes and dtypes as it was built for."""
         arrays, _ = parameters(data)
-        reply = _decoded(_surface.run(encode({"number": self._number, "arrays": arrays})))
+        reply = _decoded(_surface.run(self._identity, encode(arrays)))
         if reply["status"] != "ok":
             raise CheckFailed(
                 f"The program failed while it ran: {reply['text']}",

@@ -13,8 +13,8 @@ import jax
 
 from grader.course import Course
 from grader.exam.examiner import Examiner
-from grader.exam.isolated import DEVICES
 from grader.exam.pool import answer
+from grader.exam.programs import DEVICES
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, read
 from grader.sandbox.process import Zygote
@@ -31,8 +31,8 @@ class Desk:
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""
         if lesson not in self.examiners:
-            notes = self.course.root / "build" / "misconceptions" / f"{lesson}.json"
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, notes)
+            build = self.course.root / "build"
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build)
         return self.examiners[lesson]
 
     def grade(self, path: str, learner: str, lesson: str) -> Result:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from grader.course import Exercise, Lesson
 from grader.exam.checking import CheckRoom, record
 from grader.exam.isolated import Isolated
-from grader.exam.misconceptions import Misconceptions
+from grader.exam.misconceptions import ANY_SEED, name
+from grader.exam.notes import Note, Notes
 from grader.exam.plan import Judge, plan
+from grader.exam.programs import Compiled, Known, Programs
 from grader.exam.record import CheckResult, Result, legible, total
 from grader.exam.sitting import Sitting
 from grader.exam.submission import Submission
@@ -21,18 +25,26 @@ from grader.sandbox.wire import Fault
 
 
 class Examiner:
-    """What one lesson's submissions have in common. Not for two threads: devices and mesh are process-wide."""
+    """What one lesson's submissions have in common. Not for two threads: devices and mesh are process-wide.
 
-    def __init__(self, lesson: Lesson, zygote: Zygote, secret: str, notes: Path | None = None) -> None:
+    Under `build`, where it is given, lies what earlier runs found out about the course's own answers, and their
+    compiled code.
+    """
+
+    def __init__(self, lesson: Lesson, zygote: Zygote, secret: str, build: Path | None = None) -> None:
         self.lesson, self.zygote, self.secret = lesson, zygote, secret
         self.room = CheckRoom(lesson)
         self.classes = namedtuples({name: self.room.setup.get(name) for name in lesson.setup_names})
-        self.misconceptions = Misconceptions(lesson, self.rehearse, notes)
-        self._own: Isolated | None = None
+        self.notes = Notes(lesson, build and build / "notes" / lesson.id)
+        self.compiled = Compiled.under(build) if build else Compiled()
+        self.known = Known(zygote, replace(self.compiled, write=True))
+        self._own = Isolated(zygote, lesson.setup, self.classes, self.known)
+        self._read: dict[str, Note] = {}
 
     def isolated(self) -> Isolated:
-        """A worker and an executor of its own, started when first needed."""
-        return Isolated(self.zygote, self.lesson.setup, self.classes)
+        """A worker and an executor for a notebook, started when first needed."""
+        programs = Programs(self.zygote, self.compiled)
+        return Isolated(self.zygote, self.lesson.setup, self.classes, programs, self.known)
 
     def grade(self, submission: Submission) -> Result:
         """The result of one submission; faults in it end as records, never as exceptions."""
@@ -44,7 +56,7 @@ class Examiner:
         try:
             for step in steps.steps:
                 if isinstance(step, Judge):
-                    results += self.misconceptions.name(step.exercise, list(sitting.judge(step)), seed)
+                    results += self._judge(step, sitting, seed)
                 else:
                     sitting.run(step.source, step.label, step.exercise)
         finally:
@@ -59,13 +71,39 @@ class Examiner:
             notes=tuple(legible(note) for note in (*steps.notes, *sitting.notes)),
         )
 
-    def rehearse(self, exercise: Exercise, source: str, seed: str) -> Iterator[CheckResult]:
+    def _judge(self, step: Judge, sitting: Sitting, seed: str) -> list[CheckResult]:
+        """The results of an exercise's checks, with the misconception where it is known."""
+        if step.untouched:
+            return list(sitting.judge(step))
+        note = self.note(step.exercise)
+        results = name(step.exercise, list(sitting.judge(step)), seed, note, partial(self.rehearse, reuse=True))
+        self.keep(step.exercise)
+        return results
+
+    def note(self, exercise: Exercise) -> Note:
+        """What is known of an exercise's own answers: from earlier runs, else by running the right ones now."""
+        if exercise.id not in self._read:
+            note = self._read[exercise.id] = self.notes.of(exercise)
+            self.known.news.clear()
+            self.known.payloads |= note.programs
+            if not note.read:
+                for source in (exercise.reference, *(variant.source for variant in exercise.right)):
+                    list(self.rehearse(exercise, source, ANY_SEED))
+                note.read = True
+        return self._read[exercise.id]
+
+    def keep(self, exercise: Exercise) -> None:
+        """Write down what was found out about an exercise's own answers since the last time."""
+        note = self._read[exercise.id]
+        note.programs |= self.known.news
+        self.known.news.clear()
+        self.notes.write(exercise, note)
+
+    def rehearse(self, exercise: Exercise, source: str, seed: str, reuse: bool = False) -> Iterator[CheckResult]:
         """Results of an answer of the course's own, one by one, in processes that only ever run such answers."""
-        if self._own is None:
-            self._own = self.isolated()
         sitting, done = Sitting(self.room, self._own, seed), 0
         try:
-            self._own.fresh()
+            self._own.fresh(reuse)
             for earlier in self._needed(exercise, source):
                 sitting.run(earlier.reference, earlier.id, earlier.id)
             sitting.run(source, exercise.id, exercise.id)
@@ -83,7 +121,5 @@ class Examiner:
         return [other for other in earlier if words & set(other.names)]
 
     def close(self) -> None:
-        """End the processes kept for the course's own answers, and keep what they found out for the next run."""
-        self.misconceptions.keep()
-        if self._own is not None:
-            self._own.drop()
+        """End the processes kept for the course's own answers."""
+        self._own.drop()

@@ -7,12 +7,12 @@ from typing import Any
 
 from grader.checks.asking import Answer, Probe
 from grader.checks.outcomes import CheckBroken
+from grader.exam.programs import Known, Programs, Shelf, start
 from grader.program.codec import Classes, Malformed, encode
-from grader.program.sides import read_reply
+from grader.program.sides import identity, read_reply
 from grader.sandbox.process import Process, Zygote
 from grader.sandbox.wire import Fault
 
-DEVICES = 8
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
 CELL_S, ANSWER_S = 20.0, 5.0
@@ -40,14 +40,18 @@ class Ran:
 class Isolated:
     """The surface behind `ask`, `error` and `program` on the trusted side."""
 
-    def __init__(self, zygote: Zygote, setup: str, classes: Classes) -> None:
-        self.zygote, self.setup_source, self.classes = zygote, setup, classes
+    def __init__(
+        self, zygote: Zygote, setup: str, classes: Classes, programs: Programs, known: Known | None = None
+    ) -> None:
+        self.zygote, self.setup_source, self.classes, self.programs = zygote, setup, classes, programs
+        self.shelf = Shelf(programs, known)
         self.seconds = ANSWER_S
         self.asked = 0
         self._history: list[tuple[dict[str, Any], float]] = []
-        self._exports: dict[tuple[Answer | Probe, bytes], bytes] = {}
+        self._state = ""
+        self._exports: dict[tuple[str, Answer | Probe, bytes], bytes] = {}
+        self._earlier: dict[tuple[str, Answer | Probe, bytes], bytes] = {}
         self._worker: Process | None = None
-        self._executor: Process | None = None
 
     def run(self, source: str, label: str, seconds: float = CELL_S) -> Ran:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
@@ -77,15 +81,20 @@ class Isolated:
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
-        self._exports.clear()
+        self._state = identity(f"{self._state} {request}".encode())
         reply = self._tell(request, seconds)
         self._history.append((request, seconds))
         return reply
 
-    def fresh(self) -> None:
-        """Forget every cell but the setup, in the same process: for answers of the course's own."""
+    def fresh(self, reuse: bool = False) -> None:
+        """Forget every cell but the setup, in the same process: for answers of the course's own.
+
+        With `reuse`, what the same cells exported before is taken from then instead of being traced again.
+        """
         self._history.clear()
-        self._exports.clear()
+        self._state = ""
+        self._earlier |= self._exports
+        self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
             self._tell({"do": "fresh"}, CELL_S)
 
@@ -97,25 +106,25 @@ class Isolated:
     def export(self, question: Answer | Probe, payload: bytes) -> bytes:
         """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
         self.asked += 1
-        key = (question, payload)
+        key = (self._state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
             self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds)
         return self._exports[key]
 
     def load(self, payload: bytes) -> bytes:
-        """Load a program, in the executor."""
-        return self.executor.exchange(encode({"do": "load"}), payload, seconds=self.seconds)
+        """Load a program, in an executor."""
+        return self.shelf.load(payload, self.seconds)
 
-    def run_program(self, payload: bytes) -> bytes:
-        """Run a program, in the executor."""
-        return self.executor.exchange(encode({"do": "run"}), payload, seconds=self.seconds)
+    def run_program(self, program: str, payload: bytes) -> bytes:
+        """Run a loaded program."""
+        return self.shelf.run(program, payload, self.seconds)
 
     @property
     def worker(self) -> Process:
         """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
         while self._worker is None:
-            self._worker = self._start("grader.sandbox.worker:serve")
+            self._worker = start(self.zygote, "grader.sandbox.worker:serve", self.programs.compiled)
             try:
                 ran = self._tell({"do": "setup", "source": self.setup_source}, CELL_S)
             except Fault as fault:
@@ -135,22 +144,6 @@ class Isolated:
                 self.drop()
                 return
 
-    @property
-    def executor(self) -> Process:
-        """The executor, forked when first needed."""
-        if self._executor is None:
-            self._executor = self._start("grader.sandbox.executor:serve")
-        return self._executor
-
-    def _start(self, entry: str) -> Process:
-        try:
-            process = self.zygote.fork(entry)
-        except OSError as problem:
-            raise CheckBroken(str(problem)) from None
-        frames = [encode({"do": "devices", "count": DEVICES})]
-        process.exchange(*frames, *([b""] if "executor" in entry else []), seconds=CELL_S)
-        return process
-
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
             reply = read_reply(self.worker.exchange(encode(request), seconds=seconds))
@@ -160,10 +153,10 @@ class Isolated:
 
     def drop(self) -> None:
         """End both processes; the next question starts new ones and replays the cells."""
-        for process in (self._worker, self._executor):
-            if process is not None:
-                process.kill()
-        self._worker = self._executor = None
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker = None
+        self.programs.drop()
 
 
 class Surface:

@@ -64,7 +64,7 @@ def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes
         seen.append(_skeleton(function(*rebuild(list(leaves))), results, classes or {}))
         return results
 
-    with _silent_prints():
+    with _silent_prints(), _no_locations():
         exported, donated = _serialize(flat, shapes)
     return Exported(exported, shapes, donated, seen[-1])
 
@@ -127,6 +127,17 @@ def _silent_prints() -> Iterator[None]:
             del primitive.bind
         if dropped:
             jax.clear_caches()  # else an inner jit keeps the trace without prints, and the learner sees them no more
+
+
+@contextlib.contextmanager
+def _no_locations() -> Iterator[None]:
+    """Where a line stands is no part of a program: without it, the same program has the same bytes."""
+    limit = jax.config.values["jax_traceback_in_locations_limit"]
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", limit)
 
 
 def _skeleton(value: Any, results: list[Any], classes: Classes) -> Any:

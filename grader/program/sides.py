@@ -6,6 +6,8 @@ A learner's kernel and an isolated worker go through these same functions, so th
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import math
 import sysconfig
 import traceback
 from collections.abc import Callable
@@ -22,6 +24,18 @@ from grader.program.load import Loaded, Refused
 MAX_TEXT = 2_000
 STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
 SETUP_FILE = "<setup>"
+
+
+def begin(devices: int, compiled: str | None, write: bool) -> None:
+    """How a separate process starts: its number of simulated devices, and where compiled code lies for it.
+
+    Only a process that may `write` there stores what it compiles, all of it; the others find what is there.
+    """
+    jax.config.update("jax_num_cpu_devices", devices)
+    if compiled is not None:
+        jax.config.update("jax_compilation_cache_dir", compiled)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if write else math.inf)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
@@ -124,23 +138,29 @@ def is_cell(filename: str) -> bool:
 _INSTALLED = tuple({*sysconfig.get_paths().values(), str(Path(__file__).parents[1]), "<frozen"})
 
 
+def identity(payload: bytes) -> str:
+    """The name of a program between the two that both hold its bytes: each works it out for itself."""
+    return hashlib.sha256(payload).hexdigest()
+
+
 class ProgramSide:
     """Runs programs: loads each from its bytes, states its facts, runs it on inputs."""
 
     def __init__(self) -> None:
-        self._loaded: list[Loaded] = []
-        self._replies: dict[bytes, bytes] = {}
+        self._loaded: dict[str, Loaded] = {}
+        self._replies: dict[str, bytes] = {}
 
     def load(self, payload: bytes) -> bytes:
-        """Load a program; reply with its number, facts and abstract outputs, or with why it is refused.
+        """Load a program; reply with its facts and abstract outputs, or with why it is refused.
 
         The same bytes are the same program, so they are loaded once.
         """
-        if payload not in self._replies:
-            self._replies[payload] = self._load(payload)
-        return self._replies[payload]
+        name = identity(payload)
+        if name not in self._replies:
+            self._replies[name] = self._load(name, payload)
+        return self._replies[name]
 
-    def _load(self, payload: bytes) -> bytes:
+    def _load(self, name: str, payload: bytes) -> bytes:
         try:
             asked = decode(payload)
             mesh = asked["mesh"]
@@ -150,16 +170,13 @@ class ProgramSide:
             return encode({"status": "refused", "text": str(problem)[:MAX_TEXT]})
         except Exception as problem:
             return encode(describe(problem))
-        self._loaded.append(loaded)
-        number = len(self._loaded) - 1
-        facts = {"status": "ok", "number": number, "facts": loaded.facts.to_data(), "outputs": loaded.outputs}
-        return encode(facts)
+        self._loaded[name] = loaded
+        return encode({"status": "ok", "facts": loaded.facts.to_data(), "outputs": loaded.outputs})
 
-    def run(self, payload: bytes) -> bytes:
-        """Run a loaded program on arrays; reply with its results."""
+    def run(self, name: str, payload: bytes) -> bytes:
+        """Run the program that was loaded from bytes of this identity on arrays; reply with its results."""
         try:
-            asked = decode(payload)
-            return encode({"status": "ok", "value": self._loaded[asked["number"]].run(asked["arrays"])})
+            return encode({"status": "ok", "value": self._loaded[name].run(decode(payload))})
         except Unsendable as problem:
             return encode({"status": "unsendable", "kind": problem.name})
         except Exception as problem:

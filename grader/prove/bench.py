@@ -11,9 +11,9 @@ import jax
 
 from grader.course import Course, Exercise
 from grader.exam.examiner import Examiner
-from grader.exam.isolated import DEVICES
-from grader.exam.misconceptions import signature
+from grader.exam.misconceptions import outline, signature
 from grader.exam.pool import Zygote, answer
+from grader.exam.programs import DEVICES
 from grader.exam.record import CheckResult
 from grader.prove.mutants import mutants
 
@@ -31,7 +31,8 @@ class Bench:
     def case(self, lesson: str, exercise: str) -> _Case:
         """An exercise and the examiner of its lesson."""
         if lesson not in self.examiners:
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof")
+            build = self.course.root / "build"
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof", build)
         return _Case(self.examiners[lesson], next(e for e in self.course.lesson(lesson).exercises if e.id == exercise))
 
     def judge(self, lesson: str, exercise: str, source: str) -> dict[str, Any]:
@@ -45,6 +46,7 @@ class Bench:
         case.right()
         case.untouched()
         case.wrong()
+        case.keep()
         survivors, made = case.mutants() if mutate else ([], 0)
         return {
             "lesson": lesson,
@@ -66,6 +68,7 @@ class _Case:
         self.examiner, self.exercise = examiner, exercise
         self.problems: list[str] = []
         self.caught = self.named = 0
+        self.note = examiner.note(exercise)
 
     def results(self, source: str, seed: str = "0") -> list[CheckResult]:
         return list(self.examiner.rehearse(self.exercise, source, seed))
@@ -92,8 +95,10 @@ class _Case:
     def wrong(self) -> None:
         """Each wrong answer must fail a hidden check; how many would be named by their misconception is counted."""
         signatures = []
-        for variant in self.exercise.wrong:
+        for i, variant in enumerate(self.exercise.wrong):
             results = self.results(variant.source)
+            if not any(result.status in ("timeout", "crashed") for result in results):
+                self.note.outlines[str(i)] = [outline(result) for result in results]
             missed = _missed(results)
             signatures.append([signature(result) for result in results])
             if any(result.hidden for result in missed):
@@ -107,6 +112,10 @@ class _Case:
                 f"{r.id} is at fault with the wrong answer on line {variant.line}: {r.message}" for r in broken
             ]
         self.named = sum(signatures.count(one) == 1 for one in signatures)
+
+    def keep(self) -> None:
+        """Write down what the course's own answers do: grading then knows their programs from the start."""
+        self.examiner.keep(self.exercise)
 
     def mutants(self) -> tuple[list[str], int]:
         """Mutants that pass every check, and how many there were."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import socket
 
-import jax
-
 from grader.program.codec import decode, encode
-from grader.program.sides import ProgramSide
+from grader.program.sides import ProgramSide, begin
 from grader.sandbox import wire
 
 
@@ -17,12 +15,12 @@ def serve(stream: socket.socket) -> None:
     while True:
         try:
             what = decode(wire.receive(stream))
-            payload = wire.receive(stream)
+            payload = b"" if what["do"] == "begin" else wire.receive(stream)
         except wire.Fault:
             return
-        if what["do"] == "devices":
-            jax.config.update("jax_num_cpu_devices", what["count"])
+        if what["do"] == "begin":
+            begin(what["devices"], what["compiled"], what["write"])
             reply = encode({"status": "ok"})
         else:
-            reply = side.load(payload) if what["do"] == "load" else side.run(payload)
+            reply = side.load(payload) if what["do"] == "load" else side.run(what["program"], payload)
         wire.send(stream, reply)

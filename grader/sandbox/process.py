@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -62,12 +63,18 @@ class Zygote:
             raise
         return zygote
 
-    def fork(self, entry: str, *, control: bool = False) -> Process:
-        """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote."""
+    def fork(
+        self, entry: str, *, control: bool = False, readable: Sequence[str] = (), writable: Sequence[str] = ()
+    ) -> Process:
+        """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote.
+
+        `readable` and `writable` are folders that it shall see besides what every process of its kind sees.
+        """
         ours, theirs = socket.socketpair()
         folder = tempfile.mkdtemp(prefix="grader-")
         environment = {"HOME": folder, "TMPDIR": folder, "MPLCONFIGDIR": folder}
         request = {"entry": entry, "folder": folder, "control": control, "environment": environment}
+        request |= {"readable": list(readable), "writable": list(writable)}
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             pid = self.control.recv(32)

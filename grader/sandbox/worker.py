@@ -12,11 +12,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from grader.program.codec import decode, encode
 from grader.program.names import names
-from grader.program.sides import SETUP_FILE, AnswerSide, describe, namedtuples
+from grader.program.sides import SETUP_FILE, AnswerSide, begin, describe, namedtuples
 from grader.program.surroundings import Surroundings
 from grader.sandbox import wire
 from grader.sandbox.magics import plain_python
@@ -128,8 +126,8 @@ def serve(stream: socket.socket) -> None:
         except wire.Fault:
             return
         what = request.pop("do")
-        if what == "devices":
-            jax.config.update("jax_num_cpu_devices", request["count"])
+        if what == "begin":
+            begin(**request)
             reply = encode({"status": "ok"})
         elif what in ("ask", "export"):
             reply = worker.ask(request, wire.receive(stream), getattr(worker.side, what))

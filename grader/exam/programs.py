@@ -1,0 +1,141 @@
+"""Executors and the programs loaded in them; those of a lesson's own answers are known and loaded once for all."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from grader.checks.outcomes import CheckBroken
+from grader.program.codec import encode
+from grader.program.sides import identity
+from grader.sandbox.process import Process, Zygote
+from grader.sandbox.wire import Fault
+
+DEVICES = 8
+BEGIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Where compiled code is kept for later processes. Only processes of the course's own answers write there."""
+
+    folder: Path | None = None
+    write: bool = False
+
+    @classmethod
+    def under(cls, build: Path) -> Compiled:
+        """A folder of its own for this JAX on this processor, made where it is missing.
+
+        Processes may run under another user's id and reach it through a mount only: so it is open, and its parent shut.
+        """
+        described = (jax.__version__, platform.machine(), _processor())
+        folder = build / "compiled" / hashlib.sha256(repr(described).encode()).hexdigest()[:16]
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o777)
+        except OSError:
+            return cls()
+        return cls(folder)
+
+
+def _processor() -> str:
+    """Compiled code fits one kind of processor: its model and features, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def start(zygote: Zygote, entry: str, compiled: Compiled) -> Process:
+    """Fork a worker or an executor. Raises `CheckBroken` where there is no zygote to fork it from."""
+    folders = [str(compiled.folder)] if compiled.folder is not None else []
+    readable, writable = ([], folders) if compiled.write else (folders, [])
+    try:
+        process = zygote.fork(entry, readable=readable, writable=writable)
+    except OSError as problem:
+        raise CheckBroken(str(problem)) from None
+    begin = {"do": "begin", "devices": DEVICES, "compiled": next(iter(folders), None), "write": compiled.write}
+    process.exchange(encode(begin), seconds=BEGIN_S)
+    return process
+
+
+class Programs:
+    """The programs of one notebook, in an executor that is forked when first needed."""
+
+    def __init__(self, zygote: Zygote, compiled: Compiled) -> None:
+        self.zygote, self.compiled = zygote, compiled
+        self._executor: Process | None = None
+
+    def load(self, payload: bytes, seconds: float) -> bytes:
+        """Load a program; the reply tells its facts."""
+        return self._exchange(encode({"do": "load"}), payload, seconds=seconds)
+
+    def run(self, program: str, payload: bytes, seconds: float) -> bytes:
+        """Run a loaded program, named by its identity."""
+        return self._exchange(encode({"do": "run", "program": program}), payload, seconds=seconds)
+
+    def _exchange(self, *frames: bytes, seconds: float) -> bytes:
+        if self._executor is None:
+            self._executor = start(self.zygote, "grader.sandbox.executor:serve", self.compiled)
+        try:
+            return self._executor.exchange(*frames, seconds=seconds)
+        except Fault:
+            self.drop()
+            raise
+
+    def drop(self) -> None:
+        """End the executor; the next program starts another."""
+        if self._executor is not None:
+            self._executor.kill()
+        self._executor = None
+
+
+class Known(Programs):
+    """The programs of a lesson's own answers, in an executor that never loads any other.
+
+    A learner's program is one of them only when everything that was handed over to be loaded is the same, byte for
+    byte: the exported program with its abstract arrays, trees of devices and kept arguments, the parameters' shapes
+    and shardings that the check asked for, donation and mesh. Then it is that program, whoever wrote it.
+    """
+
+    def __init__(self, zygote: Zygote, compiled: Compiled) -> None:
+        super().__init__(zygote, compiled)
+        self.payloads: set[bytes] = set()
+        self.news: set[bytes] = set()
+        self._replies: dict[bytes, tuple[Process, bytes]] = {}
+
+    def load(self, payload: bytes, seconds: float) -> bytes:
+        """Load a program of the course's own; from then on it is known."""
+        if payload not in self.payloads:
+            self.payloads.add(payload)
+            self.news.add(payload)
+        loaded_by, reply = self._replies.get(payload, (None, b""))
+        if loaded_by is None or loaded_by is not self._executor:
+            reply = super().load(payload, seconds)
+            assert self._executor is not None
+            self._replies[payload] = self._executor, reply
+        return reply
+
+
+class Shelf:
+    """Where one notebook's programs go: to the known ones, or to an executor of its own."""
+
+    def __init__(self, own: Programs, known: Known | None) -> None:
+        self.own, self.known = own, known
+        self._places: dict[str, Programs] = {}
+
+    def load(self, payload: bytes, seconds: float) -> bytes:
+        """Load a program where it belongs."""
+        place = self.known if self.known is not None and payload in self.known.payloads else self.own
+        self._places[identity(payload)] = place
+        return place.load(payload, seconds)
+
+    def run(self, program: str, payload: bytes, seconds: float) -> bytes:
+        """Run a program where it was loaded."""
+        return self._places[program].run(program, payload, seconds)
