@@ -55,10 +55,17 @@ def grade(
     lesson: LessonOption = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.")] = None,
     jobs: JobsOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Grade again what was graded before.")] = False,
 ) -> None:
-    """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded."""
-    from grader.exam.batch import NothingToGrade, find, secret
+    """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
+
+    What an earlier run has graded is not graded again, unless the notebook, the course or the grader has changed.
+    """
+    from grader.exam.batch import NothingToGrade, find, graded_before
     from grader.exam.batch import grade as grade_all
+    from grader.exam.ledger import edition
+    from grader.exam.record import Result
+    from grader.exam.stopping import Stopped, stoppable
     from grader.reports import json as json_report
     from grader.reports import terminal
 
@@ -71,25 +78,43 @@ def grade(
         entries = find(submitted, course, lesson)
     except NothingToGrade as problem:
         raise fail(str(problem)) from None
-    secret(course)
-    began = time.monotonic()
-    with err.status(f"Grading {len(entries)} notebooks ...") as status:
-        done: list[str] = []
+    began, ours = time.monotonic(), edition()
+    before = {} if force else graded_before(course, entries, ours)
+    done = {(result.learner, result.lesson): result for result in before.values()}
+    stopped: Stopped | None = None
+    try:
+        with stoppable(), err.status(f"Grading {len(entries)} notebooks ...") as status:
 
-        def tell(result: object) -> None:
-            done.append("")
-            status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
+            def tell(result: Result) -> None:
+                done[result.learner, result.lesson] = result
+                status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
 
-        results = grade_all(course, entries, jobs, tell)
+            grade_all(course, [entry for entry in entries if entry not in before], jobs, tell, ours)
+    except Stopped as problem:
+        stopped = problem
+    results = [done[e.learner, e.lesson] for e in entries if (e.learner, e.lesson) in done]
     terminal.show(results, out)
+    if stopped is not None:
+        unwritten = f" {json} is not written." if json is not None else ""
+        message = (
+            f"Stopped. {len(results)} of {len(entries)} notebooks are graded; the same command goes on from there."
+        )
+        raise fail(message + unwritten, stopped.status)
     if json is not None:
         json_report.write(results, json)
-    seconds = time.monotonic() - began
-    out.print(f"{len(results)} notebooks in {seconds:.1f} s.")
+    out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(len(before), len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{result.learner}/{result.lesson}" for result in broken)
         raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
+
+
+def _kept(before: int, of: int) -> str:
+    """A sentence about those that were not graded again."""
+    if not before:
+        return ""
+    which = "All" if before == of else f"{before} of them"
+    return f" {which} were graded before and have not changed; --force grades them again."
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.course import Course
+from grader.exam.ledger import Ledger
 from grader.exam.pool import Pool
 from grader.exam.record import Result
+from grader.exam.submission import Unreadable, content
 from grader.sandbox.wire import Fault
 
 LOCAL_SECRET = "public"
@@ -55,15 +58,32 @@ def secret(course: Course) -> str:
     return path.read_text().strip() if path.exists() else LOCAL_SECRET
 
 
+def graded_before(course: Course, entries: Iterable[Entry], edition: str) -> dict[Entry, Result]:
+    """The results that earlier runs kept of notebooks that have not changed since."""
+    ledger, found = Ledger(course, secret(course), edition), {}
+    for entry in entries:
+        with contextlib.suppress(Unreadable):
+            result = ledger.find(entry.learner, entry.lesson, content(entry.path))
+            if result is not None:
+                found[entry] = result
+    return found
+
+
 def grade(
     course: Course,
     entries: Iterable[Entry],
     jobs: int | None = None,
     on_result: Callable[[Result], None] = lambda result: None,
+    edition: str | None = None,
 ) -> list[Result]:
-    """Grade `entries` with `jobs` examiners side by side (one for each core by default); results in their order."""
+    """Grade `entries` with `jobs` examiners side by side (one for each core by default); results in their order.
+
+    With the grader's `edition` (see `grader.exam.ledger`) each result is kept for later runs as soon as it is there.
+    """
     todo = list(entries)
-    opening = {"root": str(course.root), "secret": secret(course)}
+    if not todo:
+        return []
+    opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
     modules = imports(course, {entry.lesson for entry in todo})
     requests = [{"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson} for e in todo]
 

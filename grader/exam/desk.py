@@ -13,19 +13,21 @@ import jax
 
 from grader.course import Course
 from grader.exam.examiner import Examiner
+from grader.exam.ledger import Ledger
 from grader.exam.pool import answer
 from grader.exam.programs import DEVICES
 from grader.exam.record import Result
-from grader.exam.submission import Unreadable, read
+from grader.exam.submission import Unreadable, content, parse
 from grader.sandbox.process import Zygote
 
 
 class Desk:
     """The lessons of one course that this process has opened."""
 
-    def __init__(self, zygote: Zygote, root: str, secret: str) -> None:
+    def __init__(self, zygote: Zygote, root: str, secret: str, edition: str | None = None) -> None:
         self.zygote, self.secret = zygote, secret
         self.course = Course(Path(root))
+        self.ledger = Ledger(self.course, secret, edition) if edition else None
         self.examiners: dict[str, Examiner] = {}
 
     def examiner(self, lesson: str) -> Examiner:
@@ -36,14 +38,18 @@ class Desk:
         return self.examiners[lesson]
 
     def grade(self, path: str, learner: str, lesson: str) -> Result:
-        """Grade one notebook; what cannot be graded is a result with a problem."""
+        """Grade one notebook, and keep its result if results are kept; what cannot be graded is one with a problem."""
         began = time.monotonic()
         try:
-            submission = read(Path(path), learner, lesson)
+            notebook = content(Path(path))
+            submission = parse(notebook, learner, lesson)
         except Unreadable as problem:
             points = self.course.lesson(lesson).points
             return Result(learner, lesson, max_score=points, duration_s=time.monotonic() - began, problem=str(problem))
-        return self.examiner(lesson).grade(submission)
+        result = self.examiner(lesson).grade(submission)
+        if self.ledger is not None:
+            self.ledger.keep(result, notebook)
+        return result
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
@@ -53,7 +59,7 @@ def serve(stream: socket.socket, control: socket.socket) -> None:
 
     def handle(request: dict[str, Any]) -> dict[str, Any] | None:
         if "root" in request:
-            desks.append(Desk(Zygote(control), request["root"], request["secret"]))
+            desks.append(Desk(Zygote(control), **request))
             return None
         try:
             return desks[0].grade(**request).to_json()

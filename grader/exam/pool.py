@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import Any
 
 from grader.sandbox import wire
@@ -17,80 +17,92 @@ __all__ = ["Fault", "Pool", "Zygote", "answer"]
 
 
 class Pool:
-    """`jobs` processes that run `entry`; a context manager that ends them and everything they started."""
+    """`jobs` processes that run `entry`; a context manager that ends them and everything they started.
+
+    Left by an exception, Ctrl-C for one, it ends them at once; else they may finish what they do at their end.
+    """
 
     def __init__(self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = ()) -> None:
         self.entry, self.opening, self.jobs, self.modules = entry, opening, jobs, sorted(modules)
         self._lock = threading.Lock()
-        self._processes: list[Process] = []
+        self._processes: list[Process | None] = [None] * jobs
+        self._closed = False
 
     def __enter__(self) -> Pool:
-        with ExitStack() as stack:
-            self._zygote = Zygote.start(self.modules)
-            stack.callback(self._zygote.stop)
-            stack.callback(self._finish)
-            for _ in range(self.jobs):
-                self._processes.append(self._fork())
-            self._stack = stack.pop_all()
+        self._zygote = Zygote.start(self.modules)
+        try:
+            self._processes = [self._fork() for _ in range(self.jobs)]
+        except BaseException:
+            self._zygote.stop(1)
+            raise
         return self
 
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self._closed = True
+        left = [process for process in self._processes if process is not None]
+        if kind is None:
+            for process in left:
+                process.finish()
+        self._zygote.stop(5 if kind is None else 1)
+        for process in left:
+            process.kill()
+
     def _fork(self) -> Process:
+        """A process of ours; where what it is forked from has ended, that is started anew."""
         with self._lock:
-            process = self._zygote.fork(self.entry, control=True)
+            if self._closed:
+                raise Fault("crashed", "grading was stopped")
+            try:
+                process = self._zygote.fork(self.entry, control=True)
+            except OSError:
+                self._zygote.stop(0)
+                self._zygote = Zygote.start(self.modules)
+                process = self._zygote.fork(self.entry, control=True)
         wire.send(process.stream, json.dumps(self.opening).encode())
         return process
 
     @property
     def pids(self) -> list[int]:
         """The processes that answer now."""
-        return [process.pid for process in self._processes]
-
-    def _finish(self) -> None:
-        for process in self._processes:
-            process.finish()
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
+        return [process.pid for process in self._processes if process is not None]
 
     def map(
         self, requests: list[dict[str, Any]], on_reply: Callable[[int, Any], None] = lambda i, reply: None
     ) -> list[Any]:
-        """The replies in the order of `requests`; a process that ends without one leaves a `wire.Fault` there, and
-        another takes its place."""
+        """The replies in the order of `requests`; `on_reply` is called in the caller's thread, with each when it comes.
+
+        A process that ends without a reply leaves a `wire.Fault` there, and another takes its place.
+        """
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         for i in range(len(requests)):
             todo.put(i)
-        replies: dict[int, Any] = {}
-        lock = threading.Lock()
 
         def work(place: int) -> None:
-            while True:
-                try:
+            with contextlib.suppress(queue.Empty):
+                while True:
                     i = todo.get_nowait()
-                except queue.Empty:
-                    return
-                reply = _ask(self._processes[place], requests[i])
-                with lock:
-                    replies[i] = reply
-                    on_reply(i, reply)
-                if isinstance(reply, Fault):
-                    self._processes[place].kill()
-                    self._processes[place] = self._fork()
+                    done.put((i, self._ask(place, requests[i])))
 
-        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(self.jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for place in range(self.jobs):
+            threading.Thread(target=work, args=(place,), daemon=True).start()
+        replies: dict[int, Any] = {}
+        while len(replies) < len(requests):
+            i, replies[i] = done.get()
+            on_reply(i, replies[i])
         return [replies[i] for i in range(len(requests))]
 
-
-def _ask(process: Process, request: dict[str, Any]) -> Any:
-    try:
-        wire.send(process.stream, json.dumps(request).encode())
-        return json.loads(wire.receive(process.stream))
-    except Fault as fault:
-        return fault
+    def _ask(self, place: int, request: dict[str, Any]) -> Any:
+        """The reply of the process at this place. Whatever goes wrong is a Fault: map waits for one reply to each."""
+        try:
+            process = self._processes[place] = self._processes[place] or self._fork()
+            wire.send(process.stream, json.dumps(request).encode())
+            return json.loads(wire.receive(process.stream))
+        except Exception as problem:
+            lost, self._processes[place] = self._processes[place], None
+            if lost is not None:
+                lost.kill()
+            return problem if isinstance(problem, Fault) else Fault("crashed", f"{type(problem).__name__}: {problem}")
 
 
 def answer(stream: Any, handle: Callable[[dict[str, Any]], Any]) -> None:

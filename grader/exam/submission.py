@@ -44,6 +44,11 @@ class Submission:
 
 def read(path: Path, learner: str, lesson: str) -> Submission:
     """Read a notebook file. Raises `Unreadable` with one clear sentence."""
+    return parse(content(path), learner, lesson)
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a notebook file. Raises `Unreadable` for what is no file, cannot be read, or is too large."""
     try:
         if not os.path.lexists(path):
             raise Unreadable(f"There is no {path.name} in the folder that was handed in.")
@@ -55,29 +60,33 @@ def read(path: Path, learner: str, lesson: str) -> Submission:
                 f"The notebook has {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read. "
                 "Clear its outputs (Edit > Clear Outputs of All Cells), save it and hand it in again."
             )
-        text = path.read_bytes()
+        return path.read_bytes()
     except OSError as problem:
         raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None
+
+
+def parse(text: bytes, learner: str, lesson: str) -> Submission:
+    """The submission in these bytes. Raises `Unreadable` for what is no notebook that can be graded."""
     if not text.strip():
         raise Unreadable("The file is empty. Save the notebook again and hand it in.")
     try:
-        content = json.loads(text)
+        notebook = json.loads(text)
     except RecursionError:
         raise Unreadable("The file is nested too deeply to be a notebook.") from None
     except ValueError:
         raise Unreadable("The file is not a notebook: it is not JSON. Hand in the .ipynb file itself.") from None
-    return Submission(learner, lesson, tuple(_cells(content)))
+    return Submission(learner, lesson, tuple(_cells(notebook)))
 
 
-def _cells(content: Any) -> list[SubmittedCell]:
-    if not isinstance(content, dict) or not isinstance(content.get("cells"), list):
+def _cells(notebook: Any) -> list[SubmittedCell]:
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise Unreadable(
             "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
         )
-    if len(content["cells"]) > MAX_CELLS:
-        raise Unreadable(f"The notebook has {len(content['cells']):,} cells; at most {MAX_CELLS:,} are read.")
+    if len(notebook["cells"]) > MAX_CELLS:
+        raise Unreadable(f"The notebook has {len(notebook['cells']):,} cells; at most {MAX_CELLS:,} are read.")
     found = []
-    for position, cell in enumerate(content["cells"], start=1):
+    for position, cell in enumerate(notebook["cells"], start=1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         source = _source(cell.get("source", ""), position)

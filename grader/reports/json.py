@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from grader.exam import whole
 from grader.exam.record import VERSION, Result
 
 
@@ -18,13 +17,4 @@ def dumps(results: Sequence[Result]) -> str:
 
 def write(results: Sequence[Result], path: Path) -> None:
     """Write the document whole or not at all: a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(dumps(results))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    whole.write(path, dumps(results), mode=0o644)

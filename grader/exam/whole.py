@@ -1,0 +1,24 @@
+"""Files that are there whole or not at all, whenever the process that writes them ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write `text` beside `path`, bring it to the disk, and put it in place. Raises OSError.
+
+    What a killed process leaves beside it (`<name>.part`) is written over by the next.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,271 @@
+"""Stopping `grader grade` at any moment costs nothing that was done: the same command goes on, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from grader.course import Course, filled
+from grader.course.build import exercises_path
+from grader.exam.ledger import Ledger
+from grader.exam.record import CheckResult, Result
+
+LESSON = "01_small"
+WAITS = "import time\ntime.sleep(1000)\n"
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
+
+
+@dataclass
+class Class:
+    """A course of its own, a folder of submissions, and a temporary folder that shall be empty afterwards."""
+
+    root: Path
+    folder: Path
+    temporary: Path
+
+    def submit(self, learner: str, **answers: str) -> Path:
+        """Hand in a notebook: each answer as given here (double, mean, total), else right."""
+        course = Course(self.root)
+        mine = {e.id: e.reference for e in course.lesson(LESSON).exercises}
+        mine |= {f"small-{name}": source for name, source in answers.items()}
+        notebook = filled.fill(exercises_path(course, LESSON), mine)
+        return filled.write(notebook, self.folder / learner / LESSON / f"{LESSON}.ipynb")
+
+    @property
+    def json(self) -> Path:
+        return self.folder.parent / "results.json"
+
+    @property
+    def kept(self) -> dict[Path, int]:
+        """The results kept so far, and when each was written."""
+        return {path: path.stat().st_mtime_ns for path in (self.root / "build" / "graded").glob("*/*.json")}
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """`grader grade` on the class, in a session of its own."""
+        command = [sys.executable, "-m", "grader", "--course", self.root, "grade", self.folder]
+        environment = {**os.environ, "COLUMNS": "160", "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)}
+        return subprocess.Popen(
+            [*command, "--jobs", "2", "--json", self.json, *options],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def grade(self, *options: str, status: int = 0) -> dict[str, dict[str, Any]]:
+        """Grade to the end; each learner's result without its duration."""
+        running = self.start(*options)
+        self.said, complaint = running.communicate(timeout=300)
+        assert running.returncode == status, complaint
+        self.nothing_is_left(running.pid)
+        results = json.loads(self.json.read_text())["results"]
+        return {result["learner"]: {**result, "duration_s": None} for result in results}
+
+    def nothing_is_left(self, session: int) -> None:
+        """No process of that session, and no file of it."""
+        assert eventually(lambda: not members(session)), members(session)
+        assert eventually(lambda: not list(self.temporary.iterdir())), list(self.temporary.rglob("*"))
+
+
+def members(session: int) -> list[int]:
+    found = []
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session:
+                found.append(pid)
+        except ProcessLookupError:
+            continue
+    return found
+
+
+@pytest.fixture
+def lesson(built: Callable[[str], Path], tmp_path: Path) -> Class:
+    shutil.copytree(built("small"), tmp_path / "course", ignore=shutil.ignore_patterns("graded"))
+    (tmp_path / "temporary").mkdir()
+    return Class(tmp_path / "course", tmp_path / "class", tmp_path / "temporary")
+
+
+def test_only_what_has_changed_is_graded_again(lesson: Class) -> None:
+    """A notebook, and then the course."""
+    for number in range(4):
+        lesson.submit(f"learner-{number}")
+    lesson.submit("wrong", double="def double(x):\n    return x + 2\n")
+    first, kept = lesson.grade(), lesson.kept
+    assert len(kept) == 5
+    assert "before" not in lesson.said
+    assert lesson.grade() == first
+    assert lesson.kept == kept
+    assert "5 notebooks" in lesson.said
+    assert "All were graded before and have not changed; --force grades them again." in lesson.said
+    lesson.submit("learner-2", mean="def loss(x):\n    return x.sum()\n")
+    second = lesson.grade()
+    assert [(name, second[name]["score"]) for name in second if second[name] != first[name]] == [("learner-2", 6.0)]
+    assert len(kept.items() - lesson.kept.items()) == 1
+    assert "4 of them were graded before" in lesson.said
+    assert lesson.grade("--force") == second
+    assert not kept.items() & lesson.kept.items()
+    solutions = lesson.root / "solutions" / f"{LESSON}.py"
+    solutions.write_text(solutions.read_text().replace('name="values" points=2', 'name="values" points=3', 1))
+    kept, third = lesson.kept, lesson.grade()
+    assert {result["max_score"] for result in third.values()} == {10.0}
+    assert not kept.items() & lesson.kept.items()
+
+
+def full(learner: str, score: float = 1.0) -> Result:
+    return Result(learner, LESSON, (CheckResult("c", "e", "t", "passed", score, 1.0),), max_score=1.0)
+
+
+@pytest.fixture
+def ledger(lesson: Class) -> Ledger:
+    return Ledger(Course(lesson.root), "secret", "edition")
+
+
+def test_a_result_is_found_by_all_that_decided_it_only(lesson: Class, ledger: Ledger) -> None:
+    ledger.keep(full("one"), b"notebook")
+    assert ledger.find("one", LESSON, b"notebook") == full("one")
+    assert ledger.find("two", LESSON, b"notebook") is None
+    assert ledger.find("one", LESSON, b"notebook ") is None
+    assert Ledger(ledger.course, "secret", "newer").find("one", LESSON, b"notebook") is None
+    assert Ledger(ledger.course, "other", "edition").find("one", LESSON, b"notebook") is None
+    odd = os.fsdecode(b"\xff/../\n\x1b[2J")
+    ledger.keep(full(odd), b"notebook")
+    assert ledger.find(odd, LESSON, b"notebook") == full(odd)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result("one", LESSON, problem="The grader itself failed: it ended."),
+        Result("one", LESSON, (CheckResult("c", "e", "t", "error", 0.0, 1.0),)),
+    ],
+    ids=["problem", "error"],
+)
+def test_what_was_not_the_learners_fault_is_not_kept(ledger: Ledger, lesson: Class, result: Result) -> None:
+    ledger.keep(result, b"notebook")
+    assert not lesson.kept
+
+
+def flipped(text: bytes) -> bytes:
+    return text.replace(b'"points": 0.0', b'"points": 1.0')
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda text: b"",
+    "half": lambda text: text[: len(text) // 2],
+    "points raised": flipped,
+    "no seal": lambda text: json.dumps({"result": json.loads(text)["result"]}).encode(),
+    "seal of another kind": lambda text: json.dumps({**json.loads(text), "seal": 7}).encode(),
+    "not ASCII": lambda text: json.dumps({**json.loads(text), "seal": "ü"}).encode(),
+    "a list": lambda text: b"[]",
+    "deep": lambda text: b"[" * 100_000,
+    "binary": lambda text: bytes(range(256)),
+    "huge": lambda text: text + b" " * (20 << 20),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_as_if_it_were_not_there(ledger: Ledger, lesson: Class, name: str) -> None:
+    ledger.keep(full("one", score=0.0), b"notebook")
+    [path] = lesson.kept
+    text = path.read_bytes()
+    assert DAMAGES[name](text) != text
+    path.write_bytes(DAMAGES[name](text))
+    assert ledger.find("one", LESSON, b"notebook") is None
+    ledger.keep(full("one"), b"notebook")
+    assert ledger.find("one", LESSON, b"notebook") == full("one")
+
+
+def test_what_is_in_the_way_of_the_results_stops_nothing(ledger: Ledger, lesson: Class) -> None:
+    """A folder or a pipe where a file should be, and a file where the folder should be."""
+    ledger.keep(full("one"), b"notebook")
+    [path] = lesson.kept
+    for make in (Path.mkdir, os.mkfifo):
+        path.unlink()
+        make(path)
+        assert ledger.find("one", LESSON, b"notebook") is None
+        if path.is_dir():
+            ledger.keep(full("one"), b"notebook")
+            path.rmdir()
+            path.touch()
+    shutil.rmtree(path.parent)
+    path.parent.write_text("in the way")
+    ledger.keep(full("one"), b"notebook")
+    assert ledger.find("one", LESSON, b"notebook") is None
+
+
+def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class) -> None:
+    for number in range(6):
+        lesson.submit(f"right-{number}", mean=f"def loss(x):\n    return (x**2).mean()  # {number}\n")
+    lesson.submit("endless", double="def double(x):\n    while True:\n        pass\n")
+    lesson.submit("wrong", total="def loss(x):\n    return x.sum()\n")
+    undisturbed = lesson.grade()
+    shutil.rmtree(lesson.root / "build" / "graded")
+    lesson.json.unlink()
+    moments = random.Random(3)
+    for more in (0, 1, 0, 2, 1):
+        before, running = lesson.kept, lesson.start()
+        goal = len(before) + more
+        eventually(lambda goal=goal: len(lesson.kept) >= goal, 60)
+        time.sleep(moments.uniform(0, 0.3 if more else 3))
+        running.kill()
+        running.communicate(timeout=60)
+        lesson.nothing_is_left(running.pid)
+        assert before.items() <= lesson.kept.items()
+        if lesson.json.exists():
+            assert len(json.loads(lesson.json.read_text())["results"]) == 8
+    before = lesson.kept
+    assert lesson.grade() == undisturbed
+    assert before.items() <= lesson.kept.items()
+    assert len(lesson.kept) == 8
+    assert not list(lesson.root.rglob("*.part"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: signal.Signals) -> None:
+    """Sent to the whole process group, as a terminal does, while an answer waits without end."""
+    lesson.submit("a-waits", mean=WAITS)
+    for name in ("b", "c"):
+        lesson.submit(name)
+    for name in ("d", "e"):
+        lesson.submit(f"{name}-waits", mean=WAITS)
+    running = lesson.start()
+    assert eventually(lambda: len(lesson.kept) == 2, 120)
+    began = time.monotonic()
+    os.killpg(running.pid, number)
+    os.killpg(running.pid, number)  # a person in a hurry
+    said, complaint = running.communicate(timeout=60)
+    seconds = time.monotonic() - began
+    assert seconds < 2
+    assert running.returncode == 128 + number
+    lesson.nothing_is_left(running.pid)
+    assert "9/9" in said
+    assert "waits" not in said
+    # A result is kept before it is reported: the second may have been on its way.
+    told = r"Stopped\. [12] of 5 notebooks are graded; the same command goes on from there\. (.*) is not written\.\n"
+    found = re.search(told, complaint)
+    assert found, complaint
+    assert found[1] == str(lesson.json)
+    assert not lesson.json.exists()
+    lesson.submit("a-waits")
+    for name in ("d", "e"):
+        shutil.rmtree(lesson.folder / f"{name}-waits")
+    assert [result["score"] for result in lesson.grade().values()] == [9.0] * 3
+    assert "2 of them were graded before" in lesson.said
