@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -190,13 +191,15 @@ def test_a_flood_from_a_cell_is_a_crash(examiner: Examiner) -> None:
 
 # Replays.
 
-ONCE = "import os, pathlib\nmark = pathlib.Path({!r})\nif mark.exists():\n    os._exit(1)\nmark.touch()\n"
+# The clock is all that tells a replay from a first run.
+ONCE = "import os, time\nif time.time() > {0}:\n    os._exit(1)\n"
+LATER = "import os, time\ndef double(x):\n    time.sleep(max(0, {0} + 0.1 - time.time()))\n    os._exit(0)\n"
 
 
-def test_a_cell_that_runs_only_once_costs_what_needs_it(examiner: Examiner, tmp_path: Path) -> None:
+def test_a_cell_that_runs_only_once_costs_what_needs_it(examiner: Examiner) -> None:
     """It ends the process when it is run again after the fault in the first exercise."""
-    cell = ONCE.format(str(tmp_path / "ran")) + "helper = 2\n"
-    crash = "import os\ndef double(x):\n    os._exit(0)\n"
+    soon = time.time() + 5
+    cell, crash = ONCE.format(soon) + "helper = 2\n", LATER.format(soon)
     result = examiner.grade(
         submission(cell, double=crash, total="def loss(x):\n    return helper * (x**2).sum() / 2\n")
     )

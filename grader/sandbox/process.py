@@ -12,15 +12,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from grader.sandbox.confine import LEVELS
 from grader.sandbox.wire import Fault, receive, send, silent, stopwatch
 
 START_S = 120.0
 WALL_FACTOR = 4.0
 REPLY_LIMIT = 256 << 20
+AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this level is tried, as if it were refused
+
+
+@dataclass(frozen=True)
+class Confined:
+    """How a zygote confines: one of `confine.LEVELS`, and for each level above it why this machine refuses it."""
+
+    level: str
+    refused: dict[str, str]
 
 
 class Zygote:
@@ -29,6 +40,7 @@ class Zygote:
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self.control = control
         self.process = process
+        self._confined: Confined | None = None
 
     @classmethod
     def start(cls, modules: list[str]) -> Zygote:
@@ -55,38 +67,52 @@ class Zygote:
         zygote = cls(ours, process)
         ours.settimeout(START_S)
         try:
-            ours.send(json.dumps({"preload": modules}).encode())
-            if ours.recv(16) != b"ready":
-                raise Fault("crashed", "the process that all others are forked from did not start")
+            at_most = os.environ.get(AT_MOST, LEVELS[0])
+            opening = {"preload": modules, "at_most": at_most, "scratch": tempfile.gettempdir()}
+            ours.send(json.dumps(opening).encode())
+            zygote._confined = zygote._told()
         except BaseException:
             zygote.stop(0)
             raise
         return zygote
 
+    def _told(self) -> Confined:
+        told = self.control.recv(1 << 16)
+        if not told:
+            raise Fault("crashed", "the process that all others are forked from did not start")
+        return Confined(**json.loads(told))
+
+    @property
+    def confined(self) -> Confined:
+        """How the workers and executors that are forked from it are confined."""
+        if self._confined is None:
+            self.control.send(json.dumps({}).encode())
+            self._confined = self._told()
+        return self._confined
+
     def fork(
         self, entry: str, *, control: bool = False, readable: Sequence[str] = (), writable: Sequence[str] = ()
     ) -> Process:
-        """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote.
+        """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote, or
+        it cannot fork.
 
-        `readable` and `writable` are folders that it shall see besides what every process of its kind sees.
+        `readable` and `writable` are folders that a confined one shall see besides what every one sees.
         """
         ours, theirs = socket.socketpair()
-        folder = tempfile.mkdtemp(prefix="grader-")
-        environment = {"HOME": folder, "TMPDIR": folder, "MPLCONFIGDIR": folder}
-        request = {"entry": entry, "folder": folder, "control": control, "environment": environment}
-        request |= {"readable": list(readable), "writable": list(writable)}
+        request = {"entry": entry, "control": control, "readable": list(readable), "writable": list(writable)}
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
-            pid = self.control.recv(32)
-            if not pid:
+            reply = json.loads(self.control.recv(1 << 16) or b"null")
+            if reply is None:
                 raise ConnectionError("the process that all others are forked from has ended")
+            if "refused" in reply:
+                raise OSError(reply["refused"])
         except OSError:
             ours.close()
-            os.rmdir(folder)
             raise
         finally:
             theirs.close()
-        return Process(int(pid), ours, Path(folder))
+        return Process(reply["pid"], ours, Path(reply["folder"]) if reply["folder"] else None)
 
     def stop(self, seconds: float = 5.0) -> None:
         """Let the zygote end, with every process forked from it that has not ended before."""
@@ -100,9 +126,9 @@ class Zygote:
 
 
 class Process:
-    """One forked process, its stream, and its scratch folder."""
+    """One forked process, its stream, and its scratch folder, None where that is in its own memory."""
 
-    def __init__(self, pid: int, stream: socket.socket, folder: Path) -> None:
+    def __init__(self, pid: int, stream: socket.socket, folder: Path | None) -> None:
         self.pid = pid
         self.stream = stream
         self.folder = folder
@@ -139,7 +165,8 @@ class Process:
             except (ProcessLookupError, PermissionError):
                 continue
         self.stream.close()
-        remove(self.folder)
+        if self.folder is not None:
+            remove(self.folder)
 
 
 def remove(folder: Path) -> None:

@@ -2,14 +2,14 @@
 
 Run as `python -m grader.sandbox.zygote FD` with an empty environment. Each request on a control socket names an entry
 point (`module:function`) of ours and carries one end of a stream socket; the zygote forks, and the child calls the
-entry with that stream. A request with `control` gives the child a control socket of its own, so that an examiner may
-fork workers. A fork takes milliseconds where a fresh interpreter takes seconds.
+entry with that stream. Workers and executors are confined first, on the rung that was found by trying when the zygote
+started. A request with `control` gives the child a control socket of its own, so that an examiner may fork workers. A
+fork takes milliseconds where a fresh interpreter takes seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import gc
 import importlib
@@ -19,28 +19,28 @@ import selectors
 import signal
 import socket
 import sys
-import traceback
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from grader.sandbox import confine
+from grader.sandbox import confine_kernel as kernel
+from grader.sandbox.confine import Confinement
 from grader.sandbox.process import remove
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
-ALWAYS = ("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2", "grader.checks")
+ALWAYS = (
+    *("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2"),
+    *("grader.checks", "grader.sandbox.worker", "grader.sandbox.executor"),
+)
 # The first export and the first compile import these; in every fork anew that would cost 0.2 s.
 AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
-ENTRIES = frozenset(
-    {
-        "grader.sandbox.worker:serve",
-        "grader.sandbox.executor:serve",
-        "grader.exam.desk:serve",
-        "grader.prove.bench:serve",
-    }
-)
+CONFINED = frozenset({"grader.sandbox.worker:serve", "grader.sandbox.executor:serve"})
+TRUSTED = frozenset({"grader.exam.desk:serve", "grader.prove.bench:serve"})
 
 
 def preload(modules: list[str]) -> None:
@@ -89,18 +89,28 @@ def share_mlir_context() -> None:
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
-def quick_flags() -> str:
-    """`QUICK`, or nothing where this XLA does not know one of them: it ends the process then, so a fork tries."""
-    pid = os.fork()
-    if pid == 0:
-        os.environ["XLA_FLAGS"] = QUICK
-        null = os.open("/dev/null", os.O_RDWR)
-        os.dup2(null, 2)
-        import jax.numpy as jnp
+def settle(at_most: str) -> Confinement:
+    """Find the rung on which JAX runs, and whether this XLA knows the flags of `QUICK`: where it does not, it ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="grader-"))
+    scratch.chmod(0o711)
+    try:
+        for flags in (QUICK, ""):
+            os.environ["XLA_FLAGS"] = flags
+            with contextlib.suppress(confine.Refused):
+                return confine.settle(at_most, _trial, scratch)
+    finally:
+        remove(scratch)
+    raise SystemExit("No process that runs JAX can be started here.")
 
-        jnp.ones(2).sum().block_until_ready()
-        os._exit(0)
-    return QUICK if os.waitpid(pid, 0)[1] == 0 else ""
+
+def _trial() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_num_cpu_devices", 8)
+    jnp.ones(2).sum().block_until_ready()
+    Path("written").write_bytes(Path(jax.__file__).read_bytes())
+    os.unlink("written")
 
 
 class Zygote:
@@ -111,6 +121,7 @@ class Zygote:
 
     def __init__(self, control: socket.socket) -> None:
         self.first = control
+        self.confinement: Confinement | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.forked: dict[socket.socket, dict[int, str]] = {control: {}}  # processes and their folders
@@ -125,6 +136,9 @@ class Zygote:
                 except OSError:  # the client ended in the middle of it
                     self.end([key.fileobj])
         self.end(list(self.forked))
+        for orphan in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                orphan.kill()
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()  # with SIGCHLD ignored it returns when none is left
@@ -136,16 +150,19 @@ class Zygote:
             raise ConnectionError
         request = json.loads(message)
         if "preload" in request:
+            tempfile.tempdir = request["scratch"]
             preload(request["preload"])
             warm()
             share_mlir_context()
-            os.environ["XLA_FLAGS"] = quick_flags()
+            self.confinement = settle(request["at_most"])
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
             gc.collect()
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
-            control.send(b"ready")
-        else:
-            control.send(str(self.fork(request, handles[0], control)).encode())
+        if "entry" in request:
+            control.send(json.dumps(self.fork(request, handles[0], control)).encode())
+        elif self.confinement is not None:
+            told = {"level": self.confinement.level, "refused": self.confinement.refused}
+            control.send(json.dumps(told).encode())
 
     def end(self, controls: list[socket.socket]) -> None:
         """Kill what is left of the processes forked through these controls; remove what is left of their folders."""
@@ -155,62 +172,71 @@ class Zygote:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
         for _, folder in left:
-            remove(Path(folder))
+            if folder:
+                remove(Path(folder))
         for control in controls:
             self.selector.unregister(control)
             control.close()
 
-    def fork(self, request: dict[str, Any], handle: int, client: socket.socket) -> int:
-        """Fork a child for `request`; returns its process id, which is also its process group."""
+    def fork(self, request: dict[str, Any], handle: int, client: socket.socket) -> dict[str, Any]:
+        """Fork a child for `request`; tells its process id, which is also its process group, and its folder: "" where
+        it sees none of ours."""
         ours = theirs = None
+        confinement = self.confinement if request["entry"] in CONFINED else None
+        rung = confinement.rung if confinement else None
+        folder = "" if rung and rung.namespaces else tempfile.mkdtemp(prefix="grader-")
         if request.get("control"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            self._become(request, handle, theirs)
+        try:
+            pid = confine.fork(rung, lambda: self._become(request, handle, theirs, confinement, folder))
+        except OSError as problem:
+            return {"refused": f"no process could be forked: {problem.filename or 'fork'}: {problem.strerror}"}
+        finally:
+            os.close(handle)
+            if theirs is not None:
+                theirs.close()
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)  # it does so itself; whichever is first
-        os.close(handle)
-        if ours is not None and theirs is not None:
-            theirs.close()
+        if ours is not None:
             self.selector.register(ours, selectors.EVENT_READ)
             self.forked[ours] = {}
-        alive = {other: folder for other, folder in self.forked[client].items() if os.path.isdir(folder)}
-        self.forked[client] = {**alive, pid: request["folder"]}
-        return pid
+        alive = {p: place for p, place in self.forked[client].items() if os.path.isdir(place) or _is_ours(p)}
+        self.forked[client] = {**alive, pid: folder}
+        return {"pid": pid, "folder": folder}
 
-    def _become(self, request: dict[str, Any], handle: int, control: socket.socket | None) -> None:
-        """In the child: drop everything of the zygote's, then run the entry. Never returns."""
-        try:
-            keep = {handle, *([control.fileno()] if control else [])}
-            _end_with_parent()
-            os.setpgid(0, 0)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            null = os.open("/dev/null", os.O_RDWR)
-            for number in (0, 1) if request.get("control") else (0, 1, 2):
-                os.dup2(null, number)
-            for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 256)):
-                if int(name) > 2 and int(name) not in keep:
-                    _close(int(name))
-            os.environ.update(request.get("environment", {}))
-            os.chdir(request["folder"])
-            module, _, function = request["entry"].partition(":")
-            if request["entry"] not in ENTRIES:
-                raise ValueError(request["entry"])
-            serve = getattr(importlib.import_module(module), function)
-            stream = socket.socket(fileno=handle)
-            serve(stream, control) if control else serve(stream)
-        except BaseException:
-            traceback.print_exc()  # seen for a process of ours; a worker's goes nowhere
-        finally:
-            sys.stderr.flush()
-            os._exit(0)
-
-
-def _end_with_parent() -> None:
-    """Have this process killed when the zygote ends, so that no endless loop outlives grading. Only Linux has this."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    def _become(
+        self,
+        request: dict[str, Any],
+        handle: int,
+        control: socket.socket | None,
+        confinement: Confinement | None,
+        folder: str,
+    ) -> None:
+        """In the child: drop everything of the zygote's, then run the entry."""
+        keep = {handle, *([control.fileno()] if control else [])}
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        null = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1) if request.get("control") else (0, 1, 2):
+            os.dup2(null, number)
+        for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 256)):
+            if int(name) > 2 and int(name) not in keep:
+                _close(int(name))
+        if request["entry"] not in CONFINED | TRUSTED:
+            raise ValueError(request["entry"])
+        module, _, function = request["entry"].partition(":")
+        serve = getattr(importlib.import_module(module), function)
+        if confinement is None:
+            os.chdir(folder)
+            if kernel.LINUX:
+                kernel.end_with_parent()
+                kernel.dumpable(False)
+        else:
+            os.environ.pop("PYTHONPATH", None)
+            confine.enter(confinement, Path(folder), request["readable"], request["writable"])
+        os.environ.update({name: os.getcwd() for name in ("HOME", "TMPDIR", "MPLCONFIGDIR")})
+        stream = socket.socket(fileno=handle)
+        serve(stream, control) if control else serve(stream)
 
 
 def _is_ours(pid: int) -> bool:
@@ -228,6 +254,9 @@ def _close(handle: int) -> None:
 
 def main() -> None:
     """Serve the control socket whose number is the only argument."""
+    if kernel.LINUX:
+        kernel.dumpable(False)
+        kernel.adopt_orphans()
     Zygote(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

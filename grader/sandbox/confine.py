@@ -1,0 +1,253 @@
+"""The ladder of confinement: which rung this machine gives, found by trying, and how a process enters it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from grader.sandbox import confine_files as files
+from grader.sandbox import confine_kernel as kernel
+from grader.sandbox import confine_landlock as landlock
+from grader.sandbox import confine_limits as limits
+from grader.sandbox import confine_seccomp as seccomp
+
+# From the best to the least; `docs/confinement.md` says what each keeps out.
+LEVELS = ("full", "namespaces", "landlock", "limits")
+TRIAL_S = 60.0
+_NAMESPACES = kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUNTS
+# A user of its own for each process, as root can give it: numbers that no system hands out (first, how many), or where
+# a container has fewer, ones that it hardly does.
+_USERS = (range(1_900_000_000, 1_904_194_304), range(40_000, 60_000))
+
+
+class Refused(Exception):
+    """No rung holds, not even that of limits alone; the text says why."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to confine. `namespaces`: "" for none, "root" where root makes them, "user" within a user namespace.
+    `users`: the numbers that processes get users of their own from; None where they stay who they are."""
+
+    level: str
+    namespaces: str = ""
+    users: range | None = None
+
+    @property
+    def landlock(self) -> bool:
+        return self.level in ("full", "landlock")
+
+    @property
+    def seccomp(self) -> bool:
+        return self.level != "limits"
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What was found: a rung, why those above it were refused, and what a process on it sees."""
+
+    rung: Rung
+    refused: dict[str, str] = field(default_factory=dict)
+    visible: tuple[str, ...] = ()
+    others: int = 0
+
+    @property
+    def level(self) -> str:
+        """One of LEVELS."""
+        return self.rung.level
+
+
+def rungs(at_most: str = "full") -> list[Rung]:
+    """All ways that are worth a try here, the best first."""
+    if not kernel.LINUX:
+        return [Rung("limits")]
+    users = _USERS if os.geteuid() == 0 else ()
+    found = []
+    for level in LEVELS[LEVELS.index(at_most) :]:
+        if level in ("full", "namespaces"):
+            found += [*(Rung(level, "root", numbers) for numbers in users), Rung(level, "user")]
+        else:
+            found += [*(Rung(level, users=numbers) for numbers in users), Rung(level)]
+    return found
+
+
+def settle(at_most: str, trial: Callable[[], None], scratch: Path) -> Confinement:
+    """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
+    refused: dict[str, str] = {}
+    visible = files.visible()
+    seccomp.available()  # imported once, before the forks
+    for rung in rungs(at_most):
+        others = 0 if rung.users or rung.namespaces else limits.own_processes()
+        confinement = Confinement(rung, refused, visible, others)
+        reason = _try(confinement, trial, scratch)
+        if reason is None:
+            above = {level: why for level, why in refused.items() if level != rung.level}
+            return replace(confinement, refused=above)
+        refused.setdefault(rung.level, reason)
+    raise Refused(refused["limits"])
+
+
+def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> str | None:
+    """Why `trial` does not run confined like this, or None when it does."""
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    read, write = os.pipe()
+
+    def child() -> None:
+        os.close(read)
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 2)  # XLA says a lot when it ends
+        try:
+            enter(confinement, folder)
+            for path in confinement.visible:
+                os.stat(path)  # another user may not get to an interpreter that lies in somebody's home
+            trial()
+            text = "ok"
+        except OSError as problem:
+            text = f"{problem.filename or 'trial'}: {problem.strerror}"
+        except BaseException as problem:
+            text = "".join(traceback.format_exception_only(problem)).strip()
+        os.write(write, text.encode())
+        signal.pause()
+
+    try:
+        pid = fork(confinement.rung, child)
+    except OSError as problem:
+        return f"{problem.filename}: {problem.strerror}"
+    finally:
+        os.close(write)
+    said = os.read(read, 4096).decode() if select.select([read], [], [], TRIAL_S)[0] else "the trial does not end"
+    os.close(read)
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return "a confined process cannot be ended"
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    return None if said == "ok" else said or "the trial ended without a word"
+
+
+def fork(rung: Rung | None, child: Callable[[], None]) -> int:
+    """Fork a child that calls `child` and ends; returns its process id. In `child`, `enter` comes first, unless there
+    is no rung to enter. Raises OSError for what is refused.
+
+    A process namespace begins with the next fork, so one process stands between; it is gone when this returns.
+    """
+    if rung is None or not rung.namespaces:
+        pid = os.fork()
+        if pid == 0:
+            _end_after(child)
+        return pid
+    told, tell = os.pipe()
+    wait, go = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.close(told)
+        os.close(go)
+        _end_after(lambda: _between(rung, child, tell, wait))
+    os.close(tell)
+    os.close(wait)
+    with contextlib.suppress(ChildProcessError):  # nothing to wait for where the kernel reaps children
+        os.waitpid(between, 0)
+    with open(told) as said, open(go, "w") as going:
+        number, _, refused = said.read().partition(" ")
+        if refused or not number:
+            raise OSError(int(number or 0), os.strerror(int(number or 0)), refused or "fork")
+        going.write("!")
+    return int(number)
+
+
+def _between(rung: Rung, child: Callable[[], None], tell: int, wait: int) -> None:
+    """Make the namespaces, fork into them, tell the number or what was refused, and end."""
+    try:
+        if rung.namespaces == "user":
+            _unshare_user()
+        kernel.unshare(_NAMESPACES)
+        pid = os.fork()
+    except OSError as problem:
+        os.write(tell, f"{problem.errno} {problem.filename or 'fork'}".encode())
+        return
+    if pid:
+        os.write(tell, str(pid).encode())
+        return
+    os.close(tell)
+    # Only once the process between is gone is the zygote this one's parent, with which it shall end.
+    going = os.read(wait, 1)
+    os.close(wait)
+    if going:
+        child()
+
+
+def _unshare_user() -> None:
+    kernel.dumpable(True)  # else the two maps are root's
+    user, group = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.NEW_USER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def _end_after(child: Callable[[], None]) -> None:
+    try:
+        child()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(0)
+
+
+def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
+    """Confine this process, single-threaded and just forked by `fork`, for ever, and go to its scratch folder.
+
+    That is `folder` where it gets no root of its own. `readable` and `writable` are folders to see besides; what
+    writes to one of ours stays the user that it is. Raises OSError for what is refused.
+    """
+    rung = confinement.rung
+    if kernel.LINUX:
+        limits.first_to_go()
+    user = None
+    if rung.users and not writable:
+        # Outside, this process has another number than in a namespace of its own.
+        user = rung.users[int(os.readlink("/proc/self")) % len(rung.users)]
+    if rung.namespaces:
+        files.make_root((*confinement.visible, *readable), writable, os.geteuid() if user is None else user)
+    else:
+        os.chdir(folder)
+    if user is not None:
+        os.chown(".", user, user)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    if kernel.LINUX:
+        kernel.drop_capabilities()
+        kernel.end_with_parent()
+        kernel.dumpable(False)
+        kernel.no_new_privileges()
+    limits.impose(confinement.others)
+    if rung.landlock:
+        _enter_landlock(confinement, str(folder), readable, writable)
+    if rung.seccomp:
+        if not rung.namespaces:
+            kernel.adopt_orphans()
+        seccomp.load(among_others=not rung.namespaces, signals_are_scoped=rung.landlock and landlock.abi() >= 6)
+
+
+def _enter_landlock(confinement: Confinement, folder: str, readable: Sequence[str], writable: Sequence[str]) -> None:
+    devices = [f"/dev/{name}" for name in files.DEVICES]
+    if confinement.rung.namespaces:
+        landlock.restrict(1, ["/"], [files.HOME, *writable, *devices])
+        return
+    own = ["/proc/self", *files.PROCESSORS]
+    seen = [*confinement.visible, *readable, *own, *devices]
+    landlock.restrict(landlock.ENOUGH, seen, [folder, "/dev/null", *writable])

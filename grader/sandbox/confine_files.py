@@ -1,0 +1,122 @@
+"""What a confined process sees of the file system, and the root that is made of it."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from grader.sandbox import confine_kernel as kernel
+from grader.sandbox.confine_limits import SCRATCH
+
+# Compilers are among it: a setup may build a library. Of /etc, only what running a program takes.
+SYSTEM = """
+    /usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /etc/alternatives /etc/ld.so.cache /etc/localtime
+    /sys/devices/system/cpu /sys/devices/system/node
+""".split()
+# Of an interpreter's or an environment's folder; what else lies there may be a course.
+OF_A_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg", "*-linux-gnu")
+# Of this package, what runs confined. Only a checkout needs the list: where the package is installed, its texts are no
+# secret either.
+OF_OURS = ("__init__.py", "program", "checks", "sandbox")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+PROCESSORS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm")  # what XLA and glibc read of /proc
+HOME = "/tmp"
+_OLD = "/.old"
+
+
+def visible() -> tuple[str, ...]:
+    """System, interpreter and packages: paths to show read-only, none below another."""
+    paths = {Path(name) for name in SYSTEM}
+    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
+        paths |= {path for name in OF_A_PREFIX for path in Path(prefix).glob(name)}
+    packages = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
+    packages |= {site.getusersitepackages()} & set(sys.path)
+    paths |= {Path(name) for name in packages}
+    paths |= {Path(__file__).parents[1] / name for name in OF_OURS}
+    return tuple(sorted(outermost(str(path) for path in paths), key=os.path.islink))
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Those that are there and lie below no other."""
+    kept: list[str] = []
+    for path in sorted({os.path.normpath(path) for path in paths if os.path.lexists(path)}):
+        if not any(path.startswith(f"{other}/") for other in kept):
+            kept.append(path)
+    return tuple(kept)
+
+
+def make_root(readable: Sequence[str], writable: Sequence[str], user: int) -> None:
+    """Exchange this process's root for a fresh one that shows these paths, a home in memory, its own processes and no
+    more, and go home. Needs new namespaces of mounts and processes, and the right to mount."""
+    os.umask(0o022)
+    kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
+    stage = "/usr"  # any folder that is there: it is hidden until the root is exchanged, and no longer
+    kernel.mount("tmpfs", stage, "tmpfs", kernel.NOSUID, "size=1m,mode=755")
+    os.mkdir(stage + _OLD)
+    kernel.pivot_root(stage, stage + _OLD)
+    os.chdir("/")
+    os.mkdir(HOME)
+    kernel.mount("tmpfs", HOME, "tmpfs", kernel.NOSUID | kernel.NODEV, f"size={SCRATCH},nr_inodes=20k,mode=1777")
+    for path in (*readable, *writable):
+        _show(path)
+    _make_etc(user)
+    _make_dev()
+    os.mkdir("/proc")
+    # Within a user namespace this takes another that is in sight: the old root's.
+    kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
+    kernel.unmount(_OLD)
+    os.rmdir(_OLD)
+    kernel.mount_attributes("/", on=kernel.READ_ONLY | kernel.NOSUID, recursive=True)
+    for path in (HOME, *writable):
+        kernel.mount_attributes(path, off=kernel.READ_ONLY)
+    os.chdir(HOME)
+
+
+def _show(path: str) -> None:
+    """Show a path of the old root at the same place. A link on the way stays a link, and what it leads to is shown."""
+    place = ""
+    for part in path.strip("/").split("/"):
+        place = f"{place}/{part}"
+        old = _OLD + place
+        if os.path.islink(old):
+            if not os.path.lexists(place):
+                os.symlink(os.readlink(old), place)
+            target = os.path.join(os.path.dirname(place), os.readlink(old))
+            _show(os.path.normpath(target) + path[len(place) :])
+            return
+        if place != path and not os.path.isdir(place):
+            os.mkdir(place)
+    old = _OLD + path
+    if not os.path.lexists(old) or (os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(old))):
+        return  # it is shown already, as part of something larger
+    if os.path.isdir(old):
+        os.makedirs(path, exist_ok=True)
+    else:
+        open(path, "x").close()
+    kernel.mount(old, path, None, kernel.BIND | kernel.RECURSIVE)
+
+
+def _make_etc(user: int) -> None:
+    os.makedirs("/etc", exist_ok=True)
+    files = {
+        "passwd": f"learner:x:{user}:{user}::{HOME}:/bin/sh\n",
+        "group": f"learner:x:{user}:\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+        "hosts": "127.0.0.1 localhost\n",
+    }
+    for name, text in files.items():
+        Path("/etc", name).write_text(text)
+
+
+def _make_dev() -> None:
+    os.mkdir("/dev")
+    for name in DEVICES:
+        open(f"/dev/{name}", "x").close()
+        kernel.mount(f"{_OLD}/dev/{name}", f"/dev/{name}", None, kernel.BIND)
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        os.symlink(target, f"/dev/{name}")
+    os.symlink(HOME, "/dev/shm")
