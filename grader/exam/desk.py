@@ -9,13 +9,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from grader.course import Course
 from grader.exam.examiner import Examiner
 from grader.exam.ledger import Ledger
 from grader.exam.pool import answer
-from grader.exam.programs import DEVICES
+from grader.exam.programs import Compiled
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, content, parse
 from grader.sandbox.process import Zygote
@@ -29,6 +27,7 @@ class Desk:
         self.course = Course(Path(root))
         self.ledger = Ledger(self.course, secret, edition) if edition else None
         self.examiners: dict[str, Examiner] = {}
+        Compiled.under(self.course.root / "build").begin()
 
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""
@@ -54,7 +53,6 @@ class Desk:
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
     """Open the course that the first request names, then grade until the stream closes."""
-    jax.config.update("jax_num_cpu_devices", DEVICES)
     desks: list[Desk] = []
 
     def handle(request: dict[str, Any]) -> dict[str, Any] | None:

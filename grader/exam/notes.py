@@ -20,8 +20,8 @@ Outline = tuple[str, ...]
 
 @dataclass
 class Note:
-    """Of one exercise: its own answers' programs, as they are handed to an executor; and how each wrong answer fails
-    (by its place), as far as it was run. `read` once the reference and the other right answers have been run."""
+    """Of one exercise: programs of its own answers, as they are handed to an executor; and how each wrong answer fails
+    (by its place), as far as it was run. `read` once the reference has been run."""
 
     read: bool = False
     programs: set[bytes] = field(default_factory=set)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from grader.checks.outcomes import CheckBroken
 from grader.program.codec import encode
-from grader.program.sides import identity
+from grader.program.sides import begin, identity
 from grader.sandbox.process import Process, Zygote
 from grader.sandbox.wire import Fault
 
@@ -42,6 +43,15 @@ class Compiled:
             return cls()
         return cls(folder)
 
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What a process has to be told when it begins (`grader.program.sides.begin`)."""
+        return {"devices": DEVICES, "compiled": self.folder and str(self.folder), "write": self.write}
+
+    def begin(self) -> None:
+        """Have this process, one of the course's own, begin like the others, and keep what it compiles."""
+        begin(**replace(self, write=True).terms)
+
 
 def _processor() -> str:
     """Compiled code fits one kind of processor: its model and features, where the system tells."""
@@ -60,8 +70,7 @@ def start(zygote: Zygote, entry: str, compiled: Compiled) -> Process:
         process = zygote.fork(entry, readable=readable, writable=writable)
     except OSError as problem:
         raise CheckBroken(str(problem)) from None
-    begin = {"do": "begin", "devices": DEVICES, "compiled": next(iter(folders), None), "write": compiled.write}
-    process.exchange(encode(begin), seconds=BEGIN_S)
+    process.exchange(encode({"do": "begin", **compiled.terms}), seconds=BEGIN_S)
     return process
 
 

@@ -7,13 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from grader.course import Course, Exercise
 from grader.exam.examiner import Examiner
 from grader.exam.misconceptions import outline, signature
 from grader.exam.pool import Zygote, answer
-from grader.exam.programs import DEVICES
+from grader.exam.programs import Compiled
 from grader.exam.record import CheckResult
 from grader.prove.mutants import mutants
 
@@ -27,6 +25,7 @@ class Bench:
     def __init__(self, zygote: Zygote, root: str) -> None:
         self.zygote, self.course = zygote, Course(Path(root))
         self.examiners: dict[str, Examiner] = {}
+        Compiled.under(self.course.root / "build").begin()
 
     def case(self, lesson: str, exercise: str) -> _Case:
         """An exercise and the examiner of its lesson."""
@@ -134,7 +133,6 @@ def _missed(results: list[CheckResult]) -> list[CheckResult]:
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
     """Open the course that the first request names, then test exercises until the stream closes."""
-    jax.config.update("jax_num_cpu_devices", DEVICES)
     benches: list[Bench] = []
 
     def handle(request: dict[str, Any]) -> dict[str, Any] | None:
