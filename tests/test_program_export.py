@@ -16,9 +16,10 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import devices
+from grader.program.allowed import Refused
 from grader.program.codec import Unsendable
 from grader.program.export import CallsPython, Exported, export, fill, parameters
-from grader.program.load import Loaded, Refused
+from grader.program.load import Loaded
 
 devices.start(8)
 MESH, EXPLICIT = devices.mesh((8,), ("d",)), devices.mesh((8,), ("d",), explicit=True)
@@ -245,7 +246,7 @@ def test_what_is_too_large_or_for_more_devices_is_not_loaded(monkeypatch: pytest
     with pytest.raises(Refused, match="33,554,433 bytes; 33,554,432 are allowed"):
         Loaded(bytes((32 << 20) + 1), (), ())
     monkeypatch.setattr(jax, "devices", lambda *platform: [object()] * 4)
-    with pytest.raises(Refused, match="the program wants 8 devices; there are 4"):
+    with pytest.raises(Refused, match="it wants 8 devices; there are 4"):
         Loaded(made.blob, made.parameters, made.donated)
 
 

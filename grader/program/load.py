@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
-import jax.export
 import numpy as np
 
+from grader.program import allowed
 from grader.program.hlo import Collective, collectives, largest, loops, operations
 
-MAX_BYTES = 32 << 20
 WIDE = frozenset({"float64", "int64", "uint64", "complex128"})  # exist only where JAX has 64 bits on
 # A program of a check runs a few times on small inputs, so its machine code need not be fast. Measured on five programs
 # of lesson 05: 15 to 27 ms to compile instead of 37 to 116. Collectives, bytes and flops are decided before this.
@@ -23,10 +22,6 @@ QUICK: dict[str, str | bool] = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": "1",
 }
-
-
-class Refused(Exception):
-    """A program that is not loaded: too large, or not a program at all."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +54,10 @@ class Facts:
 
 
 class Loaded:
-    """A program rebuilt from its bytes alone: compiled for the devices there are."""
+    """A program rebuilt from its bytes alone: compiled for the devices there are. Raises `allowed.Refused`."""
 
     def __init__(self, blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...], donated: tuple[int, ...]) -> None:
-        if len(blob) > MAX_BYTES:
-            raise Refused(f"the program has {len(blob):,} bytes; {MAX_BYTES:,} are allowed")
-        exported = jax.export.deserialize(bytearray(blob))
-        if exported.nr_devices > len(jax.devices()):
-            raise Refused(f"the program wants {exported.nr_devices} devices; there are {len(jax.devices())}")
+        exported = allowed.read(blob, parameters)
         self._parameters = exported.in_avals
         self._wide = any(str(aval.dtype) in WIDE for aval in (*exported.in_avals, *exported.out_avals))
         shapes = [shape.update(dtype=aval.dtype) for shape, aval in zip(parameters, exported.in_avals, strict=True)]

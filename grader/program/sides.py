@@ -17,9 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from grader.program.allowed import Refused
 from grader.program.codec import Classes, Malformed, Unsendable, decode, encode
 from grader.program.export import export
-from grader.program.load import Loaded, Refused
+from grader.program.load import Loaded
 
 MAX_TEXT = 2_000
 STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
