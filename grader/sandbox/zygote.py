@@ -235,6 +235,7 @@ class Zygote:
             os.environ.pop("PYTHONPATH", None)
             confine.enter(confinement, Path(folder), request["readable"], request["writable"])
         os.environ.update({name: os.getcwd() for name in ("HOME", "TMPDIR", "MPLCONFIGDIR")})
+        tempfile.tempdir = None  # what it remembers is the zygote's
         stream = socket.socket(fileno=handle)
         serve(stream, control) if control else serve(stream)
 
