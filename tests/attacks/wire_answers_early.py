@@ -1,0 +1,9 @@
+"""Writes the next answer on the socket before the question has come."""
+# with: stream
+# tally: crashed, crashed
+# %% answer="tally"
+def tally(counts, start):
+    return 6
+
+
+say(encode({"status": "ok", "value": 6}))

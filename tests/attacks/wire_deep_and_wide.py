@@ -1,0 +1,10 @@
+"""Sends lists in lists without end, and a million of small things."""
+# with: stream, lie
+# tally: failed, crashed
+# keep: failed, crashed, failed
+# %% answer="tally"
+def tally(counts, start):
+    lie(None, head=b'{"sizes":[],"value":' + b"[" * 100_000)
+# %% answer="keep"
+def doubled(tree):
+    lie(["list", [["list", []]] * 500_000])

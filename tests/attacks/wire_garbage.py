@@ -1,0 +1,8 @@
+"""Sends bytes that are no reply at all."""
+# with: stream
+# tally: failed, crashed
+# says tally-example: The reply could not be read
+# %% answer="tally"
+def tally(counts, start):
+    say(os.urandom(4_000))
+    os._exit(0)

@@ -1,0 +1,16 @@
+"""Sends a pickle that writes a file where it is read."""
+# with: stream
+# tally: failed, crashed
+# says tally-example: The reply could not be read
+# %% answer="tally"
+import pickle
+
+
+class Payload:
+    def __reduce__(self):
+        return open, ("@OUTSIDE@/jaxercise-attack", "w")
+
+
+def tally(counts, start):
+    say(pickle.dumps(Payload()))
+    os._exit(0)

@@ -1,0 +1,126 @@
+"""The attack corpus through the real command: each submission earns what it is worth, and nothing else changes.
+
+How a case is written: tests/attacks/README.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import corpus
+import pytest
+from corpus import CANARY, MARK, NEIGHBOURS, Corpus, Run
+
+CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
+FAMILIES = "machinery equal read write wire program end bomb net kernel file name text config behave replay".split()
+# What does not hold yet, and why. Each of these has to fail: who mends one takes it out of here.
+NO_TURNS = "a frame that comes too early is taken for the reply to the question that the worker was just asked"
+DIES_LATER = "a worker that ends after its last reply costs the exercise whose cell runs next"
+KNOWN_HOLES = {
+    "behave_tells_later": "hidden inputs are kept by one answer and shown in a note, or in a later public check",
+    "file_learner_link": "a learner's folder may be a link to another's",
+    "read_compiled": "workers can read the compiled code of the course's own answers",
+    "wire_answers_early": NO_TURNS,
+    "wire_answers_for_later": NO_TURNS,
+    "wire_answers_twice": NO_TURNS,
+    "wire_child_answers": NO_TURNS,
+    "wire_big_on_every_device": DIES_LATER,
+    "wire_deep_and_wide": DIES_LATER,
+    "wire_lying_head": DIES_LATER,
+}
+
+
+@pytest.fixture(scope="module")
+def attacked(built) -> Iterator[Corpus]:
+    base = Path(tempfile.mkdtemp(prefix="attacked-", dir="/tmp"))
+    one = Corpus(base, built("guarded"), list(CASES.values()), references=False)
+    yield one
+    one.close()
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def run(attacked: Corpus) -> Run:
+    """All attacks and two neighbours, graded by one command."""
+    return attacked.grade()
+
+
+def expected(name: str) -> object:
+    """The case's name, marked where it is known to fail."""
+    hole = KNOWN_HOLES.get(name)
+    return pytest.param(name, marks=pytest.mark.xfail(reason=hole, strict=True)) if hole else name
+
+
+@pytest.mark.parametrize("name", [expected(name) for name in CASES])
+def test_an_attack_earns_what_it_is_worth(run: Run, name: str) -> None:
+    assert corpus.differences(CASES[name], run.results[name]) == []
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbours_keep_every_point(run: Run, name: str) -> None:
+    assert run.results[name]["score"] == run.results[name]["max_score"] == 17
+
+
+def test_nothing_that_lies_around_has_changed(run: Run, attacked: Corpus) -> None:
+    assert run.changed == []
+    assert list(attacked.places.scratch.iterdir()) == []
+    assert corpus.left_behind() == []
+    derived = attacked.places.course / "build"
+    assert not [path for path in derived.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes()]
+
+
+def test_no_process_is_left(run: Run) -> None:
+    assert run.processes == []
+
+
+def test_nobody_was_reached_over_a_socket(run: Run, attacked: Corpus) -> None:
+    assert attacked.listeners.visited() == []
+
+
+def test_nothing_secret_is_shown(run: Run) -> None:
+    assert CANARY not in run.output + run.json
+
+
+def test_all_that_is_shown_is_plain_text(run: Run) -> None:
+    strange = {character for character in run.output if not character.isprintable() and character != "\n"}
+    assert strange == set()
+    for result in run.results.values():
+        texts = [*result["notes"], result["problem"] or "", *(check["message"] for check in result["checks"])]
+        assert all(character.isprintable() or character == "\n" for text in texts for character in text)
+        assert all(len(text) < 5_000 for text in texts)
+
+
+def test_what_could_not_be_graded_is_named(run: Run) -> None:
+    ungraded = [name for name, case in CASES.items() if case.said("problem") and name not in KNOWN_HOLES]
+    assert run.status == 1
+    assert all(f"{name}/{corpus.LESSON}" in run.output for name in ungraded)
+    assert {name for name, result in run.results.items() if result["problem"]} == set(ungraded)
+
+
+def test_a_forgery_gains_what_is_written_down(run: Run) -> None:
+    """Only of what is observed, and at most half an exercise."""
+    forgeries = {name: case.said("gains") for name, case in CASES.items() if case.said("gains")}
+    assert forgeries
+    for name, [gains] in forgeries.items():
+        checks = run.results[name]["checks"]
+        [check] = [check for check in checks if check["id"] == corpus.PREFIX + gains.partition(":")[0]]
+        exercise = [other for other in checks if other["exercise"] == check["exercise"]]
+        assert "observed" in check["evidence"]
+        assert 2 * check["points"] <= sum(other["max_points"] for other in exercise)
+
+
+def test_every_family_is_there() -> None:
+    assert {name.partition("_")[0] for name in CASES} == set(FAMILIES)
+    assert len(CASES) >= 60
+    for path in (Path(__file__).parent / "attacks").rglob("*.py"):
+        assert CANARY not in path.read_text(), f"{path.name} knows what it looks for"
+
+
+def test_the_run_would_notice(run: Run) -> None:
+    """The canaries are where the attacks look for them, in this run too."""
+    assert json.loads(run.json)["version"] == 1
+    assert set(KNOWN_HOLES) <= set(CASES)
