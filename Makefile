@@ -8,7 +8,7 @@ PYTEST_ARGS ?= -n 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab grade test prove build lint format bench lock clean
+.PHONY: help setup lab grade test prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
@@ -44,6 +44,9 @@ format: setup ## lay the code out as lint wants it
 
 bench: setup ## time the grader against stock nbgrader on the example class
 	@$(BIN)/python -m benchmarks.grading
+
+soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes)
+	@$(BIN)/python -m benchmarks.soak
 
 lock: ## write the pinned versions anew from pyproject.toml's ranges (UPGRADE=all or a name takes newer ones)
 	@$(or $(PYTHON),python3) tools/lock.py --upgrade "$(UPGRADE)"
