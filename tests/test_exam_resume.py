@@ -269,3 +269,30 @@ def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: si
         shutil.rmtree(lesson.folder / f"{name}-waits")
     assert [result["score"] for result in lesson.grade().values()] == [9.0] * 3
     assert "2 of them were graded before" in lesson.said
+
+
+@pytest.mark.parametrize("who", ["examiners", "zygote"])
+def test_what_dies_in_the_middle_costs_the_notebooks_that_it_had(lesson: Class, who: str) -> None:
+    """Others go on, the lost ones are named, and the next run grades them."""
+    for name in ("a-waits", "c-waits"):
+        lesson.submit(name, mean=WAITS)
+    for name in ("b", "d", "e"):
+        lesson.submit(name)
+    running = lesson.start()
+    assert eventually(lambda: len(lesson.kept) == 1, 120)
+    [zygote] = psutil.Process(running.pid).children()
+    oldest = sorted(zygote.children(), key=psutil.Process.create_time)[:2]
+    for process in {"examiners": oldest, "zygote": [zygote]}[who]:
+        process.kill()
+    said, complaint = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert complaint.endswith(
+        "Not graded, or not fully: a-waits/01_small, c-waits/01_small. The reasons stand above.\n"
+    )
+    assert said.count("The grader itself failed: the process ended without an answer.") == 2
+    lesson.nothing_is_left(running.pid)
+    assert len(lesson.kept) == 3
+    for name in ("a-waits", "c-waits"):
+        lesson.submit(name)
+    assert [result["score"] for result in lesson.grade().values()] == [9.0] * 5
+    assert "3 of them were graded before" in lesson.said

@@ -313,15 +313,18 @@ def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
     assert eventually(lambda: not list(tmp_path.iterdir()))
 
 
-def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_message() -> None:
+def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_message(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.send(b'{"preload": [], "at_most": "full", "scratch": "/tmp"}')
-    command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno())]
+    ours.send(b'{"preload": [], "at_most": "full"}')
+    command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)]
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as zygote:
         theirs.close()
         ours.close()
         _, said = zygote.communicate(timeout=120)
         assert (zygote.returncode, said) == (0, b"")
+    assert not folder.exists()
 
 
 # The wire alone.

@@ -54,7 +54,7 @@ class Pool:
                 raise Fault("crashed", "grading was stopped")
             try:
                 process = self._zygote.fork(self.entry, control=True)
-            except OSError:
+            except ConnectionError:
                 self._zygote.stop(0)
                 self._zygote = Zygote.start(self.modules)
                 process = self._zygote.fork(self.entry, control=True)

@@ -37,15 +37,21 @@ class Confined:
 class Zygote:
     """A client of a zygote: starts one, or takes over the control socket that a forked examiner was given."""
 
-    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self, control: socket.socket, process: subprocess.Popen[bytes] | None = None, folder: Path | None = None
+    ) -> None:
         self.control = control
         self.process = process
+        self.folder = folder
         self._confined: Confined | None = None
 
     @classmethod
     def start(cls, modules: list[str]) -> Zygote:
         """Start a zygote that has imported `modules` besides JAX, Flax and Optax. About two seconds."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Everything that is forked from it has its folder in this one, which the zygote removes if we are killed.
+        folder = Path(tempfile.mkdtemp(prefix="grader-"))
+        folder.chmod(0o711)
         environment = {
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -56,7 +62,7 @@ class Zygote:
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno())],
+            [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)],
             pass_fds=[theirs.fileno()],
             env=environment,
             cwd="/",
@@ -64,15 +70,15 @@ class Zygote:
             process_group=0,  # Ctrl-C is the client's to handle
         )
         theirs.close()
-        zygote = cls(ours, process)
+        zygote = cls(ours, process, folder)
         ours.settimeout(START_S)
         try:
             at_most = os.environ.get(AT_MOST, LEVELS[0])
-            opening = {"preload": modules, "at_most": at_most, "scratch": tempfile.gettempdir()}
+            opening = {"preload": modules, "at_most": at_most}
             ours.send(json.dumps(opening).encode())
             zygote._confined = zygote._told()
         except BaseException:
-            zygote.stop(0)
+            zygote.stop(1)
             raise
         return zygote
 
@@ -123,6 +129,8 @@ class Zygote:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        if self.folder is not None:
+            remove(self.folder)
 
 
 class Process:

@@ -1,10 +1,10 @@
 """The process that all others are forked from: JAX imported, no backend made, no thread started, no secret held.
 
-Run as `python -m grader.sandbox.zygote FD` with an empty environment. Each request on a control socket names an entry
-point (`module:function`) of ours and carries one end of a stream socket; the zygote forks, and the child calls the
-entry with that stream. Workers and executors are confined first, on the rung that was found by trying when the zygote
-started. A request with `control` gives the child a control socket of its own, so that an examiner may fork workers. A
-fork takes milliseconds where a fresh interpreter takes seconds.
+Run as `python -m grader.sandbox.zygote FD FOLDER` with an empty environment. Each request on a control socket names an
+entry point (`module:function`) of ours and carries one end of a stream socket; the zygote forks, and the child calls
+the entry with that stream. Workers and executors are confined first, on the rung that was found by trying when the
+zygote started. A request with `control` gives the child a control socket of its own, so that an examiner may fork
+workers. A fork takes milliseconds where a fresh interpreter takes seconds.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def share_mlir_context() -> None:
 
 def settle(at_most: str) -> Confinement:
     """Find the rung on which JAX runs, and whether this XLA knows the flags of `QUICK`: where it does not, it ends."""
-    scratch = Path(tempfile.mkdtemp(prefix="grader-"))
+    scratch = Path(tempfile.mkdtemp())
     scratch.chmod(0o711)
     try:
         for flags in (QUICK, ""):
@@ -119,8 +119,9 @@ class Zygote:
     What was forked through a control socket ends with it, however its owner ended: nobody waits for it any more.
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, folder: Path) -> None:
         self.first = control
+        self.folder = folder
         self.confinement: Confinement | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
@@ -142,6 +143,7 @@ class Zygote:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()  # with SIGCHLD ignored it returns when none is left
+        remove(self.folder)
 
     def answer(self, control: socket.socket) -> None:
         """Answer one request. Raises OSError when the client is gone."""
@@ -150,7 +152,6 @@ class Zygote:
             raise ConnectionError
         request = json.loads(message)
         if "preload" in request:
-            tempfile.tempdir = request["scratch"]
             preload(request["preload"])
             warm()
             share_mlir_context()
@@ -184,7 +185,7 @@ class Zygote:
         ours = theirs = None
         confinement = self.confinement if request["entry"] in CONFINED else None
         rung = confinement.rung if confinement else None
-        folder = "" if rung and rung.namespaces else tempfile.mkdtemp(prefix="grader-")
+        folder = "" if rung and rung.namespaces else tempfile.mkdtemp()
         if request.get("control"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -254,11 +255,12 @@ def _close(handle: int) -> None:
 
 
 def main() -> None:
-    """Serve the control socket whose number is the only argument."""
+    """Serve the control socket whose number is the first argument; all folders lie in that of the second."""
     if kernel.LINUX:
         kernel.dumpable(False)
         kernel.adopt_orphans()
-    Zygote(socket.socket(fileno=int(sys.argv[1]))).serve()
+    number, tempfile.tempdir = sys.argv[1:]
+    Zygote(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
 
 if __name__ == "__main__":
