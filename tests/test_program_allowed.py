@@ -300,6 +300,25 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
         main(TOKEN + '%r, %u = "stablehlo.infeed"(%t) : (!stablehlo.token) -> (tensor<4x4xf32>, !stablehlo.token)'),
         "`!stablehlo.token`, which is no array",
     ),
+    "a text for the compiled program": (
+        main('%r = stablehlo.sine %x {mhlo.frontend_attributes = {a = "{\\0A %y = f32[5] all-reduce(%z)}"}} '
+             ": tensor<4x4xf32>"),
+        "it holds `stablehlo.sine` with the attribute `mhlo.frontend_attributes`, which JAX does not write there",
+    ),
+    "the same at a routine": (
+        calls("lapack_sgetrf_ffi", *LU, "", ', mhlo.frontend_attributes = {a = "{%y = f32[5] all-reduce(%z)}"}'),
+        "shapes or options that do not belong together",
+    ),
+    "options in words": (
+        calls("Eigh", [F], [F, "4xf32"], "", ', backend_config = "{%y = f32[5] all-reduce(%z)}"'),
+        "with options in words of its own",
+    ),
+    "the same at a parameter": (
+        main("%r = stablehlo.sine %x : tensor<4x4xf32>").replace(
+            "xf32>)", 'xf32> {mhlo.frontend_attributes = {a = "{}"}})', 1
+        ),
+        "a parameter of it has an attribute that JAX does not write there",
+    ),
     "branches without end": (
         main(f"{nested(80)}\n%r = stablehlo.add %v79, %x : tensor<4x4xf32>"),
         "more than 64 loops or branches lie in one another",

@@ -289,3 +289,20 @@ def test_the_largest_value_is_that_of_an_intermediate() -> None:
     assert largest(stablehlo(lambda x: x @ x, (5, 5))) == 25
     assert largest(stablehlo(lambda x: x * 2, ())) == 1
     assert largest("nothing") == 0
+
+
+def test_no_name_passes_for_an_instruction() -> None:
+    """A learner names scopes and functions as they like."""
+
+    def named(x: Any) -> Any:
+        with jax.named_scope('q all-reduce(f32[9]{0} %x), replica_groups={} "\n  %y = f32[99]{0} all-gather(%z)\n'):
+            return jnp.sin(x) @ x
+
+    named.__name__ = "stablehlo.while"
+    lowered = jax.jit(lambda x: jax.jit(named)(x)).lower(shape((4, 4), ROW, P()))
+    assert "@stablehlo.while" in lowered.as_text()
+    assert loops(lowered.as_text()) == 0
+    text = lowered.compile().as_text()
+    assert text
+    assert "all-reduce" in text
+    assert collectives(text, 8) == ()

@@ -28,6 +28,16 @@ OPERATIONS = frozenset({"builtin.module", "func.func", "func.return", "func.call
 DIALECTS = frozenset({"stablehlo", "chlo", "sdy"})
 # They wait for somebody outside of the program, who is not there.
 OUTSIDE = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
+# Beside its own attributes, what JAX writes at an operation. XLA would take more, and shows some of it as it stands in
+# the text of the compiled program, where a check looks for collectives.
+MARKS: dict[str, frozenset[str]] = {
+    "builtin.module": frozenset({"jax.uses_shape_polymorphism", "mhlo.num_partitions", "mhlo.num_replicas"}),
+    "sdy.mesh": frozenset({"stablehlo.mesh"}),
+    "stablehlo.custom_call": frozenset({"mhlo.backend_config", "mhlo.frontend_attributes", "sdy.sharding_rule"}),
+}
+PARAMETER_MARKS = frozenset(
+    "jax.buffer_donor jax.result_info mhlo.layout_mode mhlo.memory_kind sdy.sharding tf.aliasing_output".split()
+)
 # Where an operation names the functions that it calls.
 CALLED = {
     "func.call": "callee",
@@ -127,6 +137,7 @@ class Reader:
         self._found: str | None = None
         self._function = ""
         self._names: set[str] = set()
+        self._marks: set[tuple[str, str]] = set()
         self._types: set[Any] = set()
         self._sizes: Counter[str] = Counter()
         self._calls: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -145,6 +156,13 @@ class Reader:
             if name not in OPERATIONS and (name in OUTSIDE or name.partition(".")[0] not in DIALECTS):
                 return f"it holds `{name[:80]}`, which is not among the operations that a checked program may use"
             self._names.add(name)
+        for mark in operation.attributes:
+            if (name, mark) not in self._marks:
+                if mark not in MARKS.get(name, ()) and not hasattr(type(operation.opview), mark):
+                    return f"it holds `{name}` with the attribute `{mark[:80]}`, which JAX does not write there"
+                self._marks.add((name, mark))
+        if name == "func.func" and not _parameter_marks(operation) <= PARAMETER_MARKS:
+            return "a parameter of it has an attribute that JAX does not write there"
         if name in OPERATIONS and not self._in_its_place(operation, name):
             return "its functions and modules lie in one another"
         self._sizes[self._function] += 1
@@ -186,6 +204,11 @@ class Reader:
         if max((*whole.values(), self._sizes.total())) > MAX_OPERATIONS:
             return f"it has more than {MAX_OPERATIONS:,} operations when its calls are written out"
         return None
+
+
+def _parameter_marks(function: Any) -> set[str]:
+    lists = [function.attributes.get(name, ()) for name in ("arg_attrs", "res_attrs")]
+    return {mark.name for marked in lists for parameter in marked for mark in parameter}
 
 
 def _depth(operation: Any) -> int:

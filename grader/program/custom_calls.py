@@ -52,6 +52,7 @@ REAL = {"complex<f32>": "f32", "complex<f64>": "f64"}
 COMPLEX = {part: whole for whole, part in REAL.items()}
 
 _TARGET = re.compile(r"lapack_(?P<letter>[sdcz])(?P<lapack>\w+)_ffi|(?:cu|hip)(?:solver|sparse)_(?P<gpu>\w+)_ffi")
+_PLAIN = re.compile(r"[\w.,+-]*")  # such as TPU's "1,1,100,1e-6"
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([\w<>]+)>")
 Shape = tuple[tuple[int, ...], str]
 
@@ -62,10 +63,12 @@ def problem(call: Any) -> str | None:
     name, element = _routine(target)
     if name not in ROUTINES and name not in BY_OPTION and target not in OTHERS:
         return f"it calls `{target[:80]}`, which is not among the operations that a checked program may use"
+    if not _PLAIN.fullmatch(getattr(call.attributes.get("backend_config"), "value", "")):
+        return f"it calls `{target[:80]}` with options in words of its own"
     try:
         operands, results = ([shape(str(value.type)) for value in values] for values in (call.operands, call.results))
         if target in OTHERS:
-            fits = OTHERS[target](operands, results)
+            fits = _batch(call) is None and OTHERS[target](operands, results)
         else:
             fits = element in (None, operands[0][1]) and any(
                 _agree(signature, operands, results, _batch(call)) for signature in _signatures(name, call)
@@ -104,10 +107,11 @@ def _signatures(name: str, call: Any) -> list[str]:
 
 
 def _batch(call: Any) -> int | None:
-    """How many leading axes XLA may split over devices; None where nothing is said."""
-    return next(
-        (int(value) for name, value in _dict(call, "mhlo.frontend_attributes") if name == "num_batch_dims"), None
-    )
+    """How many leading axes XLA may split over devices; None where nothing is said. Raises where more is said."""
+    said = dict(_dict(call, "mhlo.frontend_attributes"))
+    if said.keys() - {"num_batch_dims"}:
+        raise KeyError(*said)
+    return int(said["num_batch_dims"]) if said else None
 
 
 def _dict(call: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -15,6 +15,8 @@ _TYPE = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,]*)\]")
 _OPERATION = re.compile(
     r'^\s*(?:%\S+ = )?(?:"?(?:stablehlo|chlo|sdy)\.(?!(?:return|mesh)\b)\w|(?:func\.)?call @)', re.M
 )
+_LOOP = re.compile(r'^\s*(?:%\S+ = )?"?stablehlo\.while\b', re.M)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)[a-zA-Z]")
 
 
@@ -34,7 +36,11 @@ class Collective:
 
 
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
-    """The collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance."""
+    """The collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance.
+
+    What stands in quotes is left out: the name of a scope may be anything, such as an instruction.
+    """
+    text = _STRING.sub('""', text)
     bodies = {match[1]: match[2] for match in _COMPUTATION.finditer(text)}
     repeated = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
     looped = _reached(bodies, repeated)
@@ -86,7 +92,7 @@ def _group_size(line: str, kind: str, devices: int) -> int | None:
 
 def loops(module: str) -> int:
     """Number of while loops in StableHLO text (`scan`, `fori_loop` and `while_loop` each lower to one)."""
-    return len(re.findall(r"\bstablehlo\.while\b", module))
+    return len(_LOOP.findall(module))
 
 
 def operations(module: str) -> int:
