@@ -228,6 +228,16 @@ def test_a_thread_that_ends_the_process_between_cells(examiner: Examiner) -> Non
     assert_whole(examiner.grade(submission(cell, double="import time\n" + RIGHT[DOUBLE])))
 
 
+def test_a_notebook_has_so_much_time_as_a_whole(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Examiner, "minutes", 0.02)
+    result = examiner.grade(submission("import time\ntime.sleep(1.5)\n", "late = True\n"))
+    assert_whole(result)
+    assert {check.status for check in result.checks} == {"timeout"}
+    assert "your notebook as a whole took longer than 0.02 minutes" in result.checks[0].message
+    monkeypatch.undo()
+    assert examiner.grade(submission()).score == LESSON.points
+
+
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 

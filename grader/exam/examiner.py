@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from grader.course import Exercise, Lesson
 from grader.exam.checking import CheckRoom, record
-from grader.exam.isolated import Isolated
+from grader.exam.isolated import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, Isolated
 from grader.exam.misconceptions import ANY_SEED, name
 from grader.exam.notes import Note, Notes
 from grader.exam.plan import Judge, plan
@@ -41,6 +42,12 @@ class Examiner:
         self._own = Isolated(zygote, lesson.setup, self.classes, self.known)
         self._read: dict[str, Note] = {}
 
+    @property
+    def minutes(self) -> float:
+        """How long a whole notebook may take, on the clock."""
+        seconds = sum(exercise.timeout or ANSWER_S for exercise in self.lesson.exercises)
+        return math.ceil(OWN_MIN + EXERCISE_MIN_PER_S * seconds)
+
     def isolated(self) -> Isolated:
         """A worker and an executor for a notebook, started when first needed."""
         programs = Programs(self.zygote, self.compiled)
@@ -52,6 +59,7 @@ class Examiner:
         steps = plan(submission, self.lesson)
         seed = "/".join((self.secret, self.lesson.id, submission.learner, submission.fingerprint))
         sitting = Sitting(self.room, self.isolated(), seed)
+        sitting.isolated.limit(self.minutes)
         results: list[CheckResult] = []
         try:
             for step in steps.steps:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +18,8 @@ from grader.sandbox.wire import Fault
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
 CELL_S, ANSWER_S = 20.0, 5.0
+# Minutes on the clock for a whole notebook: some for its own cells, and some for each exercise's seconds.
+OWN_MIN, EXERCISE_MIN_PER_S = 1.0, 0.1
 NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 
@@ -46,17 +50,29 @@ class Isolated:
         self.zygote, self.setup_source, self.classes, self.programs = zygote, setup, classes, programs
         self.shelf = Shelf(programs, known)
         self.seconds = ANSWER_S
+        self.minutes = math.inf
         self.asked = 0
         self._history: list[tuple[dict[str, Any], float]] = []
         self._state = ""
         self._exports: dict[tuple[str, Answer | Probe, bytes], bytes] = {}
         self._earlier: dict[tuple[str, Answer | Probe, bytes], bytes] = {}
         self._worker: Process | None = None
+        self._ends = math.inf
+
+    def limit(self, minutes: float) -> None:
+        """From now on, all that this notebook does has to be done in so many minutes on the clock."""
+        self.minutes, self._ends = minutes, time.monotonic() + 60 * minutes
+
+    def _in_time(self) -> None:
+        """Raise `Fault` when the notebook's time is over."""
+        if time.monotonic() > self._ends:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self.minutes:g} minutes")
 
     def run(self, source: str, label: str, seconds: float = CELL_S) -> Ran:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
         known, request = Ran(source, label), {"do": "run", "source": source, "name": label}
         try:
+            self._in_time()
             names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
                 place = f" on line {names['line']}" if names["line"] else ""
@@ -100,11 +116,13 @@ class Isolated:
 
     def ask(self, question: Answer | Probe, payload: bytes) -> bytes:
         """The live call, in the worker."""
+        self._in_time()
         self.asked += 1
         return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
     def export(self, question: Answer | Probe, payload: bytes) -> bytes:
         """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
+        self._in_time()
         self.asked += 1
         key = (self._state, question, payload)
         if key not in self._exports:
@@ -137,6 +155,7 @@ class Isolated:
     def _replay(self) -> None:
         """Run the cells again. One that ran before and now does not is left out from here on: the others count."""
         for i, (request, seconds) in enumerate(self._history):
+            self._in_time()
             try:
                 self._tell(request, seconds)
             except Fault:
