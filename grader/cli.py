@@ -56,6 +56,9 @@ def grade(
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.")] = None,
     jobs: JobsOption = None,
     force: Annotated[bool, typer.Option("--force", help="Grade again what was graded before.")] = False,
+    allow_unsandboxed: Annotated[
+        bool, typer.Option("--allow-unsandboxed", help="Grade even where notebooks can read your files.")
+    ] = False,
 ) -> None:
     """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
 
@@ -68,6 +71,8 @@ def grade(
     from grader.exam.stopping import Stopped, stoppable
     from grader.reports import json as json_report
     from grader.reports import terminal
+    from grader.sandbox import doctor
+    from grader.sandbox.process import Confined
 
     course = open_course(lesson)
     if not submitted.is_dir():
@@ -89,7 +94,14 @@ def grade(
                 done[result.learner, result.lesson] = result
                 status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
 
-            grade_all(course, [entry for entry in entries if entry not in before], jobs, tell, ours)
+            def accept(confined: Confined) -> None:
+                if confined.level == "limits" and not allow_unsandboxed:
+                    raise fail(doctor.REFUSAL)
+                if doctor.warning(confined):
+                    err.print(doctor.warning(confined), markup=False, soft_wrap=True)
+
+            todo = [entry for entry in entries if entry not in before]
+            grade_all(course, todo, jobs, tell, ours, accept)
     except Stopped as problem:
         stopped = problem
     results = [done[e.learner, e.lesson] for e in entries if (e.learner, e.lesson) in done]
@@ -159,6 +171,17 @@ def _my_notebook(course: Course, asked: Path) -> Path:
     if path.stem not in course.lesson_ids:
         raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
     return path
+
+
+@app.command("doctor")
+def examine_machine() -> None:
+    """Say how this machine confines learners' processes, and how to get more."""
+    from grader.sandbox import doctor
+    from grader.sandbox.process import Zygote
+
+    zygote = Zygote.start([])
+    out.print(doctor.report(zygote.confined), markup=False, soft_wrap=True)
+    zygote.stop()
 
 
 @app.command()

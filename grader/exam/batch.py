@@ -12,7 +12,7 @@ from typing import Any
 
 from grader.course import Course
 from grader.exam.ledger import Ledger
-from grader.exam.pool import Pool
+from grader.exam.pool import Confined, Pool
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, content
 from grader.sandbox.wire import Fault
@@ -75,9 +75,11 @@ def grade(
     jobs: int | None = None,
     on_result: Callable[[Result], None] = lambda result: None,
     edition: str | None = None,
+    accept: Callable[[Confined], None] = lambda confined: None,
 ) -> list[Result]:
     """Grade `entries` with `jobs` examiners side by side (one for each core by default); results in their order.
 
+    `accept` is told how learners' processes are confined before the first is started, and may raise.
     With the grader's `edition` (see `grader.exam.ledger`) each result is kept for later runs as soon as it is there.
     """
     todo = list(entries)
@@ -93,6 +95,7 @@ def grade(
         return Result.from_json(reply)
 
     with Pool("grader.exam.desk:serve", opening, cores(jobs, len(todo)), modules) as pool:
+        accept(pool.confined)
         replies = pool.map(requests, lambda i, reply: on_result(result(i, reply)))
     return [result(i, reply) for i, reply in enumerate(replies)]
 

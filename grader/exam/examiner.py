@@ -75,6 +75,7 @@ class Examiner:
             lesson=self.lesson.id,
             checks=tuple(sorted(results, key=lambda result: order[result.id])),
             max_score=total(result.max_points for result in results),
+            confinement=self.zygote.confined.level,
             duration_s=time.monotonic() - began,
             notes=tuple(legible(note) for note in (*steps.notes, *sitting.notes)),
         )

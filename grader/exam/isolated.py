@@ -207,4 +207,5 @@ def _raised(ran: Ran, reply: dict[str, Any]) -> Ran:
 
 
 def _fault_text(fault: Fault) -> str:
-    return f"did not end: {fault.message}" if fault.kind == "timeout" else "ended the whole process"
+    texts = {"timeout": f"did not end: {fault.message}", "memory": f"was stopped: it {fault.message}"}
+    return texts.get(fault.kind, "ended the whole process")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from grader.sandbox import wire
-from grader.sandbox.process import Process, Zygote
+from grader.sandbox.process import Confined, Process, Zygote
 from grader.sandbox.wire import Fault
 
-__all__ = ["Fault", "Pool", "Zygote", "answer"]
+__all__ = ["Confined", "Fault", "Pool", "Zygote", "answer"]
 
 
 class Pool:
@@ -46,6 +46,11 @@ class Pool:
         self._zygote.stop(5 if kind is None else 1)
         for process in left:
             process.kill()
+
+    @property
+    def confined(self) -> Confined:
+        """How what learners wrote is confined."""
+        return self._zygote.confined
 
     def _fork(self) -> Process:
         """A process of ours; where what it is forked from has ended, that is started anew."""

@@ -81,7 +81,7 @@ def rungs(at_most: str = "full") -> list[Rung]:
 
 def settle(at_most: str, trial: Callable[[], None], scratch: Path) -> Confinement:
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
-    refused: dict[str, str] = {}
+    refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
     visible = files.visible()
     seccomp.available()  # imported once, before the forks
     for rung in rungs(at_most):

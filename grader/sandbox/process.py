@@ -18,6 +18,8 @@ from pathlib import Path
 import psutil
 
 from grader.sandbox.confine import LEVELS
+from grader.sandbox.confine_limits import MEMORY
+from grader.sandbox.family import Family
 from grader.sandbox.wire import Fault, receive, send, silent, stopwatch
 
 START_S = 120.0
@@ -189,28 +191,19 @@ def remove(folder: Path) -> None:
 
 
 class _Budget:
-    """Expires on CPU time: a slow compile on a busy machine costs nobody points. The clock backs it up."""
+    """Expires on processor time: a slow compile on a busy machine costs nobody points. The clock backs it up.
+
+    What the process started counts with it, and so does their memory together.
+    """
 
     def __init__(self, pid: int, seconds: float) -> None:
         self.seconds = seconds
         self.clock = stopwatch(seconds * WALL_FACTOR)
-        self.started = time.monotonic()
-        try:
-            self.process: psutil.Process | None = psutil.Process(pid)
-            self.before = self._used()
-        except psutil.Error:
-            self.process = None
+        self.family = Family(pid)
 
-    def _used(self) -> float:
-        assert self.process is not None
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def __call__(self) -> str | None:
-        try:
-            used = self._used() - self.before if self.process else 0.0
-        except psutil.Error:
-            used = 0.0
-        if used > self.seconds:
-            return f"stopped after {self.seconds:g} s of computing"
-        return f"stopped after {self.seconds * WALL_FACTOR:g} s" if self.clock() else None
+    def __call__(self) -> Fault | None:
+        if self.family.seconds() > self.seconds:
+            return Fault("timeout", f"stopped after {self.seconds:g} s of computing")
+        if self.family.memory(MEMORY) > MEMORY:
+            return Fault("memory", f"used more than {MEMORY >> 30} GiB of memory")
+        return Fault("timeout", f"stopped after {self.seconds * WALL_FACTOR:g} s") if self.clock() else None

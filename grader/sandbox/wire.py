@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 
 MAX_FRAME = 640 << 20
 POLL_S = 0.1
-Expired = Callable[[], str | None]
 
 
 class Fault(Exception):
-    """The other side did not answer as it should; `kind` is "crashed", "timeout" or "flooded"."""
+    """The other side did not answer as it should; `kind` is "crashed", "timeout", "flooded" or "memory"."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -22,12 +21,15 @@ class Fault(Exception):
         self.message = message
 
 
+Expired = Callable[[], Fault | None]
+
+
 def never() -> None:
     """For a side that may take its time."""
 
 
 def send(stream: socket.socket, frame: bytes, expired: Expired = never) -> None:
-    """Send one frame. Raises `Fault` when the other side is gone, or does not read until `expired()` gives a reason."""
+    """Send one frame. Raises `Fault` when the other side is gone, or does not read until `expired()` gives a fault."""
     left, turns = memoryview(struct.pack("<Q", len(frame)) + frame), _turns([], [stream], expired)
     while left:
         next(turns)
@@ -40,7 +42,7 @@ def send(stream: socket.socket, frame: bytes, expired: Expired = never) -> None:
 
 
 def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Expired = never) -> bytes:
-    """The next frame. Raises `Fault` at end of file, beyond `limit` bytes, or when `expired()` gives a reason."""
+    """The next frame. Raises `Fault` at end of file, beyond `limit` bytes, or when `expired()` gives a fault."""
     (size,) = struct.unpack("<Q", _exactly(stream, 8, expired))
     if size > limit:
         raise Fault("flooded", f"the reply has {size:,} bytes; {limit:,} are allowed")
@@ -78,9 +80,9 @@ def _turns(readable: list[socket.socket], writable: list[socket.socket], expired
     while True:
         ready = any(select.select(readable, writable, [], POLL_S))
         if not ready or time.monotonic() - asked > POLL_S:
-            reason = expired()
-            if reason:
-                raise Fault("timeout", reason)
+            fault = expired()
+            if fault is not None:
+                raise fault
             asked = time.monotonic()
         if ready:
             yield
@@ -89,4 +91,4 @@ def _turns(readable: list[socket.socket], writable: list[socket.socket], expired
 def stopwatch(seconds: float) -> Expired:
     """For `receive`: expires after `seconds` of wall time."""
     end = time.monotonic() + seconds
-    return lambda: f"no answer within {seconds:g} s" if time.monotonic() > end else None
+    return lambda: Fault("timeout", f"no answer within {seconds:g} s") if time.monotonic() > end else None

@@ -1,0 +1,91 @@
+"""The floor under grading: forks of one warm process that run the same cells and checks, with nothing around them.
+
+No confinement, no wire, no examiner, no deadline: each fork runs setup, every cell that is not the course's own and
+every check of one notebook in its own memory, as a kernel would, with the same compiler settings and the same
+compiled code at hand. What a learner's cell does there, it does to its own score. Run it on what you trust only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from grader.course import Course, Lesson
+from grader.exam.batch import cores, find, imports
+from grader.exam.plan import Judge, plan
+from grader.exam.programs import Compiled
+from grader.exam.submission import Submission, read
+from grader.sandbox.magics import plain_python
+from grader.sandbox.zygote import QUICK, preload, share_mlir_context, warm
+
+
+def score(submission: Submission, lesson: Lesson) -> float:
+    """Points that the notebook's own process would give itself."""
+    from grader.checks import asking, inputs
+    from grader.program.sides import namedtuples
+
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(lesson.setup, "<setup>", "exec"), names)
+    asking.allow(namedtuples(names))
+    points = 0.0
+    for step in plan(submission, lesson).steps:
+        if not isinstance(step, Judge):
+            _try(plain_python(step.source), f"<cell {step.label}>", names)
+            continue
+        for check in step.exercise.checks if not step.untouched else ():
+            inputs.begin(f"{submission.fingerprint}/{check.id}")
+            points += check.points if _try(check.source, f"<check {check.id}>", names) else 0.0
+    return points
+
+
+def _try(source: str, name: str, names: dict[str, Any]) -> bool:
+    try:
+        exec(compile(source, name, "exec"), names)
+    except Exception:
+        return False
+    return True
+
+
+def main() -> None:
+    """Score a folder of submissions; prints their sum."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("lesson")
+    asked = parser.parse_args()
+    course = Course.find(None)
+    lesson = course.lesson(asked.lesson)
+    compiled = Compiled.under(course.root / "build")
+    preload(sorted(imports(course, [lesson.id])))
+    warm()
+    share_mlir_context()
+    gc.collect()
+    gc.freeze()
+    os.environ["XLA_FLAGS"] = QUICK
+    reading, writing = os.pipe()
+    waiting = [read(entry.path, entry.learner, lesson.id) for entry in find(asked.folder, course, lesson.id)]
+    running = 0
+    while waiting or running:
+        if waiting and running < cores(None, len(waiting) + running):
+            submission = waiting.pop(0)
+            if os.fork() == 0:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                os.dup2(1, 2)
+                compiled.begin()
+                os.write(writing, f"{score(submission, lesson)}\n".encode())
+                os._exit(0)
+            running += 1
+        else:
+            os.wait()
+            running -= 1
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        scores = [float(line) for line in stream]
+    print(f"{len(scores)} notebooks, {sum(scores):g} points")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
