@@ -64,7 +64,7 @@ def grade(
 
     What an earlier run has graded is not graded again, unless the notebook, the course or the grader has changed.
     """
-    from grader.exam.batch import NothingToGrade, find, graded_before
+    from grader.exam.batch import Entry, NothingToGrade, find, graded_before
     from grader.exam.batch import grade as grade_all
     from grader.exam.ledger import edition
     from grader.exam.record import Result
@@ -85,13 +85,13 @@ def grade(
         raise fail(str(problem)) from None
     began, ours = time.monotonic(), edition()
     before = {} if force else graded_before(course, entries, ours)
-    done = {(result.learner, result.lesson): result for result in before.values()}
+    done: dict[Entry, Result] = {}
     stopped: Stopped | None = None
     try:
         with stoppable(), err.status(f"Grading {len(entries)} notebooks ...") as status:
 
-            def tell(result: Result) -> None:
-                done[result.learner, result.lesson] = result
+            def tell(entry: Entry, result: Result) -> None:
+                done[entry] = result
                 status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
 
             def accept(confined: Confined) -> None:
@@ -100,21 +100,18 @@ def grade(
                 if doctor.warning(confined):
                     err.print(doctor.warning(confined), markup=False, soft_wrap=True)
 
-            todo = [entry for entry in entries if entry not in before]
-            grade_all(course, todo, jobs, tell, ours, accept)
+            grade_all(course, entries, jobs, tell, accept, ours, before)
     except Stopped as problem:
         stopped = problem
-    results = [done[e.learner, e.lesson] for e in entries if (e.learner, e.lesson) in done]
+    results = [done[entry] for entry in entries if entry in done]
     terminal.show(results, out)
     if stopped is not None:
-        unwritten = f" {json} is not written." if json is not None else ""
-        message = (
-            f"Stopped. {len(results)} of {len(entries)} notebooks are graded; the same command goes on from there."
-        )
-        raise fail(message + unwritten, stopped.status)
+        text = f"Stopped. {len(done)} of {len(entries)} notebooks are graded; the same command goes on from there."
+        raise fail(text if json is None else f"{text} {json} is not written.", stopped.status)
     if json is not None:
         json_report.write(results, json)
-    out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(len(before), len(results))}")
+    kept = sum(result is before.get(entry) for entry, result in done.items())
+    out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{result.learner}/{result.lesson}" for result in broken)

@@ -24,6 +24,8 @@ from grader.course import Course, filled
 from grader.course.build import exercises_path
 from grader.exam.ledger import Ledger
 from grader.exam.record import CheckResult, Result
+from grader.sandbox.confine import LEVELS
+from grader.sandbox.process import AT_MOST
 
 LESSON = "01_small"
 WAITS = "import time\ntime.sleep(1000)\n"
@@ -43,6 +45,7 @@ class Class:
     root: Path
     folder: Path
     temporary: Path
+    at_most: str = LEVELS[0]
 
     def submit(self, learner: str, **answers: str) -> Path:
         """Hand in a notebook: each answer as given here (double, mean, total), else right."""
@@ -65,6 +68,7 @@ class Class:
         """`grader grade` on the class, in a session of its own."""
         command = [sys.executable, "-m", "grader", "--course", self.root, "grade", self.folder]
         environment = {**os.environ, "COLUMNS": "160", "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)}
+        environment |= {AT_MOST: self.at_most}
         return subprocess.Popen(
             [*command, "--jobs", "2", "--json", self.json, *options],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -127,6 +131,25 @@ def test_only_what_has_changed_is_graded_again(lesson: Class) -> None:
     kept, third = lesson.kept, lesson.grade()
     assert {result["max_score"] for result in third.values()} == {10.0}
     assert not kept.items() & lesson.kept.items()
+
+
+def test_less_confinement_is_not_taken_for_more(lesson: Class) -> None:
+    """And more is taken for less."""
+
+    def grade(at_most: str) -> tuple[str, bool]:
+        lesson.at_most = at_most
+        [result] = lesson.grade().values()
+        return result["confinement"], "All were graded before" in lesson.said
+
+    lesson.submit("one")
+    assert grade("landlock") == ("landlock", False)
+    assert grade("landlock") == ("landlock", True)
+    best, before = grade(LEVELS[0])
+    if best == "landlock":
+        pytest.skip("this machine confines no better than by Landlock")
+    assert not before
+    assert grade(LEVELS[0]) == (best, True)
+    assert grade("landlock") == (best, True)
 
 
 def full(learner: str, score: float = 1.0) -> Result:

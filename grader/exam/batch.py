@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from grader.course import Course
@@ -15,6 +16,7 @@ from grader.exam.ledger import Ledger
 from grader.exam.pool import Confined, Pool
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, content
+from grader.sandbox.confine import LEVELS
 from grader.sandbox.wire import Fault
 
 LOCAL_SECRET = "public"
@@ -73,31 +75,51 @@ def grade(
     course: Course,
     entries: Iterable[Entry],
     jobs: int | None = None,
-    on_result: Callable[[Result], None] = lambda result: None,
-    edition: str | None = None,
+    on_result: Callable[[Entry, Result], None] = lambda entry, result: None,
     accept: Callable[[Confined], None] = lambda confined: None,
+    edition: str | None = None,
+    before: Mapping[Entry, Result] = MappingProxyType({}),
 ) -> list[Result]:
     """Grade `entries` with `jobs` examiners side by side (one for each core by default); results in their order.
 
-    `accept` is told how learners' processes are confined before the first is started, and may raise.
-    With the grader's `edition` (see `grader.exam.ledger`) each result is kept for later runs as soon as it is there.
+    `accept` is told how learners' processes are confined before the first is started, and may raise. With the grader's
+    `edition` (see `grader.exam.ledger`) each result is kept for later runs as soon as it is there; those in `before`
+    are taken as they are, unless this machine now confines better than when they were made.
     """
-    todo = list(entries)
-    if not todo:
-        return []
-    opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
-    modules = imports(course, {entry.lesson for entry in todo})
-    requests = [{"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson} for e in todo]
+    done: dict[Entry, Result] = {}
 
-    def result(i: int, reply: Any) -> Result:
-        if isinstance(reply, Fault):
-            return Result(todo[i].learner, todo[i].lesson, problem=f"The grader itself failed: {reply.message}.")
-        return Result.from_json(reply)
+    def note(entry: Entry, result: Result) -> None:
+        done[entry] = result
+        on_result(entry, result)
 
-    with Pool("grader.exam.desk:serve", opening, cores(jobs, len(todo)), modules) as pool:
-        accept(pool.confined)
-        replies = pool.map(requests, lambda i, reply: on_result(result(i, reply)))
-    return [result(i, reply) for i, reply in enumerate(replies)]
+    entries = list(entries)
+    for entry, result in before.items():
+        if _as_confined(result, LEVELS[0]):
+            note(entry, result)
+    open_ones = [entry for entry in entries if entry not in done]
+    if open_ones:
+        opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
+        modules = imports(course, {entry.lesson for entry in open_ones})
+        with Pool("grader.exam.desk:serve", opening, cores(jobs, len(open_ones)), modules) as pool:
+            accept(pool.confined)
+            for entry in open_ones:
+                if entry in before and _as_confined(before[entry], pool.confined.level):
+                    note(entry, before[entry])
+            todo = [entry for entry in open_ones if entry not in done]
+            requests = [{"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson} for e in todo]
+            pool.map(requests, lambda i, reply: note(todo[i], _result(todo[i], reply)))
+    return [done[entry] for entry in entries]
+
+
+def _as_confined(result: Result, level: str) -> bool:
+    """Whether a result was made under this level of confinement or a better one."""
+    return result.confinement in LEVELS[: LEVELS.index(level) + 1]
+
+
+def _result(entry: Entry, reply: Any) -> Result:
+    if isinstance(reply, Fault):
+        return Result(entry.learner, entry.lesson, problem=f"The grader itself failed: {reply.message}.")
+    return Result.from_json(reply)
 
 
 def cores(jobs: int | None, most: int) -> int:
