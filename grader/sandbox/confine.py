@@ -91,7 +91,7 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path) -> Confinemen
         if reason is None:
             above = {level: why for level, why in refused.items() if level != rung.level}
             return replace(confinement, refused=above)
-        refused.setdefault(rung.level, reason)
+        refused[rung.level] = reason
     raise Refused(refused["limits"])
 
 

@@ -60,14 +60,14 @@ def advice(confined: Confined, system: str = sys.platform, root: Path = Path("/"
         return [SECCOMP]
     if confined.level == "namespaces" or "landlock" in reasons.get("landlock", ""):
         return [LANDLOCK]
-    if any((root / name).exists() for name in (".dockerenv", "run/.containerenv")):
-        return [DOCKER]
+    found = [DOCKER] if any((root / name).exists() for name in (".dockerenv", "run/.containerenv")) else []
     switches = {
         "kernel/apparmor_restrict_unprivileged_userns": ("1", UBUNTU),
         "kernel/unprivileged_userns_clone": ("0", DEBIAN),
         "user/max_user_namespaces": ("0", NONE_LEFT),
     }
-    return [text for name, (bad, text) in switches.items() if _setting(root / "proc/sys" / name) == bad] or [ROOT]
+    found += [text for name, (bad, text) in switches.items() if _setting(root / "proc/sys" / name) == bad]
+    return found or [ROOT]
 
 
 def _setting(path: Path) -> str:

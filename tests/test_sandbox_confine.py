@@ -1,0 +1,323 @@
+"""What a worker reaches on each rung of confinement, and what limits it there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from grader.program.codec import decode, encode
+from grader.sandbox import confine, doctor
+from grader.sandbox.confine_limits import FILE, OPEN_FILES, SCRATCH
+from grader.sandbox.family import Family
+from grader.sandbox.process import AT_MOST, Process, Zygote
+from grader.sandbox.wire import Fault
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
+WORKER = "grader.sandbox.worker:serve"
+INSIDE = ("full", "namespaces")  # with namespaces of its own
+KEPT_IN = (*INSIDE, "landlock")  # kept from our files, processes and the network
+
+
+@pytest.fixture(scope="module", params=confine.LEVELS)
+def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
+    """One for each level that this machine gives."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(AT_MOST, request.param)
+        one = Zygote.start([])
+    try:
+        if one.confined.level != request.param:
+            pytest.skip(f"this machine refuses it: {one.confined.refused[request.param]}")
+        yield one
+    finally:
+        one.stop()
+
+
+@pytest.fixture
+def worker(zygote: Zygote) -> Iterator[Process]:
+    process = zygote.fork(WORKER)
+    run(process, "import ctypes, os, signal, socket, subprocess, sys, threading, time")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def level(zygote: Zygote) -> str:
+    return zygote.confined.level
+
+
+def run(process: Process, source: str, seconds: float = 20.0) -> dict[str, Any]:
+    return decode(process.exchange(encode({"do": "run", "source": source, "name": "1"}), seconds=seconds))
+
+
+def ask(process: Process, probe: str, seconds: float = 20.0) -> Any:
+    asked = encode({"do": "ask", "probe": f"lambda: {probe}", "name": ""})
+    reply = decode(process.exchange(asked, encode({"args": (), "mesh": None}), seconds=seconds))
+    return reply["value"] if "value" in reply else reply.get("kind", reply)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.02)
+    return holds()
+
+
+# Files.
+
+
+def test_files_of_ours_are_out_of_reach(worker: Process, level: str, tmp_path: Path) -> None:
+    (tmp_path / "gradebook").write_text("1")
+    tmp_path.chmod(0o755)
+    for path in (tmp_path / "gradebook", ROOT / "course.toml", ROOT / "grader" / "exam" / "record.py"):
+        seen = ask(worker, f"len(open({str(path)!r}).read())")
+        assert (seen in ("FileNotFoundError", "PermissionError")) == (level in KEPT_IN), (path, seen)
+
+
+def test_nothing_outside_the_scratch_can_be_written(worker: Process, level: str) -> None:
+    if level not in KEPT_IN:
+        pytest.skip("limits alone do not keep a process from files")
+    package = str(Path(np_file()).parent)
+    for place in (
+        "/",
+        "/usr",
+        "/etc",
+        "/dev",
+        "/proc/sys/kernel",
+        package,
+        str(ROOT),
+        str(Path(doctor.__file__).parent),
+    ):
+        assert ask(worker, f"open(os.path.join({place!r}, 'left'), 'w')") in (
+            "FileNotFoundError",
+            "PermissionError",
+            "OSError",
+        ), place
+    assert ask(worker, f"os.truncate({np_file()!r}, 0)") in ("OSError", "PermissionError")
+    assert ask(worker, "open('mine', 'w').write('mine')") == 4
+    assert ask(worker, "open('mine').read()") == "mine"
+
+
+def np_file() -> str:
+    import numpy
+
+    assert numpy.__file__ is not None
+    return numpy.__file__
+
+
+def test_rights_of_our_files_cannot_be_changed(worker: Process, level: str, tmp_path: Path) -> None:
+    """Landlock alone does not cover this: a worker that is the same user as the grader owns what the grader owns."""
+    if level not in KEPT_IN:
+        pytest.skip("limits alone do not keep a process from files")
+    (tmp_path / "gradebook").write_text("1")
+    before = os.stat(tmp_path / "gradebook")
+    for call in ("os.chmod({0!r}, 0)", "os.utime({0!r}, (1, 1))", "os.setxattr({0!r}, 'user.x', b'1')"):
+        ask(worker, call.format(str(tmp_path / "gradebook")))
+    after = os.stat(tmp_path / "gradebook")
+    assert (before.st_mode, before.st_mtime) == (after.st_mode, after.st_mtime)
+    assert os.listxattr(tmp_path / "gradebook") == []
+
+
+def test_what_it_is_given_it_sees_and_what_it_may_write_it_writes(zygote: Zygote, tmp_path: Path) -> None:
+    for name in ("read", "write"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    process = zygote.fork(WORKER, readable=[str(tmp_path / "read")], writable=[str(tmp_path / "write")])
+    try:
+        assert ask(process, f"open({str(tmp_path / 'read' / 'file')!r}).read()") == "read"
+        assert ask(process, f"open({str(tmp_path / 'write' / 'new')!r}, 'w').write('1')") == 1
+        if zygote.confined.level in KEPT_IN:
+            assert ask(process, f"open({str(tmp_path / 'read' / 'new')!r}, 'w')") in ("OSError", "PermissionError")
+    finally:
+        process.kill()
+    assert (tmp_path / "write" / "new").read_text() == "1"
+
+
+def test_a_root_of_its_own_leaves_no_folder_behind(worker: Process, level: str) -> None:
+    if level not in INSIDE:
+        pytest.skip("it has no root of its own")
+    assert worker.folder is None
+    assert ask(worker, "os.getcwd()") == "/tmp"
+    assert set(ask(worker, "os.listdir('/dev')")) <= {
+        *("null", "zero", "full", "random", "urandom", "fd", "shm", "stdin", "stdout", "stderr")
+    }
+    assert ask(worker, "__import__('getpass').getuser()") == "learner"
+
+
+def test_what_an_exercise_needs_works(worker: Process, level: str) -> None:
+    """JAX on eight devices, threads, packages not imported yet, a child process, a compiler where there is one."""
+    begin = {"do": "begin", "devices": 8, "compiled": None, "write": False}
+    assert decode(worker.exchange(encode(begin), seconds=60)) == {"status": "ok"}
+    run(worker, "import jax, jax.numpy as jnp, sklearn.datasets, tempfile, multiprocessing")
+    assert ask(worker, "float(jax.jit(lambda x: (x @ x).sum())(jnp.ones((4, 4))))") == 64.0
+    assert ask(worker, "jax.device_count()") == 8
+    assert ask(worker, "len(sklearn.datasets.load_digits().images)") == 1797
+    assert ask(worker, "subprocess.run(['echo', 'said'], capture_output=True, text=True).stdout") == "said\n"
+    assert ask(worker, "subprocess.run([sys.executable, '-c', 'import numpy'], check=True).returncode") == 0
+    run(worker, "with tempfile.TemporaryFile() as file:\n    wrote = file.write(b'1')")
+    assert ask(worker, "wrote") == 1
+    if level in INSIDE:
+        assert run(worker, "lock = multiprocessing.Lock()") == {"status": "ok"}
+    if shutil.which("g++"):
+        run(worker, "open('f.cc', 'w').write('extern \"C\" int f() { return 7; }')")
+        assert (
+            ask(worker, "subprocess.run(['g++', '-shared', '-fPIC', '-o', 'f.so', 'f.cc'], check=True).returncode") == 0
+        )
+        assert ask(worker, "ctypes.CDLL('./f.so').f()") == 7
+
+
+# Network, processes, memory of others, privileges.
+
+
+def test_there_is_no_network(worker: Process, level: str) -> None:
+    if level not in KEPT_IN:
+        pytest.skip("limits alone do not keep a process from the network")
+    for family in ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK"):
+        assert ask(worker, f"socket.socket(socket.{family}, socket.SOCK_RAW)") == "PermissionError"
+    assert ask(worker, "socket.create_connection(('127.0.0.1', 80))") in ("PermissionError", "OSError")
+
+
+def test_sockets_of_this_machine_are_out_of_reach(worker: Process, level: str, tmp_path: Path) -> None:
+    """By path and by abstract name; a pair of its own works."""
+    if level not in KEPT_IN:
+        pytest.skip("limits alone do not keep a process from sockets")
+    import socket
+
+    for name in (str(tmp_path / "socket"), f"\0{tmp_path.name}-{os.getpid()}"):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            with socket.socket(socket.AF_UNIX, kind) as ours:
+                ours.bind(name)
+                if kind == socket.SOCK_STREAM:
+                    ours.listen()
+                run(
+                    worker, f"def reach():\n    s = socket.socket(socket.AF_UNIX, {int(kind)})\n    s.connect({name!r})"
+                )
+                assert ask(worker, "reach()") in ("PermissionError", "FileNotFoundError", "ConnectionRefusedError")
+            if not name.startswith("\0"):
+                os.unlink(name)
+    assert ask(worker, "[s.close() for s in socket.socketpair()]") == [None, None]
+
+
+def test_other_processes_can_be_neither_seen_nor_ended(worker: Process, level: str, zygote: Zygote) -> None:
+    if level not in KEPT_IN:
+        pytest.skip("limits alone do not keep a process from others")
+    assert zygote.process is not None
+    with subprocess.Popen(["sleep", "100"], process_group=0) as bystander:
+        for pid in (bystander.pid, zygote.process.pid, os.getpid()):
+            for call in ("os.kill({0}, 9)", "os.killpg({0}, 9)", "os.setpriority(os.PRIO_PROCESS, {0}, 19)",
+                         "open('/proc/{0}/environ').read()", "open('/proc/{0}/mem', 'rb')",
+                         "os.listdir('/proc/{0}/fd')", "__import__('resource').prlimit({0}, 0, (1, 1))",
+                         "signal.pidfd_send_signal(os.pidfd_open({0}), 9)"):  # fmt: skip
+                said = ask(worker, call.format(pid))
+                assert said in ("ProcessLookupError", "PermissionError", "FileNotFoundError"), (call, said)
+            libc = "ctypes.CDLL(None, use_errno=True)"
+            assert ask(worker, f"{libc}.ptrace(16, {pid}, 0, 0)") == -1
+            assert ask(worker, f"{libc}.process_vm_readv({pid}, None, 0, None, 0, 0)") == -1
+        assert bystander.poll() is None
+        bystander.kill()
+    if level in INSIDE:
+        assert ask(worker, "[name for name in os.listdir('/proc') if name.isdigit()]") == ["1"]
+
+
+def test_no_privilege_is_left_and_none_comes_back(worker: Process, level: str) -> None:
+    status = dict(line.split(":\t") for line in ask(worker, "open('/proc/self/status').read()").splitlines())
+    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
+    assert status["NoNewPrivs"] == "1"
+    if level in KEPT_IN:
+        libc = "ctypes.CDLL(None, use_errno=True)"
+        for call in ("unshare(0x10000000)", "unshare(0x20000)", "setns(0, 0)", "chroot(b'.')", "umount2(b'/proc', 2)",
+                     "mount(b'a', b'/tmp', b'tmpfs', 0, None)", "prctl(1, 0, 0, 0, 0)", "memfd_create(b'', 0)",
+                     "syscall(425, 1, None)", "shmget(0, 1, 0o1600)"):  # fmt: skip
+            assert ask(worker, f"{libc}.{call}") == -1, call
+
+
+def test_processes_have_users_of_their_own_where_root_confines_them(zygote: Zygote, worker: Process) -> None:
+    if os.geteuid() != 0 or zygote.confined.level not in INSIDE:
+        pytest.skip("only root can give them, and only where they reach the interpreter")
+    other = zygote.fork(WORKER)
+    try:
+        run(other, "import os")
+        users = {ask(process, "os.getuid()") for process in (worker, other)}
+        assert len(users) == 2
+        assert 0 not in users
+    finally:
+        other.kill()
+
+
+def test_a_daemon_ends_with_its_worker(zygote: Zygote) -> None:
+    process = zygote.fork(WORKER)
+    daemon = """
+import os, time
+for _ in range(2):
+    if os.fork() == 0:
+        try:
+            os.setsid()
+        except OSError:
+            pass
+        if os.fork() == 0:
+            time.sleep(1000)
+        os._exit(0)
+"""
+    run(process, "import warnings\nwarnings.simplefilter('ignore')" + daemon)
+    assert zygote.process is not None
+    pids = {child.pid for child in psutil.Process(zygote.process.pid).children(recursive=True)}
+    assert len(pids) >= 3
+    process.kill()
+    if zygote.confined.level in KEPT_IN:
+        assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+# Limits.
+
+
+def test_each_limit_ends_in_an_exception_not_in_harm(worker: Process, level: str) -> None:
+    assert run(worker, f"x = bytearray({4 << 30})")["kind"] == "MemoryError"
+    sleepers = "threads = [threading.Thread(target=time.sleep, args=(1000,), daemon=True) for _ in range(100_000)]"
+    if level in INSIDE:
+        assert run(worker, f"{sleepers}\nfor t in threads: t.start()")["text"] == "can't start new thread"
+    big = f"with open('big', 'wb', buffering=0) as file:\n    while file.write(bytes({FILE + 1})):\n        pass"
+    assert run(worker, big)["text"] == "[Errno 27] File too large"
+    assert run(worker, f"files = [open('/dev/null') for _ in range({OPEN_FILES})]")["text"].startswith("[Errno 24]")
+    if level in INSIDE:
+        run(worker, "os.remove('big')\nfiles = None")
+        many = f"for i in range({SCRATCH // FILE + 1}): open(f'big{{i}}', 'wb').write(bytes({FILE}))"
+        assert run(worker, many)["text"].startswith("[Errno 28]")
+
+
+def test_a_bomb_of_processes_runs_out_of_time_and_is_gone(zygote: Zygote) -> None:
+    if zygote.confined.level not in INSIDE:
+        pytest.skip("without a user of its own it would count against the whole user")
+    process = zygote.fork(WORKER)
+    bomb = "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)"
+    with pytest.raises(Fault) as caught:
+        run(process, bomb, seconds=1)
+    assert caught.value.kind == "timeout"
+    family = Family(process.pid).members()
+    process.kill()
+    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in family), 30)
+
+
+def test_what_it_started_counts_with_it(worker: Process) -> None:
+    run(worker, "busy = [subprocess.Popen([sys.executable, '-c', 'while True: pass']) for _ in range(2)]")
+    with pytest.raises(Fault, match=r"stopped after 1 s of computing|stopped after 4 s"):
+        ask(worker, "[child.wait() for child in busy]", seconds=1)
+
+
+def test_memory_of_all_together_is_bounded(worker: Process, level: str) -> None:
+    """None of them takes more than it may; shared memory is nobody's data."""
+    if level != "full":
+        pytest.skip("it is watched alike on every rung, and takes gigabytes")
+    run(worker, "import mmap\nkept = []\ndef fill():\n    while True:\n"
+        "        kept.append(mmap.mmap(-1, 1 << 28))\n        kept[-1].write(bytes(1 << 28))\n")  # fmt: skip
+    with pytest.raises(Fault, match="used more than 4 GiB of memory") as caught:
+        ask(worker, "fill()", seconds=60)
+    assert caught.value.kind == "memory"

@@ -1,0 +1,198 @@
+"""Which rung a machine gives: found by real refusals, told by `grader doctor`, and heeded by every verb."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Grader
+
+from grader.course import Course, filled
+from grader.sandbox import confine, doctor
+from grader.sandbox.process import AT_MOST, Confined
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
+
+# Start the command with these system calls refused, as Docker's profile or an older kernel refuses them.
+REFUSING = """
+import os, sys, pyseccomp as sc
+rules = sc.SyscallFilter(sc.ALLOW)
+for name in sys.argv[1].split():
+    rules.add_rule(sc.ERRNO(1), int(name) if name.isdigit() else name)
+rules.load()
+os.execv(sys.executable, [sys.executable, "-m", "grader", "doctor"])
+"""
+LANDLOCK = "444"
+
+
+def doctor_says(*command: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def this_machine() -> str:
+    return doctor_says(sys.executable, "-m", "grader", "doctor")
+
+
+@pytest.fixture(scope="module")
+def full() -> None:
+    said = this_machine()
+    if ": full (" not in said:
+        pytest.skip(f"this machine refuses the top of the ladder: {said}")
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize(
+    ("refused", "level", "reason"),
+    [
+        ("unshare", "landlock", "full is refused: unshare: Operation not permitted."),
+        ("mount", "landlock", "full is refused: mount of none on /: Operation not permitted."),
+        ("pivot_root", "landlock", "full is refused: pivot_root: Operation not permitted."),
+        (LANDLOCK, "namespaces", "full is refused: landlock: not in this kernel."),
+        (f"unshare {LANDLOCK}", "limits", "landlock is refused: landlock: not in this kernel."),
+    ],
+)
+def test_what_is_refused_costs_the_rung_that_needs_it_and_no_more(refused: str, level: str, reason: str) -> None:
+    said = doctor_says(sys.executable, "-c", REFUSING, refused)
+    assert said.startswith(f"Confinement of learners' processes: {level} ("), said
+    assert reason in said.splitlines()
+
+
+@pytest.mark.usefixtures("full")
+def test_a_user_without_privileges_gets_the_top_from_a_user_namespace() -> None:
+    """In a copy of the mounts where the interpreter's home is open to all, as it is on a learner's machine."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root can become another user")
+    said = doctor_says("unshare", "--mount", "sh", "-c", OPEN_HOME, "sh", sys.executable, str(Path.home()))
+    assert said.startswith("Confinement of learners' processes: full ("), said
+
+
+# Show root's home to everybody, then start the doctor as nobody.
+OPEN_HOME = """
+set -e
+mkdir -p /mnt
+mount -t tmpfs -o mode=755 none /mnt
+mkdir /mnt/home
+mount --bind "$2" /mnt/home
+mount -t tmpfs -o mode=755 none "$2"
+for name in $(ls -A /mnt/home); do
+    if [ -d "/mnt/home/$name" ]; then mkdir "$2/$name"; mount --bind "/mnt/home/$name" "$2/$name"; fi
+done
+exec setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all "$1" -m grader doctor
+"""
+
+
+@pytest.mark.usefixtures("full")
+def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: Path) -> None:
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    said = doctor_says(
+        "unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", sys.executable, "-m", "grader", "doctor"
+    )
+    assert said.startswith("Confinement of learners' processes: landlock ("), said
+    assert "full is refused: unshare: No space left on device." in said
+    assert doctor.NONE_LEFT in said
+
+
+# What the doctor advises.
+
+
+@pytest.mark.parametrize(
+    ("level", "reason", "files", "advice"),
+    [
+        ("landlock", "unshare: Operation not permitted", {".dockerenv": ""}, doctor.DOCKER),
+        ("landlock", "unshare: Operation not permitted", {"run/.containerenv": ""}, doctor.DOCKER),
+        (
+            "landlock",
+            "mount of none on /: Permission denied",
+            {"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"},
+            doctor.UBUNTU,
+        ),
+        (
+            "landlock",
+            "unshare: Operation not permitted",
+            {"proc/sys/kernel/unprivileged_userns_clone": "0\n"},
+            doctor.DEBIAN,
+        ),
+        (
+            "landlock",
+            "unshare: No space left on device",
+            {"proc/sys/user/max_user_namespaces": "0\n"},
+            doctor.NONE_LEFT,
+        ),
+        ("landlock", "unshare: Operation not permitted", {}, doctor.ROOT),
+        ("namespaces", "landlock: not in this kernel", {}, doctor.LANDLOCK),
+        ("limits", "seccomp: libseccomp is not installed", {".dockerenv": ""}, doctor.SECCOMP),
+    ],
+)
+def test_the_doctor_says_how_to_get_more(
+    level: str, reason: str, files: dict[str, str], advice: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    refused = dict.fromkeys(confine.LEVELS[: confine.LEVELS.index(level)], reason)
+    assert doctor.advice(Confined(level, refused), "linux", tmp_path) == [advice]
+    assert doctor.advice(Confined(level, refused), "darwin", tmp_path) == [doctor.MACOS]
+    assert doctor.warning(Confined(level, refused)) is not None
+
+
+def test_the_top_needs_no_advice() -> None:
+    assert doctor.advice(Confined("full", {})) == []
+    assert doctor.warning(Confined("full", {})) is None
+    assert doctor.report(Confined("full", {})).count("\n") == 0
+
+
+# The verbs.
+
+LESSON = "01_small"
+SNOOP = "def double(x):\n    return x * (1 + len(open({!r}).read()))\n"
+
+
+@pytest.fixture(scope="module")
+def submitted(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A course, and a class of two: one is right, the other reads a file that is not its own."""
+    root, folder = built("small"), tmp_path_factory.mktemp("class")
+    (folder / "gradebook").write_text("1")
+    right = {exercise.id: exercise.reference for exercise in Course(root).lesson(LESSON).exercises}
+    answers = {"all-right": right, "snoop": {**right, "small-double": SNOOP.format(str(folder / "gradebook"))}}
+    for name, given in answers.items():
+        notebook = filled.fill(root / "exercises" / LESSON / f"{LESSON}.ipynb", given)
+        filled.write(notebook, folder / name / LESSON / f"{LESSON}.ipynb")
+    return root, folder
+
+
+@pytest.mark.parametrize("level", confine.LEVELS)
+def test_the_whole_command_on_each_rung(
+    level: str, grader: Grader, submitted: tuple[Path, Path], tmp_path: Path
+) -> None:
+    root, folder = submitted
+    words = ("--course", root, "grade", folder, "--force", "--jobs", "1", "--json", tmp_path / "results.json")
+    done = grader(*words, "--allow-unsandboxed", **{AT_MOST: level})
+    assert done.returncode == 0, done.stderr
+    results = {r["learner"]: r for r in json.loads((tmp_path / "results.json").read_text())["results"]}
+    if results["all-right"]["confinement"] != level:
+        pytest.skip(f"this machine gives {results['all-right']['confinement']}")
+    assert results["all-right"]["score"] == results["all-right"]["max_score"]
+    assert (results["snoop"]["score"] == results["snoop"]["max_score"]) == (level == "limits")
+    assert ("`grader doctor` says how to get more" in done.stderr) == (level != "full")
+
+
+def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
+    grader: Grader, submitted: tuple[Path, Path], tmp_path: Path
+) -> None:
+    root, folder = submitted
+    results = tmp_path / "results.json"
+    refused = grader("--course", root, "grade", folder, "--force", "--json", results, **{AT_MOST: "limits"})
+    assert (refused.returncode, refused.stdout, results.exists()) == (2, "", False)
+    assert refused.stderr.strip() == doctor.REFUSAL
+    own = folder / "all-right" / LESSON / f"{LESSON}.ipynb"
+    assert grader("--course", root, "check", own, **{AT_MOST: "limits"}).returncode == 0
+    assert grader("--course", root, "prove", "--no-mutants", **{AT_MOST: "limits"}).returncode == 0
