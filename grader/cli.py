@@ -104,12 +104,18 @@ def grade(
     except Stopped as problem:
         stopped = problem
     results = [done[entry] for entry in entries if entry in done]
-    terminal.show(results, out)
     if stopped is not None:
+        terminal.tables(results, out)
         text = f"Stopped. {len(done)} of {len(entries)} notebooks are graded; the same command goes on from there."
         raise fail(text if json is None else f"{text} {json} is not written.", stopped.status)
     if json is not None:
-        json_report.write(results, json)
+        try:
+            json_report.write(results, json)
+        except OSError as problem:
+            terminal.show(results, out)
+            text = f"The results cannot be written to {json}: {problem.strerror}. The same command tries again."
+            raise fail(text) from None
+    terminal.show(results, out)
     kept = sum(result is before.get(entry) for entry, result in done.items())
     out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]

@@ -119,6 +119,11 @@ def test_only_what_has_changed_is_graded_again(lesson: Class) -> None:
     assert lesson.kept == kept
     assert "5 notebooks" in lesson.said
     assert "All were graded before and have not changed; --force grades them again." in lesson.said
+    unwritable = lesson.start("--json", str(lesson.root / "course.toml" / "results.json"))
+    said, complaint = unwritable.communicate(timeout=60)
+    assert unwritable.returncode == 2
+    assert complaint.strip().endswith("results.json: File exists. The same command tries again.")
+    assert "learner-3" in said
     lesson.submit("learner-2", mean="def loss(x):\n    return x.sum()\n")
     second = lesson.grade()
     assert [(name, second[name]["score"]) for name in second if second[name] != first[name]] == [("learner-2", 6.0)]

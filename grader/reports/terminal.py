@@ -123,6 +123,15 @@ def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
 
 def show(results: Sequence[Result], console: Console) -> None:
     """The whole report: a table for each lesson, then each learner who missed something."""
+    tables(results, console)
+    for result in results:
+        if result.problem is not None or result.notes or result.score < result.max_score:
+            console.print(learner(result))
+            console.print()
+
+
+def tables(results: Sequence[Result], console: Console) -> None:
+    """A table for each lesson."""
     by_lesson = sorted(results, key=lambda result: result.lesson)
     for _, group in groupby(by_lesson, key=lambda result: result.lesson):
         lesson = list(group)
@@ -133,7 +142,3 @@ def show(results: Sequence[Result], console: Console) -> None:
         legend = [Text.assemble((f"{i} ", "dim"), name) for i, name in enumerate(_exercises(lesson), start=1)]
         console.print(Columns(legend, padding=(0, 2)))
         console.print()
-    for result in results:
-        if result.problem is not None or result.notes or result.score < result.max_score:
-            console.print(learner(result))
-            console.print()

@@ -80,7 +80,7 @@ class Zygote:
             ours.send(json.dumps(opening).encode())
             zygote._confined = zygote._told()
         except BaseException:
-            zygote.stop(1)
+            zygote.stop(0.5)
             raise
         return zygote
 
