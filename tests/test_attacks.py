@@ -18,19 +18,10 @@ from corpus import CANARY, MARK, NEIGHBOURS, Corpus, Run
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
 FAMILIES = "machinery equal read write wire program end bomb net kernel file name text config behave replay".split()
 # What does not hold yet, and why. Each of these has to fail: who mends one takes it out of here.
-NO_TURNS = "a frame that comes too early is taken for the reply to the question that the worker was just asked"
-DIES_LATER = "a worker that ends after its last reply costs the exercise whose cell runs next"
 KNOWN_HOLES = {
     "behave_tells_later": "hidden inputs are kept by one answer and shown in a note, or in a later public check",
     "file_learner_link": "a learner's folder may be a link to another's",
     "read_compiled": "workers can read the compiled code of the course's own answers",
-    "wire_answers_early": NO_TURNS,
-    "wire_answers_for_later": NO_TURNS,
-    "wire_answers_twice": NO_TURNS,
-    "wire_child_answers": NO_TURNS,
-    "wire_big_on_every_device": DIES_LATER,
-    "wire_deep_and_wide": DIES_LATER,
-    "wire_lying_head": DIES_LATER,
 }
 
 

@@ -233,12 +233,23 @@ def test_a_claim_to_send_too_much_is_a_flood(worker: Process) -> None:
     assert "268,435,456 are allowed" in flood.message
 
 
-def test_an_answer_before_the_question_is_refused(worker: Process) -> None:
+def test_an_answer_without_its_question_is_refused(worker: Process) -> None:
     """Else every later reply would be taken for the answer to the next question."""
     run(worker, STREAM)
     ahead = encode({"status": "ok", "value": 7})
-    assert ask(worker, f"lambda: os.write(stream(), {struct.pack('<Q', len(ahead)) + ahead!r}) and None") == 7
+    early = fault(ask, worker, f"lambda: os.write(stream(), {struct.pack('<Q', len(ahead)) + ahead!r}) and None")
+    assert (early.kind, early.message) == ("crashed", "the process answered what it was not asked")
+
+
+def test_a_second_answer_is_refused(worker: Process) -> None:
+    """Even with the number of the question: that is in reach of what the process runs."""
+    run(worker, f"{STREAM}\nimport sys\nturn = lambda frame: frame.f_locals.get('turn') or turn(frame.f_back)")
+    frame = struct.pack("<Q", 16)
+    second = encode({"status": "ok", "value": 7})
+    said = f"{frame!r} + turn(sys._getframe()) + {struct.pack('<Q', len(second)) + second!r}"
+    assert ask(worker, f"lambda: os.write(stream(), {said}) and None") == 7
     assert select.select([worker.stream], [], [], 30)[0], "the worker's own reply is on its way"
+    assert not worker.waits
     assert fault(ask, worker, "lambda: 1").kind == "crashed"
 
 

@@ -65,6 +65,8 @@ class CheckRoom:
         except NotAttempted as ended:
             return record(check, "not attempted", ended.message)
         except CheckFailed as ended:
+            if ended.kind == "malformed":
+                isolated.drop()  # a process that lies is trusted with no other question
             message = ended.hidden_message if check.hidden else ended.message
             return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:

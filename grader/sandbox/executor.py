@@ -14,7 +14,7 @@ def serve(stream: socket.socket) -> None:
     side = ProgramSide()
     while True:
         try:
-            what = decode(wire.receive(stream))
+            turn, what = wire.receive(stream), decode(wire.receive(stream))
             payload = b"" if what["do"] == "begin" else wire.receive(stream)
         except wire.Fault:
             return
@@ -23,4 +23,5 @@ def serve(stream: socket.socket) -> None:
             reply = encode({"status": "ok"})
         else:
             reply = side.load(payload) if what["do"] == "load" else side.run(what["program"], payload)
+        wire.send(stream, turn)
         wire.send(stream, reply)

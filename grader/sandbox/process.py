@@ -147,14 +147,22 @@ class Process:
     def exchange(self, *frames: bytes, seconds: float) -> bytes:
         """Send frames, receive one. After `seconds` of its CPU time, or four times that on the clock: `Fault`.
 
-        What it said without being asked would be taken for the answer to another question: that is a `Fault` too.
+        Each question opens with a number that nobody can guess, and its reply with the same one: what a process says
+        without being asked would be taken for the answer to another question. That is a `Fault` too.
         """
-        if not silent(self.stream):
+        if not self.waits:
             raise Fault("crashed", "the process ended, or spoke without being asked")
-        budget = _Budget(self.pid, seconds)
-        for frame in frames:
+        budget, turn = _Budget(self.pid, seconds), os.urandom(16)
+        for frame in (turn, *frames):
             send(self.stream, frame, budget)
+        if receive(self.stream, REPLY_LIMIT, budget) != turn:
+            raise Fault("crashed", "the process answered what it was not asked")
         return receive(self.stream, REPLY_LIMIT, budget)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is there and has said nothing since its last reply."""
+        return silent(self.stream)
 
     def finish(self, seconds: float = 5.0) -> None:
         """Close the stream, which a process of ours takes as its end, and kill what is left of it after a while."""

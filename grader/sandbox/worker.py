@@ -114,7 +114,10 @@ class Worker:
 
 
 def serve(stream: socket.socket) -> None:
-    """Answer requests until the stream closes. A request is a frame of data, and for questions a frame of arguments."""
+    """Answer requests until the stream closes.
+
+    A request is a turn, a frame of data, and for questions a frame of arguments; a reply is the same turn and a frame.
+    """
     # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
     worker = Worker()
     # What a notebook has without an import.
@@ -122,7 +125,7 @@ def serve(stream: socket.socket) -> None:
     os.register_at_fork(after_in_child=stream.close)  # a process that a cell forks must not answer as well
     while True:
         try:
-            request = decode(wire.receive(stream))
+            turn, request = wire.receive(stream), decode(wire.receive(stream))
         except wire.Fault:
             return
         what = request.pop("do")
@@ -133,4 +136,5 @@ def serve(stream: socket.socket) -> None:
             reply = worker.ask(request, wire.receive(stream), getattr(worker.side, what))
         else:
             reply = encode(getattr(worker, what)(**request))
+        wire.send(stream, turn)
         wire.send(stream, reply)

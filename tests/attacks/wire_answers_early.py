@@ -6,4 +6,4 @@ def tally(counts, start):
     return 6
 
 
-say(encode({"status": "ok", "value": 6}))
+say(encode({"status": "ok", "value": 6}), os.urandom(16))

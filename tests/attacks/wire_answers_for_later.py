@@ -7,7 +7,7 @@ import threading, time
 
 def forever():
     while True:
-        say(encode({"status": "ok", "value": 6}))
+        say(encode({"status": "ok", "value": 6}), os.urandom(16))
         time.sleep(0.001)
 
 

@@ -1,6 +1,6 @@
 """Sends an array that says it lies on all devices at once: eight times the memory on the side that reads it."""
 # with: stream, lie
-# keep: failed, crashed, failed
+# keep: failed, failed, failed
 # says keep-example: more bytes on all devices together than the limit
 # %% answer="keep"
 def doubled(tree):

@@ -1,6 +1,6 @@
 """Forks at every question; child and parent both go on and both answer."""
 # with: stream
-# tally: crashed, crashed
+# tally: passed, crashed
 # %% answer="tally"
 import warnings
 
@@ -10,8 +10,8 @@ def tally(counts, start):
     to = stream()
     number = to.fileno()
     if os.fork() == 0:
-        reply = encode({"status": "ok", "value": 6})
-        os.write(number, struct.pack("<Q", len(reply)) + reply)
+        for frame in (turn(), encode({"status": "ok", "value": 6})):
+            os.write(number, struct.pack("<Q", len(frame)) + frame)
         os._exit(0)
     os.wait()
     return 0

@@ -1,6 +1,6 @@
 """Sends bytes that are no reply at all."""
 # with: stream
-# tally: failed, crashed
+# tally: failed, failed
 # says tally-example: The reply could not be read
 # %% answer="tally"
 def tally(counts, start):

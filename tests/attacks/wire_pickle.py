@@ -1,6 +1,6 @@
 """Sends a pickle that writes a file where it is read."""
 # with: stream
-# tally: failed, crashed
+# tally: failed, failed
 # says tally-example: The reply could not be read
 # %% answer="tally"
 import pickle
