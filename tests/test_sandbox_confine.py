@@ -17,6 +17,7 @@ from conftest import ROOT
 
 from grader.program.codec import decode, encode
 from grader.sandbox import confine, doctor
+from grader.sandbox.confine_files import without
 from grader.sandbox.confine_limits import FILE, OPEN_FILES, SCRATCH
 from grader.sandbox.family import Family
 from grader.sandbox.process import AT_MOST, Process, Zygote
@@ -140,6 +141,17 @@ def test_what_it_is_given_it_sees_and_what_it_may_write_it_writes(zygote: Zygote
     finally:
         process.kill()
     assert (tmp_path / "write" / "new").read_text() == "1"
+
+
+def test_what_is_hidden_is_left_out_of_what_is_shown(tmp_path: Path) -> None:
+    """All that lies beside it is shown instead of what it lies in."""
+    for name in ("a/exchange", "a/b", "c"):
+        (tmp_path / name).mkdir(parents=True)
+    top, hidden = str(tmp_path), str(tmp_path / "a" / "exchange")
+    assert without(top, hidden) == [f"{top}/a/b", f"{top}/c"]
+    assert without(f"{top}/c", hidden) == [f"{top}/c"]
+    assert without(top, f"{top}/a/none") == [top]
+    assert without(hidden, hidden) == []
 
 
 def test_a_root_of_its_own_leaves_no_folder_behind(worker: Process, level: str) -> None:

@@ -63,14 +63,19 @@ def _processor() -> str:
 
 
 def start(zygote: Zygote, entry: str, compiled: Compiled) -> Process:
-    """Fork a worker or an executor. Raises `CheckBroken` where there is no zygote to fork it from."""
+    """Fork a worker or an executor. Raises `CheckBroken` where it cannot be forked, or does not begin: that is nobody's
+    answer yet."""
     folders = [str(compiled.folder)] if compiled.folder is not None else []
     readable, writable = ([], folders) if compiled.write else (folders, [])
     try:
         process = zygote.fork(entry, readable=readable, writable=writable)
     except OSError as problem:
         raise CheckBroken(str(problem)) from None
-    process.exchange(encode({"do": "begin", **compiled.terms}), seconds=BEGIN_S)
+    try:
+        process.exchange(encode({"do": "begin", **compiled.terms}), seconds=BEGIN_S)
+    except Fault as fault:
+        process.kill()
+        raise CheckBroken(f"a process to run answers in did not start: {fault.message}") from None
     return process
 
 

@@ -17,6 +17,8 @@ SYSTEM = """
     /usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /etc/alternatives /etc/ld.so.cache /etc/localtime
     /sys/devices/system/cpu /sys/devices/system/node
 """.split()
+# Where nbgrader keeps what others have handed in, unless it is told otherwise.
+HIDDEN = "/usr/local/share/nbgrader"
 # Of an interpreter's or an environment's folder; what else lies there may be a course.
 OF_A_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg", "*-linux-gnu")
 # Of this package, what runs confined. Only a checkout needs the list: where the package is installed, its texts are no
@@ -37,7 +39,8 @@ def visible() -> tuple[str, ...]:
     packages |= {site.getusersitepackages()} & set(sys.path)
     paths |= {Path(name) for name in packages}
     paths |= {Path(__file__).parents[1] / name for name in OF_OURS}
-    return tuple(sorted(outermost(str(path) for path in paths), key=os.path.islink))
+    shown = [part for path in outermost(str(path) for path in paths) for part in without(path, HIDDEN)]
+    return tuple(sorted(shown, key=os.path.islink))
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
@@ -47,6 +50,15 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
         if not any(path.startswith(f"{other}/") for other in kept):
             kept.append(path)
     return tuple(kept)
+
+
+def without(path: str, hidden: str) -> list[str]:
+    """`path`, or where `hidden` is there and lies below it, all that lies beside that."""
+    if path == hidden:
+        return []
+    if not hidden.startswith(f"{path}/") or not os.path.lexists(hidden):
+        return [path]
+    return [part for name in sorted(os.listdir(path)) for part in without(f"{path}/{name}", hidden)]
 
 
 def make_root(readable: Sequence[str], writable: Sequence[str], user: int) -> None:

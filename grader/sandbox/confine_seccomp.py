@@ -12,12 +12,13 @@ from typing import Any
 REFUSED = """
     ptrace process_vm_readv process_vm_writev process_madvise process_mrelease pidfd_getfd kcmp get_robust_list
     mount umount2 pivot_root chroot setns unshare open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
-    init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl quotactl_fd
-    open_by_handle_at name_to_handle_at personality syslog settimeofday clock_settime clock_adjtime adjtimex
-    sethostname setdomainname vhangup mknod mknodat fanotify_init lookup_dcookie
+    open_tree_attr init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff
+    acct quotactl quotactl_fd open_by_handle_at name_to_handle_at personality syslog
+    settimeofday clock_settime clock_adjtime adjtimex sethostname setdomainname vhangup
+    mknod mknodat fanotify_init lookup_dcookie
     bpf perf_event_open userfaultfd keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register
     shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
-    move_pages migrate_pages
+    move_pages migrate_pages modify_ldt
 """.split()
 # Where processes of others can be seen: what acts on them beyond signals, and what leaves the group that is ended as a
 # whole. Landlock does not cover these, nor sockets with a name.
@@ -25,15 +26,29 @@ REFUSED_AMONG_OTHERS = """
     setsid setpgid setpriority ioprio_set sched_setscheduler sched_setparam sched_setattr
     pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo
     socket connect bind listen accept accept4 setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
+    setxattrat removexattrat file_setattr
 """.split()
 # Landlock does not cover these either. They do nothing and say that they did: tools call them on files of their own.
 WITHOUT_EFFECT_AMONG_OTHERS = """
     chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat
 """.split()
 # Numbers of calls that older releases of libseccomp have no name for; they are the same on every architecture.
-NUMBERS = {"quotactl_fd": 443, "mount_setattr": 442, "process_mrelease": 448, "fchmodat2": 452}
+NUMBERS = {
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "memfd_secret": 447,
+    "process_mrelease": 448,
+    "fchmodat2": 452,
+    "setxattrat": 463,
+    "removexattrat": 466,
+    "open_tree_attr": 467,
+    "file_setattr": 469,
+}
 _NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+_SIBLING = 0x8000  # a child of the zygote's, not of the one that makes it
 _END_WITH_PARENT, _SUBREAPER = 1, 36
+_WHOM_TO_SIGNAL = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}  # when a file is ready: any process, any signal
 _LOW_HALF = 0xFFFFFFFF
 
 
@@ -65,7 +80,7 @@ def load(among_others: bool, signals_are_scoped: bool) -> None:
     # glibc falls back to `clone`, whose flags a filter can see; and to files where there is no memfd.
     for name in ("clone3", "memfd_create", "memfd_secret"):
         call(name, sc.ERRNO(errno.ENOSYS))
-    for flag in _NEW_NAMESPACES:
+    for flag in (*_NEW_NAMESPACES, _SIBLING):
         call("clone", refuse, sc.Arg(0, sc.MASKED_EQ, flag, flag))
     call("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, _END_WITH_PARENT))
     call("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, _SUBREAPER))
@@ -89,3 +104,6 @@ def _among_others(call: Any, sc: Any, refuse: int, signals_are_scoped: bool) -> 
     if not signals_are_scoped:
         for name in ("kill", "tgkill"):
             call(name, refuse, sc.Arg(0, sc.NE, os.getpid()))
+        for name, commands in _WHOM_TO_SIGNAL.items():
+            for command in commands:
+                call(name, refuse, sc.Arg(1, sc.MASKED_EQ, _LOW_HALF, command))
