@@ -133,6 +133,39 @@ def _kept(before: int, of: int) -> str:
 
 
 @app.command()
+def report(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help="What `grader grade DIR --json` wrote.")],
+    form: Annotated[str, typer.Option("--as", metavar="FORM", help="One of those that docs/reports.md lists.")],
+    learner: Annotated[str | None, typer.Option("--learner", metavar="NAME", help="Only this learner.")] = None,
+    lesson: LessonOption = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it here, not to the terminal.")
+    ] = None,
+) -> None:
+    """Give results another form: JUnit, HTML, CSV, Canvas, Gradescope, GitHub."""
+    import sys
+
+    from grader.exam import whole
+    from grader.reports import json as json_report
+    from grader.reports.forms import FORMS, NotOne
+
+    if form not in FORMS:
+        raise fail(f"There is no form {form}. Forms: {', '.join(FORMS)}.")
+    try:
+        chosen = [r for r in json_report.read(results) if learner in (None, r.learner) and lesson in (None, r.lesson)]
+        text = FORMS[form](chosen)
+    except (json_report.NoResults, NotOne) as problem:
+        raise fail(str(problem)) from None
+    if to is None:
+        sys.stdout.write(text)
+        return
+    try:
+        whole.write(to, text, mode=0o644)
+    except OSError as problem:
+        raise fail(f"{to} cannot be written: {problem.strerror}.") from None
+
+
+@app.command()
 def check(
     notebook: Annotated[
         Path,

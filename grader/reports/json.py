@@ -18,3 +18,20 @@ def dumps(results: Sequence[Result]) -> str:
 def write(results: Sequence[Result], path: Path) -> None:
     """Write the document whole or not at all: a reader never sees half of it."""
     whole.write(path, dumps(results), mode=0o644)
+
+
+class NoResults(Exception):
+    """A file that does not hold results as `write` writes them; the text says what is wrong."""
+
+
+def read(path: Path) -> list[Result]:
+    """The results in a document. Raises `NoResults`."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["version"] != VERSION:
+            raise NoResults(f"{path} is of version {document['version']}; this grader reads version {VERSION}.")
+        return [Result.from_json(result) for result in document["results"]]
+    except OSError as problem:
+        raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise NoResults(f"{path} holds no results. Write them with `grader grade DIR --json {path.name}`.") from None

@@ -1,0 +1,79 @@
+"""A class as one HTML page: points by exercise, misconceptions, each notebook. No script, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+
+from jinja2 import Environment, StrictUndefined
+
+from grader.exam.record import CheckResult, Result, legible
+from grader.reports.terminal import MARKS, number
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line of the picture: how much of `most` was reached; both count over the whole class."""
+
+    name: str
+    got: float
+    most: float
+
+    @property
+    def percent(self) -> float:
+        """Of the full length."""
+        return round(100 * self.got / self.most, 1) if self.most else 0.0
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The results of one lesson, and what they amount to."""
+
+    id: str
+    results: list[Result]
+
+    @property
+    def graded(self) -> list[Result]:
+        """Those that could be graded."""
+        return [result for result in self.results if result.problem is None]
+
+    @property
+    def exercises(self) -> list[Bar]:
+        """Points earned and possible of each exercise, in the course's order."""
+        got: Counter[str] = Counter()
+        most: Counter[str] = Counter()
+        for check in (check for result in self.graded for check in result.checks):
+            got[check.exercise] += check.points  # type: ignore[assignment]
+            most[check.exercise] += check.max_points  # type: ignore[assignment]
+        return [Bar(name, got[name], most[name]) for name in most]
+
+    @property
+    def misconceptions(self) -> list[Bar]:
+        """Each misconception that was named, and to how many learners, the most frequent first."""
+        found: Counter[tuple[str, str]] = Counter()
+        for result in self.graded:
+            found.update({(c.exercise, c.misconception) for c in result.checks if c.misconception})
+        return [Bar(f"{name}: {said}", count, len(self.graded)) for (name, said), count in found.most_common()]
+
+
+def dumps(results: Sequence[Result]) -> str:
+    """The page for `results`; text of learners' is escaped, and bounded as in every report."""
+    ordered = sorted(results, key=lambda result: result.lesson)
+    lessons = [Lesson(name, list(group)) for name, group in groupby(ordered, key=lambda result: result.lesson)]
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"legible": legible, "number": number, "mark": mark, "by_exercise": by_exercise}
+    template = files(__package__).joinpath("class.html.jinja").read_text(encoding="utf-8")
+    return environment.from_string(template).render(lessons=lessons)
+
+
+def mark(check: CheckResult) -> str:
+    """The sign that the terminal shows too."""
+    return MARKS[check.status][0]
+
+
+def by_exercise(result: Result) -> list[tuple[str, list[CheckResult]]]:
+    """A notebook's checks, exercise by exercise."""
+    return [(name, list(group)) for name, group in groupby(result.checks, key=lambda check: check.exercise)]

@@ -1,0 +1,51 @@
+"""Results as CSV: in the columns that nbgrader exports, and in those that Canvas' gradebook imports."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from grader.exam.record import Result, legible
+
+NBGRADER = (
+    "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
+    "raw_score", "late_submission_penalty", "score", "max_score",
+)  # fmt: skip
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+
+
+def nbgrader(results: Sequence[Result]) -> str:
+    """A row for each notebook, as `nbgrader export` writes it; what only its database knows is left empty."""
+    rows = [
+        (result.lesson, "", "", result.learner, "", "", "", result.score, 0.0, result.score, result.max_score)
+        for result in results
+    ]
+    return _csv([NBGRADER, *rows])
+
+
+def canvas(results: Sequence[Result]) -> str:
+    """A row for each learner, a column for each lesson, and the row of points that are possible above them.
+
+    A learner is matched by login; a notebook that could not be graded leaves its place empty, and the grade as it is.
+    """
+    lessons = {result.lesson: max(r.max_score for r in results if r.lesson == result.lesson) for result in results}
+    given = {(r.learner, r.lesson): r.score for r in results if r.problem is None}
+    learners = dict.fromkeys(result.learner for result in results)
+    possible = ("    Points Possible", "", "", "", "", *lessons.values())
+    rows = [(name, "", "", name, "", *(given.get((name, lesson), "") for lesson in lessons)) for name in learners]
+    return _csv([(*CANVAS, *lessons), possible, *rows])
+
+
+def _csv(rows: Iterable[Iterable[object]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: object) -> str:
+    """A number, or text that no spreadsheet takes for a formula."""
+    if isinstance(value, int | float):
+        return f"{value:g}"
+    text = legible(str(value)).replace("\n", " ")
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
