@@ -163,6 +163,7 @@ def test_a_root_of_its_own_leaves_no_folder_behind(worker: Process, level: str) 
         *("null", "zero", "full", "random", "urandom", "fd", "shm", "stdin", "stdout", "stderr")
     }
     assert ask(worker, "__import__('getpass').getuser()") == "learner"
+    assert ask(worker, "socket.gethostname()") == "sandbox"
 
 
 def test_what_an_exercise_needs_works(worker: Process, level: str) -> None:

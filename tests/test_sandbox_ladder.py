@@ -66,28 +66,40 @@ def test_what_is_refused_costs_the_rung_that_needs_it_and_no_more(refused: str, 
     assert reason in said.splitlines()
 
 
-@pytest.mark.usefixtures("full")
-def test_a_user_without_privileges_gets_the_top_from_a_user_namespace() -> None:
-    """In a copy of the mounts where the interpreter's home is open to all, as it is on a learner's machine."""
-    if os.geteuid() != 0 or not shutil.which("setpriv"):
-        pytest.skip("only root can become another user")
-    said = doctor_says("unshare", "--mount", "sh", "-c", OPEN_HOME, "sh", sys.executable, str(Path.home()))
-    assert said.startswith("Confinement of learners' processes: full ("), said
-
-
-# Show root's home to everybody, then start the doctor as nobody.
+# Show root's home to everybody, as a learner's is to the learner, in a copy of the mounts; then start the command.
 OPEN_HOME = """
 set -e
-mkdir -p /mnt
 mount -t tmpfs -o mode=755 none /mnt
 mkdir /mnt/home
-mount --bind "$2" /mnt/home
-mount -t tmpfs -o mode=755 none "$2"
+mount --bind "$1" /mnt/home
+mount -t tmpfs -o mode=755 none "$1"
 for name in $(ls -A /mnt/home); do
-    if [ -d "/mnt/home/$name" ]; then mkdir "$2/$name"; mount --bind "/mnt/home/$name" "$2/$name"; fi
+    if [ -d "/mnt/home/$name" ]; then mkdir "$1/$name"; mount --bind "/mnt/home/$name" "$1/$name"; fi
 done
-exec setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all "$1" -m grader doctor
+shift
+exec "$@"
 """
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize(
+    ("user", "at_most", "level", "same_user"),
+    [
+        (NOBODY, "full", "full", False),
+        (NOBODY, "landlock", "landlock", True),
+        ((), "landlock", "landlock", False),
+    ],
+)
+def test_a_plain_user_gets_as_far_as_root_and_root_gives_users_where_they_reach_the_interpreter(
+    user: tuple[str, ...], at_most: str, level: str, same_user: bool
+) -> None:
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root can become another user")
+    doctor_command = (*user, "env", f"{AT_MOST}={at_most}", sys.executable, "-m", "grader", "doctor")
+    said = doctor_says("unshare", "--mount", "sh", "-c", OPEN_HOME, "sh", str(Path.home()), *doctor_command)
+    assert said.startswith(f"Confinement of learners' processes: {level} ("), said
+    assert ("They run as the same user as the grader" in said) == same_user
 
 
 @pytest.mark.usefixtures("full")
@@ -142,6 +154,37 @@ def test_the_doctor_says_how_to_get_more(
     assert doctor.advice(Confined(level, refused), "linux", tmp_path) == [advice]
     assert doctor.advice(Confined(level, refused), "darwin", tmp_path) == [doctor.MACOS]
     assert doctor.warning(Confined(level, refused)) is not None
+
+
+# What an older Landlock leaves to seccomp.
+UNSCOPED = """
+import fcntl, os, signal
+from grader.sandbox import confine_kernel, confine_seccomp
+confine_kernel.no_new_privileges()
+confine_seccomp.load(among_others=True, signals_are_scoped=False)
+here, there = os.pipe()
+for call in (
+    lambda: os.kill(os.getppid(), 0),
+    lambda: os.kill(0, 0),
+    lambda: os.kill(-1, 0),
+    lambda: fcntl.fcntl(here, fcntl.F_SETOWN, os.getppid()),
+    lambda: fcntl.fcntl(here, 10, signal.SIGKILL),
+):
+    try:
+        call()
+    except PermissionError:
+        print("refused")
+os.kill(os.getpid(), 0)
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_without_scoped_signals_a_process_signals_itself_alone() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", UNSCOPED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("refused\n" * 5, "", -15)
 
 
 def test_the_top_needs_no_advice() -> None:

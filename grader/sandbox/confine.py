@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 import tempfile
 import traceback
@@ -52,10 +53,12 @@ class Rung:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What was found: a rung, why those above it were refused, and what a process on it sees."""
+    """What was found: a rung, why the levels above it were refused, why a process on it is the same user as we are
+    (empty where it is not, or that matters little), and what it sees."""
 
     rung: Rung
     refused: dict[str, str] = field(default_factory=dict)
+    same_user: str = ""
     visible: tuple[str, ...] = ()
     others: int = 0
 
@@ -86,11 +89,11 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path) -> Confinemen
     seccomp.available()  # imported once, before the forks
     for rung in rungs(at_most):
         others = 0 if rung.users or rung.namespaces else limits.own_processes()
-        confinement = Confinement(rung, refused, visible, others)
+        confinement = Confinement(rung, refused, "", visible, others)
         reason = _try(confinement, trial, scratch)
         if reason is None:
-            above = {level: why for level, why in refused.items() if level != rung.level}
-            return replace(confinement, refused=above)
+            why = refused.pop(rung.level, "only root can change that")
+            return replace(confinement, same_user="" if rung.users or rung.namespaces else why)
         refused[rung.level] = reason
     raise Refused(refused["limits"])
 
@@ -101,7 +104,6 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
     read, write = os.pipe()
 
     def child() -> None:
-        os.close(read)
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 2)  # XLA says a lot when it ends
         try:
@@ -120,6 +122,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
     try:
         pid = fork(confinement.rung, child)
     except OSError as problem:
+        os.close(read)
         return f"{problem.filename}: {problem.strerror}"
     finally:
         os.close(write)
@@ -221,6 +224,7 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         # Outside, this process has another number than in a namespace of its own.
         user = rung.users[int(os.readlink("/proc/self")) % len(rung.users)]
     if rung.namespaces:
+        socket.sethostname("sandbox")
         files.make_root((*confinement.visible, *readable), writable, os.geteuid() if user is None else user)
     else:
         os.chdir(folder)

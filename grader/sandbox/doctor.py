@@ -30,6 +30,8 @@ SECCOMP = "Install libseccomp (on Debian and Ubuntu: `sudo apt-get install libse
 def report(confined: Confined) -> str:
     """What `grader doctor` prints."""
     lines = [f"Confinement of learners' processes: {confined.level} ({WHAT[confined.level]})."]
+    if confined.same_user:
+        lines.append(f"They run as the same user as the grader: {confined.same_user}.")
     lines += [f"{level} is refused: {confined.refused[level]}." for level in LEVELS if level in confined.refused]
     lines += advice(confined)
     return "\n".join(lines)

@@ -30,10 +30,12 @@ AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this lev
 
 @dataclass(frozen=True)
 class Confined:
-    """How a zygote confines: one of `confine.LEVELS`, and for each level above it why this machine refuses it."""
+    """How a zygote confines: one of `confine.LEVELS`, for each level above it why this machine refuses it, and why
+    learners' processes are the same user as the grader, where they are."""
 
     level: str
     refused: dict[str, str]
+    same_user: str = ""
 
 
 class Zygote:
@@ -76,6 +78,8 @@ class Zygote:
         ours.settimeout(START_S)
         try:
             at_most = os.environ.get(AT_MOST, LEVELS[0])
+            if at_most not in LEVELS:
+                raise ValueError(f"{AT_MOST} is {at_most!r}; it is one of {', '.join(LEVELS)}")
             opening = {"preload": modules, "at_most": at_most}
             ours.send(json.dumps(opening).encode())
             zygote._confined = zygote._told()

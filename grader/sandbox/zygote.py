@@ -162,7 +162,8 @@ class Zygote:
         if "entry" in request:
             control.send(json.dumps(self.fork(request, handles[0], control)).encode())
         elif self.confinement is not None:
-            told = {"level": self.confinement.level, "refused": self.confinement.refused}
+            found = self.confinement
+            told = {"level": found.level, "refused": found.refused, "same_user": found.same_user}
             control.send(json.dumps(told).encode())
 
     def end(self, controls: list[socket.socket]) -> None:
