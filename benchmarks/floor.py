@@ -16,8 +16,8 @@ from typing import Any
 
 from grader.course import Course, Lesson
 from grader.exam.batch import cores, find, imports
+from grader.exam.compiled import Compiled
 from grader.exam.plan import Judge, plan
-from grader.exam.programs import Compiled
 from grader.exam.submission import Submission, read
 from grader.sandbox.magics import plain_python
 from grader.sandbox.zygote import QUICK, preload, share_mlir_context, warm
@@ -58,7 +58,7 @@ def main() -> None:
     asked = parser.parse_args()
     course = Course.find(None)
     lesson = course.lesson(asked.lesson)
-    compiled = Compiled.under(course.root / "build")
+    compiled = Compiled.of_our_own(course.root / "build", lesson.id)
     preload(sorted(imports(course, [lesson.id])))
     warm()
     share_mlir_context()

@@ -21,7 +21,6 @@ FAMILIES = "machinery equal read write wire program end bomb net kernel file nam
 KNOWN_HOLES = {
     "behave_tells_later": "hidden inputs are kept by one answer and shown in a note, or in a later public check",
     "file_learner_link": "a learner's folder may be a link to another's",
-    "read_compiled": "workers can read the compiled code of the course's own answers",
 }
 
 

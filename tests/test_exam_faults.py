@@ -19,10 +19,11 @@ from grader.checks import devices
 from grader.course import Course
 from grader.exam import batch
 from grader.exam.checking import CheckRoom
+from grader.exam.compiled import Compiled
 from grader.exam.examiner import Examiner
 from grader.exam.isolated import Isolated
 from grader.exam.pool import Fault, Pool
-from grader.exam.programs import Compiled, Programs
+from grader.exam.programs import Programs
 from grader.exam.record import STATUSES, Result
 from grader.exam.submission import Submission, SubmittedCell, Unreadable, read
 from grader.program.codec import decode

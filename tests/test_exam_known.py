@@ -13,9 +13,10 @@ from conftest import COURSES
 
 from grader.checks import devices
 from grader.course import Course, Exercise
+from grader.exam.compiled import OPERATIONS, Compiled
 from grader.exam.examiner import Examiner
 from grader.exam.notes import Note, Notes
-from grader.exam.programs import Compiled, Known, Programs
+from grader.exam.programs import Known, Programs
 from grader.exam.record import Result
 from grader.exam.submission import Submission, SubmittedCell
 from grader.program.codec import decode, encode
@@ -138,17 +139,52 @@ def test_two_examiners_notes_are_joined(tmp_path: Path) -> None:
     assert Notes(LESSON, tmp_path).of(MEAN) == Note(True, {b"a", b"b"}, {"0": [("x",), ("y",)], "1": [("z",)]})
 
 
+def operate(examiner: Examiner) -> None:
+    """Put an answer of our own to the test that runs operation by operation."""
+    list(examiner.rehearse(MEAN, "def loss(x):\n    return jnp.sin(jnp.asarray(x)).mean()\n", "any"))
+    examiner.compiled.share(examiner.own_names)
+
+
 def test_compiled_code_is_kept_by_our_own_answers_and_by_nobody_else(examiner: Examiner) -> None:
-    folder = examiner.compiled.folder
-    assert folder is not None
+    own, shared = examiner.compiled.folder, examiner.compiled.for_learners.folder
+    assert own is not None
+    assert shared is not None
     cell = "import jax\njax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
     cell += f"jax.jit(lambda x: jnp.tan(x) + {os.getpid()})(jnp.ones(17))\n"
-    before = set(folder.iterdir())
+    assert not list(own.iterdir())
+    operate(examiner)
     examiner.grade(submission(cell + UNKNOWN))
-    kept = set(folder.iterdir())
-    assert kept > before  # the reference was run
+    kept = [set(own.iterdir()), set(shared.iterdir())]
+    assert all(kept)
     examiner.grade(submission(cell + UNKNOWN.replace("3.0", "7.0")))
-    assert set(folder.iterdir()) == kept
+    assert [set(own.iterdir()), set(shared.iterdir())] == kept
+
+
+def test_learners_processes_see_single_operations_and_no_answer(examiner: Examiner) -> None:
+    """An answer's compiled code is the answer in another language."""
+    operate(examiner)
+    examiner.note(MEAN)
+    own, shared = examiner.compiled.folder, examiner.compiled.for_learners.folder
+    assert own is not None
+    assert shared is not None
+    names = {path.name.partition("-")[0].removeprefix("jit_") for path in shared.iterdir()}
+    assert names
+    assert names <= OPERATIONS
+    assert "jit_call" in {path.name.partition("-")[0] for path in own.iterdir()}
+    look = "import os\nfound = os.listdir(jax.config.jax_compilation_cache_dir)\nraise ValueError(len(found))\n"
+    result = examiner.grade(submission(f"import jax\n{look}"))
+    assert f"raised ValueError on line 4: {len(list(shared.iterdir()))}" in result.checks[2].message
+
+
+def test_a_name_that_an_answer_binds_is_no_operation(tmp_path: Path) -> None:
+    own = Compiled.of_our_own(tmp_path, "01")
+    assert own.folder is not None
+    for name in ("add", "exp", "scan", "call", "einsum"):
+        (own.folder / f"jit_{name}-0a1b-cache").write_bytes(b"code")
+    shared = own.for_learners.folder
+    assert shared is not None
+    own.share({"exp", "call"})
+    assert [path.name for path in shared.iterdir()] == ["jit_add-0a1b-cache"]
 
 
 def test_a_known_executor_that_was_ended_is_started_again(zygote: Zygote, tmp_path: Path) -> None:

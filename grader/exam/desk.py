@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.course import Course
+from grader.exam.compiled import Compiled
 from grader.exam.examiner import Examiner
 from grader.exam.ledger import Ledger
 from grader.exam.pool import answer
-from grader.exam.programs import Compiled
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, content, parse
 from grader.sandbox.process import Zygote
@@ -27,7 +27,7 @@ class Desk:
         self.course = Course(Path(root))
         self.ledger = Ledger(self.course, secret, edition) if edition else None
         self.examiners: dict[str, Examiner] = {}
-        Compiled.under(self.course.root / "build").begin()
+        Compiled.of_our_own(self.course.root / "build", "examiners").begin()
 
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from grader.course import Exercise, Lesson
 from grader.exam.checking import CheckRoom, record
+from grader.exam.compiled import Compiled
 from grader.exam.isolated import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, Isolated
 from grader.exam.misconceptions import ANY_SEED, name
 from grader.exam.notes import Note, Notes
 from grader.exam.plan import Judge, plan
-from grader.exam.programs import Compiled, Known, Programs
+from grader.exam.programs import Known, Programs
 from grader.exam.record import CheckResult, Result, legible, total
 from grader.exam.sitting import Sitting
 from grader.exam.submission import Submission
 from grader.program.sides import namedtuples
 from grader.sandbox.process import Zygote
 from grader.sandbox.wire import Fault
+
+
+def own_names(lesson: Lesson) -> set[str]:
+    """Every name that a text of the lesson's binds, in whatever scope."""
+    texts = [lesson.setup]
+    for exercise in lesson.exercises:
+        answers = (*exercise.right, *exercise.wrong)
+        texts += [exercise.reference, *(answer.source for answer in answers), *(c.source for c in exercise.checks)]
+    found: set[str] = set()
+    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
 
 
 class Examiner:
@@ -37,9 +53,10 @@ class Examiner:
         self.room = CheckRoom(lesson)
         self.classes = namedtuples({name: self.room.setup.get(name) for name in lesson.setup_names})
         self.notes = Notes(lesson, build and build / "notes" / lesson.id)
-        self.compiled = Compiled.under(build) if build else Compiled()
-        self.known = Known(zygote, replace(self.compiled, write=True))
+        self.compiled = Compiled.of_our_own(build, lesson.id) if build else Compiled()
+        self.known = Known(zygote, self.compiled)
         self._own = Isolated(zygote, lesson.setup, self.classes, self.known)
+        self.own_names = own_names(lesson)
         self._read: dict[str, Note] = {}
 
     @property
@@ -50,7 +67,7 @@ class Examiner:
 
     def isolated(self) -> Isolated:
         """A worker and an executor for a notebook, started when first needed."""
-        programs = Programs(self.zygote, self.compiled)
+        programs = Programs(self.zygote, self.compiled.for_learners)
         return Isolated(self.zygote, self.lesson.setup, self.classes, programs, self.known)
 
     def grade(self, submission: Submission) -> Result:
@@ -108,7 +125,8 @@ class Examiner:
         note = self._read[exercise.id]
         note.programs |= self.known.news
         self.known.news.clear()
-        self.notes.write(exercise, note)
+        if self.notes.write(exercise, note):
+            self.compiled.share(self.own_names)
 
     def rehearse(self, exercise: Exercise, source: str, seed: str, reuse: bool = False) -> Iterator[CheckResult]:
         """Results of an answer of the course's own, one by one, in processes that only ever run such answers."""

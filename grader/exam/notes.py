@@ -57,10 +57,10 @@ class Notes:
                     return _note(found)
         return Note()
 
-    def write(self, exercise: Exercise, note: Note) -> None:
-        """Write a note that has grown, with what others wrote meanwhile, whole or not at all."""
+    def write(self, exercise: Exercise, note: Note) -> bool:
+        """Write a note that has grown, with what others wrote meanwhile, whole or not at all; whether it had."""
         if self.folder is None or self._written.get(exercise.id) == note.extent:
-            return
+            return False
         note.take(self.of(exercise))
         self._written[exercise.id] = note.extent
         content = {
@@ -75,6 +75,7 @@ class Notes:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(content))
             temporary.replace(path)
+        return True
 
     def _path(self, exercise: Exercise) -> Path:
         assert self.folder is not None

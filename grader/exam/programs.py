@@ -2,64 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
-
-import jax
-
 from grader.checks.outcomes import CheckBroken
+from grader.exam.compiled import Compiled
 from grader.program.codec import encode
-from grader.program.sides import begin, identity
+from grader.program.sides import identity
 from grader.sandbox.process import Process, Zygote
 from grader.sandbox.wire import Fault
 
-DEVICES = 8
 BEGIN_S = 20.0
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """Where compiled code is kept for later processes. Only processes of the course's own answers write there."""
-
-    folder: Path | None = None
-    write: bool = False
-
-    @classmethod
-    def under(cls, build: Path) -> Compiled:
-        """A folder of its own for this JAX on this processor, made where it is missing.
-
-        Processes may run under another user's id and reach it through a mount only: so it is open, and its parent shut.
-        """
-        described = (jax.__version__, platform.machine(), _processor())
-        folder = build / "compiled" / hashlib.sha256(repr(described).encode()).hexdigest()[:16]
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o777)
-        except OSError:
-            return cls()
-        return cls(folder)
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """What a process has to be told when it begins (`grader.program.sides.begin`)."""
-        return {"devices": DEVICES, "compiled": self.folder and str(self.folder), "write": self.write}
-
-    def begin(self) -> None:
-        """Have this process, one of the course's own, begin like the others, and keep what it compiles."""
-        begin(**replace(self, write=True).terms)
-
-
-def _processor() -> str:
-    """Compiled code fits one kind of processor: its model and features, where the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
 def start(zygote: Zygote, entry: str, compiled: Compiled) -> Process:

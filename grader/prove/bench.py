@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.course import Course, Exercise
+from grader.exam.compiled import Compiled
 from grader.exam.examiner import Examiner
 from grader.exam.misconceptions import outline, signature
 from grader.exam.pool import Zygote, answer
-from grader.exam.programs import Compiled
 from grader.exam.record import CheckResult
 from grader.prove.mutants import mutants
 
@@ -25,7 +25,7 @@ class Bench:
     def __init__(self, zygote: Zygote, root: str) -> None:
         self.zygote, self.course = zygote, Course(Path(root))
         self.examiners: dict[str, Examiner] = {}
-        Compiled.under(self.course.root / "build").begin()
+        Compiled.of_our_own(self.course.root / "build", "examiners").begin()
 
     def case(self, lesson: str, exercise: str) -> _Case:
         """An exercise and the examiner of its lesson."""
