@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -26,10 +27,27 @@ from grader.sandbox.wire import Fault
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 WORKER = "grader.sandbox.worker:serve"
 INSIDE = ("full", "namespaces")  # with namespaces of its own
+Test = TypeVar("Test", bound=Callable[..., None])
 KEPT_IN = (*INSIDE, "landlock")  # kept from our files, processes and the network
 
 
-@pytest.fixture(scope="module", params=confine.LEVELS)
+def on(*levels: str) -> Callable[[Test], Test]:
+    """A test that holds on these levels alone."""
+
+    def mark(test: Test) -> Test:
+        test.__dict__["levels"] = levels
+        return test
+
+    return mark
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "zygote" in metafunc.fixturenames:
+        levels = getattr(metafunc.function, "levels", confine.LEVELS)
+        metafunc.parametrize("zygote", levels, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
     """One for each level that this machine gives."""
     with pytest.MonkeyPatch.context() as patch:
@@ -84,9 +102,8 @@ def test_files_of_ours_are_out_of_reach(worker: Process, level: str, tmp_path: P
         assert (seen in ("FileNotFoundError", "PermissionError")) == (level in KEPT_IN), (path, seen)
 
 
-def test_nothing_outside_the_scratch_can_be_written(worker: Process, level: str) -> None:
-    if level not in KEPT_IN:
-        pytest.skip("limits alone do not keep a process from files")
+@on(*KEPT_IN)
+def test_nothing_outside_the_scratch_can_be_written(worker: Process) -> None:
     package = str(Path(np_file()).parent)
     for place in (
         "/",
@@ -115,10 +132,9 @@ def np_file() -> str:
     return numpy.__file__
 
 
-def test_rights_of_our_files_cannot_be_changed(worker: Process, level: str, tmp_path: Path) -> None:
+@on(*KEPT_IN)
+def test_rights_of_our_files_cannot_be_changed(worker: Process, tmp_path: Path) -> None:
     """Landlock alone does not cover this: a worker that is the same user as the grader owns what the grader owns."""
-    if level not in KEPT_IN:
-        pytest.skip("limits alone do not keep a process from files")
     (tmp_path / "gradebook").write_text("1")
     before = os.stat(tmp_path / "gradebook")
     for call in ("os.chmod({0!r}, 0)", "os.utime({0!r}, (1, 1))", "os.setxattr({0!r}, 'user.x', b'1')"):
@@ -154,9 +170,8 @@ def test_what_is_hidden_is_left_out_of_what_is_shown(tmp_path: Path) -> None:
     assert without(hidden, hidden) == []
 
 
-def test_a_root_of_its_own_leaves_no_folder_behind(worker: Process, level: str) -> None:
-    if level not in INSIDE:
-        pytest.skip("it has no root of its own")
+@on(*INSIDE)
+def test_a_root_of_its_own_leaves_no_folder_behind(worker: Process) -> None:
     assert worker.folder is None
     assert ask(worker, "os.getcwd()") == "/tmp"
     assert set(ask(worker, "os.listdir('/dev')")) <= {
@@ -191,20 +206,16 @@ def test_what_an_exercise_needs_works(worker: Process, level: str) -> None:
 # Network, processes, memory of others, privileges.
 
 
-def test_there_is_no_network(worker: Process, level: str) -> None:
-    if level not in KEPT_IN:
-        pytest.skip("limits alone do not keep a process from the network")
+@on(*KEPT_IN)
+def test_there_is_no_network(worker: Process) -> None:
     for family in ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK"):
         assert ask(worker, f"socket.socket(socket.{family}, socket.SOCK_RAW)") == "PermissionError"
     assert ask(worker, "socket.create_connection(('127.0.0.1', 80))") in ("PermissionError", "OSError")
 
 
-def test_sockets_of_this_machine_are_out_of_reach(worker: Process, level: str, tmp_path: Path) -> None:
+@on(*KEPT_IN)
+def test_sockets_of_this_machine_are_out_of_reach(worker: Process, tmp_path: Path) -> None:
     """By path and by abstract name; a pair of its own works."""
-    if level not in KEPT_IN:
-        pytest.skip("limits alone do not keep a process from sockets")
-    import socket
-
     for name in (str(tmp_path / "socket"), f"\0{tmp_path.name}-{os.getpid()}"):
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
             with socket.socket(socket.AF_UNIX, kind) as ours:
@@ -220,9 +231,8 @@ def test_sockets_of_this_machine_are_out_of_reach(worker: Process, level: str, t
     assert ask(worker, "[s.close() for s in socket.socketpair()]") == [None, None]
 
 
+@on(*KEPT_IN)
 def test_other_processes_can_be_neither_seen_nor_ended(worker: Process, level: str, zygote: Zygote) -> None:
-    if level not in KEPT_IN:
-        pytest.skip("limits alone do not keep a process from others")
     assert zygote.process is not None
     with subprocess.Popen(["sleep", "100"], process_group=0) as bystander:
         for pid in (bystander.pid, zygote.process.pid, os.getpid()):
@@ -253,9 +263,10 @@ def test_no_privilege_is_left_and_none_comes_back(worker: Process, level: str) -
             assert ask(worker, f"{libc}.{call}") == -1, call
 
 
+@on(*INSIDE)
 def test_processes_have_users_of_their_own_where_root_confines_them(zygote: Zygote, worker: Process) -> None:
-    if os.geteuid() != 0 or zygote.confined.level not in INSIDE:
-        pytest.skip("only root can give them, and only where they reach the interpreter")
+    if os.geteuid() != 0:
+        pytest.skip("only root can give them")
     other = zygote.fork(WORKER)
     try:
         run(other, "import os")
@@ -306,9 +317,8 @@ def test_each_limit_ends_in_an_exception_not_in_harm(worker: Process, level: str
         assert run(worker, many)["text"].startswith("[Errno 28]")
 
 
+@on(*INSIDE)
 def test_a_bomb_of_processes_runs_out_of_time_and_is_gone(zygote: Zygote) -> None:
-    if zygote.confined.level not in INSIDE:
-        pytest.skip("without a user of its own it would count against the whole user")
     process = zygote.fork(WORKER)
     bomb = "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)"
     with pytest.raises(Fault) as caught:
@@ -325,10 +335,9 @@ def test_what_it_started_counts_with_it(worker: Process) -> None:
         ask(worker, "[child.wait() for child in busy]", seconds=1)
 
 
-def test_memory_of_all_together_is_bounded(worker: Process, level: str) -> None:
+@on("full")  # it is watched alike on all, and takes gigabytes
+def test_memory_of_all_together_is_bounded(worker: Process) -> None:
     """None of them takes more than it may; shared memory is nobody's data."""
-    if level != "full":
-        pytest.skip("it is watched alike on every rung, and takes gigabytes")
     run(worker, "import mmap\nkept = []\ndef fill():\n    while True:\n"
         "        kept.append(mmap.mmap(-1, 1 << 28))\n        kept[-1].write(bytes(1 << 28))\n")  # fmt: skip
     with pytest.raises(Fault, match="used more than 4 GiB of memory") as caught:

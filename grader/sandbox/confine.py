@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,11 +18,11 @@ from grader.sandbox import confine_kernel as kernel
 from grader.sandbox import confine_landlock as landlock
 from grader.sandbox import confine_limits as limits
 from grader.sandbox import confine_seccomp as seccomp
+from grader.sandbox.confine_fork import fork
 
 # From the best to the least; `docs/confinement.md` says what each keeps out.
 LEVELS = ("full", "namespaces", "landlock", "limits")
 TRIAL_S = 60.0
-_NAMESPACES = kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUNTS
 # A user of its own for each process, as root can give it: numbers that no system hands out (first, how many), or where
 # a container has fewer, ones that it hardly does.
 _USERS = (range(1_900_000_000, 1_904_194_304), range(40_000, 60_000))
@@ -120,7 +119,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
         signal.pause()
 
     try:
-        pid = fork(confinement.rung, child)
+        pid = fork(confinement.rung.namespaces, child)
     except OSError as problem:
         os.close(read)
         return f"{problem.filename}: {problem.strerror}"
@@ -137,77 +136,6 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
     return None if said == "ok" else said or "the trial ended without a word"
-
-
-def fork(rung: Rung | None, child: Callable[[], None]) -> int:
-    """Fork a child that calls `child` and ends; returns its process id. In `child`, `enter` comes first, unless there
-    is no rung to enter. Raises OSError for what is refused.
-
-    A process namespace begins with the next fork, so one process stands between; it is gone when this returns.
-    """
-    if rung is None or not rung.namespaces:
-        pid = os.fork()
-        if pid == 0:
-            _end_after(child)
-        return pid
-    told, tell = os.pipe()
-    wait, go = os.pipe()
-    between = os.fork()
-    if between == 0:
-        os.close(told)
-        os.close(go)
-        _end_after(lambda: _between(rung, child, tell, wait))
-    os.close(tell)
-    os.close(wait)
-    with contextlib.suppress(ChildProcessError):  # nothing to wait for where the kernel reaps children
-        os.waitpid(between, 0)
-    with open(told) as said, open(go, "w") as going:
-        number, _, refused = said.read().partition(" ")
-        if refused or not number:
-            raise OSError(int(number or 0), os.strerror(int(number or 0)), refused or "fork")
-        going.write("!")
-    return int(number)
-
-
-def _between(rung: Rung, child: Callable[[], None], tell: int, wait: int) -> None:
-    """Make the namespaces, fork into them, tell the number or what was refused, and end."""
-    try:
-        if rung.namespaces == "user":
-            _unshare_user()
-        kernel.unshare(_NAMESPACES)
-        pid = os.fork()
-    except OSError as problem:
-        os.write(tell, f"{problem.errno} {problem.filename or 'fork'}".encode())
-        return
-    if pid:
-        os.write(tell, str(pid).encode())
-        return
-    os.close(tell)
-    # Only once the process between is gone is the zygote this one's parent, with which it shall end.
-    going = os.read(wait, 1)
-    os.close(wait)
-    if going:
-        child()
-
-
-def _unshare_user() -> None:
-    kernel.dumpable(True)  # else the two maps are root's
-    user, group = os.geteuid(), os.getegid()
-    kernel.unshare(kernel.NEW_USER)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
-
-
-def _end_after(child: Callable[[], None]) -> None:
-    try:
-        child()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-        os._exit(0)
 
 
 def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
@@ -228,8 +156,9 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         files.make_root((*confinement.visible, *readable), writable, os.geteuid() if user is None else user)
     else:
         os.chdir(folder)
+        if user is not None:
+            os.chown(folder, user, user)
     if user is not None:
-        os.chown(".", user, user)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)

@@ -10,7 +10,6 @@ workers. A fork takes milliseconds where a fresh interpreter takes seconds.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import importlib
 import json
@@ -28,49 +27,15 @@ import psutil
 from grader.sandbox import confine
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.confine import Confinement
+from grader.sandbox.confine_fork import fork
+from grader.sandbox.preload import preload, share_mlir_context, warm
 from grader.sandbox.process import remove
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
-ALWAYS = (
-    *("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2"),
-    *("grader.checks", "grader.sandbox.worker", "grader.sandbox.executor"),
-)
-# The first export and the first compile import these; in every fork anew that would cost 0.2 s.
-AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
 CONFINED = frozenset({"grader.sandbox.worker:serve", "grader.sandbox.executor:serve"})
 TRUSTED = frozenset({"grader.exam.desk:serve", "grader.prove.bench:serve"})
-
-
-def preload(modules: list[str]) -> None:
-    """Import what the forks will need; a module that cannot be imported is left for the fork to stumble over."""
-    for name in (*ALWAYS, *AT_FIRST_USE, *modules):
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            continue
-
-
-def warm() -> None:
-    """Trace what most answers use, so that no fork traces it for the first time. Tracing makes no backend."""
-    import jax
-    import jax.numpy as jnp
-
-    def medley(x: jax.Array, w: jax.Array, key: jax.Array) -> jax.Array:
-        h = jax.nn.relu(jnp.tanh(x @ w) + jnp.exp(-(x**2)).mean(axis=0)) - jnp.abs(x).max()
-        h = jnp.where(h > 0, jnp.log1p(h), jnp.sqrt(jnp.square(h))) / jnp.maximum(h.var(), 1.0)
-        h = jnp.concatenate([h[:1], jnp.stack([h[1], h[2]]), h[jnp.arange(1)]]).at[0].set(0.0).at[1].add(1.0)
-        h, _ = jax.lax.scan(lambda carry, row: (carry + row, None), h, jax.random.normal(key, (2, *h.shape)))
-        h = jax.lax.cond(h.sum() > 0, lambda h: h.T.reshape(h.shape), lambda h: jnp.cumsum(h, axis=1), h)
-        return jax.lax.fori_loop(0, 3, lambda i, h: h * i, h).sum() + jax.nn.log_softmax(h).sum()
-
-    def batch(xs: jax.Array, w: jax.Array, keys: jax.Array) -> Any:
-        return jax.vmap(jax.value_and_grad(medley, argnums=1), in_axes=(0, None, 0))(xs, w, keys)
-
-    with contextlib.suppress(Exception):  # a newer JAX may refuse some of it: then nothing is warm, and nothing is lost
-        xs, w = jax.ShapeDtypeStruct((2, 4, 4), "float32"), jax.ShapeDtypeStruct((4, 4), "float32")
-        jax.make_jaxpr(batch)(xs, w, jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2)))
 
 
 # What `grader.program.load.QUICK` is for programs, for what a worker compiles on its way to an answer.
@@ -78,15 +43,6 @@ QUICK = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
-
-
-def share_mlir_context() -> None:
-    """One MLIR context for each fork: JAX makes one, 3 ms, whenever it lowers, exports or loads (measured: a sixth of
-    a submission's time). It has no public name; where it is called otherwise, nothing is shared and nothing is lost."""
-    with contextlib.suppress(ImportError, AttributeError):
-        from jax._src.interpreters import mlir
-
-        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def settle(at_most: str) -> Confinement:
@@ -185,12 +141,12 @@ class Zygote:
         it sees none of ours."""
         ours = theirs = None
         confinement = self.confinement if request["entry"] in CONFINED else None
-        rung = confinement.rung if confinement else None
-        folder = "" if rung and rung.namespaces else tempfile.mkdtemp()
+        namespaces = confinement.rung.namespaces if confinement else ""
+        folder = "" if namespaces else tempfile.mkdtemp()
         if request.get("control"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            pid = confine.fork(rung, lambda: self._become(request, handle, theirs, confinement, folder))
+            pid = fork(namespaces, lambda: self._become(request, handle, theirs, confinement, folder))
         except OSError as problem:
             return {"refused": f"no process could be forked: {problem.filename or 'fork'}: {problem.strerror}"}
         finally:
