@@ -52,7 +52,7 @@ def content(path: Path) -> bytes:
     try:
         if not os.path.lexists(path):
             raise Unreadable(f"There is no {path.name} in the folder that was handed in.")
-        if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+        if any(one.is_symlink() for one in (path, *path.parents[:2])) or not path.is_file():
             raise Unreadable("It is a link or no file at all. Hand in the notebook file itself.")
         size = path.stat().st_size
         if size > MAX_BYTES:
