@@ -45,8 +45,8 @@ format: setup ## lay the code out as lint wants it
 bench: setup ## time the grader against stock nbgrader on the example class
 	@$(BIN)/python -m benchmarks.grading
 
-soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes)
-	@$(BIN)/python -m benchmarks.soak
+soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes; LESSON=05_vmap)
+	@$(BIN)/python -m benchmarks.soak $(if $(LESSON),--course . --lesson "$(LESSON)")
 
 lock: ## write the pinned versions anew from pyproject.toml's ranges (UPGRADE=all or a name takes newer ones)
 	@$(or $(PYTHON),python3) tools/lock.py --upgrade "$(UPGRADE)"

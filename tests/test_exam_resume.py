@@ -45,7 +45,7 @@ class Class:
     root: Path
     folder: Path
     temporary: Path
-    at_most: str = LEVELS[0]
+    at_most: str = os.environ.get(AT_MOST, LEVELS[0])
 
     def submit(self, learner: str, **answers: str) -> Path:
         """Hand in a notebook: each answer as given here (double, mean, total), else right."""

@@ -22,7 +22,8 @@ class Stopped(BaseException):
 def stoppable() -> Iterator[None]:
     """Within it SIGINT and SIGTERM raise `Stopped`, once; after that the command goes to its end undisturbed.
 
-    For the main thread of a command that ends when this is left by an exception.
+    One that is ignored, as a shell has it for what runs in its background, stays so. For the main thread of a command
+    that ends when this is left by an exception.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -30,7 +31,8 @@ def stoppable() -> Iterator[None]:
             signal.signal(one, signal.SIG_IGN)
         raise Stopped(number)
 
-    before = {one: signal.signal(one, stop) for one in SIGNALS}
+    heard = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, stop) for one in heard}
     yield
-    for one in SIGNALS:
+    for one in heard:
         signal.signal(one, before[one])
