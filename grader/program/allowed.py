@@ -74,7 +74,10 @@ def read(blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...]) -> jax.expor
             raise Refused("its bytes hold no sound StableHLO")
         if not _as_declared(exported, module):
             raise Refused("its code takes or gives something else than its bytes say")
-        problem = Reader(module.operation).problem()
+        try:
+            problem = Reader(module.operation).problem()
+        except Exception:  # such as a name that is no text
+            problem = "its bytes hold no sound StableHLO"
     if problem is not None:
         raise Refused(problem)
     return exported
