@@ -218,6 +218,11 @@ CASES = {
         "observed checks hold 4 of the 7.5 points of `second-square`, more than half",
         "Move points to checks on values or on the program",
     ),
+    "a count that is not marked": (
+        "return square(*number), len(number)", "return square(*number), counted(square).calls", "return square(*number)",
+        "the check uses `counted`, which only the answer's own process can say, and is not marked so",
+        "Write `observed=true` in its cell line, or judge a value or the program",
+    ),
     "no docstring": (
         '"""Squares one number."""\n', "", '# %% check="second-square"',
         "the check has no one-line docstring", 'Open it with """One sentence that the learner reads."""',

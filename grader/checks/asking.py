@@ -90,6 +90,7 @@ def _check_file() -> str:
 _here = Here()
 _surface: Surface = _here
 _evidence: set[str] = set()
+_overheard: list[Any] | None = None
 
 
 def set_surface(surface: Surface) -> Surface:
@@ -102,6 +103,12 @@ def set_surface(surface: Surface) -> Surface:
 def allow(classes: dict[str, type]) -> None:
     """In this process, let these named tuple classes cross as data: those of the setup."""
     _here.classes = classes
+
+
+def overhear(replies: list[Any] | None) -> None:
+    """From now on, add everything that an answer's side says to `replies`; None ends it."""
+    global _overheard
+    _overheard = replies
 
 
 def take_evidence() -> frozenset[str]:
@@ -117,7 +124,7 @@ def ask(p: Question, *data: Any) -> Any:
     `p` is an answer or a probe. Raises `CheckFailed` when the call raises or returns something that is not data.
     """
     _evidence.add("value")
-    return _value(p, _exchange(_surface.ask, p, data))
+    return _hear(_value(p, _exchange(_surface.ask, p, data)))
 
 
 def error(p: Question, *data: Any) -> str | None:
@@ -139,6 +146,7 @@ def program(p: Question, *data: Any) -> Program:
     arrays, rebuild = parameters(data)
     shapes = [abstract(array) for array in arrays]
     exported = _value(p, _exchange(_surface.export, p, rebuild(shapes)))
+    _hear(exported["results"])
     mesh = jax.sharding.get_mesh()
     wanted = {
         "blob": exported["blob"],
@@ -205,7 +213,9 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
         payload = request(data, _surface.classes)
     except Unsendable as problem:
         raise CheckBroken(f"this check hands over a {problem.name}, which is not data") from None
-    return _decoded(send(p, payload))
+    reply = _decoded(send(p, payload))
+    _hear([reply["kind"], reply["text"], reply["source"]])
+    return reply
 
 
 def _decoded(reply: bytes) -> dict[str, Any]:
@@ -213,6 +223,12 @@ def _decoded(reply: bytes) -> dict[str, Any]:
         return read_reply(reply, _surface.classes)
     except Malformed as problem:
         raise CheckFailed(f"The reply could not be read: {problem}.", kind="malformed") from None
+
+
+def _hear(told: Any) -> Any:
+    if _overheard is not None:
+        _overheard.append(told)
+    return told
 
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
@@ -238,7 +254,7 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
 def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     kind, line = reply["kind"], reply["line"]
     short = f"{_subject(p)} raised {kind}"
-    hidden = f"{short}." if kind in _exception_names() else f"{_subject(p)} raised an exception of its own."
+    hidden = f"{short}." if kind in exception_names() else f"{_subject(p)} raised an exception of its own."
     text = "\n".join(reply["text"].strip().splitlines()[:4])
     place = f"\nIn line {line} of your cell: {reply['source']}" if line and reply["source"] else ""
     return CheckFailed(
@@ -246,7 +262,7 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     )
 
 
-def _exception_names() -> set[str]:
+def exception_names() -> set[str]:
     """Of every exception class that this process knows. A class that an answer made may carry anything in its name."""
     found: set[type[BaseException]] = set()
     todo: list[type[BaseException]] = [BaseException]

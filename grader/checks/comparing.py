@@ -16,6 +16,7 @@ from grader.program.codec import is_key
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (1e-4, 1e-5), "float16": (1e-2, 1e-3), "bfloat16": (4e-2, 1e-2)}
 
 MAX_SHOWN = 100
+MAX_AXES, MAX_SIZE = 8, 10**9
 
 
 def compare(
@@ -94,7 +95,7 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     if not isinstance(got, np.ndarray | np.generic | jax.Array):
         _fail("type", path, f"{path} is {_article(got)}; wanted an array {describe_array(want)}.")
     if got.shape != want.shape:
-        _fail("shape", path, f"{path} has shape {got.shape}; wanted {want.shape}.")
+        _fail("shape", path, f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}.")
     if got.dtype != want.dtype:
         _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
     if is_key(want):
@@ -142,7 +143,13 @@ def _tolerance(dtype: str, rtol: float | None, atol: float | None) -> tuple[floa
 
 def describe_array(value: Any) -> str:
     """Such as `float32[4,3]`."""
-    return f"{value.dtype}[{','.join(str(n) for n in value.shape)}]"
+    sizes = _sizes(value.shape).strip("(,)").replace(", ", ",")
+    return f"{value.dtype}[{sizes}]"
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    """A shape as it is shown: an answer chooses it, so it could tell what a hidden check asked."""
+    return str(shape) if len(shape) <= MAX_AXES and max(shape, default=0) < MAX_SIZE else f"of {len(shape)} axes"
 
 
 def _shown(one: Any, other: Any) -> tuple[str, str]:

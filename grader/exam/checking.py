@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from grader.checks import asking, inputs
-from grader.checks.asking import Answer, Probe, set_surface, take_evidence
+from grader.checks.asking import Answer, Probe, overhear, set_surface, take_evidence
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
+from grader.exam.feedback import SHOWN, Shown, constants, guard
 from grader.exam.isolated import ANSWER_S, Isolated, Surface
 from grader.exam.record import CheckResult, legible
 from grader.program.surroundings import Surroundings
@@ -44,23 +47,30 @@ class CheckRoom:
                 value.flags.writeable = False  # a check that writes there would change what later submissions meet
         self.answers = {name for exercise in lesson.exercises for name in exercise.names}
         self._compiled: dict[str, CodeType] = {}
+        self._words: dict[str, frozenset[str]] = {"": constants(lesson.setup)}
 
     def _code(self, check: Check) -> CodeType:
         if check.id not in self._compiled:
             tree = split(check.source, self.answers)
-            self._compiled[check.id] = compile(tree, f"<check {check.id}>", "exec")
+            self._words[check.id] = self._words[""] | constants(check.source)
+            self._compiled[check.id] = compile(guard(tree) if check.hidden else tree, f"<check {check.id}>", "exec")
         return self._compiled[check.id]
 
     def run(self, check: Check, exercise: Exercise, isolated: Isolated, seed: str) -> CheckResult:
         """Run one check; every way in which it can end becomes a record."""
+        code = self._code(check)
         names = dict(self.setup) | {name: Answer(name) for name in self.answers} | {"Probe": Probe}
         before, asked = set_surface(Surface(isolated)), isolated.asked
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
+        if check.hidden:
+            told: list[Any] = []
+            names[SHOWN] = Shown(self._words[check.id], told)
+            overhear(told)
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
         try:
-            exec(self._code(check), names)
+            exec(code, names)
             return record(check, "passed")
         except NotAttempted as ended:
             return record(check, "not attempted", ended.message)
@@ -80,6 +90,7 @@ class CheckRoom:
         except Exception as problem:
             return _surprise(check, problem, judged=isolated.asked > asked)
         finally:
+            overhear(None)
             set_surface(before)
             self.outside.before_checks(())
 
@@ -94,7 +105,10 @@ def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
     if judged:
         message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
         return record(check, "failed", message, kind="unjudged", where=kind)
-    return record(check, "error", f"The check itself is at fault: {kind}: {problem}.")
+    # Whoever runs the grader reads it all; what goes into a result may be read by the learner.
+    traceback.print_exception(problem, file=sys.stderr)
+    said = kind if check.hidden else f"{kind}: {problem}"
+    return record(check, "error", f"The check itself is at fault: {said}.")
 
 
 def record(

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grader.checks.asking import Answer, Probe
+from grader.checks.asking import Answer, Probe, exception_names
 from grader.checks.outcomes import CheckBroken
 from grader.exam.programs import Known, Programs, Shelf, start
 from grader.program.codec import Classes, Malformed, encode
@@ -208,9 +208,11 @@ def _raised(ran: Ran, reply: dict[str, Any]) -> Ran:
     if reply["status"] == "unattempted":
         return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
     place = f" on line {reply['line']}" if reply["line"] else ""
-    short = f"raised {reply['kind']}{place}"
     text = "\n".join(reply["text"].strip().splitlines()[:4])
-    return replace(ran, problem=f"{short}: {text}\n{reply['source']}".rstrip(), short=short)
+    problem = f"raised {reply['kind']}{place}: {text}\n{reply['source']}".rstrip()
+    # In a note, no class of a learner's: its name may be a text of any kind.
+    kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
+    return replace(ran, problem=problem, short=f"raised {kind}{place}")
 
 
 def _fault_text(fault: Fault) -> str:

@@ -38,28 +38,32 @@ class Sitting:
         exercise = step.exercise
         verdict = self._unjudged(step)
         if verdict is not None:
-            yield from (record(check, *verdict) for check in exercise.checks)
+            status, message, quotes = verdict
+            # What the cell raised is said once, by the public checks: it may tell what a hidden check asked before.
+            yield from (record(c, status, "" if quotes and c.hidden else message) for c in exercise.checks)
             return
-        restored = self.isolated.prepare(exercise.names)
+        restored = [name for name in self.isolated.prepare(exercise.names) if name in self.room.lesson.setup_names]
         if restored:
             self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
         yield from judge(exercise, self.isolated, self.room, self.seed)
 
-    def _unjudged(self, step: Judge) -> tuple[str, str] | None:
-        """Status and message of an exercise that is not put through its checks; None when it is."""
+    def _unjudged(self, step: Judge) -> tuple[str, str, bool] | None:
+        """Status and message of an exercise that is not put through its checks, and whether that message quotes the
+        learner's process; None when it is put through them."""
         exercise, names = step.exercise, step.exercise.names
         if step.missing:
-            return "not attempted", "The answer cell is missing from your notebook."
+            return "not attempted", "The answer cell is missing from your notebook.", False
         if step.untouched:
-            return "not attempted", f"Not attempted yet: `{names[0]}` is as it was given out."
+            return "not attempted", f"Not attempted yet: `{names[0]}` is as it was given out.", False
         runs = self.answers.get(exercise.id, [])
         fault = next((ran for ran in runs if ran.fault), None)
         if fault is not None:
-            return "timeout" if fault.fault == "timeout" else "crashed", f"Your answer cell {fault.problem}."
+            return "timeout" if fault.fault == "timeout" else "crashed", f"Your answer cell {fault.problem}.", False
         cause = self._cause(runs)
         if cause is not None:
             missing, ran = cause
-            return "blocked", f"Your answer needs `{missing}`, which {_label(ran)} would define; that cell {ran.short}."
+            message = f"Your answer needs `{missing}`, which {_label(ran)} would define; that cell {ran.short}."
+            return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)
         # A name that an earlier exercise's answer has too does not count, when the cell that should bind it failed.
         bound = set().union(*(ran.bound for ran in runs)) if broken else self.bound
@@ -67,8 +71,8 @@ class Sitting:
             return None
         if broken is not None:
             status = "not attempted" if broken.stub else "failed"
-            return status, f"Your answer cell {broken.problem}\nSo `{names[0]}` is not defined."
-        return "failed", f"`{names[0]}` is not defined: keep the name that the exercise gives."
+            return status, f"Your answer cell {broken.problem}\nSo `{names[0]}` is not defined.", not broken.stub
+        return "failed", f"`{names[0]}` is not defined: keep the name that the exercise gives.", False
 
     def _cause(self, runs: list[Ran]) -> tuple[str, Ran] | None:
         """A name that the answer needs and the failed cell that would have bound it."""

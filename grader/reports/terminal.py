@@ -80,7 +80,7 @@ def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableTyp
     """What one learner's notebook earned: every check that gave less than its points, with its message."""
     head = Text.assemble((_name(result.learner), "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
-        return Group(head.append("not graded", "magenta"), _indent(Text(result.problem), 2))
+        return Group(head.append("not graded", "magenta"), _indent(Text(legible(result.problem)), 2))
     head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
     lines: list[RenderableType] = [head]
     lines += [_indent(Text(note, "yellow"), 2) for note in result.notes]
@@ -103,9 +103,10 @@ def _passed(exercise: str, checks: list[CheckResult], why: str) -> RenderableTyp
 def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
     got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
     lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {number(got)} of {number(most)} points")]
-    if len({(check.status, check.message) for check in checks}) == 1:
+    messages = {check.message for check in checks if check.message}
+    if len({check.status for check in checks}) == len(messages) == 1:
         mark, colour = MARKS[checks[0].status]
-        return Group(*lines, _indent(Text(f"{mark} {checks[0].message}", colour), 2))
+        return Group(*lines, _indent(Text(f"{mark} {messages.pop()}", colour), 2))
     said: set[str] = set()
     for check in checks:
         mark, colour = MARKS[check.status]
