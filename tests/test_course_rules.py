@@ -219,7 +219,8 @@ CASES = {
         "Move points to checks on values or on the program",
     ),
     "a count that is not marked": (
-        "return square(*number), len(number)", "return square(*number), counted(square).calls", "return square(*number)",
+        "return square(*number), len(number)", "return square(*number), counted(square).calls",
+        "return square(*number)",
         "the check uses `counted`, which only the answer's own process can say, and is not marked so",
         "Write `observed=true` in its cell line, or judge a value or the program",
     ),
