@@ -15,11 +15,16 @@ import corpus
 import pytest
 from corpus import CANARY, MARK, NEIGHBOURS, Corpus, Run
 
+from grader.checks import inputs
+from grader.course import Course, filled
+from grader.exam import batch, submission
+
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
 FAMILIES = "machinery equal read write wire program end bomb net kernel file name text config behave replay".split()
 # What does not hold yet, and why. Each of these has to fail: who mends one takes it out of here.
 KNOWN_HOLES = {
     "behave_tells_later": "hidden inputs are kept by one answer and shown in a note, or in a later public check",
+    "behave_tells_by_property": "what a probe returns stands in the message of a hidden check's `require`",
 }
 
 
@@ -35,7 +40,10 @@ def attacked(built) -> Iterator[Corpus]:
 @pytest.fixture(scope="module")
 def run(attacked: Corpus) -> Run:
     """All attacks and two neighbours, graded by one command."""
-    return attacked.grade()
+    done = attacked.grade()
+    if not done.results and "--allow-unsandboxed" in done.output:
+        pytest.skip("this machine confines by limits alone, and grading refuses that")
+    return done
 
 
 def expected(name: str) -> object:
@@ -100,6 +108,38 @@ def test_a_forgery_gains_what_is_written_down(run: Run) -> None:
         exercise = [other for other in checks if other["exercise"] == check["exercise"]]
         assert "observed" in check["evidence"]
         assert 2 * check["points"] <= sum(other["max_points"] for other in exercise)
+
+
+LEARNED = """
+def tally(counts, start):
+    return {known!r}.get(str(counts), 0)
+"""
+
+
+def test_what_one_submission_learns_does_not_help_the_next(grader, attacked: Corpus, tmp_path: Path) -> None:
+    """Suppose that every input of a hidden check got out: the next submission meets others."""
+    root, learner = attacked.places.course, "learns"
+    path = tmp_path / learner / corpus.LESSON / f"{corpus.LESSON}.ipynb"
+    released = root / "exercises" / corpus.LESSON / path.name
+    check = next(check for check in attacked.lesson.exercise("guard-tally").checks if check.hidden)
+
+    def hidden_inputs() -> dict[str, int]:
+        inputs.begin(f"{submission.read(path, learner, corpus.LESSON).seed(batch.secret(Course(root)))}/{check.id}")
+        drawn = [inputs.rng().integers(100, 10_000, size) for size in (3, 1, 4)]
+        told = [{chr(97 + i): int(n) for i, n in enumerate(numbers)} for numbers in drawn]
+        return {str(counts): 5 + sum(counts.values()) for counts in told} | {"{'a': 31000, 'b': 300}": 31_337}
+
+    def hand_in(answer: str) -> str:
+        filled.write(filled.fill(released, {"guard-tally": answer}), path)
+        done = grader("--course", root, "grade", tmp_path, "--json", tmp_path / "results.json")
+        assert done.returncode == 0, done.stderr
+        [result] = json.loads((tmp_path / "results.json").read_text())["results"]
+        return next(one["status"] for one in result["checks"] if one["id"] == check.id)
+
+    assert hand_in(LEARNED.format(known={})) == "failed"
+    before = hidden_inputs()
+    assert hand_in(LEARNED.format(known=before)) == "failed"
+    assert set(hidden_inputs()) & set(before) == {"{'a': 31000, 'b': 300}"}, "an input that the check hands over itself"
 
 
 def test_every_family_is_there() -> None:

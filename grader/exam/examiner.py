@@ -74,7 +74,7 @@ class Examiner:
         """The result of one submission; faults in it end as records, never as exceptions."""
         began = time.monotonic()
         steps = plan(submission, self.lesson)
-        seed = "/".join((self.secret, self.lesson.id, submission.learner, submission.fingerprint))
+        seed = submission.seed(self.secret)
         sitting = Sitting(self.room, self.isolated(), seed)
         sitting.isolated.limit(self.minutes)
         results: list[CheckResult] = []

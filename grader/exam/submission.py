@@ -35,6 +35,10 @@ class Submission:
     lesson: str
     cells: tuple[SubmittedCell, ...]
 
+    def seed(self, secret: str) -> str:
+        """What the inputs of its checks are drawn from: known to nobody without the course's secret."""
+        return "/".join((secret, self.lesson, self.learner, self.fingerprint))
+
     @property
     def fingerprint(self) -> str:
         """A hash of the cells: part of the seed, so that a resubmission meets fresh inputs."""

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src.lax import lax  # weak types have no public maker
+from jax._src.array import ArrayImpl  # weak types have no public maker
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from grader.program.limits import LIMITS, Limits, Malformed, Unsendable, few, natural
@@ -286,8 +286,9 @@ class _Decoder:
         # 64 bits stay 64 bits where JAX has them off: a result of the wrong dtype must not look right.
         with jax.enable_x64(True) if plain.itemsize >= 8 else contextlib.nullcontext():
             where = read_place(sharding)
-            value = jnp.asarray(plain) if where is None else self.placed(plain, where)
-            return lax._convert_element_type(value, weak_type=True) if weak else value
+            # Neither of these compiles, as `jnp.asarray` does for each new shape: 10,000 shapes would take minutes.
+            value = jax.device_put(plain) if where is None else self.placed(plain, where)
+            return _weak(value) if weak else value
 
     def buffer(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         if type(index) is not int or index not in self.unread:
@@ -306,6 +307,11 @@ class _Decoder:
         if self.bytes > self.limits.buffers:
             raise Malformed("more bytes on all devices together than the limit")
         return jax.device_put(plain, sharding)
+
+
+def _weak(value: Any) -> jax.Array:
+    aval = value.aval.update(weak_type=True)
+    return ArrayImpl(aval, value.sharding, value._arrays, committed=value.committed)
 
 
 def _key_impl(impl: Any) -> str:
