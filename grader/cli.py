@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from grader.course import Course, CourseError
+
+if TYPE_CHECKING:
+    from grader.sandbox.process import Confined
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -71,8 +75,6 @@ def grade(
     from grader.exam.stopping import Stopped, stoppable
     from grader.reports import json as json_report
     from grader.reports import terminal
-    from grader.sandbox import doctor
-    from grader.sandbox.process import Confined
 
     course = open_course(lesson)
     if not submitted.is_dir():
@@ -86,7 +88,6 @@ def grade(
     began, ours = time.monotonic(), edition()
     before = {} if force else graded_before(course, entries, ours)
     done: dict[Entry, Result] = {}
-    stopped: Stopped | None = None
     try:
         with stoppable(), err.status(f"Grading {len(entries)} notebooks ...") as status:
 
@@ -94,34 +95,40 @@ def grade(
                 done[entry] = result
                 status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
 
-            def accept(confined: Confined) -> None:
-                if confined.level == "limits" and not allow_unsandboxed:
-                    raise fail(doctor.REFUSAL)
-                if doctor.warning(confined):
-                    err.print(doctor.warning(confined), markup=False, soft_wrap=True)
-
-            grade_all(course, entries, jobs, tell, accept, ours, before)
-    except Stopped as problem:
-        stopped = problem
-    results = [done[entry] for entry in entries if entry in done]
-    if stopped is not None:
-        terminal.tables(results, out)
-        text = f"Stopped. {len(done)} of {len(entries)} notebooks are graded; the same command goes on from there."
-        raise fail(text if json is None else f"{text} {json} is not written.", stopped.status)
-    if json is not None:
-        try:
+            results = grade_all(course, entries, jobs, tell, _acceptance(allow_unsandboxed), ours, before)
+    except Stopped as stopped:
+        terminal.tables([done[entry] for entry in entries if entry in done], out)
+        again = "the same command without --force" if force else "the same command"
+        unwritten = "" if json is None else f" {json} is not written."
+        text = f"Stopped. {len(done)} of {len(entries)} notebooks are graded; {again} goes on from there.{unwritten}"
+        raise fail(text, stopped.status) from None
+    try:
+        if json is not None:
             json_report.write(results, json)
-        except OSError as problem:
-            terminal.show(results, out)
-            text = f"The results cannot be written to {json}: {problem.strerror}. The same command tries again."
-            raise fail(text) from None
-    terminal.show(results, out)
+    except OSError as problem:
+        text = f"The results cannot be written to {json}: {problem.strerror}. The same command tries again."
+        raise fail(text) from None
+    finally:
+        terminal.show(results, out)
     kept = sum(result is before.get(entry) for entry, result in done.items())
     out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{result.learner}/{result.lesson}" for result in broken)
         raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
+
+
+def _acceptance(unsandboxed: bool) -> Callable[[Confined], None]:
+    """Refuses a machine that confines too little, unless that is allowed; warns where it could be more."""
+    from grader.sandbox import doctor
+
+    def accept(confined: Confined) -> None:
+        if confined.level == "limits" and not unsandboxed:
+            raise fail(doctor.REFUSAL)
+        if doctor.warning(confined):
+            err.print(doctor.warning(confined), markup=False, soft_wrap=True)
+
+    return accept
 
 
 def _kept(before: int, of: int) -> str:
