@@ -41,7 +41,9 @@ def choose(
 
 def fail(message: str, status: int = 2) -> typer.Exit:
     """Say what is wrong, and end with this status."""
-    err.print(message, markup=False, soft_wrap=True)
+    from grader.exam.record import legible  # a path and a learner's name may hold anything
+
+    err.print(legible(message), markup=False, soft_wrap=True)
     return typer.Exit(status)
 
 
@@ -114,7 +116,7 @@ def grade(
     out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
-        names = ", ".join(f"{result.learner}/{result.lesson}" for result in broken)
+        names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
         raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
 
 

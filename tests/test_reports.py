@@ -14,6 +14,7 @@ from conftest import ROOT
 from rich.cells import cell_len
 from rich.console import Console
 
+from grader.cli import fail
 from grader.exam.record import STATUSES, VERSION, CheckResult, Result, legible, total
 from grader.reports import json as json_report
 from grader.reports import terminal
@@ -250,3 +251,9 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         json_report.write([full()], tmp_path / "folder")
     assert path.read_text() == before
     assert [one.name for one in sorted(tmp_path.rglob("*"))] == ["deep", "results.json", "folder"]
+
+
+def test_what_could_not_be_done_is_told_in_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path and a learner's name may hold anything."""
+    fail("Not graded: \x1b[2J\u202eone[red]/05_vmap.")
+    assert capsys.readouterr().err == "Not graded: \\x1b[2J\\u202eone[red]/05_vmap.\n"

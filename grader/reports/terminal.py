@@ -35,7 +35,7 @@ def number(points: float) -> str:
     return f"{points:g}"
 
 
-def _name(learner: str) -> str:
+def name(learner: str) -> str:
     """A learner's name is that of a folder: it may hold anything."""
     return legible(learner).replace("\n", "\\n")
 
@@ -53,10 +53,10 @@ def class_table(results: Sequence[Result], brief: bool = False) -> Table:
         table.add_column(str(place + 1), justify="center", no_wrap=True)
     for result in results:
         if result.problem is not None:
-            table.add_row(Text(_name(result.learner)), Text("–", "magenta"), *[""] * len(exercises))
+            table.add_row(Text(name(result.learner)), Text("–", "magenta"), *[""] * len(exercises))
             continue
         cells = [_cell([check for check in result.checks if check.exercise == name], brief) for name in exercises]
-        table.add_row(Text(_name(result.learner)), f"{number(result.score)}/{number(result.max_score)}", *cells)
+        table.add_row(Text(name(result.learner)), f"{number(result.score)}/{number(result.max_score)}", *cells)
     return table
 
 
@@ -78,7 +78,7 @@ def _cell(checks: list[CheckResult], brief: bool) -> Text:
 
 def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
     """What one learner's notebook earned: every check that gave less than its points, with its message."""
-    head = Text.assemble((_name(result.learner), "bold"), f"  {result.lesson}  ")
+    head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
         return Group(head.append("not graded", "magenta"), _indent(Text(legible(result.problem)), 2))
     head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
