@@ -20,7 +20,8 @@ from grader.exam.compiled import Compiled
 from grader.exam.plan import Judge, plan
 from grader.exam.submission import Submission, read
 from grader.sandbox.magics import plain_python
-from grader.sandbox.zygote import QUICK, preload, share_mlir_context, warm
+from grader.sandbox.preload import preload, share_mlir_context, warm
+from grader.sandbox.zygote import QUICK
 
 
 def score(submission: Submission, lesson: Lesson) -> float:

@@ -56,6 +56,7 @@ def full() -> None:
         ("unshare", "landlock", "full is refused: unshare: Operation not permitted."),
         ("mount", "landlock", "full is refused: mount of none on /: Operation not permitted."),
         ("pivot_root", "landlock", "full is refused: pivot_root: Operation not permitted."),
+        ("setns", "full", "Confinement of learners' processes: full (namespaces, Landlock, seccomp and limits)."),
         (LANDLOCK, "namespaces", "full is refused: landlock: not in this kernel."),
         (f"unshare {LANDLOCK}", "limits", "landlock is refused: landlock: not in this kernel."),
     ],

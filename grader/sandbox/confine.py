@@ -23,6 +23,9 @@ from grader.sandbox.confine_fork import fork
 # From the best to the least; `docs/confinement.md` says what each keeps out.
 LEVELS = ("full", "namespaces", "landlock", "limits")
 TRIAL_S = 60.0
+_NAMESPACES = (
+    kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUNTS
+)  # that of processes comes with `fork`
 # A user of its own for each process, as root can give it: numbers that no system hands out (first, how many), or where
 # a container has fewer, ones that it hardly does.
 _USERS = (range(1_900_000_000, 1_904_194_304), range(40_000, 60_000))
@@ -152,6 +155,7 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         # Outside, this process has another number than in a namespace of its own.
         user = rung.users[int(os.readlink("/proc/self")) % len(rung.users)]
     if rung.namespaces:
+        kernel.unshare(_NAMESPACES)
         socket.sethostname("sandbox")
         files.make_root((*confinement.visible, *readable), writable, os.geteuid() if user is None else user)
     else:

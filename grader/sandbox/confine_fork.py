@@ -1,4 +1,4 @@
-"""Forks into new namespaces, of which the child is the first process."""
+"""Forks a process that is the first of a new process namespace."""
 
 from __future__ import annotations
 
@@ -10,31 +10,60 @@ from collections.abc import Callable
 
 from grader.sandbox import confine_kernel as kernel
 
-_NAMESPACES = kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUNTS
-
 
 def fork(namespaces: str, child: Callable[[], None]) -> int:
     """Fork a process that calls `child` and ends; returns its process id. Raises OSError for what is refused.
 
-    `namespaces` says who makes new ones for it: "root", "user" for one without privileges, "" for nobody. A process
-    namespace begins with the next fork, so one process stands between; it is gone when this returns.
+    `namespaces` says who makes it one of its own: "root", "user" for one without privileges, "" for nobody.
     """
-    if not namespaces:
-        pid = os.fork()
-        if pid == 0:
-            _end_after(child)
-        return pid
+    forks = {"": _fork, "root": _fork_as_root, "user": _fork_as_user}
+    return forks[namespaces](child)
+
+
+def _fork(child: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.flush()
+            os._exit(0)
+    return pid
+
+
+def _fork_as_root(child: Callable[[], None]) -> int:
+    """This process stays where it is: after `unshare` only its children begin elsewhere, and that is taken back."""
+    ours = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        kernel.return_to(ours, kernel.NEW_PID)  # may it, later?
+        kernel.unshare(kernel.NEW_PID)
+        try:
+            return _fork(child)
+        finally:
+            kernel.return_to(ours, kernel.NEW_PID)
+    finally:
+        os.close(ours)
+
+
+def _fork_as_user(child: Callable[[], None]) -> int:
+    """The right to make one comes with a new user namespace, from which there is no way back: so one process stands
+    between, which is gone when this returns."""
     told, tell = os.pipe()
     wait, go = os.pipe()
-    between = os.fork()
-    if between == 0:
+
+    def between() -> None:
         os.close(told)
         os.close(go)
-        _end_after(lambda: _between(namespaces, child, tell, wait))
+        _between(child, tell, wait)
+
+    pid = _fork(between)
     os.close(tell)
     os.close(wait)
     with contextlib.suppress(ChildProcessError):  # nothing to wait for where the kernel reaps children
-        os.waitpid(between, 0)
+        os.waitpid(pid, 0)
     with open(told) as said, open(go, "w") as going:
         number, _, refused = said.read().partition(" ")
         if refused or not number:
@@ -43,12 +72,11 @@ def fork(namespaces: str, child: Callable[[], None]) -> int:
     return int(number)
 
 
-def _between(namespaces: str, child: Callable[[], None], tell: int, wait: int) -> None:
+def _between(child: Callable[[], None], tell: int, wait: int) -> None:
     """Make the namespaces, fork into them, tell the number or what was refused, and end."""
     try:
-        if namespaces == "user":
-            _unshare_user()
-        kernel.unshare(_NAMESPACES)
+        _unshare_user()
+        kernel.unshare(kernel.NEW_PID)
         pid = os.fork()
     except OSError as problem:
         os.write(tell, f"{problem.errno} {problem.filename or 'fork'}".encode())
@@ -71,14 +99,3 @@ def _unshare_user() -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-
-
-def _end_after(child: Callable[[], None]) -> None:
-    try:
-        child()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-        os._exit(0)

@@ -36,6 +36,11 @@ def unshare(namespaces: int) -> None:
     _checked("unshare", _libc.unshare(namespaces))
 
 
+def return_to(namespace: int, kind: int) -> None:
+    """Have children begin in the namespace of this kind that the open file `namespace` stands for."""
+    _checked("setns", _libc.setns(namespace, kind))
+
+
 def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
     """Mount `source`, a file system of this kind or, with BIND, a path, on `target`."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
