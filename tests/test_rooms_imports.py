@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "exam": {"course", "sandbox", "checks", "program"},
     "prove": {"exam", "course"},
     "reports": {"exam"},
-    "gradebook": {"exam", "reports"},
+    "gradebook": {"course", "exam", "reports"},
     "cli": {"program", "checks", "course", "sandbox", "exam", "prove", "reports", "gradebook"},
     "__main__": {"cli"},
     "__init__": set(),

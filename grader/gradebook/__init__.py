@@ -1,0 +1,1 @@
+"""nbgrader: its directories, its grading step and its database, with our examiner as what judges."""

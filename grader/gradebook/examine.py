@@ -1,0 +1,99 @@
+"""nbgrader's Execute step, replaced: our examiner judges the notebook, and each grade cell is told how its check ended.
+
+What runs a learner's code is confined, and the hidden cells are nowhere near it. The rest of `nbgrader autograde`
+(its database, late penalties, manual grading, feedback) goes on from the outputs as it always does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.utils import is_grade
+
+from grader.course import Course
+from grader.course.build import exercises_path
+from grader.exam import batch
+from grader.exam.ledger import edition
+from grader.exam.record import CheckResult, Result
+
+Resources = dict[str, Any]
+
+
+class NotGraded(Exception):
+    """The grader or the course was at fault: no verdict on the learner, so nothing may be stored."""
+
+
+class Examine(NbGraderPreprocessor):
+    """Fills in the outputs of grade cells from our examiner's verdict on the notebook as it was handed in."""
+
+    def preprocess(self, nb: NotebookNode, resources: Resources) -> tuple[NotebookNode, Resources]:
+        """Judge the submission that nbgrader is at. Raises `NotGraded`."""
+        told = resources["nbgrader"]
+        result = self.examined(told["student"], told["assignment"], told["notebook"])
+        checks = {check.id: check for check in result.checks}
+        handed_out = self.handed_out(told["assignment"])
+        for cell in nb.cells:
+            if cell.cell_type != "code":
+                continue
+            cell.outputs, cell.execution_count = [], None
+            name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
+            if is_grade(cell) and (result.problem is not None or name in checks):
+                cell.outputs = _outputs(checks.get(name), result.problem)
+                # nbgrader has put the check's own text there, and feedback pages would show it.
+                cell.source = handed_out.get(name, "")
+        return nb, resources
+
+    def handed_out(self, lesson: str) -> dict[str, str]:
+        """The text of each cell of the course's as learners have it, by its id."""
+        course = Course.find(Path(CourseDirectory(parent=self).root))
+        cells = json.loads(exercises_path(course, lesson).read_text(encoding="utf-8"))["cells"]
+        return {cell["metadata"].get("nbgrader", {}).get("grade_id", ""): "".join(cell["source"]) for cell in cells}
+
+    def examined(self, learner: str, lesson: str, notebook: str) -> Result:
+        """Our verdict on what `learner` handed in, from an earlier run where nothing has changed since.
+
+        When one learner's has to be graded, everybody's is, side by side: nbgrader asks for one after the other.
+        """
+        directory = CourseDirectory(parent=self)
+        course = Course.find(Path(directory.root))
+        folder = Path(directory.format_path(directory.submitted_directory, learner, lesson))
+        entry = batch.Entry(folder / f"{notebook}.ipynb", learner, lesson)
+        version = edition()
+        before = batch.graded_before(course, [entry], version)
+        if entry in before:
+            return _sound(before[entry])
+        entries = [entry]
+        if directory.student_id == "*":
+            entries += [other for other in batch.find(folder.parents[1], course, lesson) if other.learner != learner]
+        before = batch.graded_before(course, entries, version)
+        self.log.info("Grading %d notebooks of %s", len(entries) - len(before), lesson)
+        return _sound(batch.grade(course, entries, before=before, edition=version)[0])
+
+
+def _sound(result: Result) -> Result:
+    broken = next((check for check in result.checks if check.status == "error"), None)
+    if broken is not None:
+        raise NotGraded(f"{broken.id}: {broken.message}")
+    if result.problem is not None and result.problem.startswith("The grader itself failed"):
+        raise NotGraded(result.problem)
+    return result
+
+
+def _outputs(check: CheckResult | None, problem: str | None) -> list[NotebookNode]:
+    """No output means full points to nbgrader, an error none."""
+    if check is None:
+        return [_error("not graded", problem or "")]
+    if check.status == "passed":
+        return []
+    perhaps = [f"Perhaps: {check.misconception}"] if check.misconception else []
+    return [_error(check.status, "\n".join([check.message or check.status, *perhaps]))]
+
+
+def _error(status: str, text: str) -> NotebookNode:
+    return new_output("error", ename=status, evalue=text, traceback=[text])

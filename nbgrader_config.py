@@ -1,0 +1,11 @@
+"""This checkout is a course of nbgrader's: its commands, Formgrader and the Assignment List work in it."""
+
+from pathlib import Path
+
+from grader.gradebook.settings import configure
+
+c = get_config()  # noqa: F821 (nbgrader defines it)
+configure(c, Path(__file__).resolve().parent)
+c.CourseDirectory.course_id = "jaxercise"
+# Grades go to gradebook.db here. For another database, such as PostgreSQL:
+# c.CourseDirectory.db_url = "postgresql://..."
