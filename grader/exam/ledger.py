@@ -7,7 +7,9 @@ import hashlib
 import hmac
 import json
 import platform
+import site
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,9 @@ def edition() -> str:
     """
     package = Path(grader.__file__).parent
     code = [path.read_bytes() for room in DECIDING for path in sorted((package / room).glob("*.py"))]
-    packages = sorted(found.name for place in sys.path for found in Path(place).glob("*.dist-info"))
+    # Not sys.path: a program that grades, such as nbgrader, has folders of its own there.
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
+    packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))
     around = json.dumps([VERSION, sys.version, platform.machine(), *packages])
     return hashlib.sha256(b"\0".join([*code, around.encode()])).hexdigest()
 
