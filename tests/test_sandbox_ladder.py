@@ -157,6 +157,15 @@ def test_the_doctor_says_how_to_get_more(
     assert doctor.warning(Confined(level, refused)) is not None
 
 
+def test_elsewhere_there_are_limits_alone_and_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("grader.sandbox.confine_kernel.LINUX", False)
+    found = confine.settle("full", lambda: None, tmp_path)
+    assert (found.level, set(found.refused.values())) == ("limits", {"it takes Linux"})
+    assert doctor.MACOS in doctor.advice(Confined(found.level, found.refused), "darwin")
+
+
 # What an older Landlock leaves to seccomp.
 UNSCOPED = """
 import fcntl, os, signal

@@ -87,6 +87,8 @@ def rungs(at_most: str = "full") -> list[Rung]:
 def settle(at_most: str, trial: Callable[[], None], scratch: Path) -> Confinement:
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
+    if not kernel.LINUX:
+        refused = dict.fromkeys(LEVELS[:-1], "it takes Linux")
     visible = files.visible()
     seccomp.available()  # imported once, before the forks
     for rung in rungs(at_most):
