@@ -324,3 +324,15 @@ def test_what_dies_in_the_middle_costs_the_notebooks_that_it_had(lesson: Class, 
         lesson.submit(name)
     assert [result["score"] for result in lesson.grade().values()] == [9.0] * 5
     assert "3 of them were graded before" in lesson.said
+
+
+def test_two_at_once_disturb_each_other_in_nothing(lesson: Class) -> None:
+    for name in ("a", "b", "c"):
+        lesson.submit(name)
+    both = [lesson.start(), lesson.start()]
+    for running in both:
+        _, complaint = running.communicate(timeout=300)
+        assert running.returncode == 0, complaint
+    assert len(lesson.kept) == 3
+    assert [result["score"] for result in lesson.grade().values()] == [9.0] * 3
+    assert "All were graded before" in lesson.said

@@ -67,8 +67,10 @@ class Ledger:
             return
         told = result.to_json()
         kept = {"seal": self._seal(result.learner, result.lesson, notebook, told), "result": told}
-        with contextlib.suppress(OSError):  # a full disk costs the next run time, and this one nothing
-            whole.write(self._path(result.learner, result.lesson), json.dumps(kept))
+        # A full disk costs the next run time, and this one nothing. So does a second run at once, which writes the same
+        # file: what is not whole does not match its seal.
+        with contextlib.suppress(OSError):
+            whole.write(self._path(result.learner, result.lesson), json.dumps(kept), alone=True)
 
     def _path(self, learner: str, lesson: str) -> Path:
         name = hashlib.sha256(json.dumps(learner).encode()).hexdigest()[:32]

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 
-def write(path: Path, text: str, mode: int = 0o600) -> None:
+def write(path: Path, text: str, mode: int = 0o600, alone: bool = False) -> None:
     """Write `text` beside `path`, bring it to the disk, and put it in place. Raises OSError.
 
-    What a killed process leaves beside it (`<name>.part`) is written over by the next.
+    Where one process at a time writes there (`alone`), what a killed one left beside it is written over by the next.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.part" if alone else f"{path.name}.{os.getpid()}.part")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as stream:
             stream.write(text)
