@@ -15,6 +15,8 @@ from rich.console import Console
 from grader.course import Course, CourseError
 
 if TYPE_CHECKING:
+    from grader.exam.batch import Entry
+    from grader.gradebook.store import Book
     from grader.sandbox.process import Confined
 
 app = typer.Typer(
@@ -65,12 +67,15 @@ def grade(
     allow_unsandboxed: Annotated[
         bool, typer.Option("--allow-unsandboxed", help="Grade even where notebooks can read your files.")
     ] = False,
+    gradebook: Annotated[
+        bool, typer.Option("--gradebook", help="Store the grades in nbgrader's database, as nbgrader autograde does.")
+    ] = False,
 ) -> None:
     """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
 
     What an earlier run has graded is not graded again, unless the notebook, the course or the grader has changed.
     """
-    from grader.exam.batch import Entry, NothingToGrade, find, graded_before
+    from grader.exam.batch import NothingToGrade, find, graded_before
     from grader.exam.batch import grade as grade_all
     from grader.exam.ledger import edition
     from grader.exam.record import Result
@@ -87,6 +92,7 @@ def grade(
         entries = find(submitted, course, lesson)
     except NothingToGrade as problem:
         raise fail(str(problem)) from None
+    book = _gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
     began, ours = time.monotonic(), edition()
     before = {} if force else graded_before(course, entries, ours)
     done: dict[Entry, Result] = {}
@@ -112,12 +118,35 @@ def grade(
         raise fail(text) from None
     finally:
         terminal.show(results, out)
+    unstored = [] if book is None else [f"{terminal.name(e.learner)}/{e.lesson}" for e in _stored(book, entries)]
     kept = sum(result is before.get(entry) for entry, result in done.items())
     out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
         raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
+    if unstored:
+        raise fail(f"Graded, but not in the gradebook: {', '.join(unstored)}. nbgrader autograde says why.", 1)
+
+
+def _gradebook(course: Course, submitted: Path, lessons: list[str]) -> Book:
+    from grader.gradebook.store import Book, NoGradebook
+
+    try:
+        book = Book(course)
+        book.check(submitted, lessons)
+    except NoGradebook as problem:
+        raise fail(str(problem)) from None
+    return book
+
+
+def _stored(book: Book, entries: list[Entry]) -> list[Entry]:
+    from grader.gradebook.store import NoGradebook
+
+    try:
+        return list(book.store(entries))
+    except NoGradebook as problem:
+        raise fail(str(problem), 1) from None
 
 
 def _acceptance(unsandboxed: bool) -> Callable[[Confined], None]:

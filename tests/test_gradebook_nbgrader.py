@@ -90,6 +90,82 @@ def test_the_database_holds_our_points(course: Path, ours: dict[str, dict[str, f
     assert sum(stored["loops"].values()) == sum(stored["exits"].values()) == 6
 
 
+ROWS = {
+    "grade": """
+        select student.id, base_cell.name, grade.auto_score, grade.manual_score, grade.needs_manual_grade from grade
+        join base_cell on base_cell.id = grade.cell_id
+        join submitted_notebook on submitted_notebook.id = grade.notebook_id
+        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
+        join student on student.id = submitted_assignment.student_id""",
+    "comment": """
+        select student.id, base_cell.name, comment.auto_comment, comment.manual_comment from comment
+        join base_cell on base_cell.id = comment.cell_id
+        join submitted_notebook on submitted_notebook.id = comment.notebook_id
+        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
+        join student on student.id = submitted_assignment.student_id""",
+    "notebook": """
+        select student.id, submitted_assignment.timestamp, submitted_notebook.late_submission_penalty
+        from submitted_notebook
+        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
+        join student on student.id = submitted_assignment.student_id""",
+}
+
+
+def rows(database: Path) -> dict[str, list[tuple[object, ...]]]:
+    with sqlite3.connect(database) as opened:
+        return {name: sorted(opened.execute(query).fetchall(), key=repr) for name, query in ROWS.items()}
+
+
+def release_with_a_deadline(course: Path) -> None:
+    """An assignment that was due; what comes late loses everything, and one learner did."""
+    from nbgrader.api import Gradebook
+
+    (course / "gradebook.db").unlink(missing_ok=True)
+    with (course / "nbgrader_config.py").open("a") as config:
+        config.write("c.LateSubmissionPlugin.penalty_method = 'zero'\n")
+    assert nbgrader(course, "generate_assignment", LESSON, "--force").returncode == 0
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "jaxercise") as book:
+        book.update_or_create_assignment(LESSON, duedate="2026-01-02 12:00:00 UTC")
+    for learner, day in (("all_right", 1), ("partly", 3)):
+        (course / "submitted" / learner / LESSON / "timestamp.txt").write_text(f"2026-01-0{day} 12:00:00 UTC")
+
+
+def test_our_own_run_stores_what_nbgraders_would(course: Path, grader: Grader, tmp_path: Path) -> None:
+    theirs, mine = (shutil.copytree(course, tmp_path / name) for name in ("theirs", "mine"))
+    for one in (theirs, mine):
+        release_with_a_deadline(one)
+    for words in (("autograde", LESSON, "--force"), ("autograde", LESSON, "--force", "--student", "partly")):
+        assert nbgrader(theirs, *words).returncode == 0
+    done = grader("--course", mine, "grade", mine / "submitted", "--gradebook")
+    assert done.returncode == 0, done.stderr
+    stored = rows(mine / "gradebook.db")
+    assert stored == rows(theirs / "gradebook.db")
+    assert len(stored["grade"]) == len(ANSWERS) * 6
+    assert [penalty for learner, _, penalty in stored["notebook"] if learner == "partly"] == [3.0]
+    assert "database is locked" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda course: (course / "nbgrader_config.py").unlink(), "There is no nbgrader_config.py in"),
+        (lambda course: (course / "gradebook.db").unlink(), "01_small is not in the gradebook yet. Release it first:"),
+        (lambda course: (course / "gradebook.db").write_text("no database" * 100), "cannot be used: file is not a"),
+        (lambda course: (course / "submitted").rename(course / "elsewhere"), "nbgrader grades what lies in"),
+    ],
+)
+def test_grades_that_cannot_be_stored_are_refused_at_once(
+    course: Path, grader: Grader, tmp_path: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    spoilt = shutil.copytree(course, tmp_path / "course")
+    spoil(spoilt)
+    place = next(path for name in ("submitted", "elsewhere") if (path := spoilt / name).exists())
+    done = grader("--course", spoilt, "grade", place, "--gradebook")
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert not done.stdout
+
+
 def test_its_export_has_the_same_totals(course: Path, ours: dict[str, dict[str, float]]) -> None:
     assert nbgrader(course, "export").returncode == 0
     with (course / "grades.csv").open() as file:

@@ -15,6 +15,7 @@ from nbformat.v4 import new_output
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade
+from traitlets import Bool
 
 from grader.course import Course
 from grader.course.build import exercises_path
@@ -31,6 +32,8 @@ class NotGraded(Exception):
 
 class Examine(NbGraderPreprocessor):
     """Fills in the outputs of grade cells from our examiner's verdict on the notebook as it was handed in."""
+
+    allow_unsandboxed = Bool(False, help="Run learners' code even where limits alone confine it.").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Resources) -> tuple[NotebookNode, Resources]:
         """Judge the submission that nbgrader is at. Raises `NotGraded`."""
@@ -73,7 +76,15 @@ class Examine(NbGraderPreprocessor):
             entries += [other for other in batch.find(folder.parents[1], course, lesson) if other.learner != learner]
         before = batch.graded_before(course, entries, version)
         self.log.info("Grading %d notebooks of %s", len(entries) - len(before), lesson)
-        return _sound(batch.grade(course, entries, before=before, edition=version)[0])
+        return _sound(batch.grade(course, entries, accept=self.accept, before=before, edition=version)[0])
+
+    def accept(self, confined: batch.Confined) -> None:
+        """Raise `NotGraded` where nothing but limits would stand between learners' code and everything here."""
+        if confined.level == "limits" and not self.allow_unsandboxed:
+            raise NotGraded(
+                "This machine cannot confine learners' code (grader doctor says why), so nothing was graded. Set "
+                "c.Examine.allow_unsandboxed = True in nbgrader_config.py to grade notebooks that you trust."
+            )
 
 
 def _sound(result: Result) -> Result:
