@@ -5,19 +5,19 @@ How a case is written: tests/attacks/README.md.
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
+from xml.etree import ElementTree
 
 import corpus
 import pytest
 from corpus import CANARY, MARK, NEIGHBOURS, Corpus, Run
-
-from grader.checks import inputs
-from grader.course import Course, filled
-from grader.exam import batch, submission
 
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
 FAMILIES = "machinery equal read write wire program end bomb net kernel file name text config behave replay".split()
@@ -107,36 +107,37 @@ def test_a_forgery_gains_what_is_written_down(run: Run) -> None:
         assert 2 * check["points"] <= sum(other["max_points"] for other in exercise)
 
 
-LEARNED = """
-def tally(counts, start):
-    return {known!r}.get(str(counts), 0)
-"""
+class Tags(HTMLParser):
+    """Which elements and attributes a page has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found |= {tag, *(name for name, _ in attributes)}
 
 
-def test_what_one_submission_learns_does_not_help_the_next(grader, attacked: Corpus, tmp_path: Path) -> None:
-    """Suppose that every input of a hidden check got out: the next submission meets others."""
-    root, learner = attacked.places.course, "learns"
-    path = tmp_path / learner / corpus.LESSON / f"{corpus.LESSON}.ipynb"
-    released = root / "exercises" / corpus.LESSON / path.name
-    check = next(check for check in attacked.lesson.exercise("guard-tally").checks if check.hidden)
+def harmless(form: str, text: str) -> bool:
+    """Whether what learners wrote is nothing but text to whoever reads this form."""
+    if form in ("html", "github-summary"):
+        return not Tags(text).found & {"script", "img", "iframe", "a", "onerror", "onload", "href"}
+    if form == "junit":
+        return len(ElementTree.fromstring(text).findall("testsuite")) > len(CASES)
+    if form == "github-annotations":
+        return all(line.startswith(("::error title=", "::notice title=")) for line in text.splitlines())
+    return all(not cell.startswith(("=", "+", "-", "@", "\t")) for row in csv.reader(StringIO(text)) for cell in row)
 
-    def hidden_inputs() -> dict[str, int]:
-        inputs.begin(f"{submission.read(path, learner, corpus.LESSON).seed(batch.secret(Course(root)))}/{check.id}")
-        drawn = [inputs.rng().integers(100, 10_000, size) for size in (3, 1, 4)]
-        told = [{chr(97 + i): int(n) for i, n in enumerate(numbers)} for numbers in drawn]
-        return {str(counts): 5 + sum(counts.values()) for counts in told} | {"{'a': 31000, 'b': 300}": 31_337}
 
-    def hand_in(answer: str) -> str:
-        filled.write(filled.fill(released, {"guard-tally": answer}), path)
-        done = grader("--course", root, "grade", tmp_path, "--json", tmp_path / "results.json")
-        assert done.returncode == 0, done.stderr
-        [result] = json.loads((tmp_path / "results.json").read_text())["results"]
-        return next(one["status"] for one in result["checks"] if one["id"] == check.id)
-
-    assert hand_in(LEARNED.format(known={})) == "failed"
-    before = hidden_inputs()
-    assert hand_in(LEARNED.format(known=before)) == "failed"
-    assert set(hidden_inputs()) & set(before) == {"{'a': 31000, 'b': 300}"}, "an input that the check hands over itself"
+@pytest.mark.parametrize("form", ["html", "junit", "github-summary", "github-annotations", "csv", "canvas"])
+def test_every_form_of_a_report_is_plain_text(run: Run, attacked: Corpus, grader, form: str) -> None:
+    done = grader("report", attacked.places.base / "results.json", "--as", form)
+    assert done.returncode == 0, done.stderr
+    assert "HYPERLINK" in done.stdout, "what may do harm is there"
+    assert harmless(form, done.stdout)
+    assert CANARY not in done.stdout
+    assert all(character.isprintable() or character == "\n" for character in done.stdout)
 
 
 def test_every_family_is_there() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from grader.checks.asking import Answer, Probe, exception_names
 from grader.checks.outcomes import CheckBroken
 from grader.exam.programs import Known, Programs, Shelf, start
+from grader.program.allowed import MAX_BYTES
 from grader.program.codec import Classes, Malformed, encode
 from grader.program.sides import identity, read_reply
 from grader.sandbox.process import Process, Zygote
@@ -20,6 +21,7 @@ from grader.sandbox.wire import Fault
 CELL_S, ANSWER_S = 20.0, 5.0
 # Minutes on the clock for a whole notebook: some for its own cells, and some for each exercise's seconds.
 OWN_MIN, EXERCISE_MIN_PER_S = 1.0, 0.1
+LARGEST_EXPORT = MAX_BYTES + (1 << 20)  # a program, and what lies beside it: all of them are kept for a while
 NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 
@@ -134,7 +136,7 @@ class Isolated:
         key = (self._state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
-            self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds)
+            self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
         return self._exports[key]
 
     def load(self, payload: bytes) -> bytes:

@@ -148,8 +148,9 @@ class Process:
         self.folder = folder
         self.ended = False
 
-    def exchange(self, *frames: bytes, seconds: float) -> bytes:
-        """Send frames, receive one. After `seconds` of its CPU time, or four times that on the clock: `Fault`.
+    def exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT) -> bytes:
+        """Send frames, receive one of at most `most` bytes. After `seconds` of its CPU time, or four times that on the
+        clock: `Fault`.
 
         Each question opens with a number that nobody can guess, and its reply with the same one: what a process says
         without being asked would be taken for the answer to another question. That is a `Fault` too.
@@ -161,7 +162,7 @@ class Process:
             send(self.stream, frame, budget)
         if receive(self.stream, REPLY_LIMIT, budget) != turn:
             raise Fault("crashed", "the process answered what it was not asked")
-        return receive(self.stream, REPLY_LIMIT, budget)
+        return receive(self.stream, most, budget)
 
     @property
     def waits(self) -> bool:
