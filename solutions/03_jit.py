@@ -710,7 +710,7 @@ require(
     f"{w.nbytes + velocity.nbytes:,}.",
 )
 
-# %% hidden="jit-donating-update" name="given" points=1
+# %% hidden="jit-donating-update" name="given" points=1 observed=true
 """Weights and velocity are given away, and nothing else."""
 
 

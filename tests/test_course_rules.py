@@ -224,6 +224,13 @@ CASES = {
         "the check uses `counted`, which only the answer's own process can say, and is not marked so",
         "Write `observed=true` in its cell line, or judge a value or the program",
     ),
+    "a verdict beside the answer": (
+        "return square(*number), len(number)", "return square(*number), [not number, 1]",
+        "return square(*number)",
+        "a probe returns `not number`, a verdict of the answer's own process",
+        "Return what it is about, and judge that here. Write `observed=true` in its cell line, or judge a value or the "
+        "program",
+    ),
     "no docstring": (
         '"""Squares one number."""\n', "", '# %% check="second-square"',
         "the check has no one-line docstring", 'Open it with """One sentence that the learner reads."""',

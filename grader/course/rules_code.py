@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable
 
-from grader.course import exercises, names, probes
+from grader.course import exercises, names, probes, rules_observed
 from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
 from grader.course.problems import Findings
 from grader.course.text import Cell
@@ -99,10 +99,6 @@ def _markers(cell: Cell, findings: Findings) -> bool:
     return len(findings.problems) == before
 
 
-# Only the answer's own process can say what these show.
-SELF_REPORTS = frozenset({"counted", "make_jaxpr", "print_saved_residuals", "saved_residuals", "_cache_size"})
-
-
 def check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[str], findings: Findings) -> None:
     """One check cell. `answers`: the names of this exercise's answer and of earlier ones, None when not known."""
     if not parses(cell, findings) or answers is None:
@@ -112,18 +108,8 @@ def check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[s
         findings.add(cell.line, "the check has no one-line docstring", mend)
     for misuse in probes.misuses(cell.source, answers, setup_names):
         findings.add(cell.first + misuse.line - 1, misuse.message, misuse.mend)
-    if not cell.attributes.get("observed"):
-        _self_reports(cell, findings)
+    rules_observed.check(cell, answers, findings)
     for node in ast.parse(cell.source).body[1:]:
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
             line = cell.first + node.lineno - 1
             findings.add(line, f"`{ast.unparse(node)}` judges nothing", 'Write `require(..., "what should hold")`')
-
-
-def _self_reports(cell: Cell, findings: Findings) -> None:
-    for node in ast.walk(ast.parse(cell.source)):
-        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
-        if name in SELF_REPORTS:
-            line = cell.first + getattr(node, "lineno", 1) - 1
-            message = f"the check uses `{name}`, which only the answer's own process can say, and is not marked so"
-            findings.add(line, message, "Write `observed=true` in its cell line, or judge a value or the program")

@@ -86,7 +86,7 @@ def update(params, grads):
 """Takes one step."""
 x = np.ones((8, 8), "f")
 compare(ask(update, x, x), x / 2)
-# %% hidden="ask-donate" name="alias" points=2
+# %% hidden="ask-donate" name="alias" points=1 observed=true
 """Reuses the memory of the parameters."""
 x = jnp.ones((8, 8))
 made = program(update, x, x)
@@ -354,7 +354,7 @@ def repeated(x, n, flag):
 # %% check="ask-static" name="values" points=1
 """Adds x n times."""
 compare(ask(repeated, jnp.ones(3), 3, True), np.full(3, 3, "f"))
-# %% hidden="ask-static" name="lowering" points=2
+# %% hidden="ask-static" name="lowering" points=1 observed=true
 """Keeps n and flag static."""
 x = inputs.rng().normal(size=3).astype("f")
 compare(ask(lambda x: repeated(x, n=2, flag=False), x), x)
