@@ -39,7 +39,7 @@ class CheckRoom:
         self.setup: dict[str, Any] = {"__name__": "__main__"}
         self.outside, self.within = Surroundings({}), Surroundings(self.setup)
         self.outside.after_setup(())
-        exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec"), self.setup)
+        exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec", dont_inherit=True), self.setup)
         self.within.after_setup(())
         self.outside.before_checks(())
         for value in self.setup.values():
@@ -53,7 +53,8 @@ class CheckRoom:
         if check.id not in self._compiled:
             tree = split(check.source, self.answers)
             self._words[check.id] = self._words[""] | constants(check.source)
-            self._compiled[check.id] = compile(guard(tree) if check.hidden else tree, f"<check {check.id}>", "exec")
+            text = guard(tree) if check.hidden else tree
+            self._compiled[check.id] = compile(text, f"<check {check.id}>", "exec", dont_inherit=True)
         return self._compiled[check.id]
 
     def run(self, check: Check, exercise: Exercise, isolated: Isolated, seed: str) -> CheckResult:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import builtins
+import inspect
 import linecache
 import os
 import socket
@@ -78,7 +81,11 @@ class Worker:
             filename = filename or f"<cell {name}>"
             linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
             bound = names(text).binds
-            exec(compile(text, filename, "exec"), self.namespace)
+            # As in a notebook: `await` may stand at the top, and this module's `__future__` does not count.
+            code = compile(text, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            running = eval(code, self.namespace)
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(running)
             return {"status": "ok"}
         except BaseException as problem:
             there = [name for name in bound if name in self.namespace]
@@ -95,11 +102,11 @@ class Worker:
         if "answer" in asked:
             return self.namespace[asked["answer"]]
         if not asked["name"]:
-            return eval(compile(asked["probe"], "<check>", "eval"), self.namespace)
+            return eval(compile(asked["probe"], "<check>", "eval", dont_inherit=True), self.namespace)
         # Inside a function, so that the probe sees the answers' names and itself, and its own name is bound nowhere.
         text = f"def made():\n{textwrap.indent(asked['probe'], ' ')}\n return {asked['name']}"
         made: dict[str, Any] = {}
-        exec(compile(text, "<check>", "exec"), self.namespace, made)
+        exec(compile(text, "<check>", "exec", dont_inherit=True), self.namespace, made)
         return made["made"]()
 
     def ask(self, asked: dict[str, Any], payload: bytes, how: Callable[[Any, bytes], bytes]) -> bytes:

@@ -1,0 +1,19 @@
+"""Awaits at the top level of a cell, as notebooks allow."""
+# %%
+import asyncio
+
+await asyncio.sleep(0)
+# %% answer="tally"
+import asyncio
+
+
+async def added(counts, start):
+    await asyncio.sleep(0)
+    return start + sum(counts.values())
+
+
+def tally(counts, start):
+    return asyncio.run(added(counts, start))
+
+
+print(await added({"a": 1}, 2))
