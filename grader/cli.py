@@ -108,6 +108,7 @@ def grade(
         terminal.tables([done[entry] for entry in entries if entry in done], out)
         again = "the same command without --force" if force else "the same command"
         unwritten = "" if json is None else f" {json} is not written."
+        unwritten += " Nothing was stored in the gradebook." if gradebook else ""
         text = f"Stopped. {len(done)} of {len(entries)} notebooks are graded; {again} goes on from there.{unwritten}"
         raise fail(text, stopped.status) from None
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from grader.exam.record import Result
 from grader.exam.submission import Submission, SubmittedCell
 from grader.program.codec import decode, encode
 from grader.program.sides import identity
-from grader.sandbox.process import Zygote
+from grader.sandbox.process import Process, Zygote
 
 devices.start(8)
 LESSON = Course(COURSES / "small").lesson("01_small")
@@ -185,6 +187,21 @@ def test_a_name_that_an_answer_binds_is_no_operation(tmp_path: Path) -> None:
     assert shared is not None
     own.share({"exp", "call"})
     assert [path.name for path in shared.iterdir()] == ["jit_add-0a1b-cache"]
+
+
+def test_an_executor_that_ends_is_the_programs_doing(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Process.exchange
+
+    def ended(self: Process, *frames: bytes, **limits: Any) -> bytes:
+        if decode(frames[0])["do"] == "load":
+            os.kill(self.pid, signal.SIGKILL)
+        return exchange(self, *frames, **limits)
+
+    examiner.note(MEAN)
+    monkeypatch.setattr(Process, "exchange", ended)
+    result = examiner.grade(submission(UNKNOWN))
+    [check] = [check for check in result.checks if check.status == "crashed"]
+    assert check.message == "Your answer's program ended the process that ran it, so nothing could be judged."
 
 
 def test_a_known_executor_that_was_ended_is_started_again(zygote: Zygote, tmp_path: Path) -> None:

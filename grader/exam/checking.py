@@ -23,6 +23,7 @@ from grader.sandbox.wire import Fault
 FAULTS = {
     "timeout": ("timeout", "Your answer did not finish: {}. Look for a loop that never ends."),
     "crashed": ("crashed", "Your answer ended the whole process it ran in, so nothing could be judged."),
+    "broken": ("crashed", "Your answer's program ended the process that ran it, so nothing could be judged."),
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }

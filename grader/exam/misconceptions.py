@@ -10,7 +10,7 @@ from grader.exam.notes import Note, Outline
 from grader.exam.record import CheckResult
 
 Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
-NEVER = frozenset({"raised", "timeout", "crashed", "memory", "flooded", "malformed"})
+NEVER = frozenset({"raised", "timeout", "crashed", "broken", "memory", "flooded", "malformed"})
 ANY_SEED = "any seed"
 
 

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from grader import checks, program
 from grader.course import Exercise, Lesson
+from grader.exam import whole
 
 Outline = tuple[str, ...]
 
@@ -69,12 +69,8 @@ class Notes:
             "programs": sorted(base64.b64encode(payload).decode() for payload in note.programs),
             "outlines": note.outlines,
         }
-        path = self._path(exercise)
-        temporary = path.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(content))
-            temporary.replace(path)
+            whole.write(self._path(exercise), json.dumps(content))
         return True
 
     def _path(self, exercise: Exercise) -> Path:

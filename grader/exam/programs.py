@@ -49,9 +49,9 @@ class Programs:
             self._executor = start(self.zygote, "grader.sandbox.executor:serve", self.compiled)
         try:
             return self._executor.exchange(*frames, seconds=seconds)
-        except Fault:
+        except Fault as fault:
             self.drop()
-            raise
+            raise Fault("broken", fault.message) if fault.kind == "crashed" else fault from None
 
     def drop(self) -> None:
         """End the executor; the next program starts another."""
