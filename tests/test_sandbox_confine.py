@@ -335,6 +335,34 @@ def test_what_it_started_counts_with_it(worker: Process) -> None:
         ask(worker, "[child.wait() for child in busy]", seconds=1)
 
 
+@on("full", "landlock")
+def test_one_that_starts_a_hundred_processes_costs_its_neighbour_nothing(zygote: Zygote, worker: Process) -> None:
+    """Half a second of computing has six on the clock, and would take 25 if all were alike."""
+    other = zygote.fork(WORKER)
+    try:
+        bomb = "    if os.fork() == 0:\n        time.sleep(3)\n        while True:\n            pass"
+        run(other, f"import os, time, warnings\nwarnings.simplefilter('ignore')\nfor _ in range(100):\n{bomb}")
+        time.sleep(3)
+        run(worker, "began = time.process_time()")
+        assert run(worker, "while time.process_time() - began < 0.5: pass", seconds=1.5) == {"status": "ok"}
+    finally:
+        other.kill()
+
+
+def test_standing_in_line_for_a_processor_is_told_from_waiting() -> None:
+    spin = [sys.executable, "-c", "while True: pass"]
+    crowd = [subprocess.Popen(spin) for _ in range(4 * (os.cpu_count() or 1))]
+    try:
+        first = Family(crowd[0].pid)
+        assert first.stood() == 0.0
+        assert eventually(lambda: first.stood() > 0.2)
+        assert first.seconds() > 0
+    finally:
+        for process in crowd:
+            process.kill()
+            process.wait()
+
+
 @on("full")  # it is watched alike on all
 def test_memory_of_all_together_is_bounded(worker: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared memory, which no limit of the kernel's counts as data."""

@@ -7,8 +7,8 @@ import os
 import socket
 from typing import Any
 
-# Looking into other processes, new namespaces and mounts, doors of the kernel that had holes, and memory that no
-# limit counts (memfd, System V). Refused with EPERM.
+# Looking into other processes, new namespaces and mounts, doors of the kernel that had holes, memory that no limit
+# counts (memfd, System V), and a session of its own: processors are shared out among sessions. Refused with EPERM.
 REFUSED = """
     ptrace process_vm_readv process_vm_writev process_madvise process_mrelease pidfd_getfd kcmp get_robust_list
     mount umount2 pivot_root chroot setns unshare open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
@@ -18,12 +18,12 @@ REFUSED = """
     mknod mknodat fanotify_init lookup_dcookie
     bpf perf_event_open userfaultfd keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register
     shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
-    move_pages migrate_pages modify_ldt
+    move_pages migrate_pages modify_ldt setsid
 """.split()
 # Where processes of others can be seen: what acts on them beyond signals, and what leaves the group that is ended as a
 # whole. Landlock does not cover these, nor sockets with a name.
 REFUSED_AMONG_OTHERS = """
-    setsid setpgid setpriority ioprio_set sched_setscheduler sched_setparam sched_setattr
+    setpgid setpriority ioprio_set sched_setscheduler sched_setparam sched_setattr
     pidfd_send_signal tkill rt_sigqueueinfo rt_tgsigqueueinfo
     socket connect bind listen accept accept4 setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
     setxattrat removexattrat file_setattr

@@ -20,6 +20,7 @@ class Family:
         self.pid = pid
         self._began = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS if _PROC else 0.0
         self._before = {pid: _times(pid)[0]}
+        self._stood: dict[str, int] | None = None
 
     def members(self) -> list[int]:
         """Process ids; none when all have ended."""
@@ -40,6 +41,18 @@ class Family:
             before = self._before.setdefault(pid, now if started < self._began else 0.0)
             used += max(0.0, now - before)
         return used
+
+    def stood(self) -> float:
+        """Seconds since the first call that a thread of the first process stood in line for a processor: that one
+        which stood longest. 0 where the system does not tell."""
+        now: dict[str, int] = {}
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{self.pid}/task"):
+                fields = _read(f"/proc/{self.pid}/task/{thread}/schedstat").split()
+                now[thread] = int(fields[1]) if fields else 0
+        if self._stood is None:
+            self._stood = now
+        return max((stood - self._stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
 
     def memory(self, enough: int) -> int:
         """Resident bytes. What forks share is counted for each of them, unless that makes more than `enough`: then

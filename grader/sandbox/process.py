@@ -20,10 +20,11 @@ import psutil
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.confine_limits import MEMORY
 from grader.sandbox.family import Family
-from grader.sandbox.wire import Fault, receive, send, silent, stopwatch
+from grader.sandbox.wire import Fault, receive, send, silent
 
 START_S = 120.0
 WALL_FACTOR = 4.0
+IN_LINE_FACTOR = 10.0  # however long the line
 REPLY_LIMIT = 256 << 20
 AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this level is tried, as if it were refused
 
@@ -204,14 +205,15 @@ def remove(folder: Path) -> None:
 
 
 class _Budget:
-    """Expires on processor time: a slow compile on a busy machine costs nobody points. The clock backs it up.
+    """Expires on processor time: a slow compile on a busy machine costs nobody points. The clock backs it up, and
+    stands still while the process stands in line for a processor, as it may beside one that starts a hundred.
 
     What the process started counts with it, and so does their memory together.
     """
 
     def __init__(self, pid: int, seconds: float) -> None:
-        self.seconds = seconds
-        self.clock = stopwatch(seconds * WALL_FACTOR)
+        self.seconds, self.wall = seconds, seconds * WALL_FACTOR
+        self.began = time.monotonic()
         self.family = Family(pid)
 
     def __call__(self) -> Fault | None:
@@ -219,4 +221,7 @@ class _Budget:
             return Fault("timeout", f"stopped after {self.seconds:g} s of computing")
         if self.family.memory(MEMORY) > MEMORY:
             return Fault("memory", f"used more than {MEMORY >> 30} GiB of memory")
-        return Fault("timeout", f"stopped after {self.seconds * WALL_FACTOR:g} s") if self.clock() else None
+        passed = time.monotonic() - self.began
+        if passed - self.family.stood() > self.wall or passed > self.wall * IN_LINE_FACTOR:
+            return Fault("timeout", f"stopped after {self.wall:g} s")
+        return None

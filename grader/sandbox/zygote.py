@@ -127,8 +127,9 @@ class Zygote:
         left = [fork for control in controls for fork in self.forked.pop(control).items()]
         for pid, _ in left:
             if _is_ours(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
+                for target in (os.killpg, os.kill):  # one just forked leads no group yet
+                    with contextlib.suppress(ProcessLookupError):
+                        target(pid, signal.SIGKILL)
         for _, folder in left:
             if folder:
                 remove(Path(folder))
@@ -137,8 +138,8 @@ class Zygote:
             control.close()
 
     def fork(self, request: dict[str, Any], handle: int, client: socket.socket) -> dict[str, Any]:
-        """Fork a child for `request`; tells its process id, which is also its process group, and its folder: "" where
-        it sees none of ours."""
+        """Fork a child for `request`; tells its process id, which will be that of its session too, and its folder: ""
+        where it sees none of ours."""
         ours = theirs = None
         confinement = self.confinement if request["entry"] in CONFINED else None
         namespaces = confinement.rung.namespaces if confinement else ""
@@ -153,8 +154,6 @@ class Zygote:
             os.close(handle)
             if theirs is not None:
                 theirs.close()
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)  # it does so itself; whichever is first
         if ours is not None:
             self.selector.register(ours, selectors.EVENT_READ)
             self.forked[ours] = {}
@@ -172,7 +171,8 @@ class Zygote:
     ) -> None:
         """In the child: drop everything of the zygote's, then run the entry."""
         keep = {handle, *([control.fileno()] if control else [])}
-        os.setpgid(0, 0)
+        # Linux shares its processors out among sessions first: one that starts a hundred processes slows itself.
+        os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         null = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1) if request.get("control") else (0, 1, 2):
