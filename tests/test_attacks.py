@@ -17,7 +17,8 @@ from xml.etree import ElementTree
 
 import corpus
 import pytest
-from corpus import CANARY, MARK, NEIGHBOURS, Corpus, Run
+from corpus import CANARY, NEIGHBOURS, Corpus, Run
+from machine import MARK, left_behind
 
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
 FAMILIES = "machinery equal read write wire program end bomb net kernel file name text config behave replay".split()
@@ -62,7 +63,7 @@ def test_neighbours_keep_every_point(run: Run, name: str) -> None:
 def test_nothing_that_lies_around_has_changed(run: Run, attacked: Corpus) -> None:
     assert run.changed == []
     assert list(attacked.places.scratch.iterdir()) == []
-    assert corpus.left_behind() == []
+    assert left_behind() == []
     derived = attacked.places.course / "build"
     assert not [path for path in derived.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes()]
 
