@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -30,6 +32,8 @@ class Book:
     def __init__(self, course: Course) -> None:
         self.course = course
         self.config = _config(course.root)
+        # nbgrader calls alembic by its name to make a database, and lies beside it.
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         self.directory = CourseDirectory(config=self.config)
 
     def check(self, submitted: Path, lessons: Iterable[str]) -> None:
