@@ -4,7 +4,7 @@ TORCH ?=
 UPGRADE ?=
 SUBMITTED ?= examples/submitted
 LESSON ?=
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist loadfile
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
