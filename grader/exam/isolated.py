@@ -54,12 +54,26 @@ class Isolated:
         self.seconds = ANSWER_S
         self.minutes = math.inf
         self.asked = 0
+        self.confided = False  # whether a hidden check has asked this notebook's process anything
         self._history: list[tuple[dict[str, Any], float]] = []
         self._state = ""
         self._exports: dict[tuple[str, Answer | Probe, bytes], bytes] = {}
         self._earlier: dict[tuple[str, Answer | Probe, bytes], bytes] = {}
         self._worker: Process | None = None
         self._ends = math.inf
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether it runs a learner's notebook, whose words are shown, and not an answer of the course's own."""
+        return self.shelf.known is not None
+
+    def again(self) -> Isolated:
+        """The same notebook up to here, in processes that no check has asked anything."""
+        programs = Programs(self.zygote, self.programs.compiled)
+        other = Isolated(self.zygote, self.setup_source, self.classes, programs, self.shelf.known)
+        other._history, other._state = list(self._history), self._state
+        other.minutes, other._ends = self.minutes, self._ends
+        return other
 
     def limit(self, minutes: float) -> None:
         """From now on, all that this notebook does has to be done in so many minutes on the clock."""
@@ -86,7 +100,7 @@ class Isolated:
             if names["status"] != "ok":
                 place = f" on line {names['line']}" if names["line"] else ""
                 short = f"has a syntax error{place}"
-                return replace(known, problem=f"{short}: {names['text']}\n{names['source']}".rstrip(), short=short)
+                return replace(known, problem=f"{short}{self._quoted(known, names)}", short=short)
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
             reply = self._remembered(request, seconds)
         except Fault as fault:
@@ -94,7 +108,25 @@ class Isolated:
             return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
         if reply["status"] == "ok":
             return replace(known, bound=known.binds)
-        return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
+        return self._raised(replace(known, bound=frozenset(reply["bound"])), reply)
+
+    def _raised(self, ran: Ran, reply: dict[str, Any]) -> Ran:
+        if reply["status"] == "unattempted":
+            return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
+        place = f" on line {reply['line']}" if reply["line"] else ""
+        # In a note, no class of a learner's: its name may be a text of any kind.
+        kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
+        told = kind if self.confided else reply["kind"]
+        return replace(ran, problem=f"raised {told}{place}{self._quoted(ran, reply)}", short=f"raised {kind}{place}")
+
+    def _quoted(self, ran: Ran, reply: dict[str, Any]) -> str:
+        """What a cell's exception says, and the line. After a hidden check it says nothing, as a cell may tell what it
+        saw; and the line is the notebook's, not the process'."""
+        if not self.confided:
+            text = "\n".join(reply["text"].strip().splitlines()[:4])
+            return f": {text}\n{reply['source']}".rstrip()
+        lines = ran.source.splitlines()
+        return f":\n{lines[reply['line'] - 1].strip()}" if 0 < (reply["line"] or 0) <= len(lines) else ""
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
         """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
@@ -204,17 +236,6 @@ def _names(told: Any) -> list[str]:
 
 def _question(p: Answer | Probe) -> dict[str, Any]:
     return {"probe": p.text, "name": p.name} if isinstance(p, Probe) else {"answer": p.name}
-
-
-def _raised(ran: Ran, reply: dict[str, Any]) -> Ran:
-    if reply["status"] == "unattempted":
-        return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-    place = f" on line {reply['line']}" if reply["line"] else ""
-    text = "\n".join(reply["text"].strip().splitlines()[:4])
-    problem = f"raised {reply['kind']}{place}: {text}\n{reply['source']}".rstrip()
-    # In a note, no class of a learner's: its name may be a text of any kind.
-    kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
-    return replace(ran, problem=problem, short=f"raised {kind}{place}")
 
 
 def _fault_text(fault: Fault) -> str:

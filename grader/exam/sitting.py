@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grader.course import Check, Exercise
 from grader.exam.checking import CheckRoom, record
@@ -98,4 +99,25 @@ def judge(exercise: Exercise, isolated: Isolated, room: CheckRoom, seed: str) ->
         result = room.run(check, exercise, isolated, seed)
         if result.status == "timeout":
             late = check
+        if check.hidden:
+            isolated.confided = True
+        elif result.status == "failed" and isolated.confided and isolated.may_tell:
+            result = _retold(result, check, exercise, isolated, room, seed)
         yield result
+
+
+def _retold(
+    result: CheckResult, check: Check, exercise: Exercise, isolated: Isolated, room: CheckRoom, seed: str
+) -> CheckResult:
+    """A public check's failure in the words of a process that no hidden check has asked anything.
+
+    The answer may have kept what one asked, and quote it where a public check shows what was raised or returned.
+    """
+    clean = isolated.again()
+    try:
+        second = room.run(check, exercise, clean, seed)
+    finally:
+        clean.drop()
+    if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
+        return replace(result, message=second.message)
+    return replace(result, message="It failed, but not in the same way when the same was asked of it alone.")

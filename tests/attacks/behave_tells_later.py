@@ -1,5 +1,4 @@
 """Keeps a hidden check's input, and tells it where text may be shown: in a later public check, and in a note."""
-# shows: 31000
 # tally: failed, failed
 # each: failed, failed, failed
 # %% answer="tally"
