@@ -4,8 +4,8 @@ Everybody gets the same submissions of one lesson (`benchmarks.classroom`) and g
 the grader and the floor on as many processes as there are cores, the others one notebook after another, each in a
 kernel of its own, as they do. The grader and the floor run three times in turn, and their medians count; the others
 take minutes, and run once. The lesson is proved first, as an instructor would: from then on the programs of its own
-answers are known. One changed notebook is graded by a grader that is already open. The table goes to the terminal and to
-benchmarks/RESULTS.md.
+answers are known. One changed notebook is graded by a grader that is already open. The table goes to the
+terminal and to benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
