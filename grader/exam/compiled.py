@@ -22,15 +22,16 @@ DEVICES = 8
 # loops, branches and einsum do.
 OPERATIONS = frozenset(
     """
-    abs add bitwise_and bitwise_not bitwise_or ceil clamp clip copy cos cosh divide eq equal erf exp exp2 expm1 fill
+    abs add bitwise_and bitwise_not bitwise_or ceil clamp clip copy cos cosh div divide eq equal erf exp exp2 expm1 fill
     floor floor_divide ge greater greater_equal gt integer_pow isfinite isinf isnan le less less_equal log log1p
     logaddexp logical_and logical_not logical_or logistic lt matmul max maximum min minimum mod mul multiply ne neg
-    negative not_equal pow power reciprocal relu rem remainder round rsqrt sigmoid sign sin sinh softmax sqrt square
-    sub subtract tan tanh true_divide where _where
+    negative not_equal pow power reciprocal relu rem remainder round rsqrt select_n sigmoid sign sin sinh
+    softmax sqrt square sub subtract tan tanh true_divide where _where
     _argmax _argmin _mean _reduce_all _reduce_any _reduce_max _reduce_min _reduce_prod _reduce_sum _std _var argmax
     argmin cumsum reduce_max reduce_min reduce_sum
     atleast_1d atleast_2d bitcast_convert_type broadcast_in_dim broadcast_to concatenate convert_element_type
-    dynamic_slice expand_dims flip full_like iota moveaxis ravel reshape rev slice split squeeze stack transpose
+    dynamic_slice expand_dims flip full_like iota moveaxis _multi_slice _pad pad ravel reshape rev slice split squeeze
+    stack transpose
     _normal _normal_real _randint _threefry_fold_in _threefry_seed _threefry_split _uniform random_bits random_seed
     random_split random_unwrap random_wrap threefry2x32
     """.split()
