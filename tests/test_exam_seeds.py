@@ -104,7 +104,7 @@ def test_inputs_depend_on_every_character_the_learner_and_the_secret(grade: Told
     [
         (TELLS, "raised Seen: []"),
         ("def loss(x):\n    return np.float32(int(seen[1][:6], 16))\n", "not in the same way when the same was asked"),
-        ("raise KeyError(str(seen))\n", "raised KeyError on line 1:\nraise KeyError(str(seen))\n"),
+        ("raise KeyError(str(seen))\n", "raised KeyError on line 1: '[]'\nraise KeyError(str(seen))\n"),
     ],
 )
 def test_no_message_tells_what_a_hidden_check_asked(grade: Told, mean: str, says: str) -> None:
@@ -126,3 +126,9 @@ def test_a_public_check_still_says_all_that_it_can(grade: Told) -> None:
     [example] = [check for check in result.checks if check.id == "small-mean-example"]
     assert "10" in example.message
     assert "5" in example.message
+
+
+def test_a_syntax_error_is_told_whole(grade: Told) -> None:
+    result, _ = grade(SPY, mean="def loss(x):\n    return (x\n")
+    [example] = [check for check in result.checks if check.id == "small-mean-example"]
+    assert "has a syntax error on line 2: '(' was never closed\nreturn (x" in example.message

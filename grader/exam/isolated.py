@@ -98,9 +98,9 @@ class Isolated:
             self._in_time()
             names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
-                place = f" on line {names['line']}" if names["line"] else ""
-                short = f"has a syntax error{place}"
-                return replace(known, problem=f"{short}{self._quoted(known, names)}", short=short)
+                names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
+                short = f"has a syntax error{_place(names)}"
+                return replace(known, problem=f"{short}{_quoted(names)}", short=short)
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
             reply = self._remembered(request, seconds)
         except Fault as fault:
@@ -108,25 +108,26 @@ class Isolated:
             return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
         if reply["status"] == "ok":
             return replace(known, bound=known.binds)
-        return self._raised(replace(known, bound=frozenset(reply["bound"])), reply)
+        reply = self._alone(request, reply, seconds) if self.confided and reply["status"] == "raised" else reply
+        return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
 
-    def _raised(self, ran: Ran, reply: dict[str, Any]) -> Ran:
-        if reply["status"] == "unattempted":
-            return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-        place = f" on line {reply['line']}" if reply["line"] else ""
-        # In a note, no class of a learner's: its name may be a text of any kind.
-        kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
-        told = kind if self.confided else reply["kind"]
-        return replace(ran, problem=f"raised {told}{place}{self._quoted(ran, reply)}", short=f"raised {kind}{place}")
-
-    def _quoted(self, ran: Ran, reply: dict[str, Any]) -> str:
-        """What a cell's exception says, and the line. After a hidden check it says nothing, as a cell may tell what it
-        saw; and the line is the notebook's, not the process'."""
-        if not self.confided:
-            text = "\n".join(reply["text"].strip().splitlines()[:4])
-            return f": {text}\n{reply['source']}".rstrip()
-        lines = ran.source.splitlines()
-        return f":\n{lines[reply['line'] - 1].strip()}" if 0 < (reply["line"] or 0) <= len(lines) else ""
+    def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
+        what a hidden one asked. Without words where those end otherwise."""
+        clean = self.again()
+        if request["do"] == "run":
+            clean._history.pop()  # the cell itself
+        else:
+            clean._history.clear()
+        try:
+            second = clean._tell(request, seconds)
+        except Fault:
+            second = {}
+        finally:
+            clean.drop()
+        if all(second.get(key) == reply[key] for key in ("status", "kind", "line")):
+            return reply | {"text": second["text"], "source": second["source"]}
+        return reply | {"kind": "an exception of its own", "text": "", "source": ""}
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
         """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
@@ -236,6 +237,25 @@ def _names(told: Any) -> list[str]:
 
 def _question(p: Answer | Probe) -> dict[str, Any]:
     return {"probe": p.text, "name": p.name} if isinstance(p, Probe) else {"answer": p.name}
+
+
+def _raised(ran: Ran, reply: dict[str, Any]) -> Ran:
+    if reply["status"] == "unattempted":
+        return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
+    # In a note, no class of a learner's: its name may be a text of any kind.
+    kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
+    place = _place(reply)
+    return replace(ran, problem=f"raised {reply['kind']}{place}{_quoted(reply)}", short=f"raised {kind}{place}")
+
+
+def _place(reply: dict[str, Any]) -> str:
+    return f" on line {reply['line']}" if reply["line"] else ""
+
+
+def _quoted(reply: dict[str, Any]) -> str:
+    """What an exception says, and the line that it came from."""
+    text = "\n".join(reply["text"].strip().splitlines()[:4])
+    return (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
 
 
 def _fault_text(fault: Fault) -> str:
