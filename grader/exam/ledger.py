@@ -60,8 +60,8 @@ class Ledger:
     def keep(self, result: Result, notebook: bytes) -> None:
         """Keep a result, unless the grader or the course was at fault: that may be mended in the meantime.
 
-        Timeouts are kept: they count seconds of computing, and of waiting only where the machine gave a process less
-        than a quarter of a core.
+        Timeouts are kept: they count seconds of computing, and of standing in line for a processor only where the
+        machine gave a process less than a fortieth of a core.
         """
         if result.problem is not None or any(check.status == "error" for check in result.checks):
             return
