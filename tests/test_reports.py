@@ -14,7 +14,7 @@ from conftest import ROOT
 from rich.cells import cell_len
 from rich.console import Console
 
-from grader.cli import fail
+from grader.cli.app import fail
 from grader.exam.record import STATUSES, VERSION, CheckResult, Result, legible, total
 from grader.reports import json as json_report
 from grader.reports import terminal

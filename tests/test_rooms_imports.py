@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "prove": {"exam", "course"},
     "reports": {"exam"},
     "gradebook": {"course", "exam", "reports"},
-    "cli": {"program", "checks", "course", "sandbox", "exam", "prove", "reports", "gradebook"},
+    "exchange": {"course", "exam", "reports"},
+    "cli": {"program", "checks", "course", "sandbox", "exam", "prove", "reports", "gradebook", "exchange"},
     "__main__": {"cli"},
     "__init__": set(),
 }

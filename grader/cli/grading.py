@@ -1,4 +1,4 @@
-"""The verbs of the `grader` command."""
+"""Verbs about results: grade a class, give results another form, check one's own notebook."""
 
 from __future__ import annotations
 
@@ -10,51 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from grader.course import Course, CourseError
+from grader.cli.app import JobsOption, LessonOption, app, err, fail, open_course, out
+from grader.course import Course
 
 if TYPE_CHECKING:
     from grader.exam.batch import Entry
     from grader.gradebook.store import Book
     from grader.sandbox.process import Confined
-
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Build, prove and grade a course of JAX notebooks. Acts on the course found upward from here.",
-)  # fmt: skip
-out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-_course_folder: Path | None = None
-
-LessonOption = Annotated[str | None, typer.Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
-JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Examiners side by side; one for each core by default.")
-]
-
-
-@app.callback()
-def choose(
-    course: Annotated[Path | None, typer.Option("--course", metavar="DIR", help="Act on the course in DIR.")] = None,
-) -> None:
-    """Take note of which course is meant."""
-    global _course_folder
-    _course_folder = course
-
-
-def fail(message: str, status: int = 2) -> typer.Exit:
-    """Say what is wrong, and end with this status."""
-    from grader.exam.record import legible  # a path and a learner's name may hold anything
-
-    err.print(legible(message), markup=False, soft_wrap=True)
-    return typer.Exit(status)
-
-
-def open_course(lesson: str | None = None) -> Course:
-    """The course that is meant, with `lesson` checked."""
-    course = Course.find(_course_folder)
-    if lesson is not None and lesson not in course.lesson_ids:
-        raise fail(f"There is no lesson {lesson}. Lessons with exercises: {', '.join(course.lesson_ids)}.")
-    return course
 
 
 @app.command()
@@ -246,88 +209,3 @@ def _my_notebook(course: Course, asked: Path) -> Path:
     if path.stem not in course.lesson_ids:
         raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
     return path
-
-
-@app.command("doctor")
-def examine_machine() -> None:
-    """Say how this machine confines learners' processes, and how to get more."""
-    from grader.sandbox import doctor
-    from grader.sandbox.process import Zygote
-
-    zygote = Zygote.start([])
-    out.print(doctor.report(zygote.confined), markup=False, soft_wrap=True)
-    zygote.stop()
-
-
-@app.command()
-def build(
-    lessons: Annotated[list[str] | None, typer.Argument(metavar="[NN_topic]...", help="Only these lessons.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; end with 1 when a notebook is stale.")] = False,
-) -> None:
-    """Build the notebooks from the authored text."""
-    from grader.course import build as builder
-
-    course = open_course()
-    if check:
-        stale = builder.stale(course)
-        if stale:
-            raise fail("Stale, run `make build` and commit: " + ", ".join(str(path) for path in stale), 1)
-        out.print("Every built notebook is up to date.")
-        return
-    for path in builder.build(course, lessons or None):
-        out.print(str(path), markup=False, soft_wrap=True)
-
-
-@app.command()
-def prove(
-    lessons: Annotated[list[str] | None, typer.Argument(metavar="[NN_topic]...", help="Only these lessons.")] = None,
-    mutants: Annotated[bool, typer.Option(help="Also put machine-made wrong answers to the test.")] = True,
-    jobs: JobsOption = None,
-) -> None:
-    """Prove the course: right answers pass, wrong ones fail, mutants are killed, nothing built is stale."""
-    from grader.prove import report
-    from grader.prove.proof import prove as prove_all
-
-    course = open_course()
-    for lesson in lessons or ():
-        open_course(lesson)
-    proof = prove_all(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
-    report.show(proof, out)
-    if not proof.holds:
-        raise typer.Exit(1)
-
-
-@app.command()
-def lab(
-    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")] = None,
-    open_browser: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open JupyterLab after laying out the copies.")
-    ] = True,
-) -> None:
-    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab.
-
-    What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
-    """
-    import sys
-
-    from grader.course import work
-
-    course = open_course()
-    added = work.copies(course)
-    out.print(f"work/: {len(added)} new, nothing overwritten." if added else "work/: nothing new, nothing overwritten.")
-    if open_browser:
-        first = work.first(course)
-        # So that `grader` is found in the terminals of that JupyterLab.
-        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        os.chdir(course.root)
-        ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{first}"]
-        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *ours, *(options or ())])
-
-
-def main() -> None:
-    """Run the command; what is wrong with the course is told in its own words."""
-    try:
-        app()
-    except CourseError as problem:
-        err.print(str(problem), markup=False, soft_wrap=True)
-        raise SystemExit(2) from None

@@ -1,0 +1,87 @@
+"""Verbs about the course and the machine: build, prove, open it in JupyterLab, ask what this machine can confine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grader.cli.app import JobsOption, app, fail, open_course, out
+
+
+@app.command("doctor")
+def examine_machine() -> None:
+    """Say how this machine confines learners' processes, and how to get more."""
+    from grader.sandbox import doctor
+    from grader.sandbox.process import Zygote
+
+    zygote = Zygote.start([])
+    out.print(doctor.report(zygote.confined), markup=False, soft_wrap=True)
+    zygote.stop()
+
+
+@app.command()
+def build(
+    lessons: Annotated[list[str] | None, typer.Argument(metavar="[NN_topic]...", help="Only these lessons.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; end with 1 when a notebook is stale.")] = False,
+) -> None:
+    """Build the notebooks from the authored text."""
+    from grader.course import build as builder
+
+    course = open_course()
+    if check:
+        stale = builder.stale(course)
+        if stale:
+            raise fail("Stale, run `make build` and commit: " + ", ".join(str(path) for path in stale), 1)
+        out.print("Every built notebook is up to date.")
+        return
+    for path in builder.build(course, lessons or None):
+        out.print(str(path), markup=False, soft_wrap=True)
+
+
+@app.command()
+def prove(
+    lessons: Annotated[list[str] | None, typer.Argument(metavar="[NN_topic]...", help="Only these lessons.")] = None,
+    mutants: Annotated[bool, typer.Option(help="Also put machine-made wrong answers to the test.")] = True,
+    jobs: JobsOption = None,
+) -> None:
+    """Prove the course: right answers pass, wrong ones fail, mutants are killed, nothing built is stale."""
+    from grader.prove import report
+    from grader.prove.proof import prove as prove_all
+
+    course = open_course()
+    for lesson in lessons or ():
+        open_course(lesson)
+    proof = prove_all(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
+    report.show(proof, out)
+    if not proof.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def lab(
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open JupyterLab after laying out the copies.")
+    ] = True,
+) -> None:
+    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab.
+
+    What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
+    """
+    import sys
+
+    from grader.course import work
+
+    course = open_course()
+    added = work.copies(course)
+    out.print(f"work/: {len(added)} new, nothing overwritten." if added else "work/: nothing new, nothing overwritten.")
+    if open_browser:
+        first = work.first(course)
+        # So that `grader` is found in the terminals of that JupyterLab.
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        os.chdir(course.root)
+        ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{first}"]
+        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *ours, *(options or ())])
