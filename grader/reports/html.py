@@ -55,7 +55,7 @@ class Lesson:
         """Each misconception that was named, and to how many learners, the most frequent first."""
         found: Counter[tuple[str, str]] = Counter()
         for result in self.graded:
-            found.update({(c.exercise, c.misconception) for c in result.checks if c.misconception})
+            found.update(list(dict.fromkeys((c.exercise, c.misconception) for c in result.checks if c.misconception)))
         return [Bar(f"{name}: {said}", count, len(self.graded)) for (name, said), count in found.most_common()]
 
 
