@@ -1,0 +1,84 @@
+"""What the command prints where: colour on a terminal, none in a pipe or with NO_COLOR; refusals in a sentence."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Grader
+
+from grader.course import Course
+from grader.course.filled import fill, write
+
+LESSON = "01_small"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture(scope="module")
+def course(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small course with one learner who has one exercise right."""
+    root = shutil.copytree(built("small"), tmp_path_factory.mktemp("terminal") / "small")
+    right = {exercise.id: exercise.reference for exercise in Course(root).lesson(LESSON).exercises[:1]}
+    notebook = fill(root / "exercises" / LESSON / f"{LESSON}.ipynb", right)
+    place = root / "submitted" / "one" / LESSON
+    place.mkdir(parents=True)
+    write(notebook, place / f"{LESSON}.ipynb")
+    return root
+
+
+def on_a_terminal(*words: object, **environment: str) -> str:
+    """All that a command writes to a terminal of 100 columns, stderr too."""
+    main, second = pty.openpty()
+    variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    variables |= {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    command = [sys.executable, "-m", "grader", *map(str, words)]
+    process = subprocess.Popen(command, stdin=second, stdout=second, stderr=second, env=variables, cwd=ROOT)
+    os.close(second)
+    written = b""
+    try:
+        while select.select([main], [], [], 300)[0]:
+            try:
+                chunk = os.read(main, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not chunk:
+                break
+            written += chunk
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        os.close(main)
+    return written.decode()
+
+
+def test_a_terminal_gets_colour_and_progress(course: Path) -> None:
+    text = on_a_terminal("--course", course, "grade", course / "submitted", "--force")
+    assert COLOUR.search(text)
+    assert "Grading 1 notebooks" in text
+
+
+def test_no_color_is_honoured_on_a_terminal(course: Path) -> None:
+    text = on_a_terminal("--course", course, "grade", course / "submitted", "--force", NO_COLOR="1")
+    coloured = [
+        found for found in COLOUR.findall(text) if re.search(r"[\[;](3[0-7]|38|9[0-7]|4[0-7]|48|10[0-7])\b", found)
+    ]
+    assert not coloured
+    assert "notebooks in" in text
+
+
+def test_a_pipe_gets_plain_lines_and_no_progress(course: Path, grader: Grader) -> None:
+    for variables in ({"NO_COLOR": "1"}, {"NO_COLOR": "", "TERM": "xterm-256color"}):
+        done = grader("--course", course, "grade", course / "submitted", "--force", **variables)
+        assert done.returncode == 0, done.stderr
+        assert not ESCAPE.search(done.stdout + done.stderr)
+        assert "Grading" not in done.stderr
+        assert "\r" not in done.stdout + done.stderr
