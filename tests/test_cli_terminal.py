@@ -63,7 +63,7 @@ def on_a_terminal(*words: object, **environment: str) -> str:
 def test_a_terminal_gets_colour_and_progress(course: Path) -> None:
     text = on_a_terminal("--course", course, "grade", course / "submitted", "--force")
     assert COLOUR.search(text)
-    assert "Grading 1 notebooks" in text
+    assert "Grading 1 notebook " in text
 
 
 def test_no_color_is_honoured_on_a_terminal(course: Path) -> None:
@@ -72,7 +72,7 @@ def test_no_color_is_honoured_on_a_terminal(course: Path) -> None:
         found for found in COLOUR.findall(text) if re.search(r"[\[;](3[0-7]|38|9[0-7]|4[0-7]|48|10[0-7])\b", found)
     ]
     assert not coloured
-    assert "notebooks in" in text
+    assert "1 notebook in" in text
 
 
 def test_a_pipe_gets_plain_lines_and_no_progress(course: Path, grader: Grader) -> None:
@@ -82,3 +82,37 @@ def test_a_pipe_gets_plain_lines_and_no_progress(course: Path, grader: Grader) -
         assert not ESCAPE.search(done.stdout + done.stderr)
         assert "Grading" not in done.stderr
         assert "\r" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["grade", "nowhere"], "There is no folder nowhere. Give the folder that holds"),
+        (["grade", "exercises"], "No submission in exercises: expected <learner>/<lesson>/<lesson>.ipynb"),
+        (["grade", "submitted", "--lesson", "99_none"], "There is no lesson 99_none. Lessons with exercises: 01_small"),
+        (["grade", "submitted", "--json", "/proc/none/results.json"], "cannot be written to /proc/none/results.json"),
+        (["check", "nothing.ipynb"], "There is no notebook nothing.ipynb."),
+        (["check", "course.toml"], "course.toml is no lesson's exercises. Name it as its lesson: 01_small"),
+        (["report", "none.json", "--as", "csv"], "none.json cannot be read: No such file or directory."),
+        (["prove", "99_none"], "There is no lesson 99_none."),
+        (["build", "99_none"], "there is no lesson `99_none`."),
+        (["--course", "/proc", "build"], "no course.toml here or above."),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(course: Path, grader: Grader, words: list[str], said: str) -> None:
+    done = grader(*words, cwd=course)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("verb", ["build", "lab"])
+def test_a_folder_that_cannot_be_written_is_told(course: Path, grader: Grader, tmp_path: Path, verb: str) -> None:
+    spoilt = shutil.copytree(course, tmp_path / "course")
+    shutil.rmtree(spoilt / "exercises" if verb == "build" else spoilt / "work", ignore_errors=True)
+    place = spoilt / ("exercises" if verb == "build" else "work")
+    place.write_text("a file where a folder is wanted")
+    done = grader("--course", spoilt, verb, *(["--no-open"] if verb == "lab" else []))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == f"{place / LESSON}: Not a directory.\n"

@@ -49,7 +49,7 @@ def grade(
     course = open_course(lesson)
     if not submitted.is_dir():
         raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
-    if json is not None and (json.is_dir() or (json.parent.exists() and not os.access(json.parent, os.W_OK))):
+    if json is not None and not _writable(json):
         raise fail(f"The results cannot be written to {json}. Name a file in a folder that can be written to.")
     try:
         entries = find(submitted, course, lesson)
@@ -60,11 +60,11 @@ def grade(
     before = {} if force else graded_before(course, entries, ours)
     done: dict[Entry, Result] = {}
     try:
-        with stoppable(), err.status(f"Grading {len(entries)} notebooks ...") as status:
+        with stoppable(), err.status(f"Grading {_notebooks(len(entries))} ...") as status:
 
             def tell(entry: Entry, result: Result) -> None:
                 done[entry] = result
-                status.update(f"Graded {len(done)} of {len(entries)} notebooks ...")
+                status.update(f"Graded {len(done)} of {_notebooks(len(entries))} ...")
 
             results = grade_all(course, entries, jobs, tell, _acceptance(allow_unsandboxed), ours, before)
     except Stopped as stopped:
@@ -72,7 +72,7 @@ def grade(
         again = "the same command without --force" if force else "the same command"
         unwritten = "" if json is None else f" {json} is not written."
         unwritten += " Nothing was stored in the gradebook." if gradebook else ""
-        text = f"Stopped. {len(done)} of {len(entries)} notebooks are graded; {again} goes on from there.{unwritten}"
+        text = f"Stopped. {len(done)} of {_notebooks(len(entries))} are graded; {again} goes on from there.{unwritten}"
         raise fail(text, stopped.status) from None
     try:
         if json is not None:
@@ -84,13 +84,22 @@ def grade(
         terminal.show(results, out)
     unstored = [] if book is None else [f"{terminal.name(e.learner)}/{e.lesson}" for e in _stored(book, entries)]
     kept = sum(result is before.get(entry) for entry, result in done.items())
-    out.print(f"{len(results)} notebooks in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
+    out.print(f"{_notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
         raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
     if unstored:
         raise fail(f"Graded, but not in the gradebook: {', '.join(unstored)}. nbgrader autograde says why.", 1)
+
+
+def _writable(path: Path) -> bool:
+    """Whether a file can be written there; makes the folders above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return not path.is_dir() and os.access(path.parent, os.W_OK)
 
 
 def _gradebook(course: Course, submitted: Path, lessons: list[str]) -> Book:
@@ -124,6 +133,10 @@ def _acceptance(unsandboxed: bool) -> Callable[[Confined], None]:
             err.print(doctor.warning(confined), markup=False, soft_wrap=True)
 
     return accept
+
+
+def _notebooks(count: int) -> str:
+    return "1 notebook" if count == 1 else f"{count} notebooks"
 
 
 def _kept(before: int, of: int) -> str:
