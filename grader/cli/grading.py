@@ -85,6 +85,7 @@ def grade(
     unstored = [] if book is None else [f"{terminal.name(e.learner)}/{e.lesson}" for e in _stored(book, entries)]
     kept = sum(result is before.get(entry) for entry, result in done.items())
     out.print(f"{_notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
+    _say_by_hand(course, {entry.lesson for entry in entries})
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
@@ -100,6 +101,14 @@ def _writable(path: Path) -> bool:
     except OSError:
         return False
     return not path.is_dir() and os.access(path.parent, os.W_OK)
+
+
+def _say_by_hand(course: Course, lessons: set[str]) -> None:
+    """That there is more to give than what was judged, where there is."""
+    for lesson in sorted(lessons):
+        for task in course.lesson(lesson).tasks:
+            text = f"{task.id} ({lesson}) is for a person to grade: its {task.points:g} points are not counted here."
+            out.print(text, markup=False, soft_wrap=True)
 
 
 def _gradebook(course: Course, submitted: Path, lessons: list[str]) -> Book:
@@ -204,6 +213,7 @@ def check(
         f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count.",
         markup=False,
     )
+    _say_by_hand(course, {path.stem})
     if result.problem is not None or result.score < result.max_score:
         raise typer.Exit(1)
 

@@ -4,9 +4,9 @@
 lays out a learner's copies.
 """
 
-from grader.course.exercises import Check, Exercise, Lesson, Variant
+from grader.course.exercises import Check, Exercise, Lesson, Task, Variant
 from grader.course.problems import CourseError, Problem
 from grader.course.text import Cell
 from grader.course.tree import Course, Planned
 
-__all__ = ["Cell", "Check", "Course", "CourseError", "Exercise", "Lesson", "Planned", "Problem", "Variant"]
+__all__ = ["Cell", "Check", "Course", "CourseError", "Exercise", "Lesson", "Planned", "Problem", "Task", "Variant"]

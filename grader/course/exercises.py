@@ -13,6 +13,8 @@ from grader.course.text import Cell
 
 BEGIN_SOLUTION = "### BEGIN SOLUTION"
 END_SOLUTION = "### END SOLUTION"
+BEGIN_SCHEME = "### BEGIN MARK SCHEME"
+END_SCHEME = "### END MARK SCHEME"
 # nbgrader's own words for what it takes out; it looks for the short forms anywhere in a line.
 STUB_LINES = ("# YOUR CODE HERE", "raise NotImplementedError()")
 
@@ -71,10 +73,28 @@ class Exercise:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A task that a person grades: it has points of its own, and nothing that the grader could judge.
+
+    `source` may hold a mark scheme between nbgrader's own markers, which learners do not see.
+    """
+
+    id: str
+    title: str
+    stars: int
+    minutes: int
+    skills: tuple[str, ...]
+    points: float
+    source: str
+    line: int
+
+
+@dataclass(frozen=True)
 class Lesson:
     """A lesson's exercises. `path` is their authored file; `text_path` the lesson's own script where there is one.
 
-    `setup` is the source of all setup cells, in order; `setup_names` every name it binds at top level.
+    `setup` is the source of all setup cells, in order; `setup_names` every name it binds at top level. `points` are
+    those of the exercises: what the grader gives. `tasks` are what a person grades beside them.
     """
 
     id: str
@@ -85,6 +105,7 @@ class Lesson:
     setup_names: frozenset[str]
     exercises: tuple[Exercise, ...]
     cells: tuple[Cell, ...] = field(repr=False)
+    tasks: tuple[Task, ...] = ()
 
     @property
     def points(self) -> float:
@@ -114,6 +135,11 @@ class Parts:
     @property
     def checks(self) -> list[Cell]:
         return self.of("check", "hidden")
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether this is a task that a person grades."""
+        return any("points" in cell.attributes for cell in self.of("task"))
 
 
 def parts(cells: Iterable[Cell]) -> list[Parts]:
@@ -189,6 +215,21 @@ def exercise(of: Parts) -> Exercise:
         why=why.source,
         timeout=answer.attributes.get("timeout"),
         line=task.line,
+    )
+
+
+def task(of: Parts) -> Task:
+    """The task by hand that these cells make; they keep every rule."""
+    [cell] = of.cells
+    return Task(
+        id=of.id,
+        title=title_of_task(cell.source) or of.id,
+        stars=cell.attributes["stars"],
+        minutes=cell.attributes["minutes"],
+        skills=skills(cell),
+        points=cell.attributes["points"],
+        source=cell.source,
+        line=cell.line,
     )
 
 

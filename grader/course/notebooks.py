@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grader.course import predictions
-from grader.course.exercises import Check, Exercise, Lesson
+from grader.course.exercises import Check, Exercise, Lesson, Task
 from grader.course.rules_parts import LABELS
 from grader.course.text import Cell
 from grader.course.tree import Course
@@ -26,6 +26,7 @@ MAGIC = re.compile(r"^(\s*)# (%{1,2}[A-Za-z])", re.MULTILINE)
 # Authors write the labels on lines of their own; Markdown would run them into one paragraph.
 LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
 LONGEST_CELL_ID = 64
+YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"
 COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
 
 
@@ -34,14 +35,17 @@ def exercise_notebook(lesson: Lesson, course: Course) -> Notebook:
     cells: list[BuiltCell] = []
     counts = {"text": 0, "setup": 0}
     by_id = {exercise.id: exercise for exercise in lesson.exercises}
+    by_hand = {task.id: task for task in lesson.tasks}
     checks = {check.line: check for exercise in lesson.exercises for check in exercise.checks}
     for cell in lesson.cells:
-        exercise = by_id[cell.id] if cell.id is not None else None
+        exercise = by_id.get(cell.id or "")
         if cell.kind in counts:
             counts[cell.kind] += 1
             name = cell.kind if counts[cell.kind] == 1 else f"{cell.kind}-{counts[cell.kind]}"
             source = cell.source if cells else _opening(cell.source, lesson, course)
             cells.append(_prose(source, name) if cell.prose else _code(source, name, locked=True))
+        elif cell.id in by_hand:
+            cells += _by_hand(by_hand[cell.id], course)
         elif exercise is None:
             raise AssertionError(f"no rule let a {cell.kind} cell pass without an id")
         elif cell.kind == "task":
@@ -90,6 +94,13 @@ def _graded(kind: str, source: str, grade_id: str, **said: Any) -> BuiltCell:
     return _cell(kind, source, _cell_id(grade_id), {"nbgrader": {**nbgrader, "grade_id": grade_id, **said}})
 
 
+def _by_hand(task: Task, course: Course) -> list[BuiltCell]:
+    """nbgrader's task cell, and a cell of the learner's own to begin with."""
+    said = _graded("markdown", _task(task.source, task, course), task.id, task=True, locked=True)
+    said["metadata"]["nbgrader"]["points"] = _whole(task.points)
+    return [said, _cell("markdown", YOUR_ANSWER, _cell_id(f"{task.id}-answer"), {})]
+
+
 def _prose(source: str, grade_id: str) -> BuiltCell:
     return _graded("markdown", source, grade_id, locked=True)
 
@@ -114,11 +125,14 @@ def _check(check: Check, lesson: Lesson) -> BuiltCell:
             f"# It runs when the notebook is graded: grader check {lesson.id}",
         ]
         source = "\n".join([*said, "### BEGIN HIDDEN TESTS", check.source, "### END HIDDEN TESTS"])
-    points = int(check.points) if float(check.points).is_integer() else check.points
-    cell = _code(source, check.id, grade=True, locked=True, points=points)
+    cell = _code(source, check.id, grade=True, locked=True, points=_whole(check.points))
     if not check.hidden:
         cell["metadata"]["tags"] = ["raises-exception"]  # so that Run All goes on to the other checks
     return cell
+
+
+def _whole(points: float) -> float:
+    return int(points) if float(points).is_integer() else points
 
 
 def _points(points: float) -> str:
@@ -133,20 +147,27 @@ def _below_heading(source: str, line: str) -> str:
 def _opening(source: str, lesson: Lesson, course: Course) -> str:
     planned = course.planned(lesson.id)
     count = len(lesson.exercises)
-    minutes = sum(exercise.minutes for exercise in lesson.exercises)
+    minutes = sum(exercise.minutes for exercise in lesson.exercises) + sum(task.minutes for task in lesson.tasks)
     line = (
         f"*The exercises of lesson {_lesson_link(lesson.id, course)} ({planned.part}): {count} "
-        f"exercise{'' if count == 1 else 's'}, {_points(lesson.points)}, about {minutes} minutes.*"
+        f"exercise{'' if count == 1 else 's'}, {_points(lesson.points)}{_a_person(lesson)}, about {minutes} minutes.*"
     )
     return _below_heading(source, line)
 
 
-def _task(source: str, exercise: Exercise, course: Course) -> str:
+def _a_person(lesson: Lesson) -> str:
+    """What is not for the grader to give, where there is such a thing."""
+    points = sum(task.points for task in lesson.tasks)
+    return f", and {_points(points)} that a person gives" if points else ""
+
+
+def _task(source: str, exercise: Exercise | Task, course: Course) -> str:
     lessons = sorted((skill for skill in exercise.skills if skill in course.ids), key=course.ids.index)
     others = [f"`{skill}`" for skill in exercise.skills if skill not in course.ids]
     uses = ", ".join([*(_lesson_link(lesson, course) for lesson in lessons), *others])
     stars = "★" * exercise.stars + "☆" * (3 - exercise.stars)
-    line = f"{stars} · about {exercise.minutes} minutes · {_points(exercise.points)} · uses {uses}"
+    who = " · graded by a person" if isinstance(exercise, Task) else ""
+    line = f"{stars} · about {exercise.minutes} minutes · {_points(exercise.points)}{who} · uses {uses}"
     return _below_heading(LABEL.sub("\n\n", source), line)
 
 
@@ -173,6 +194,6 @@ def _closing(lesson: Lesson) -> str:
             f"grader check {lesson.id}",
             "```",
             "",
-            f"It says what each check is worth and what it found. {_points(lesson.points)} in all.",
+            f"It says what each check is worth and what it found. {_points(lesson.points)} in all{_a_person(lesson)}.",
         ]
     )

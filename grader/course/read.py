@@ -41,7 +41,7 @@ def lesson(
     begin = min((cell.line for cell in cells if cell.id is not None), default=None)
     setup_names = rules_code.setup(setup_cells, begin, findings)
     _together(cells, findings)
-    if not all_parts:
+    if all(of.by_hand for of in all_parts):
         findings.add(
             1, "the file has no exercise", 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
         )
@@ -55,8 +55,9 @@ def lesson(
         text_path=text_path,
         setup="\n\n".join(cell.source for cell in setup_cells),
         setup_names=setup_names,
-        exercises=tuple(exercises.exercise(of) for of in all_parts),
+        exercises=tuple(exercises.exercise(of) for of in all_parts if not of.by_hand),
         cells=tuple(cells),
+        tasks=tuple(exercises.task(of) for of in all_parts if of.by_hand),
     )
 
 
@@ -70,6 +71,10 @@ def _each_exercise(
     answers: set[str] = set()
     before: list[str] = []
     for of in all_parts:
+        if of.by_hand:
+            rules_parts.by_hand(of, lambda skill: taught(skill, before), taken, findings)
+            taken.add(of.id)
+            continue
         rules_parts.check(of, lambda skill: taught(skill, before), taken, findings)
         rules_code.answer(of, setup_names, findings)
         asked_for = rules_code.answer_names(of)

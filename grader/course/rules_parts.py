@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Collection
 
 from grader.course import exercises
-from grader.course.exercises import Parts
+from grader.course.exercises import BEGIN_SCHEME, END_SCHEME, Parts
 from grader.course.problems import Findings
 from grader.course.text import Cell
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 CHECK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+BY_HAND_LABELS = ("Goal", "Judged")
 LABELS = ("Goal", "Signature", "Example", "Judged", "Not judged")
 # Grade ids of built cells that no exercise and no check may take: `<exercise>-task`, `<exercise>-why`, `text-2` ...
 RESERVED_CHECK_NAMES = frozenset({"task", "why"})
@@ -52,6 +53,27 @@ def check(of: Parts, taught: Callable[[str], str | None], taken: Collection[str]
         findings.add(first.line, f"`{of.id}` does not say why its answer works", mend)
 
 
+def by_hand(of: Parts, taught: Callable[[str], str | None], taken: Collection[str], findings: Findings) -> None:
+    """All such problems of a task that a person grades. The arguments are those of `check`."""
+    task, *others = of.cells
+    for cell in others:
+        mend = "Take out `points` of the task, which make it one that a person grades, or correct the id"
+        findings.add(cell.line, f"a `{cell.kind}` cell for `{of.id}`, which a person grades", mend)
+    _id(of, taken, findings)
+    _says(task, BY_HAND_LABELS, findings)
+    _points(task, "task", findings)
+    _skills(task, taught, findings)
+    _scheme(task, findings)
+
+
+def _scheme(task: Cell, findings: Findings) -> None:
+    """A mark scheme stands between two markers, once: else nbgrader would show it, or not release the notebook."""
+    markers = [line for line in task.source.split("\n") if line in (BEGIN_SCHEME, END_SCHEME)]
+    if markers not in ([], [BEGIN_SCHEME, END_SCHEME]):
+        mend = f"Write `{BEGIN_SCHEME}` before it and `{END_SCHEME}` after it"
+        findings.add(task.line, "the mark scheme is not whole, or there are two", mend)
+
+
 def _id(of: Parts, taken: Collection[str], findings: Findings) -> None:
     line = of.cells[0].line
     if not ID.fullmatch(of.id) or of.id.split("-")[0] in RESERVED_WORDS:
@@ -62,17 +84,22 @@ def _id(of: Parts, taken: Collection[str], findings: Findings) -> None:
 
 
 def _task(task: Cell, findings: Findings) -> None:
-    if exercises.title_of_task(task.source) is None:
-        findings.add(task.line, "the task has no heading", "Begin it with `## What it is about`")
-    for label in LABELS:
-        if not re.search(rf"\*\*{label}\b", task.source):
-            findings.add(task.line, f"the task does not say **{label}.**", f"Add a line `**{label}.** ...`")
+    _says(task, LABELS, findings)
     hints = task.source.count("<details")
     if hints != 3:
         mend = "Write exactly three `<details>`: a question, a nudge, and nearly there"
         findings.add(task.line, f"the task has {hints} hint{'s' if hints != 1 else ''}", mend)
     if task.source.count("</details>") != hints or task.source.count("<summary>") != hints:
         findings.add(task.line, "a hint is not whole", "Give each `<details>` a `<summary>` and a `</details>`")
+
+
+def _says(task: Cell, labels: Collection[str], findings: Findings) -> None:
+    """The heading, the labelled lines, and how hard and long it is."""
+    if exercises.title_of_task(task.source) is None:
+        findings.add(task.line, "the task has no heading", "Begin it with `## What it is about`")
+    for label in labels:
+        if not re.search(rf"\*\*{label}\b", task.source):
+            findings.add(task.line, f"the task does not say **{label}.**", f"Add a line `**{label}.** ...`")
     for attribute, allowed, said in (("stars", range(1, 4), "1, 2 or 3"), ("minutes", range(1, 241), "1 to 240")):
         if task.attributes.get(attribute) not in allowed:
             findings.add(
@@ -115,11 +142,15 @@ def _checks(of: Parts, answer: Cell, taken: Collection[str], findings: Findings)
         elif name in seen or f"{of.id}-{name}" in taken:
             findings.add(cell.line, f"`{of.id}-{name}` is taken: a duplicate id", "Give the check another name")
         seen.add(name or "")
-        points = cell.attributes.get("points")
-        if points is None or not (math.isfinite(points) and points > 0):
-            said = "missing" if points is None else f"{points}, not positive"
-            findings.add(cell.line, f"the check's points are {said}", "Write `points=1` or more")
+        _points(cell, "check", findings)
     _observed(of, findings)
+
+
+def _points(cell: Cell, what: str, findings: Findings) -> None:
+    points = cell.attributes.get("points")
+    if points is None or not (math.isfinite(points) and points > 0):
+        said = "missing" if points is None else f"{points}, not positive"
+        findings.add(cell.line, f"the {what}'s points are {said}", "Write `points=1` or more")
 
 
 def _observed(of: Parts, findings: Findings) -> None:

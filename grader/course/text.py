@@ -26,7 +26,7 @@ TOKEN = re.compile(
 EXERCISES: Mapping[str, Mapping[str, type]] = {
     "text": {},
     "setup": {},
-    "task": {"stars": int, "minutes": int, "skills": str},
+    "task": {"stars": int, "minutes": int, "skills": str, "points": float},
     "answer": {"timeout": float},
     "check": {"name": str, "points": float, "observed": bool},
     "hidden": {"name": str, "points": float, "observed": bool},
