@@ -216,11 +216,22 @@ def test_what_the_prose_says(built):
 def test_a_lesson_has_its_predictions_folded_its_magics_and_its_tags(built):
     found = cells(built[0], "notebooks/01_first.ipynb")
     assert source(found["predict-first-sum"]) == (
-        "**Predict first.** What does `sum([])` give?\n\n"
-        "<details><summary>an error</summary>\n\n✗ Tempting: `max([])` does raise.\n\n</details>\n\n"
-        "<details><summary><code>0</code></summary>\n\n"
-        "✓ Right: the sum of nothing is 0 < 1, which is where adding begins.\n\n</details>"
+        "**Predict first.** What does `sum([])` give?\n\n- **A** an error\n- **B** `0`\n\n"
+        "<details><summary>What is behind each choice</summary>\n\n- ✗ **A** Tempting: `max([])` does raise.\n"
+        "- ✓ **B** Right: the sum of nothing is 0 < 1, which is where adding begins.\n\n</details>"
     )
+    assert found["predict-first-sum"]["metadata"]["jaxercise"]["prediction"]["choices"][1] == {
+        "text": "`0`",
+        "reason": "Right: the sum of nothing is 0 < 1, which is where adding begins.",
+        "right": True,
+    }
+    buttons = found.pop("choose-first-sum")
+    assert (
+        source(buttons)
+        == '# Choose, then run the next cell.\nimport grader.lessons\n\ngrader.lessons.predict("first-sum")'
+    )
+    assert buttons["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["raises-exception"]}
+    found.pop("predict-first-sum")
     code = [source(cell) for cell in found.values() if cell["cell_type"] == "code"]
     assert code[0].startswith("import time\n\n%time sum(range(10))\ntotal")
     assert code[2].startswith("%%time\nsum")

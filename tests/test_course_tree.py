@@ -199,7 +199,7 @@ CHOICES = "# - [ ] one | Tempting.\n# - [x] two | Right.\n"
         ),
         (
             ASK + "# - [x] two | Right.\n",
-            "3: the prediction has 1 choices. Write at least two lines `- [ ] choice | why it is tempting`.",
+            "3: the prediction has 1 choices. Write two to 8 lines `- [ ] choice | why it is tempting`.",
         ),
         (
             (ASK + CHOICES).replace("# What?\n", ""),

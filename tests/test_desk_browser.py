@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import desk
@@ -34,6 +35,7 @@ def test_first_hour(tmp_path: Path) -> None:
             lesson = desk.Notebook.front(page, opened)
             assert page.get_by_role("heading", level=1).first.inner_text().startswith(f"{Path(opened).stem[:2]} · ")
             _keep(lesson, "lesson")
+            _one_prediction(lesson, course / "work" / opened)
             notebook = desk.Notebook.open(page, EXERCISES)
             assert notebook.run("setup") == ""
             _one_exercise(notebook, first)
@@ -51,6 +53,27 @@ def test_first_hour(tmp_path: Path) -> None:
     points = f"{Course(course).lesson(LESSON).points:g}"
     assert graded.returncode == 0, graded.stdout + graded.stderr
     assert f"{points} of {points} points" in graded.stdout
+
+
+def _one_prediction(lesson: desk.Notebook, path: Path) -> None:
+    """Choose by a button before a cell is run; find what was chosen beside the result, and kept on disk."""
+    code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    place = next(i for i, cell in enumerate(code) if cell["id"].startswith("choose-"))
+    for cell in code[: place + 1]:
+        lesson.run(cell["id"])
+    asking, result = code[place]["id"], code[place + 1]["id"]
+    buttons = lesson.node(asking).query_selector_all("input[type=radio]")
+    assert len(buttons) >= 2
+    buttons[1].click()
+    lesson.page.get_by_text("Kept. Now run the next cell.").wait_for()
+    _keep(lesson, "prediction")
+    lesson.run(result)
+    lesson.page.wait_for_function("document.body.textContent.match(/You predicted B/g)?.length === 2")
+    assert "You predicted B" in lesson.output(result)
+    lesson.show(result)
+    _keep(lesson, "predicted")
+    [kept] = json.loads((path.parents[1] / ".jaxercise.json").read_text())["predictions"].values()
+    assert kept["choice"] == "B"
 
 
 def _one_exercise(notebook: desk.Notebook, exercise: Exercise) -> None:

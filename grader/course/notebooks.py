@@ -25,6 +25,8 @@ KERNEL = {
 MAGIC = re.compile(r"^(\s*)# (%{1,2}[A-Za-z])", re.MULTILINE)
 # Authors write the labels on lines of their own; Markdown would run them into one paragraph.
 LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
+# JupyterLab folds the code of the cell that shows a prediction's buttons; without this package the lesson runs on.
+BUTTONS = {"jupyter": {"source_hidden": True}, "tags": ["raises-exception"]}
 LONGEST_CELL_ID = 64
 YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"
 COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
@@ -66,18 +68,26 @@ def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
     taken: set[str] = set()
     for cell in cells:
         if cell.kind == "predict":
-            source, stem = predictions.markdown(predictions.read(cell)), f"predict-{cell.id}"
-        else:
-            source = cell.source if cell.prose else MAGIC.sub(r"\1\2", cell.source)
-            stem = f"{cell.kind}-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
-        name, count = _cell_id(stem), 1
-        while name in taken:
-            count += 1
-            name = _cell_id(f"{stem}-{count}")
-        taken.add(name)
+            asked = predictions.read(cell)
+            held = {"jaxercise": {"prediction": predictions.held(asked)}}
+            built.append(_cell("markdown", predictions.markdown(asked), _free(f"predict-{cell.id}", taken), held))
+            built.append(_cell("code", predictions.asking(asked), _free(f"choose-{cell.id}", taken), BUTTONS))
+            continue
+        source = cell.source if cell.prose else MAGIC.sub(r"\1\2", cell.source)
+        name = _free(f"{cell.kind}-{hashlib.sha256(source.encode()).hexdigest()[:8]}", taken)
         metadata = {"tags": list(cell.attributes["tags"])} if "tags" in cell.attributes else {}
         built.append(_cell("markdown" if cell.prose else "code", source, name, metadata))
     return _notebook(built, {"lesson": lesson_id, "holds": "lesson"})
+
+
+def _free(stem: str, taken: set[str]) -> str:
+    """A cell id that no cell before has."""
+    name, count = _cell_id(stem), 1
+    while name in taken:
+        count += 1
+        name = _cell_id(f"{stem}-{count}")
+    taken.add(name)
+    return name
 
 
 def _notebook(cells: list[BuiltCell], ours: Mapping[str, str]) -> Notebook:

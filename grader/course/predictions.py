@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from grader.course.problems import Findings
 from grader.course.text import Cell
 
 CHOICE = re.compile(r"- \[( |x|X)\] +(.*)")
+LETTERS = "ABCDEFGH"
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 
 
@@ -54,8 +55,8 @@ def check(cell: Cell, findings: Findings) -> None:
         findings.add(cell.line, f"`{prediction.id}` is no legal id for a prediction", mend)
     if not prediction.question:
         findings.add(cell.line, "the prediction asks nothing", "Write the question above its choices")
-    if len(prediction.choices) < 2:
-        mend = "Write at least two lines `- [ ] choice | why it is tempting`"
+    if not 2 <= len(prediction.choices) <= len(LETTERS):
+        mend = f"Write two to {len(LETTERS)} lines `- [ ] choice | why it is tempting`"
         findings.add(cell.line, f"the prediction has {len(prediction.choices)} choices", mend)
     ticked = sum(choice.right for choice in prediction.choices)
     if ticked != 1:
@@ -66,20 +67,28 @@ def check(cell: Cell, findings: Findings) -> None:
 
 
 def markdown(prediction: Prediction) -> str:
-    """The question with each choice as a fold that holds its reason."""
-    folds = [_fold(choice) for choice in prediction.choices]
-    return "\n\n".join([f"**Predict first.** {prediction.question}", *folds])
+    """The question, its choices by letter, and folded away what is behind each of them."""
+    choices = [f"- **{letter}** {choice.text}" for letter, choice in lettered(prediction)]
+    reasons = [
+        f"- {'✓' if choice.right else '✗'} **{letter}** {choice.reason}" for letter, choice in lettered(prediction)
+    ]
+    # The blank lines make every renderer read what is folded as Markdown.
+    fold = "\n".join(["<details><summary>What is behind each choice</summary>", "", *reasons, "", "</details>"])
+    return "\n\n".join([f"**Predict first.** {prediction.question}", "\n".join(choices), fold])
 
 
-def _fold(choice: Choice) -> str:
-    # The blank lines make every renderer read the reason as Markdown; the summary is HTML in all of them.
-    verdict = "✓" if choice.right else "✗"
-    return f"<details><summary>{_inline(choice.text)}</summary>\n\n{verdict} {choice.reason}\n\n</details>"
+def asking(prediction: Prediction) -> str:
+    """The code of the cell below the question, which shows the buttons (`grader.lessons`)."""
+    # JupyterLab shows the first line of what it folds.
+    return f'# Choose, then run the next cell.\nimport grader.lessons\n\ngrader.lessons.predict("{prediction.id}")'
 
 
-def _inline(text: str) -> str:
-    pieces = re.split(r"(`[^`]+`)", text)
-    return "".join(
-        f"<code>{html.escape(piece[1:-1])}</code>" if piece.startswith("`") else html.escape(piece, quote=False)
-        for piece in pieces
-    )
+def held(prediction: Prediction) -> dict[str, Any]:
+    """What the question's cell holds in its metadata, for the buttons below it."""
+    choices = [{"text": choice.text, "reason": choice.reason, "right": choice.right} for choice in prediction.choices]
+    return {"id": prediction.id, "choices": choices}
+
+
+def lettered(prediction: Prediction) -> list[tuple[str, Choice]]:
+    """Each choice with the letter that it goes by."""
+    return list(zip(LETTERS, prediction.choices, strict=False))

@@ -1,0 +1,46 @@
+"""What a learner's own notebooks remember from one day to the next: one small file, which can be deleted safely."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+NAME = ".jaxercise.json"
+VERSION = 1
+
+
+def path() -> Path:
+    """Under work/ of the course that the notebook lies in; beside the notebook where there is no course."""
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
+    return root / "work" / NAME if root is not None else here / NAME
+
+
+def read(part: str) -> dict[str, Any]:
+    """One part of what is kept; empty where there is nothing, or nothing that this version can read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        kept = json.loads(path().read_text(encoding="utf-8"))
+        if isinstance(kept, dict) and kept.get("version") == VERSION and isinstance(kept.get(part), dict):
+            return dict(kept[part])
+    return {}
+
+
+def add(part: str, name: str, value: Any) -> None:
+    """Keep one thing more. A file that cannot be written costs the memory of it, nothing else."""
+    with contextlib.suppress(OSError):
+        target = path()
+        kept: dict[str, Any] = {}
+        with contextlib.suppress(ValueError, RecursionError, FileNotFoundError):
+            kept = json.loads(target.read_text(encoding="utf-8"))
+        if not isinstance(kept, dict) or kept.get("version") != VERSION:
+            kept = {"version": VERSION}
+        kept[part] = {**(kept.get(part) or {}), name: value}
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Two notebooks may write at once: each writes a whole file, and the last one holds.
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, prefix=NAME, delete=False) as draft:
+            draft.write(json.dumps(kept, ensure_ascii=False, indent=1) + "\n")
+        os.replace(draft.name, target)
