@@ -34,7 +34,9 @@ def build(
     if check:
         stale = builder.stale(course)
         if stale:
-            raise fail("Stale, run `make build` and commit: " + ", ".join(str(path) for path in stale), 1)
+            builder_name = "make" if course.base is None else "grader"
+            paths = ", ".join(str(path) for path in stale)
+            raise fail(f"Stale, run `{builder_name} build` and commit: {paths}", 1)
         out.print("Every built notebook is up to date.")
         return
     for path in builder.build(course, lessons or None):

@@ -36,12 +36,13 @@ def stale(course: Course) -> list[Path]:
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
-    """What the committed notebooks should hold: lessons, and exercises as a learner gets them."""
+    """What the committed notebooks should hold: lessons, and exercises as a learner gets them; in an overlay, also the
+    pictures that they link to."""
     from grader.course import release  # brings nbgrader, which takes seconds to import
 
     ids = _chosen(course, lessons)
     _check_all(course, ids)
-    found: dict[Path, bytes] = {}
+    found: dict[Path, bytes] = _pictures(course)
     for lesson_id in ids:
         if lesson_id in course.text_ids:
             notebook = notebooks.lesson_notebook(lesson_id, course.text(lesson_id))
@@ -83,6 +84,13 @@ def orphans(course: Course) -> list[Path]:
     kept = {lesson_path(course, i) for i in course.text_ids} | {exercises_path(course, i) for i in course.lesson_ids}
     there = [*course.root.glob("notebooks/*.ipynb"), *course.root.glob("exercises/*/*.ipynb")]
     return sorted(path for path in there if path not in kept and _is_built(path))
+
+
+def _pictures(course: Course) -> dict[Path, bytes]:
+    """Pictures of the course below. One that is there already may be the instructor's own, and stays as it is."""
+    below = sorted((course.base.root / "images").glob("*")) if course.base is not None else []
+    here = {course.root / "images" / picture.name: picture for picture in below if picture.is_file()}
+    return {own: picture.read_bytes() for own, picture in here.items() if not own.exists()}
 
 
 def _is_built(path: Path) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.course import names
+from grader.course.problems import Files
 from grader.course.text import Cell
 
 BEGIN_SOLUTION = "### BEGIN SOLUTION"
@@ -93,8 +94,9 @@ class Task:
 class Lesson:
     """A lesson's exercises. `path` is their authored file; `text_path` the lesson's own script where there is one.
 
-    `setup` is the source of all setup cells, in order; `setup_names` every name it binds at top level. `points` are
-    those of the exercises: what the grader gives. `tasks` are what a person grades beside them.
+    In an overlay the text may stand in two `files`: lines are counted on from one to the next (see `where`), and `path`
+    is the first. `setup` is the source of all setup cells, in order; `setup_names` every name it binds at top level.
+    `points` are those of the exercises: what the grader gives. `tasks` are what a person grades beside them.
     """
 
     id: str
@@ -105,7 +107,13 @@ class Lesson:
     setup_names: frozenset[str]
     exercises: tuple[Exercise, ...]
     cells: tuple[Cell, ...] = field(repr=False)
+    files: Files = field(repr=False)
     tasks: tuple[Task, ...] = ()
+
+    def where(self, line: int) -> str:
+        """A line of the text as a reader finds it: with its file where there is more than one."""
+        path, number = self.files.place(line)
+        return f"line {number}" if len(self.files.paths) == 1 else f"line {number} of {path}"
 
     @property
     def points(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -27,15 +28,38 @@ class CourseError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+@dataclass(frozen=True)
+class Files:
+    """Files that are read as one text, line under line: an overlay's follows the one that it extends.
+
+    `paths` as problems name them; `begins` how many lines stand above each.
+    """
+
+    paths: tuple[str, ...]
+    begins: tuple[int, ...] = (0,)
+
+    @classmethod
+    def under(cls, texts: Mapping[str, str]) -> Files:
+        """These texts, by their paths."""
+        lengths = [text.count("\n") + 1 for text in texts.values()]
+        return cls(tuple(texts), tuple(sum(lengths[:i]) for i in range(len(texts))))
+
+    def place(self, line: int) -> tuple[str, int]:
+        """The file that a line of the whole text stands in, and its number there."""
+        at = bisect_left(self.begins, line) - 1
+        return self.paths[at], line - self.begins[at]
+
+
 @dataclass
 class Findings:
-    """Gathers the problems of one file, so that an author sees all of them at once."""
+    """Gathers the problems of one text, so that an author sees all of them at once. `of` is a path or several files."""
 
-    path: str
+    of: str | Files
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, line: int, message: str, mend: str) -> None:
-        self.problems.append(Problem(self.path, line, message, mend))
+        path, number = self.of.place(line) if isinstance(self.of, Files) else (self.of, line)
+        self.problems.append(Problem(path, number, message, mend))
 
     def stop(self) -> None:
         """Raises CourseError when anything was found."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from grader.course import exercises, names, predictions, rules_code, rules_leaks, rules_parts, text
+from grader.course import exercises, names, overlay, predictions, rules_code, rules_leaks, rules_parts, text
 from grader.course.exercises import Lesson, Parts
-from grader.course.problems import Findings
+from grader.course.problems import Files, Findings
 from grader.course.text import Cell
 
 ANSWER_LINE = re.compile(r'^# %% answer="([^"]*)"', re.MULTILINE)
+UNWRITTEN = re.compile(r"FILL IN: ([^\n\"*]+)")  # what `grader new exercise` leaves for its author
 
 
 def answer_ids(path: Path) -> tuple[str, ...]:
@@ -20,27 +21,28 @@ def answer_ids(path: Path) -> tuple[str, ...]:
 
 
 def lesson(
-    path: Path,
-    shown: str,
+    paths: Mapping[str, Path],
     lesson_id: str,
     title: str,
     text_path: Path | None,
     taught: Callable[[str, Collection[str]], str | None],
     taken: Collection[str],
+    without: Collection[str] = (),
 ) -> Lesson:
-    """The exercises of one lesson; CourseError with all that is wrong in the file.
+    """The exercises of one lesson; CourseError with all that is wrong in its text.
 
-    `shown` is the path that problems name; `taught(skill, ids before it)` says what is wrong with a skill; `taken`
-    are the exercise ids of the other lessons.
+    `paths` are its file, and the overlay's where there is one, by the paths that problems name; `without` are exercises
+    of the first that are left out. `taught(skill, ids before it)` says what is wrong with a skill; `taken` are the
+    exercise ids of the other lessons.
     """
-    findings = Findings(shown)
-    cells = text.read(path.read_text(encoding="utf-8"), text.EXERCISES, findings)
+    texts = {shown: path.read_text(encoding="utf-8") for shown, path in paths.items()}
+    files = Files.under(texts)
+    findings = Findings(files)
+    cells = _cells(texts.values(), files, without, findings)
     all_parts = exercises.parts(cells)
     _first_cell(cells, rf"# {lesson_id[:2]} · ", f"# {lesson_id[:2]} · Exercises: {title}", findings)
     setup_cells = [cell for cell in cells if cell.kind == "setup"]
-    begin = min((cell.line for cell in cells if cell.id is not None), default=None)
-    setup_names = rules_code.setup(setup_cells, begin, findings)
-    _together(cells, findings)
+    setup_names = rules_code.setup(setup_cells, findings)
     if all(of.by_hand for of in all_parts):
         findings.add(
             1, "the file has no exercise", 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
@@ -51,14 +53,35 @@ def lesson(
     return Lesson(
         id=lesson_id,
         title=title,
-        path=path,
+        path=next(iter(paths.values())),
         text_path=text_path,
         setup="\n\n".join(cell.source for cell in setup_cells),
         setup_names=setup_names,
         exercises=tuple(exercises.exercise(of) for of in all_parts if not of.by_hand),
         cells=tuple(cells),
+        files=files,
         tasks=tuple(exercises.task(of) for of in all_parts if of.by_hand),
     )
+
+
+def _cells(texts: Iterable[str], files: Files, without: Collection[str], findings: Findings) -> list[Cell]:
+    """The cells of a lesson's texts, the second laid over the first."""
+    cells: list[Cell] = []
+    for i, (written, begins) in enumerate(zip(texts, files.begins, strict=True)):
+        # Blank lines above it let every line of the second keep the number that `files` knows it by.
+        placed = "\n" * begins + written
+        read = text.read(placed, overlay.KINDS if i else text.EXERCISES, findings)
+        _unwritten(placed, findings)
+        _together(read, findings)
+        rules_code.setup_first(read, findings)
+        cells = overlay.merged(cells, read, findings) if i else [cell for cell in read if cell.id not in without]
+    return cells
+
+
+def _unwritten(written: str, findings: Findings) -> None:
+    for number, line in enumerate(written.split("\n"), 1):
+        for what in UNWRITTEN.findall(line):
+            findings.add(number, f"still to write: {what.strip().rstrip('.')}", "Write it in place of `FILL IN: ...`")
 
 
 def _each_exercise(

@@ -20,12 +20,19 @@ def parses(cell: Cell, findings: Findings, source: str | None = None, what: str 
     return wrong is None
 
 
-def setup(cells: Iterable[Cell], first_exercise: int | None, findings: Findings) -> frozenset[str]:
-    """The names that the setup cells bind."""
+def setup_first(cells: Iterable[Cell], findings: Findings) -> None:
+    """Setup stands before the exercises of its file."""
+    begun = False
+    for cell in cells:
+        begun = begun or cell.id is not None
+        if begun and cell.kind == "setup":
+            findings.add(cell.line, "a setup cell stands after an exercise", "Put it before the first task")
+
+
+def setup(cells: Iterable[Cell], findings: Findings) -> frozenset[str]:
+    """The names that setup cells bind."""
     bound: set[str] = set()
     for cell in cells:
-        if first_exercise is not None and cell.line > first_exercise:
-            findings.add(cell.line, "a setup cell stands after an exercise", "Put it before the first task")
         if not parses(cell, findings):
             continue
         for node in ast.walk(ast.parse(cell.source)):

@@ -62,7 +62,9 @@ def read(text: str, kinds: Mapping[str, Mapping[str, type]], findings: Findings)
     starts = [n for n, line in enumerate(lines) if MARKER.match(line)]
     before = [number for number, line in enumerate(lines[: starts[0] if starts else None], 1) if line.strip()]
     if before or not starts:
-        findings.add(before[0] if before else 1, "the first line is no cell line", "Begin the file with a `# %%` line")
+        findings.add(
+            before[0] if before else len(lines), "the first line is no cell line", "Begin the file with a `# %%` line"
+        )
     cells = []
     for start, end in pairwise([*starts, len(lines)]):
         cell = _cell(lines[start], lines[start + 1 : end], start + 1, kinds, findings)

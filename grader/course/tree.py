@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
+import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from grader.course import read
 from grader.course.exercises import Lesson
-from grader.course.problems import CourseError, Findings, Problem
+from grader.course.outline import FILE, Outline, Planned, read_outline
+from grader.course.problems import CourseError, Problem
 from grader.course.text import Cell
 
-FILE = "course.toml"
-LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One lesson of course.toml, built or not."""
-
-    id: str
-    title: str
-    part: str
+__all__ = ["FILE", "Course", "Planned"]
 
 
 class Course:
-    """A course below `root`. Files are read when they are asked for, once; CourseError says what is wrong in them."""
+    """A course below `root`. Files are read when they are asked for, once; CourseError says what is wrong in them.
+
+    In an overlay `base` is the course that it extends: its text is read there, and everything is built here.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root).resolve()
-        self.name, self.outline = _outline(self.root / FILE)
+        told = read_outline(self.root)
+        self.base = _below(told.extends) if told.extends is not None else None
+        self._told: Outline = told if self.base is None else told.upon(self.base._told)
+        self.name = self._told.name
         self._lessons: dict[str, Lesson] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
         self._refuse_strays()
@@ -48,15 +43,20 @@ class Course:
         problem = Problem(str(begin), 1, f"no {FILE} here or above", "Go into a course, or name one with --course DIR")
         raise CourseError([problem])
 
+    @cached_property
+    def outline(self) -> tuple[Planned, ...]:
+        """The lessons that the course offers, in order."""
+        return tuple(one for one in self._told.lessons if self._told.chosen is None or one.id in self._told.chosen)
+
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all lessons of course.toml, in order."""
+        """The ids of all lessons that the course offers, in order."""
         return tuple(planned.id for planned in self.outline)
 
     @cached_property
     def lesson_ids(self) -> tuple[str, ...]:
         """The lessons whose exercises are written (`solutions/<id>.py`), in order."""
-        return tuple(i for i in self.ids if self.solutions(i).is_file())
+        return tuple(i for i in self.ids if self.sources(i))
 
     @cached_property
     def text_ids(self) -> tuple[str, ...]:
@@ -66,8 +66,16 @@ class Course:
     def solutions(self, lesson_id: str) -> Path:
         return self.root / "solutions" / f"{lesson_id}.py"
 
+    def sources(self, lesson_id: str) -> tuple[Path, ...]:
+        """The files that hold a lesson's exercises: the one below in an overlay, then its own."""
+        below = self.base.sources(lesson_id) if self.base is not None else ()
+        own = self.solutions(lesson_id)
+        return (*below, own) if own.is_file() else below
+
     def script(self, lesson_id: str) -> Path:
-        return self.root / "notebooks" / f"{lesson_id}.py"
+        """The lesson's own text. An overlay's stands in for that of the course below."""
+        own = self.root / "notebooks" / f"{lesson_id}.py"
+        return own if self.base is None or own.is_file() else self.base.script(lesson_id)
 
     def planned(self, lesson_id: str) -> Planned:
         """The entry of course.toml; CourseError names the ids there are."""
@@ -81,21 +89,20 @@ class Course:
         """The exercises of a lesson, read and held against every rule."""
         if lesson_id not in self._lessons:
             planned = self.planned(lesson_id)
-            path = self.solutions(lesson_id)
             if lesson_id not in self.lesson_ids:
                 known = ", ".join(self.lesson_ids) or "none"
                 message = f"lesson `{lesson_id}` has no exercises yet"
-                raise CourseError([Problem(self.shown(path), 1, message, f"Lessons with exercises: {known}")])
-            script = self.script(lesson_id) if lesson_id in self.text_ids else None
-            others = {e for other in self.lesson_ids if other != lesson_id for e in self._exercise_ids(other)}
+                path = self.shown(self.solutions(lesson_id))
+                raise CourseError([Problem(path, 1, message, f"Lessons with exercises: {known}")])
+            others = {e for one in self._all_ids if one != lesson_id for e in self.exercise_ids(one)}
             self._lessons[lesson_id] = read.lesson(
-                path,
-                self.shown(path),
+                {self.shown(path): path for path in self.sources(lesson_id)},
                 lesson_id,
                 planned.title,
-                script,
+                self.script(lesson_id) if lesson_id in self.text_ids else None,
                 lambda skill, before: self._taught(skill, lesson_id, before),
                 others,
+                self._told.without,
             )
         return self._lessons[lesson_id]
 
@@ -107,22 +114,32 @@ class Course:
         return self._texts[lesson_id]
 
     def shown(self, path: Path) -> str:
-        """The path as messages and links write it: relative to the course, with forward slashes."""
-        return path.relative_to(self.root).as_posix()
+        """The path as messages and links write it: seen from the course, with forward slashes."""
+        return Path(os.path.relpath(path, self.root)).as_posix()
 
-    def _exercise_ids(self, lesson_id: str) -> tuple[str, ...]:
-        return read.answer_ids(self.solutions(lesson_id))
+    def exercise_ids(self, lesson_id: str) -> tuple[str, ...]:
+        """The ids of a lesson's exercises, without reading it closely."""
+        below = self.base.exercise_ids(lesson_id) if self.base is not None else ()
+        own = self.solutions(lesson_id)
+        written = read.answer_ids(own) if own.is_file() else ()
+        return (*(one for one in below if one not in self._told.without), *written)
+
+    @property
+    def _all_ids(self) -> tuple[str, ...]:
+        """Lessons that an overlay does not offer, too: what they teach counts as taught."""
+        return tuple(planned.id for planned in self._told.lessons)
 
     def _taught(self, skill: str, lesson_id: str, before: Collection[str]) -> str | None:
         """What is wrong with a skill that an exercise of this lesson uses after the exercises `before` it, or None."""
-        place = self.ids.index(lesson_id)
-        if skill in self.ids:
-            return None if self.ids.index(skill) <= place else "is taught in a later lesson"
-        if skill in before:
+        every = self._all_ids
+        place = every.index(lesson_id)
+        if skill in every:
+            return None if every.index(skill) <= place else "is taught in a later lesson"
+        if skill in before or skill in self._told.without:
             return None
-        for other in self.lesson_ids:
-            if skill in self._exercise_ids(other):
-                earlier = self.ids.index(other) < place
+        for other in every:
+            if skill in self.exercise_ids(other):
+                earlier = every.index(other) < place
                 return None if earlier else f"is an exercise of {other}, which comes no earlier"
         return "is no lesson of course.toml and no exercise"
 
@@ -132,44 +149,24 @@ class Course:
             Problem(self.shown(path), 1, f"{FILE} lists no lesson `{path.stem}`", "Add it there, or rename the file")
             for folder in ("solutions", "notebooks")
             for path in sorted((self.root / folder).glob("*.py"))
-            if path.stem not in self.ids
+            if path.stem not in self._all_ids
         ]
+        if self.base is not None:
+            below = {one for lesson_id in self.base.ids for one in self.base.exercise_ids(lesson_id)}
+            problems += [
+                Problem(FILE, 1, f"`without` names `{one}`, which is no exercise of the course below", "Correct the id")
+                for one in sorted(self._told.without - below)
+            ]
         if problems:
             raise CourseError(problems)
 
 
-def _outline(path: Path) -> tuple[str, tuple[Planned, ...]]:
-    source = path.read_text(encoding="utf-8")
-    findings = Findings(FILE)
+def _below(root: Path) -> Course:
+    """The course that an overlay extends; what is wrong in it is told with where it lies."""
     try:
-        content = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"at line (\d+)", str(error))
-        findings.add(int(line[1]) if line else 1, f"not TOML: {error}", "Mend the line")
-        content = {}
-    findings.stop()
-    if not isinstance(content.get("name"), str):
-        findings.add(1, "the course has no name", 'Add `name = "..."` at the top')
-    found: list[Planned] = []
-    for entry in content.get("lesson", []):
-        found.append(_planned(entry, [p.id for p in found], source, findings))
-    if not found:
-        findings.add(1, "the course lists no lesson", "Add `[[lesson]]` with id, title and part")
-    findings.stop()
-    return content["name"], tuple(found)
-
-
-def _planned(entry: dict[str, Any], before: list[str], source: str, findings: Findings) -> Planned:
-    lesson_id, title, part = (entry.get(key) for key in ("id", "title", "part"))
-    lines = [n for n, line in enumerate(source.split("\n"), 1) if f'"{lesson_id}"' in line]
-    line = lines[-1] if lines else 1
-    if not isinstance(lesson_id, str) or not LESSON_ID.fullmatch(lesson_id):
-        findings.add(line, f"`{lesson_id}` is no legal id for a lesson", "Write it as `05_vmap`")
-    elif lesson_id in before:
-        findings.add(line, f"`{lesson_id}` is listed twice: a duplicate id", "Keep one")
-    elif before and lesson_id[:2] <= before[-1][:2]:
-        findings.add(line, f"`{lesson_id}` stands after `{before[-1]}`", "List lessons by number, each number once")
-    for key, value in (("title", title), ("part", part)):
-        if not isinstance(value, str) or not value:
-            findings.add(line, f"lesson `{lesson_id}` has no {key}", f'Add `{key} = "..."`')
-    return Planned(str(lesson_id), str(title), str(part))
+        if read_outline(root).extends is not None:
+            message = "this is an overlay, and an overlay extends no other"
+            raise CourseError([Problem(FILE, 1, message, "Extend the course that it extends")])
+        return Course(root)
+    except CourseError as error:
+        raise CourseError(replace(problem, path=str(root / problem.path)) for problem in error.problems) from None

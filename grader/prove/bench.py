@@ -67,7 +67,7 @@ class _Case:
         self.examiner, self.exercise = examiner, exercise
         self.problems: list[str] = []
         self.caught = self.named = 0
-        self.note = examiner.note(exercise)
+        self.note, self.where = examiner.note(exercise), examiner.lesson.where
 
     def results(self, source: str, seed: str = "0") -> list[CheckResult]:
         return list(self.examiner.rehearse(self.exercise, source, seed))
@@ -77,7 +77,7 @@ class _Case:
         text = "\n".join(check.source for check in self.exercise.checks)
         seeds = RANDOM_SEEDS if "inputs.key" in text else SEEDS
         answers = [("the reference", self.exercise.reference, seeds)]
-        answers += [(f"the right answer on line {v.line}", v.source, 1) for v in self.exercise.right]
+        answers += [(f"the right answer on {self.where(v.line)}", v.source, 1) for v in self.exercise.right]
         for label, source, count in answers:
             for seed in range(count):
                 missed = _missed(self.results(source, str(seed)))
@@ -104,11 +104,11 @@ class _Case:
                 self.caught += 1
             else:
                 self.problems.append(
-                    f"the wrong answer on line {variant.line} fails no hidden check ({variant.because})"
+                    f"the wrong answer on {self.where(variant.line)} fails no hidden check ({variant.because})"
                 )
             broken = [result for result in results if result.status == "error"]
             self.problems += [
-                f"{r.id} is at fault with the wrong answer on line {variant.line}: {r.message}" for r in broken
+                f"{r.id} is at fault with the wrong answer on {self.where(variant.line)}: {r.message}" for r in broken
             ]
         self.named = sum(signatures.count(one) == 1 for one in signatures)
 
