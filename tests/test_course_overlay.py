@@ -209,6 +209,4 @@ def test_an_overlays_own_text_stands_in_for_the_lesson_below(overlay: Path) -> N
     assert "above" in course.text(SMALL)[0].source
     (overlay / "notebooks" / f"{SMALL}.py").unlink()
     assert "below" in Course(overlay).text(SMALL)[0].source
-    build.build(Course(overlay))
-    assert (overlay / "notebooks" / f"{SMALL}.ipynb").is_file()
-    assert not (overlay.parent / "small" / "notebooks" / f"{SMALL}.ipynb").exists()
+    assert build.lesson_path(Course(overlay), SMALL) == overlay / "notebooks" / f"{SMALL}.ipynb"
