@@ -11,29 +11,45 @@ LESSONS = tomllib.loads((ROOT / "course.toml").read_text())["lesson"]
 BUILT = [lesson["id"] for lesson in LESSONS if (ROOT / "notebooks" / f"{lesson['id']}.ipynb").exists()]
 
 
-def rows() -> list[list[str]]:
-    """The cells of README's lesson table, without the rows that name a part."""
-    lines = re.findall(r"^\| .*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+START = "notebooks/00_start_here.py"
+TABLES = pytest.mark.parametrize(("page", "folder"), [("README.md", "notebooks/"), (START, "")])
+
+
+def table(page: str) -> str:
+    """The text of a page; a script's prose without the signs of its comments."""
+    return (
+        re.sub(r"^# ?", "", (ROOT / page).read_text(), flags=re.MULTILINE)
+        if page == START
+        else (ROOT / page).read_text()
+    )
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of a page's lesson table, without the rows that name a part."""
+    lines = re.findall(r"^\| .*\|$", table(page), re.MULTILINE)
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if re.fullmatch(r"\d\d", row[0])]
 
 
-def test_the_table_lists_the_course_in_order() -> None:
-    topics = [f"{row[0]}_{re.sub(r'[^a-z_].*', '', row[1].lstrip('['))}" for row in rows()]
+@TABLES
+def test_the_table_lists_the_course_in_order(page: str, folder: str) -> None:
+    topics = [f"{row[0]}_{re.sub(r'[^a-z_].*', '', row[1].lstrip('['))}" for row in rows(page)]
     assert topics == [lesson["id"] for lesson in LESSONS]
 
 
-def test_the_table_lists_its_parts() -> None:
-    parts = re.findall(r"\| \*\*(\w+)\*\* \| \*\*(.+?)\*\* \|", (ROOT / "README.md").read_text())
+@TABLES
+def test_the_table_lists_its_parts(page: str, folder: str) -> None:
+    parts = re.findall(r"\| \*\*(\w+)\*\* \| \*\*(.+?)\*\* \|", table(page))
     assert [f"{number}. {name}" for number, name in parts] == list(dict.fromkeys(one["part"] for one in LESSONS))
 
 
-def test_what_is_built_is_linked_and_what_is_coming_says_so() -> None:
+@TABLES
+def test_what_is_built_is_linked_and_what_is_coming_says_so(page: str, folder: str) -> None:
     expected = [
-        f"[{one['id'][3:]}](notebooks/{one['id']}.ipynb)" if one["id"] in BUILT else f"{one['id'][3:]} *(coming)*"
+        f"[{one['id'][3:]}]({folder}{one['id']}.ipynb)" if one["id"] in BUILT else f"{one['id'][3:]} *(coming)*"
         for one in LESSONS
     ]
-    assert [row[1] for row in rows()] == expected
+    assert [row[1] for row in rows(page)] == expected
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
