@@ -60,6 +60,16 @@ def secret(course: Course) -> str:
     return path.read_text().strip() if path.exists() else LOCAL_SECRET
 
 
+def openness(course: Course) -> str | None:
+    """A sentence for who grades with an overlay that has no secret: hidden inputs are no secret then, either."""
+    if course.base is None or secret(course) not in ("", LOCAL_SECRET):
+        return None
+    return (
+        f"There is no secret in {course.root / '.secret'}, so learners can work out the inputs of hidden checks. "
+        "docs/overlay.md says how to make one; grades may change when it is there."
+    )
+
+
 def graded_before(course: Course, entries: Iterable[Entry], edition: str) -> dict[Entry, Result]:
     """The results that earlier runs kept of notebooks that have not changed since."""
     ledger, found = Ledger(course, secret(course), edition), {}

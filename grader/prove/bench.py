@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from grader.course import Course, Exercise
+from grader.exam import misconceptions
 from grader.exam.compiled import Compiled
 from grader.exam.examiner import Examiner
 from grader.exam.misconceptions import outline, signature
+from grader.exam.notes import Note
 from grader.exam.pool import Zygote, answer
 from grader.exam.record import CheckResult
 from grader.prove.mutants import mutants
@@ -37,6 +40,10 @@ class Bench:
     def judge(self, lesson: str, exercise: str, source: str) -> dict[str, Any]:
         """The status of each check for one answer."""
         return {result.id: result.status for result in self.case(lesson, exercise).results(source)}
+
+    def rehearse(self, lesson: str, exercise: str) -> dict[str, Any]:
+        """The stub and each wrong answer with what a learner reads of them, as JSON (`grader.prove.preview`)."""
+        return {"answers": self.case(lesson, exercise).shown()}
 
     def test(self, lesson: str, exercise: str, mutate: bool) -> dict[str, Any]:
         """Put one exercise to the test; a row of the proof as JSON."""
@@ -112,6 +119,22 @@ class _Case:
             ]
         self.named = sum(signatures.count(one) == 1 for one in signatures)
 
+    def shown(self) -> list[dict[str, Any]]:
+        """The stub, then each wrong answer: its results with the misconception named where a learner's would be."""
+        results = {variant.source: self.results(variant.source) for variant in self.exercise.wrong}
+
+        def again(exercise: Exercise, source: str, seed: str) -> Iterator[CheckResult]:
+            return iter(results[source])
+
+        answers = [("", self.exercise.line, self.results(self.exercise.stub))]
+        for variant in self.exercise.wrong:
+            named = misconceptions.name(self.exercise, results[variant.source], "0", Note(), again)
+            answers.append((variant.because or "", variant.line, named))
+        return [
+            {"because": because, "where": self.where(line), "checks": [check.to_json() for check in checks]}
+            for because, line, checks in answers
+        ]
+
     def keep(self) -> None:
         """Write down what the course's own answers do: grading then knows their programs from the start."""
         self.examiner.keep(self.exercise)
@@ -139,6 +162,8 @@ def serve(stream: socket.socket, control: socket.socket) -> None:
         if "root" in request:
             benches.append(Bench(Zygote(control), request["root"]))
             return None
+        if request.pop("rehearse", False):
+            return benches[0].rehearse(**request)
         return benches[0].judge(**request) if "source" in request else benches[0].test(**request)
 
     answer(stream, handle)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import groupby
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.exam.record import CheckResult, Result, legible
 from grader.reports.terminal import MARKS, number
@@ -63,10 +63,17 @@ def dumps(results: Sequence[Result]) -> str:
     """The page for `results`; text of learners' is escaped, and bounded as in every report."""
     ordered = sorted(results, key=lambda result: result.lesson)
     lessons = [Lesson(name, list(group)) for name, group in groupby(ordered, key=lambda result: result.lesson)]
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"legible": legible, "number": number, "mark": mark, "by_exercise": by_exercise}
-    template = files(__package__).joinpath("class.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(template).render(lessons=lessons)
+    return page("class.html.jinja", {"by_exercise": by_exercise}, lessons=lessons)
+
+
+def page(template: str, filters: Mapping[str, Callable[..., Any]], **content: Any) -> str:
+    """A page from one of the templates here: whatever stands in `content` is escaped."""
+    environment = Environment(
+        loader=PackageLoader("grader.reports", ""), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"legible": legible, "number": number, "mark": mark, **filters}
+    return environment.get_template(template).render(**content)
 
 
 def mark(check: CheckResult) -> str:

@@ -1,0 +1,148 @@
+"""`grader preview`: what learners will read, beside the wrong answer that earns it, and what in it may be weak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from conftest import Grader
+
+from grader.course import Course
+from grader.exam.record import CheckResult
+from grader.exam.rehearsed import Answer, Rehearsed
+from grader.reports import preview as report
+
+LESSON = "01_small"
+WRITABLE = "Name a file in a folder that can be written to."
+
+
+def result(name: str, status: str = "passed", message: str = "", hidden: bool = False) -> CheckResult:
+    points = 1.0 if status == "passed" else 0.0
+    return CheckResult(f"a-b-{name}", "a-b", f"Title of {name}.", status, points, 1.0, message, hidden=hidden)
+
+
+def answer(line: int, public: str, hidden: str, message: str = "Odd.") -> Answer:
+    """A wrong answer with the status of a public and of a hidden check."""
+    checks = (result("example", public, "One."), result("values", hidden, message, hidden=True))
+    return Answer(f"Thought {line}.", f"line {line}", checks)
+
+
+def seen(*wrong: Answer) -> Rehearsed:
+    return Rehearsed("a-b", answer(1, "not attempted", "not attempted", "Not attempted yet."), wrong)
+
+
+SOUND = (answer(2, "failed", "failed", "Odd."), answer(3, "failed", "failed", "Even."))
+FOURTH = "the wrong answer on line 4."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remarks"),
+    [
+        (SOUND, []),
+        ((*SOUND, answer(4, "passed", "passed")), [f"No check fails {FOURTH}"]),
+        ((*SOUND, answer(4, "passed", "failed")), [f"Only the hidden check values fails {FOURTH}"]),
+        ((*SOUND, answer(4, "failed", "error")), [f"The hidden check values is itself at fault with {FOURTH}"]),
+        (
+            (*SOUND, answer(4, "failed", "failed", " ")),
+            ["The hidden check values says nothing beyond its title where it fails."],
+        ),
+        (
+            (SOUND[0], replace(SOUND[0], where="line 3")),
+            ["The hidden check values says the same to all 2 wrong answers that fail it."],
+        ),
+        (SOUND[:1], []),
+        (
+            (answer(2, "failed", "passed"), answer(3, "failed", "passed")),
+            [
+                "Only the public check example fails the wrong answer on line 2.",
+                "Only the public check example fails the wrong answer on line 3.",
+                "No wrong answer fails the hidden check values, so nobody has seen what it says.",
+            ],
+        ),
+    ],
+    ids=["sound", "uncaught", "only one", "at fault", "silent", "always the same", "once is not always", "never seen"],
+)
+def test_a_weakness_is_named(wrong: tuple[Answer, ...], remarks: list[str]) -> None:
+    assert list(seen(*wrong).remarks) == remarks
+
+
+class Page(HTMLParser):
+    """The elements of a page and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.said = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_a_page_is_whole_and_escaped() -> None:
+    evil = "<script>alert(1)</script>"
+    wrong = Answer(evil, evil, (result("example", "failed", evil), result("values", "failed", evil, hidden=True)))
+    broken = Rehearsed("c-d", seen().stub, problem=evil)
+    text = report.dumps(LESSON, [seen(wrong), broken])
+    page = Page(text)
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert page.said.count(evil) == 5
+    assert "default-src 'none'" in text
+    assert "{%" not in text
+
+
+@pytest.fixture(scope="module")
+def small(built: Callable[[str], Path]) -> Path:
+    return built("small")
+
+
+def test_each_wrong_answer_stands_beside_what_its_learner_reads(grader: Grader, small: Path) -> None:
+    done = grader("--course", small, "preview", LESSON)
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    course = Course(small).lesson(LESSON)
+    assert [line for line in lines if line.endswith("  3 points")] == [f"{e.id}  3 points" for e in course.exercises]
+    at = lines.index("Squares: right for two alone.  line 40")
+    assert lines[at : at + 6] == [
+        "Squares: right for two alone.  line 40",
+        "✗ Doubles one and two.  1 point",
+        "1 of 2 values differs; the one at [0] of the result is 1; wanted 2.",
+        "✗ Doubles any array.  2 points, hidden",
+        "Values of the result, float32[5], are not right.",
+        "Perhaps: Squares: right for two alone.",
+    ]
+    for exercise in course.exercises:
+        for variant in exercise.wrong:
+            assert f"{variant.because}  line {variant.line}" in lines
+    assert lines.count("○ As it is given out: Not attempted yet: `loss` still raises NotImplementedError.") == 2
+
+
+def test_a_page_says_the_same(grader: Grader, small: Path, tmp_path: Path) -> None:
+    page = tmp_path / "preview.html"
+    done = grader("--course", small, "preview", LESSON, "--html", page, "--jobs", 1)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    said = " ".join(Page(page.read_text()).said.split())
+    assert "Preview of 01_small" in said
+    assert "✗ Doubles any array. 2 points, hidden Values of the result, float32[5], are not right. Perhaps: Sq" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["02_big"], "There is no lesson 02_big. Lessons with exercises: 01_small."),
+        (
+            [LESSON, "--html", "/tmp"],
+            "The page cannot be written to /tmp. Name a file in a folder that can be written to.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said(grader: Grader, small: Path, words: list[str], said: str) -> None:
+    done = grader("--course", small, "preview", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip() == said
