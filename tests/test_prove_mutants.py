@@ -40,6 +40,13 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
         ("changed in_axes", "None -> 0", "f = jax.vmap(g, in_axes={'w': 0}, out_axes=-1)"),
         ("changed in_axes", "-1 -> 0", "f = jax.vmap(g, in_axes={'w': None}, out_axes=-0)"),
     },
+    "g = jax.grad(f, argnums=(0, 2))": {
+        ("changed argnums", "0 -> 1", "g = jax.grad(f, argnums=(1, 2))"),
+        ("changed argnums", "2 -> 0", "g = jax.grad(f, argnums=(0, 0))"),
+    },
+    "y = x + jax.lax.stop_gradient(z)": {
+        ("dropped stop_gradient", "stop_gradient(x) -> x", "y = x + (lambda kept, *rest, **more: kept)(z)"),
+    },
     "y = x[1:-1, None]": {
         ("off by one", "1 -> 2", "y = x[2:-1, None]"),
         ("off by one", "-1 -> -2", "y = x[1:-2, None]"),

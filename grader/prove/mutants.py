@@ -29,8 +29,8 @@ Change = Callable[[ast.AST], None]
 
 
 def mutants(reference: str) -> list[Mutant]:
-    """Every mutant of an answer cell, each once: swapped axes, changed in_axes, dropped collectives, sum for mean,
-    and integers that are off by one."""
+    """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
+    stop_gradients, sum for mean, and integers that are off by one."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
@@ -70,12 +70,16 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             yield from _axes("swapped axes", keyword.value, path)
         if keyword.arg in ("in_axes", "out_axes"):
             yield from _axes("changed in_axes", keyword.value, path)
+        if keyword.arg == "argnums":
+            yield from _axes("changed argnums", keyword.value, path)
     if name == "vmap" and len(node.args) > 1:
         yield from _axes("changed in_axes", node.args[1], ("args", 1))
     if name in REDUCTIONS and node.args and _is_integer(node.args[-1]):
         yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
     if name in COLLECTIVES and node.args:
         yield "dropped collective", f"{name}(x, ...) -> x", _drop
+    if name == "stop_gradient" and node.args:
+        yield "dropped stop_gradient", "stop_gradient(x) -> x", _drop
     if name in ("range", "arange", "fori_loop", "roll"):
         for i, argument in enumerate(node.args):
             number = _integer(argument)
