@@ -189,7 +189,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # | 01 | arrays *(coming)* | jnp beside NumPy, immutability, dtypes, honest timing |
 # | 02 | tracing *(coming)* | what Python runs when, jaxprs, StableHLO, leaked tracers |
 # | 03 | [jit](03_jit.ipynb) | when it compiles and when not, static arguments, donation |
-# | 04 | grad *(coming)* | derivatives of every order, custom rules, gradients that are finite |
+# | 04 | [grad](04_grad.ipynb) | derivatives of every order, custom rules, gradients that are finite |
 # | 05 | [vmap](05_vmap.ipynb) | from one example to a batch, grids, per-example gradients |
 # | 06 | pytrees *(coming)* | map, flatten, paths, your own node types |
 # | 07 | randomness *(coming)* | keys as data, streams that resume, keys under vmap and jit |

@@ -1,0 +1,1352 @@
+# %% [markdown]
+# # 04 · Exercises: grad
+# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+#
+# A word that comes back: "the gradient **by** `params`" is one slope for each number in `params`, in a container of the same form.
+
+# %% setup
+from grader.checks import ask, compare, counted, inputs, program, require
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def linear_loss(params, x, y):
+    """Squared error of a linear model on one example: {"w": (d,), "b": ()}, x (d,), y () -> ()"""
+    return (jnp.dot(params["w"], x) + params["b"] - y) ** 2
+
+
+def network_loss(params, x, y):
+    """Squared error of a small network on one example: {"a": (h, d), "b": (h,)}, x (d,), y () -> ()"""
+    return (jnp.dot(params["b"], jnp.tanh(params["a"] @ x)) - y) ** 2
+
+
+def visitors(params, xs):
+    """How many visitors to expect on each day: {"w": (d,), "b": ()}, xs (n, d) -> (n,)"""
+    return jnp.exp(xs @ params["w"] + params["b"])
+
+
+def quartic(x):
+    """() -> ()"""
+    return x**4
+
+
+def wave(x):
+    """A wave that grows: () -> ()"""
+    return jnp.exp(x / 2) * jnp.sin(2 * x)
+
+
+def worth(params, states):
+    """What each state is worth: {"w": (d,), "b": ()}, states (n, d) -> (n,)"""
+    return jnp.tanh(states @ params["w"]) + params["b"]
+
+
+def ripple(x):
+    """Energy of a chain in which only neighbours meet: (n,) -> ()"""
+    return jnp.sum(jnp.sin(x[:-1]) * x[1:] ** 2)
+
+
+def rectangle(sides):
+    """Area and perimeter: (2,) -> (2,)"""
+    return jnp.stack([sides[0] * sides[1], 2 * (sides[0] + sides[1])])
+
+
+def cooling(knobs):
+    """300 temperatures of a cup, half a minute apart; knobs are (room, start, rate): (3,) -> (300,)"""
+    room, start, rate = knobs
+    return room + (start - room) * jnp.exp(-rate * 0.5 * jnp.arange(300))
+
+
+# %% [markdown] task="grad-grads" stars=1 minutes=8 skills="01_arrays,02_tracing"
+# ## The loss and both its gradients
+# **Goal.** For one example, get the loss, its gradient by the parameters (to train them) and its gradient by the input (to see what the model looks at), and run the loss only once for all three. One line is missing, the one that makes `loss_and_gradients`.
+#
+# **Signature.** `grads(loss, params, x, y)`: `loss(params, x, y)` gives `()`; `params` is a dict of arrays, `x` is `(d,)`, `y` is `()`, all float32. Returns a dict: `"loss"` is `()`, `"params"` looks like `params`, `"x"` is `(d,)`.
+#
+# **Example.** With `linear_loss` from the setup, which is `(w·x + b - y)²`, the parameters `w = [1, 2]`, `b = 0`, and `x = [3, 1]`, `y = 4`, the prediction is 5 and the loss 1. By `w` its gradient is `[6, 2]`, by `b` 2, and by `x` it is `[2, 4]`.
+#
+# **Judged.** Values, for any loss; that Python runs `loss` once. **Not judged.** The gradient by `y`: nobody asked for it.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# The line below yours takes apart what `loss_and_gradients` returns. What is its form?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# There is a transformation that keeps the value beside the gradient. By which argument it differentiates, or by which ones, you may choose.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jax.value_and_grad` of `loss`, with `argnums` as a tuple of the two positions, counted from 0. The gradients then come as a tuple too, in that order.
+#
+# </details>
+
+
+# %% answer="grad-grads"
+def grads(loss, params, x, y):
+    """The loss () at params, x (d,), y (), and its gradients by params and by x: {"loss", "params", "x"}."""
+    ### BEGIN SOLUTION
+    loss_and_gradients = jax.value_and_grad(loss, argnums=(0, 1))
+    ### END SOLUTION
+    value, (by_params, by_x) = loss_and_gradients(params, x, y)
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% check="grad-grads" name="example" points=1
+"""The example: a linear model on one example."""
+params = {"w": np.array([1, 2], np.float32), "b": np.float32(0)}
+x, y = np.array([3, 1], np.float32), np.float32(4)
+got = program(lambda params, x, y: grads(linear_loss, params, x, y), params, x, y).run(params, x, y)
+wanted = {
+    "loss": np.float32(1),
+    "params": {"w": np.array([6, 2], np.float32), "b": np.float32(2)},
+    "x": np.array([2, 4], np.float32),
+}
+compare(got, wanted)
+
+# %% hidden="grad-grads" name="values" points=2
+"""Right for the loss of a network, also when there are as many units as inputs."""
+
+
+def by_hand(params, x, y):
+    hidden = np.tanh(params["a"] @ x)
+    miss = params["b"] @ hidden - y
+    inner = 2 * miss * params["b"] * (1 - hidden**2)
+    return {
+        "loss": np.float32(miss**2),
+        "params": {"a": np.outer(inner, x), "b": 2 * miss * hidden},
+        "x": params["a"].T @ inner,
+    }
+
+
+def draw():
+    rng = inputs.rng()
+    params = {"a": rng.normal(size=(3, 3)).astype(np.float32), "b": rng.normal(size=3).astype(np.float32)}
+    return params, rng.normal(size=3).astype(np.float32), np.float32(rng.normal())
+
+
+made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
+for _ in range(3):
+    params, x, y = draw()
+    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4)
+
+# %% hidden="grad-grads" name="once" points=1 observed=true
+"""Python runs `loss` once for the value and both gradients."""
+
+
+def probe_calls(params, x, y):
+    function = counted(linear_loss)
+    got = grads(function, params, x, y)
+    return got["x"].shape, function.calls
+
+
+x = inputs.rng().normal(size=3).astype(np.float32)
+shape, calls = ask(probe_calls, {"w": x + 1, "b": np.float32(1)}, x, np.float32(2))
+require(shape == (3,), f'For an x of 3 entries "x" has shape {shape}; wanted (3,).')
+require(calls == 1, f"Python ran `loss` {calls} times; one run is enough for the value and both gradients.")
+
+# %% [markdown] why="grad-grads"
+# The way back starts from what one run of the loss left behind, so the value comes with it for nothing, and so does every further `argnums`: one way back passes all of them. **Next:** what does `"x"` look like when `x` is an image, and how would you change the image to fool the model?
+
+
+# %% wrong="grad-grads" because="Leaves out argnums: the gradient by the first argument alone comes back, a dict, and the stub takes that apart."
+def grads(loss, params, x, y):
+    loss_and_gradients = jax.value_and_grad(loss)
+    value, (by_params, by_x) = loss_and_gradients(params, x, y)
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% wrong="grad-grads" because="Counts arguments from 1: those are the gradients by x and by y."
+def grads(loss, params, x, y):
+    loss_and_gradients = jax.value_and_grad(loss, argnums=(1, 2))
+    value, (by_params, by_x) = loss_and_gradients(params, x, y)
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% wrong="grad-grads" because="Differentiates by x and by the parameters, in that order, and gives each the other's name."
+def grads(loss, params, x, y):
+    loss_and_gradients = jax.value_and_grad(loss, argnums=(1, 0))
+    value, (by_params, by_x) = loss_and_gradients(params, x, y)
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% wrong="grad-grads" because="Takes the gradient by y, the last argument, for the one by x."
+def grads(loss, params, x, y):
+    loss_and_gradients = jax.value_and_grad(loss, argnums=(0, 2))
+    value, (by_params, by_x) = loss_and_gradients(params, x, y)
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% wrong="grad-grads" because="Takes the value and each gradient one after the other: right, but the loss is run three times."
+def grads(loss, params, x, y):
+    by_params = jax.grad(loss)(params, x, y)
+    by_x = jax.grad(loss, argnums=1)(params, x, y)
+    return {"loss": loss(params, x, y), "params": by_params, "x": by_x}
+
+
+# %% right="grad-grads"
+def grads(loss, params, x, y):
+    value, way_back = jax.vjp(lambda params, x: loss(params, x, y), params, x)
+    by_params, by_x = way_back(jnp.ones_like(value))
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% right="grad-grads"
+def grads(loss, params, x, y):
+    both = {"params": params, "x": x}
+    value, slopes = jax.value_and_grad(lambda both: loss(both["params"], both["x"], y))(both)
+    return {"loss": value, **slopes}
+
+
+# %% [markdown] task="grad-zero" stars=1 minutes=12 skills="01_arrays,03_jit,grad-grads"
+# ## The loss that never falls
+# **Goal.** A model expects a number of visitors for each day. This training step runs without an error, and nothing is ever learnt: every gradient is 0. There are **two** reasons for it, each enough by itself. Find both, and write the step that works.
+#
+# ```python
+# def fix_zero_gradient(model, params, xs, ys, rate):
+#     guess = model(params, xs)
+#
+#     def loss(params):
+#         return jnp.mean((jnp.round(guess) - ys) ** 2)
+#
+#     reported, gradient = jax.value_and_grad(loss)(params)
+#     new_params = jax.tree.map(lambda p, g: p - rate * g, params, gradient)
+#     return new_params, reported
+# ```
+#
+# **Signature.** `fix_zero_gradient(model, params, xs, ys, rate)`: `model(params, xs)` gives `(n,)`, such as `visitors` from the setup; `params` is a dict of arrays, `xs` is `(n, d)`, `ys` is `(n,)`, all float32; `rate` is a float. Returns `(new_params, reported)`. People count whole visitors, so `reported` is the mean squared error of the *rounded* expectation at the old parameters, `()`, as above. The step itself goes down the gradient of the mean squared error *without* rounding.
+#
+# **Example.** One day with `xs = [[0]]`, `w = [0]`, `b = 0`: the expectation is exp(0) = 1. With `ys = [4]` and rate 0.5 the error is -3, the slope by `b` is 2 · (-3) · 1 = -6, and so the new `b` is 3; `w` stays 0. Reported is 9.
+#
+# **Judged.** The new parameters and the reported loss, for several models. **Not judged.** How often the model is run.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.grad` follows `loss`'s argument through the body of `loss`. Where in that body is the argument used?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# That was the first reason. For the second, draw `jnp.round`: how steep are the steps of a staircase?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Run the model inside `loss`, with `loss`'s own argument, and let the loss be the smooth one. What is to be reported can leave as a second result: `has_aux=True`. Or write two functions.
+#
+# </details>
+
+
+# %% answer="grad-zero"
+def fix_zero_gradient(model, params, xs, ys, rate):
+    """One step of gradient descent on model(params, xs (n, d)) -> (n,) against ys (n,): (new_params, reported ())."""
+
+    ### BEGIN SOLUTION
+    def loss(params):
+        expected = model(params, xs)
+        reported = jnp.mean((jnp.round(expected) - ys) ** 2)
+        return jnp.mean((expected - ys) ** 2), reported
+
+    gradient, reported = jax.grad(loss, has_aux=True)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    ### END SOLUTION
+
+
+# %% check="grad-zero" name="example" points=1
+"""The example: one day."""
+params = {"w": np.zeros(1, np.float32), "b": np.float32(0)}
+xs, ys = np.zeros((1, 1), np.float32), np.array([4], np.float32)
+made = program(lambda params, xs, ys: fix_zero_gradient(visitors, params, xs, ys, 0.5), params, xs, ys)
+wanted = {"w": np.zeros(1, np.float32), "b": np.float32(3)}, np.float32(9)
+compare(made.run(params, xs, ys), wanted, label="(new_params, reported)")
+
+# %% hidden="grad-zero" name="values" points=2
+"""Goes down the gradient of the smooth loss."""
+
+
+def draw():
+    """A week whose expectations stay away from the edges of rounding, where one bit would decide."""
+    while True:
+        rng = inputs.rng()
+        params = {"w": rng.normal(size=3).astype(np.float32) / 2, "b": np.float32(1 + rng.uniform())}
+        xs = rng.normal(size=(7, 3)).astype(np.float32)
+        expected = np.exp(xs @ params["w"] + params["b"])
+        if np.abs(expected % 1 - 0.5).min() > 0.01 and expected.max() < 30:
+            return params, xs, expected, np.round(expected + rng.uniform(1, 3, size=7)).astype(np.float32)
+
+
+params, xs, expected, ys = draw()
+made = program(lambda params, xs, ys: fix_zero_gradient(visitors, params, xs, ys, 0.01), params, xs, ys)
+for _ in range(3):
+    params, xs, expected, ys = draw()
+    got = made.run(params, xs, ys)
+    require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (new_params, reported).")
+    slopes = 2 * (expected - ys) * expected / 7
+    require(
+        not (isinstance(got[0], dict) and np.array_equal(got[0].get("w"), params["w"])),
+        "The new parameters are the old ones: the gradient is still 0. Does the loss get from its own argument to its "
+        "result, and without a step on the way whose slope is 0?",
+    )
+    wanted = {"w": params["w"] - 0.01 * (slopes @ xs), "b": params["b"] - np.float32(0.01) * slopes.sum()}
+    compare(got[0], wanted, label="the new parameters")
+
+# %% hidden="grad-zero" name="reported" points=1
+"""Reports the loss of the rounded expectation, at the old parameters."""
+
+
+def draw():
+    while True:
+        rng = inputs.rng()
+        slope, xs = rng.uniform(1, 3, size=2).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
+        expected, ys = xs @ slope, rng.integers(-5, 6, size=5).astype(np.float32)
+        apart = np.mean((np.round(expected) - ys) ** 2) - np.mean((expected - ys) ** 2)
+        if np.abs(expected % 1 - 0.5).min() > 0.01 and abs(apart) > 0.1:
+            return slope, xs, expected, ys
+
+
+def probe_linear(slope, xs, ys):
+    return fix_zero_gradient(lambda params, xs: xs @ params["slope"], {"slope": slope}, xs, ys, 0.1)
+
+
+slope, xs, expected, ys = draw()
+made = program(probe_linear, slope, xs, ys)
+for _ in range(3):
+    slope, xs, expected, ys = draw()
+    got = made.run(slope, xs, ys)
+    require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (new_params, reported).")
+    new = slope - np.float32(0.1) * (2 * (expected - ys) / 5) @ xs
+    rounded, smooth = np.mean((np.round(expected) - ys) ** 2), np.mean((expected - ys) ** 2)
+    later = np.mean((np.round(xs @ new) - ys) ** 2)
+    if getattr(got[1], "shape", None) == ():
+        require(not np.isclose(got[1], smooth, rtol=1e-4), "What is reported is the loss without the rounding.")
+        require(
+            np.isclose(later, rounded) or not np.isclose(got[1], later),
+            "What is reported is the loss at the new parameters.",
+        )
+    compare(got[1], np.float32(rounded), label="what is reported")
+    compare(got[0], {"slope": new}, label="the new parameters of a linear model")
+
+# %% [markdown] why="grad-zero"
+# What `loss` does not compute from its own argument is a constant to `grad`, and a staircase is flat wherever it has a slope. JAX answered both questions truly; they were not the ones that were meant. **Next:** accuracy, the share of right answers, is what people want. Why is it never the loss?
+
+
+# %% wrong="grad-zero" because="Takes the rounding out and leaves the model outside: the loss still does not depend on its argument."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    expected = model(params, xs)
+
+    def loss(params):
+        return jnp.mean((expected - ys) ** 2)
+
+    reported = jnp.mean((jnp.round(expected) - ys) ** 2)
+    gradient = jax.grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+
+
+# %% wrong="grad-zero" because="Names the argument of loss differently and reads the outer parameters in its body."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def loss(new_params):
+        return jnp.mean((model(params, xs) - ys) ** 2)
+
+    reported = jnp.mean((jnp.round(model(params, xs)) - ys) ** 2)
+    gradient = jax.grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+
+
+# %% wrong="grad-zero" because="Moves the model into the loss and leaves the rounding there: its slope is 0 everywhere."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def loss(params):
+        return jnp.mean((jnp.round(model(params, xs)) - ys) ** 2)
+
+    reported, gradient = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+
+
+# %% wrong="grad-zero" because="Reports the loss that it goes down, without the rounding."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def loss(params):
+        return jnp.mean((model(params, xs) - ys) ** 2)
+
+    reported, gradient = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+
+
+# %% wrong="grad-zero" because="Reports the loss at the new parameters."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def loss(params):
+        return jnp.mean((model(params, xs) - ys) ** 2)
+
+    new = jax.tree.map(lambda p, slope: p - rate * slope, params, jax.grad(loss)(params))
+    return new, jnp.mean((jnp.round(model(new, xs)) - ys) ** 2)
+
+
+# %% wrong="grad-zero" because="Adds the gradient: that is uphill."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def loss(params):
+        expected = model(params, xs)
+        return jnp.mean((expected - ys) ** 2), jnp.mean((jnp.round(expected) - ys) ** 2)
+
+    gradient, reported = jax.grad(loss, has_aux=True)(params)
+    return jax.tree.map(lambda p, slope: p + rate * slope, params, gradient), reported
+
+
+# %% right="grad-zero"
+def fix_zero_gradient(model, params, xs, ys, rate):
+    expected, way_back = jax.vjp(lambda params: model(params, xs), params)
+    (gradient,) = way_back(2 * (expected - ys) / len(ys))
+    new = {name: params[name] - rate * gradient[name] for name in params}
+    return new, ((jnp.round(expected) - ys) ** 2).mean()
+
+
+# %% right="grad-zero"
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def error(params, reads):
+        return jnp.mean((reads(model(params, xs)) - ys) ** 2)
+
+    gradient = jax.grad(error)(params, lambda expected: expected)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), error(params, jnp.round)
+
+
+# %% [markdown] task="grad-third-derivative" stars=1 minutes=8 skills="01_arrays,02_tracing,grad-grads"
+# ## Jerk
+# **Goal.** Position, velocity, acceleration, jerk: what passengers feel when a lift starts is the third derivative of its position.
+#
+# **Signature.** `third_derivative(f, x)`: `f` takes a float32 number `()` and gives one; `x` is `()`. Returns `()`: the third derivative of `f` at `x`.
+#
+# **Example.** With `quartic` from the setup, which is `x⁴`, the third derivative is `24x`: at `x = 3` it is 72.
+#
+# **Judged.** Values, to the precision of float32; that the result can itself be differentiated. **Not judged.** How the derivatives are taken, as long as they are derivatives: a difference of nearby values is too rough.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.grad` takes a function. What does it give back, and what may you do with that?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The derivative of `f` is a function of a number again. So is its derivative.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Replace `f` by its derivative, as often as you need, and only then put `x` in.
+#
+# </details>
+
+
+# %% answer="grad-third-derivative"
+def third_derivative(f, x):
+    """The third derivative of f: () -> () at x ()."""
+    ### BEGIN SOLUTION
+    for _ in range(3):
+        f = jax.grad(f)
+    return f(x)
+    ### END SOLUTION
+
+
+# %% check="grad-third-derivative" name="example" points=1
+"""The example: x to the fourth, at 3."""
+x = np.float32(3)
+got = program(lambda x: third_derivative(quartic, x), x).run(x)
+compare(got, np.float32(72), label="the third derivative")
+
+# %% hidden="grad-third-derivative" name="values" points=2
+"""Right for a growing wave at any point, to the precision of float32."""
+made = program(lambda x: third_derivative(wave, x), np.float32(0))
+for _ in range(6):
+    x = np.float32(inputs.rng().uniform(-2, 2))
+    # The wave is the imaginary part of exp((1/2 + 2i) x), and each derivative of that brings the factor down once.
+    wanted, got = np.imag((0.5 + 2j) ** 3 * np.exp((0.5 + 2j) * x)), made.run(x)
+    if getattr(got, "shape", None) == () and not np.isclose(got, wanted, rtol=1e-4, atol=1e-4):
+        rough = np.isclose(got, wanted, rtol=0.2)
+        require(not rough, "The third derivative is right to a digit or two only: is it a difference of nearby values?")
+    compare(got, np.float32(wanted), atol=1e-4, label="the third derivative")
+
+# %% hidden="grad-third-derivative" name="again" points=1
+"""Can be differentiated once more."""
+made = program(lambda x: jax.grad(lambda x: third_derivative(wave, x))(x), np.float32(0))
+for _ in range(3):
+    x = np.float32(inputs.rng().uniform(-2, 2))
+    wanted = np.imag((0.5 + 2j) ** 4 * np.exp((0.5 + 2j) * x))
+    compare(made.run(x), np.float32(wanted), atol=1e-3, label="the derivative of the third derivative")
+
+# %% [markdown] why="grad-third-derivative"
+# `grad` turns a function into a function, so it can be applied to what it made. Each level differentiates the code of the one below: exact, and longer each time. **Next:** for the tenth derivative, which of the lesson's tools grows more slowly?
+
+
+# %% wrong="grad-third-derivative" because="Raises the slope to the third power instead of taking the slope three times."
+def third_derivative(f, x):
+    return jax.grad(f)(x) ** 3
+
+
+# %% wrong="grad-third-derivative" because="Counts one derivative too few: f itself is no derivative."
+def third_derivative(f, x):
+    return jax.grad(jax.grad(f))(x)
+
+
+# %% wrong="grad-third-derivative" because="Takes differences of nearby values three times: float32 has no digits left for the third one."
+def third_derivative(f, x):
+    h = 0.05
+    return (f(x + 2 * h) - 2 * f(x + h) + 2 * f(x - h) - f(x - 2 * h)) / (2 * h**3)
+
+
+# %% wrong="grad-third-derivative" because="Gives the coefficient of the Taylor series: it is the derivative divided by 3 · 2 · 1."
+def third_derivative(f, x):
+    return jax.grad(jax.grad(jax.grad(f)))(x) / 6
+
+
+# %% wrong="grad-third-derivative" because="Calls f first: grad is then given a number, and not a function."
+def third_derivative(f, x):
+    return jax.grad(jax.grad(jax.grad(f(x))))
+
+
+# %% wrong="grad-third-derivative" because="Moves along (1, 1, 1) in Taylor mode: x itself is then no straight line, and its curvature is mixed in."
+def third_derivative(f, x):
+    from jax.experimental import jet
+
+    return jet.jet(f, (x,), ((1.0, 1.0, 1.0),))[1][2]
+
+
+# %% right="grad-third-derivative"
+def third_derivative(f, x):
+    from jax.experimental import jet
+
+    return jet.jet(f, (x,), ((1.0, 0.0, 0.0),))[1][2]
+
+
+# %% right="grad-third-derivative"
+def third_derivative(f, x):
+    slope = lambda g: lambda x: jax.jvp(g, (x,), (jnp.ones_like(x),))[1]
+    return slope(slope(slope(f)))(x)
+
+
+# %% [markdown] task="grad-stop-target" stars=1 minutes=12 skills="01_arrays,grad-zero"
+# ## A target that stands still
+# **Goal.** An agent learns what states are worth from what it expects one step later: the prediction for a state is to move towards a **target**, the reward plus the discounted worth of the next state. Prediction and target come from the same parameters, but only the prediction is to move. Otherwise the target would come to meet it.
+#
+# **Signature.** `stop_target(value, params, states, rewards, next_states, discount)`: `value(params, states)` gives `(n,)`, such as `worth` from the setup; `params` is a dict of arrays, `states` and `next_states` are `(n, d)`, `rewards` is `(n,)`, all float32; `discount` is a float. The target is `rewards + discount * value(params, next_states)`, the loss the mean over n of `(value(params, states) - target)²`. Returns the loss's gradient by `params` with the target held constant, in the form of `params`.
+#
+# **Example.** One state `[0]`, next state `[0]`, `w = [0]`, `b = 2`, reward 1, discount 0.5. The prediction is 2, the target 1 + 0.5 · 2 = 2. Nothing has to move: both gradients are 0. With reward 0 the target is 1 and the gradient by `b` is 2 · (2 - 1) · 1 = 2.
+#
+# **Judged.** Values, structure. **Not judged.** How the target is held.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# In the example with reward 0 the gradient by `b` comes out as 1 when the target moves too. Which half of the loss should JAX not look at?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The last exercise had a model that was run outside of the loss by mistake, and so was a constant. `jax.lax.stop_gradient` says the same on purpose.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Write the loss as a function of `params`. In it, stop the target, whole, before it is subtracted. Then `jax.grad`.
+#
+# </details>
+
+
+# %% answer="grad-stop-target"
+def stop_target(value, params, states, rewards, next_states, discount):
+    """The gradient by params of mean((value(params, states) - target)²), with the target held constant."""
+
+    ### BEGIN SOLUTION
+    def loss(params):
+        target = jax.lax.stop_gradient(rewards + discount * value(params, next_states))
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
+    ### END SOLUTION
+
+
+# %% check="grad-stop-target" name="example" points=1
+"""The example, with reward 1 and with reward 0."""
+params = {"w": np.zeros(1, np.float32), "b": np.float32(2)}
+state, reward = np.zeros((1, 1), np.float32), np.array([1], np.float32)
+made = program(lambda p, s, r, t: stop_target(worth, p, s, r, t, 0.5), params, state, reward, state)
+nothing = {"w": np.zeros(1, np.float32), "b": np.float32(0)}
+compare(made.run(params, state, reward, state), nothing, label="the gradient with reward 1")
+wanted = {"w": np.zeros(1, np.float32), "b": np.float32(2)}
+compare(made.run(params, state, 0 * reward, state), wanted, label="the gradient with reward 0")
+
+# %% hidden="grad-stop-target" name="values" points=2
+"""Moves the prediction, all of it, and not the target."""
+
+
+def slopes(params, states, errors):
+    """How the sum of errors * worth changes with the parameters."""
+    inner = errors * (1 - np.tanh(states @ params["w"]) ** 2)
+    return {"w": inner @ states, "b": errors.sum()}
+
+
+def near(got, wanted):
+    w = got.get("w") if isinstance(got, dict) else None
+    return getattr(w, "shape", None) == (3,) and np.allclose(w, wanted["w"], rtol=1e-3, atol=1e-4)
+
+
+def draw():
+    rng = inputs.rng()
+    params = {"w": rng.normal(size=3).astype(np.float32), "b": np.float32(rng.normal())}
+    states, following = rng.normal(size=(2, 6, 3)).astype(np.float32)
+    return params, states, (1 + rng.uniform(size=6)).astype(np.float32), following
+
+
+made = program(lambda p, s, r, t: stop_target(worth, p, s, r, t, 0.75), *draw())
+for _ in range(3):
+    params, states, rewards, following = draw()
+    got = made.run(params, states, rewards, following)
+    now, later = (np.tanh(where @ params["w"]) + params["b"] for where in (states, following))
+    errors = (2 * (now - rewards - np.float32(0.75) * later) / 6).astype(np.float32)
+    wanted, target = slopes(params, states, errors), slopes(params, following, np.float32(-0.75) * errors)
+    require(not near(got, {"w": np.zeros(3)}), "The gradient is 0: the prediction was stopped as well as the target.")
+    require(
+        not near(got, {"w": wanted["w"] + target["w"]}),
+        "This is the gradient of prediction and target together: the target moves too.",
+    )
+    require(not near(got, target), "This is the gradient of the target alone: the prediction stands still.")
+    require(not near(got, {"w": 6 * wanted["w"]}), "For 6 states the gradient is 6 times too long: a sum for a mean?")
+    compare(got, wanted, atol=1e-4, label="the gradient")
+
+# %% [markdown] why="grad-stop-target"
+# `stop_gradient` is the identity on the way forward, and 0 on the way back. So this is the gradient of a loss in which the target is a number, which no single loss of `params` has: hence *semi*-gradient. **Next:** with a copy of the parameters from 1,000 steps ago in the target, would you still need it?
+
+
+# %% wrong="grad-stop-target" because="Lets the target move: half of the gradient pulls it towards the prediction."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        target = rewards + discount * value(params, next_states)
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
+
+
+# %% wrong="grad-stop-target" because="Stops the prediction, and moves the target towards it."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        target = rewards + discount * value(params, next_states)
+        return jnp.mean((jax.lax.stop_gradient(value(params, states)) - target) ** 2)
+
+    return jax.grad(loss)(params)
+
+
+# %% wrong="grad-stop-target" because="Stops the difference: then nothing of the loss is left to move."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        target = rewards + discount * value(params, next_states)
+        return jnp.mean(jax.lax.stop_gradient(value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
+
+
+# %% wrong="grad-stop-target" because="Stops the rewards only: they do not depend on the parameters anyway, the worth of the next state does."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        target = jax.lax.stop_gradient(rewards) + discount * value(params, next_states)
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
+
+
+# %% wrong="grad-stop-target" because="Stops the states: they are data, and the gradient goes by the parameters."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        target = rewards + discount * value(params, jax.lax.stop_gradient(next_states))
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
+
+
+# %% wrong="grad-stop-target" because="Takes the sum over the states for their mean."
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params):
+        target = jax.lax.stop_gradient(rewards + discount * value(params, next_states))
+        return jnp.sum((value(params, states) - target) ** 2)
+
+    return jax.grad(loss)(params)
+
+
+# %% right="grad-stop-target"
+def stop_target(value, params, states, rewards, next_states, discount):
+    target = rewards + discount * value(params, next_states)
+    return jax.grad(lambda params: jnp.mean((value(params, states) - target) ** 2))(params)
+
+
+# %% right="grad-stop-target"
+def stop_target(value, params, states, rewards, next_states, discount):
+    now, way_back = jax.vjp(lambda params: value(params, states), params)
+    target = rewards + discount * value(params, next_states)
+    return way_back(2 * (now - target) / len(rewards))[0]
+
+
+# %% right="grad-stop-target"
+def stop_target(value, params, states, rewards, next_states, discount):
+    def loss(params, frozen):
+        target = rewards + discount * value(frozen, next_states)
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    return jax.grad(loss, argnums=0)(params, params)
+
+
+# %% [markdown] task="grad-safe-norm" stars=2 minutes=15 skills="01_arrays,03_jit,grad-grads"
+# ## A norm that survives zero
+# **Goal.** The length of each row, with a gradient that is finite everywhere. At a row of zeros the length has a kink and no slope; one NaN there, and all parameters are NaN after the next step. Let the slope be 0 at that point.
+#
+# **Signature.** `safe_norm(rows)`: `rows` is `(n, d)` float32. Returns `(n,)`: the square root of the sum of squares of each row.
+#
+# **Example.** `[[3, 4], [0, 0]]` gives `[5, 0]`. The gradient of the sum of both by `rows` is `[[0.6, 0.8], [0, 0]]`.
+#
+# **Judged.** Values, relative to their size also for rows as short as 10⁻¹², and exactly 0 at zero; gradients, by reverse and by forward mode: each row divided by its length, and 0 at a row of zeros. **Not judged.** Rows so short or so long that their squares leave float32, and second derivatives.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What is the slope of the square root at 0? And what is that, times 0?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# A `where` on the *result* comes too late: on the way back, the side that was not chosen is given 0, and multiplies it by its own slope. The square root must never see a 0.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Two `where`s. The first puts something harmless, such as 1, into the square root where the sum of squares is 0; the second puts the right value, 0, in place of its result there.
+#
+# </details>
+
+
+# %% answer="grad-safe-norm"
+def safe_norm(rows):
+    """The length (n,) of each row of rows (n, d), with slope 0 at a row of zeros."""
+    ### BEGIN SOLUTION
+    squares = jnp.sum(rows**2, axis=1)
+    zero = squares == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+    ### END SOLUTION
+
+
+# %% check="grad-safe-norm" name="example" points=1
+"""The example: lengths, and the gradient of their sum."""
+rows = np.array([[3, 4], [0, 0]], np.float32)
+made = program(lambda rows: [safe_norm(rows), jax.grad(lambda rows: jnp.sum(safe_norm(rows)))(rows)], rows)
+lengths, slopes = made.run(rows)
+compare(lengths, np.array([5, 0], np.float32), label="the lengths")
+compare(slopes, np.array([[0.6, 0.8], [0, 0]], np.float32), label="the gradient of their sum")
+
+# %% hidden="grad-safe-norm" name="values" points=1
+"""Right for long rows, for very short ones, and for zeros."""
+made = program(safe_norm, np.zeros((5, 5), np.float32))
+for _ in range(3):
+    rng = inputs.rng()
+    rows = rng.normal(size=(5, 5)) * rng.permutation([1e3, 1, 1e-6, 1e-12, 0])[:, None]
+    rows = rows.astype(np.float32)
+    wanted = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1)).astype(np.float32)
+    got = made.run(rows)
+    if getattr(got, "shape", None) == (5,):
+        got = np.asarray(got)
+        require(np.all(got[wanted == 0] == 0), "The length of a row of zeros is not exactly 0.")
+        short = (wanted > 0) & (wanted < 1e-3)
+        require(
+            np.allclose(got[short], wanted[short], rtol=1e-3, atol=0),
+            "The lengths of very short rows are not right: nothing may be added to them, and no row but zeros is zero.",
+        )
+    compare(got, wanted, atol=0, label="the lengths")
+
+# %% hidden="grad-safe-norm" name="reverse" points=1
+"""The gradient is the direction of each row, and 0 at a row of zeros."""
+
+
+def probe_reverse(rows, weights):
+    return jax.grad(lambda rows: jnp.sum(weights * safe_norm(rows)))(rows)
+
+
+rng = inputs.rng()
+rows = (rng.normal(size=(5, 3)) * rng.permutation([1e3, 1, 1e-6, 1e-12, 0])[:, None]).astype(np.float32)
+weights = rng.uniform(1, 2, size=5).astype(np.float32)
+# Operation by operation: a compiler may turn "times 0" into a choice, and so hide what 0 times inf is.
+got = ask(probe_reverse, rows, weights)
+require(np.isfinite(got).all(), "The gradient is not finite: somewhere a 0 is multiplied by the slope inf of sqrt(0).")
+length = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
+wanted = (weights[:, None] * rows / np.where(length == 0, 1, length)).astype(np.float32)
+zeros = np.asarray(got)[length[:, 0] == 0]
+require(not np.any(zeros), "The gradient at a row of zeros is finite, but not 0.")
+compare(got, wanted, label="the gradient")
+
+# %% hidden="grad-safe-norm" name="forward" points=1
+"""Forward mode agrees: no NaN is pushed through a row of zeros."""
+rng = inputs.rng()
+rows = (rng.normal(size=(4, 4)) * rng.permutation([10, 1, 1, 0])[:, None]).astype(np.float32)
+pushes = rng.normal(size=(4, 4)).astype(np.float32)
+got = ask(lambda rows, pushes: jax.jvp(safe_norm, (rows,), (pushes,))[1], rows, pushes)
+finite = getattr(got, "shape", None) != (4,) or np.isfinite(got).all()
+require(finite, "What forward mode pushes through is not finite at a row of zeros.")
+length = np.linalg.norm(rows, axis=1)
+compare(got, np.sum(rows * pushes, axis=1) / np.where(length == 0, 1, length), label="the slopes by forward mode")
+
+# %% [markdown] why="grad-safe-norm"
+# The inner `where` keeps 0 out of the square root, so that its slope is finite on the way back; the outer one brings the 0 back. With one `where`, 0 · inf makes a NaN of a slope that nobody wanted. **Next:** the same for `x / |x|`, and for a standard deviation in which all values may be equal?
+
+
+# %% wrong="grad-safe-norm" because="Takes the library's norm: at a row of zeros its slope is 0 times inf."
+def safe_norm(rows):
+    return jnp.linalg.norm(rows, axis=1)
+
+
+# %% wrong="grad-safe-norm" because="One where, around the result: the square root still sees the 0, and on the way back its slope inf is multiplied by 0."
+def safe_norm(rows):
+    squares = jnp.sum(rows**2, axis=1)
+    return jnp.where(squares == 0, 0, jnp.sqrt(squares))
+
+
+# %% wrong="grad-safe-norm" because="Adds a little under the root: finite, but the length of zeros is no longer 0, and short rows are swallowed."
+def safe_norm(rows):
+    return jnp.sqrt(jnp.sum(rows**2, axis=1) + 1e-12)
+
+
+# %% wrong="grad-safe-norm" because="Keeps the root above a floor: where the floor is taken, 0 is still multiplied by the slope inf behind it."
+def safe_norm(rows):
+    return jnp.maximum(jnp.sqrt(jnp.sum(rows**2, axis=1)), 1e-12)
+
+
+# %% wrong="grad-safe-norm" because="Mends the value with nan_to_num: the value never was NaN, its slope is."
+def safe_norm(rows):
+    return jnp.nan_to_num(jnp.sqrt(jnp.sum(rows**2, axis=1)))
+
+
+# %% wrong="grad-safe-norm" because="Takes every short row for a row of zeros: its length and its slope are lost."
+def safe_norm(rows):
+    squares = jnp.sum(rows**2, axis=1)
+    zero = squares < 1e-8
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+
+
+# %% wrong="grad-safe-norm" because="Puts the 1 in, and does not take it out again: a row of zeros gets the length 1."
+def safe_norm(rows):
+    squares = jnp.sum(rows**2, axis=1)
+    return jnp.sqrt(jnp.where(squares == 0, 1, squares))
+
+
+# %% right="grad-safe-norm"
+def safe_norm(rows):
+    squares = jnp.sum(rows**2, axis=1)
+    return squares * jax.lax.rsqrt(jnp.where(squares > 0, squares, 1))
+
+
+# %% right="grad-safe-norm"
+def safe_norm(rows):
+    @jax.custom_jvp
+    def norm(rows):
+        return jnp.linalg.norm(rows, axis=1)
+
+    @norm.defjvp
+    def rule(primals, tangents):
+        length = norm(primals[0])
+        return length, jnp.sum(primals[0] * tangents[0], axis=1) / jnp.where(length == 0, 1, length)
+
+    return norm(rows)
+
+
+# %% right="grad-safe-norm"
+def safe_norm(rows):
+    zero = jnp.all(rows == 0, axis=1)
+    return jnp.where(zero, 0, jnp.linalg.norm(jnp.where(zero[:, None], 1, rows), axis=1))
+
+
+# %% [markdown] task="grad-clip" stars=2 minutes=20 skills="01_arrays,03_jit,grad-safe-norm"
+# ## A brake on the way back
+# **Goal.** One bad example can send back a gradient that throws the parameters far off. Put a brake into the model: a function that does nothing on the way forward and, on the way back, shortens a gradient that is too long.
+#
+# **Signature.** `clip_gradient(x, limit)`: `x` is an array of any shape, float32; `limit` is a positive number, possibly traced. Returns `x`. On the way back, let `g` (of x's shape) be the gradient that arrives, and `|g|` the root of the sum of its squares. If `|g|` is at most `limit`, `g` is passed on as it is, else `g * limit / |g|`, which has the length `limit`. By `limit`, the gradient is 0.
+#
+# **Example.** The gradient of `3 x₀ + 4 x₁` by `x` is `[3, 4]`, of length 5. With `clip_gradient(x, 1.0)` in place of `x` it is `[0.6, 0.8]`; with limit 10 it stays `[3, 4]`.
+#
+# **Judged.** Values; gradients by `x`, long, short and zero, for vectors and matrices, under `jit` with a traced limit; the gradient by `limit`. **Not judged.** Forward mode: a `custom_vjp` has none.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# A custom rule comes in two halves: what to keep on the way forward, and what to do with `g` on the way back. Which of `x` and `limit` does the second half need?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.custom_vjp` on the identity; then `defvjp` with a function that gives the result *and* what is kept, and one that takes what was kept and `g`, and gives a tuple: one entry for each argument. `None` stands for 0.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Scale `g` by the smaller of 1 and `limit / |g|`. For `g = 0` that is limit / 0 = inf, and the smaller one is 1: nothing breaks. You may define the function with its rule inside `clip_gradient`, and call it there.
+#
+# </details>
+
+
+# %% answer="grad-clip"
+def clip_gradient(x, limit):
+    """x itself; on the way back, a gradient longer than limit () is scaled down to that length."""
+
+    ### BEGIN SOLUTION
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def forward(x, limit):
+        return x, limit
+
+    def backward(limit, g):
+        length = jnp.sqrt(jnp.sum(g**2))
+        return g * jnp.minimum(1, limit / length), None
+
+    braked.defvjp(forward, backward)
+    return braked(x, limit)
+    ### END SOLUTION
+
+
+# %% check="grad-clip" name="example" points=1
+"""The example: a gradient of length 5, with limit 1 and with limit 10."""
+
+
+def probe_example(x, limit):
+    return jax.grad(lambda x: jnp.vdot(jnp.array([3.0, 4.0]), clip_gradient(x, limit)))(x)
+
+
+x = jnp.array([7.0, -2.0])
+compare(ask(clip_gradient, x, 1.0), x, label="the result")
+compare(ask(probe_example, x, 1.0), np.array([0.6, 0.8], np.float32), label="the gradient with limit 1")
+made = program(probe_example, x, np.float32(10))  # here the limit is traced
+compare(made.run(x, np.float32(10)), np.array([3, 4], np.float32), label="the gradient with limit 10")
+
+# %% hidden="grad-clip" name="values" points=2
+"""Leaves values and short gradients alone, and shortens long ones, as a whole; the limit may be traced."""
+
+
+def probe_all(x, weights, limit):
+    def loss(x, limit):
+        return jnp.sum(weights * jnp.sin(clip_gradient(x, limit)))
+
+    return clip_gradient(x, limit), *jax.grad(loss, argnums=(0, 1))(x, limit)
+
+
+made = program(probe_all, np.zeros((3, 3), np.float32), np.zeros((3, 3), np.float32), np.float32(1))
+for factor, what in ((0.25, "a gradient four times too long"), (4.0, "a gradient below the limit")):
+    x, weights = inputs.rng().normal(size=(2, 3, 3)).astype(np.float32)
+    arriving = weights * np.cos(x)
+    length = np.linalg.norm(arriving)
+    value, by_x, by_limit = made.run(x, weights, np.float32(factor * length))
+    compare(value, x, label="the result")
+    if factor < 1:
+        require(not np.allclose(by_x, arriving, rtol=1e-3), "A gradient that is too long is passed on as it is.")
+    compare(by_x, arriving * np.float32(min(1, factor)), label=what)
+    compare(by_limit, np.float32(0), label="the gradient by limit")
+
+# %% hidden="grad-clip" name="zero" points=1
+"""A gradient of 0 stays 0, whatever x is."""
+
+
+def probe_zero(x, limit):
+    return jax.grad(lambda x: jnp.sum(clip_gradient(x, limit) ** 2))(x)
+
+
+x = inputs.rng().normal(size=6).astype(np.float32)
+compare(ask(probe_zero, x, 2 * float(np.linalg.norm(2 * x))), 2 * x, label="a gradient below the limit")
+got = ask(probe_zero, 0 * x, 2.0)
+require(np.isfinite(got).all(), "Where the gradient that arrives is 0, the one passed on is not finite: 0 / 0?")
+compare(got, 0 * x, label="the gradient where 0 arrives")
+
+# %% [markdown] why="grad-clip"
+# A `custom_vjp` says what the way back is to be, whether or not it is the derivative of the way forward; JAX takes your word. Here it is meant: the value is the identity's, the gradient is not. **Next:** clipping each *entry* of `g` to ±limit also bounds it. What happens to the direction then?
+
+
+# %% wrong="grad-clip" because="Clips the value on the way forward, instead of the gradient on the way back."
+def clip_gradient(x, limit):
+    return x * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(x**2)))
+
+
+# %% wrong="grad-clip" because="Clips each entry by itself: that turns the gradient into another direction, and its length is not the limit."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    braked.defvjp(lambda x, limit: (x, limit), lambda limit, g: (jnp.clip(g, -limit, limit), None))
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Scales every gradient to the limit: short ones become longer."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def backward(limit, g):
+        return g * limit / jnp.maximum(jnp.sqrt(jnp.sum(g**2)), 1e-12), None
+
+    braked.defvjp(lambda x, limit: (x, limit), backward)
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Measures x, which was kept, instead of the gradient that arrives."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def backward(kept, g):
+        x, limit = kept
+        return g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(x**2))), None
+
+    braked.defvjp(lambda x, limit: (x, (x, limit)), backward)
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Gives back one gradient for two arguments."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def backward(limit, g):
+        return g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(g**2)))
+
+    braked.defvjp(lambda x, limit: (x, limit), backward)
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Divides by the length before it multiplies: where 0 arrives, that is 0 / 0."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def backward(limit, g):
+        length = jnp.sqrt(jnp.sum(g**2))
+        return g / length * jnp.minimum(length, limit), None
+
+    braked.defvjp(lambda x, limit: (x, limit), backward)
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Declares limit non-differentiable by its position: then it must be a Python number, and a traced one is refused."
+def clip_gradient(x, limit):
+    def braked(x, limit):
+        return x
+
+    def backward(limit, kept, g):
+        return (g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(g**2))),)
+
+    braked = jax.custom_vjp(braked, nondiff_argnums=(1,))
+    braked.defvjp(lambda x, limit: (x, None), backward)
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Compares the sum of squares with the limit: the length is its root."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def backward(limit, g):
+        return g * jnp.minimum(1, limit / jnp.sum(g**2)), None
+
+    braked.defvjp(lambda x, limit: (x, limit), backward)
+    return braked(x, limit)
+
+
+# %% right="grad-clip"
+@jax.custom_vjp
+def clip_gradient(x, limit):
+    return x
+
+
+def keep_limit(x, limit):
+    return x, limit
+
+
+def shorten(limit, g):
+    length = jnp.linalg.norm(g.ravel())
+    return jnp.where(length > limit, g * (limit / length), g), jnp.zeros_like(limit)
+
+
+clip_gradient.defvjp(keep_limit, shorten)
+
+
+# %% right="grad-clip"
+def clip_gradient(x, limit):
+    limit = jax.lax.stop_gradient(limit)
+    braked = jax.custom_vjp(lambda x, limit: x)
+    scale = lambda g, limit: g / jnp.maximum(1, jnp.sqrt(jnp.sum(g * g)) / limit)
+    braked.defvjp(lambda x, limit: (x, limit), lambda limit, g: (scale(g, limit), jnp.zeros_like(limit)))
+    return braked(x, limit)
+
+
+# %% [markdown] task="grad-hvp" stars=2 minutes=20 skills="01_arrays,02_tracing,grad-third-derivative"
+# ## Curvature along a line
+# **Goal.** How does the gradient change when x moves along v? The answer is the Hessian times v. For a million parameters the Hessian has a million times a million entries; the product has a million, and costs about as much as a few gradients.
+#
+# **Signature.** `hvp(f, x, v)`: `f` takes `(n,)` and gives `()`; `x` and `v` are `(n,)`, float32. Returns `(n,)`: the Hessian of `f` at `x`, times `v`.
+#
+# **Example.** With `ripple` from the setup, which for two numbers is `sin(x₀) x₁²`, at `x = [0, 3]`: the Hessian is `[[0, 6], [6, 0]]`, and for `v = [1, 2]` the product is `[12, 6]`.
+#
+# **Judged.** Values; that no intermediate array is as large as half of the Hessian; no loop; at most 8 times the flops of the gradient. **Not judged.** Which modes you combine.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.grad(f)` is a function from `(n,)` to `(n,)`. The Hessian is its Jacobian. Which transformation gives a Jacobian times a vector, without the Jacobian?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Forward mode: `jax.jvp(g, (x,), (v,))` gives `g(x)` and the slope of `g` along `v`. The Hessian never exists.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Push `v` through the gradient function instead of through `f`, and keep the second of the two results.
+#
+# </details>
+
+
+# %% answer="grad-hvp"
+def hvp(f, x, v):
+    """The Hessian of f: (n,) -> () at x (n,), times v (n,). Returns (n,)."""
+    ### BEGIN SOLUTION
+    return jax.jvp(jax.grad(f), (x,), (v,))[1]
+    ### END SOLUTION
+
+
+# %% check="grad-hvp" name="example" points=1
+"""The example: two numbers."""
+x, v = np.array([[0, 3], [1, 2]], np.float32)
+compare(program(lambda x, v: hvp(ripple, x, v), x, v).run(x, v), np.array([12, 6], np.float32), label="the product")
+
+# %% hidden="grad-hvp" name="values" points=1
+"""Right along any direction, to the precision of float32."""
+made = program(lambda x, v: hvp(ripple, x, v), np.zeros(5, np.float32), np.zeros(5, np.float32))
+for _ in range(3):
+    x, v = inputs.rng().normal(size=(2, 5)).astype(np.float32)
+    first, second = x[:-1].astype(np.float64), x[1:]  # each term of the sum knows two neighbours
+    wanted = np.zeros(5)
+    wanted[:-1] += -np.sin(first) * second**2 * v[:-1] + 2 * np.cos(first) * second * v[1:]
+    wanted[1:] += 2 * np.cos(first) * second * v[:-1] + 2 * np.sin(first) * v[1:]
+    got = made.run(x, v)
+    if getattr(got, "shape", None) == (5,) and np.allclose(got, wanted, rtol=0.01, atol=0.01):
+        exact = np.allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        require(exact, "The product is right to a few digits only: is it a difference of two gradients?")
+    compare(got, wanted.astype(np.float32), label="the product")
+
+# %% hidden="grad-hvp" name="program" points=2
+"""Right for 80 numbers, without a Hessian and without a loop, for the price of a few gradients."""
+x, v = inputs.rng().normal(size=(2, 80)).astype(np.float32)
+made = program(lambda x, v: hvp(ripple, x, v), x, v)
+sine, cosine, after = np.sin(x[:-1], dtype=np.float64), np.cos(x[:-1], dtype=np.float64), x[1:]
+products = np.concatenate([2 * cosine * after * v[1:] - sine * after**2 * v[:-1], np.zeros(1)])
+products[1:] += 2 * (cosine * after * v[:-1] + sine * v[1:])
+compare(made.run(x, v), products.astype(np.float32), label="the product")
+require(
+    made.intermediates < 80 * 80 / 2,
+    f"For 80 numbers the program holds an array of {made.intermediates:,} elements: that is the Hessian, or what it is "
+    "made from. Ask for the change of the gradient along `v` alone.",
+)
+require(made.loops == 0, "The program runs a loop. Along one direction there is nothing to go through one by one.")
+gradient = program(lambda x: jax.grad(ripple)(x), x)
+if made.flops and gradient.flops:
+    require(
+        made.flops <= 8 * gradient.flops,
+        f"The product costs {made.flops / gradient.flops:.0f} times the flops of the gradient; 8 times is the limit.",
+    )
+
+# %% [markdown] why="grad-hvp"
+# The gradient is a function like any other, and forward mode gives its slope along one direction for about the price of running it twice. Conjugate gradients, curvature estimates and Newton steps on large models all live on this product. **Next:** how would you find the largest eigenvalue of a Hessian that you cannot store?
+
+
+# %% wrong="grad-hvp" because="Builds the whole Hessian and multiplies."
+def hvp(f, x, v):
+    return jax.hessian(f)(x) @ v
+
+
+# %% wrong="grad-hvp" because="Takes the difference of two gradients: float32 keeps half of the digits."
+def hvp(f, x, v):
+    step = 1e-3
+    return (jax.grad(f)(x + step * v) - jax.grad(f)(x - step * v)) / (2 * step)
+
+
+# %% wrong="grad-hvp" because="Adds up each row of the Hessian before v has a say in it."
+def hvp(f, x, v):
+    return jax.grad(lambda x: jnp.sum(jax.grad(f)(x)))(x) * v
+
+
+# %% wrong="grad-hvp" because="Pushes v through f instead of through its gradient: that is the slope of f along v, one number."
+def hvp(f, x, v):
+    return jax.jvp(f, (x,), (v,))[1]
+
+
+# %% wrong="grad-hvp" because="Takes the first result of jvp, the gradient itself."
+def hvp(f, x, v):
+    return jax.jvp(jax.grad(f), (x,), (v,))[0]
+
+
+# %% wrong="grad-hvp" because="Gets the product entry by entry, each with its own pass: as much work as the whole Hessian."
+def hvp(f, x, v):
+    return jnp.stack([jnp.vdot(jax.grad(lambda x: jax.grad(f)(x)[i])(x), v) for i in range(len(x))])
+
+
+# %% wrong="grad-hvp" because="Goes through the rows of the identity in a loop: one push for each of them."
+def hvp(f, x, v):
+    row = lambda push: jnp.vdot(jax.jvp(jax.grad(f), (x,), (push,))[1], v)
+    return jax.lax.map(row, jnp.eye(len(x), dtype=x.dtype))
+
+
+# %% right="grad-hvp"
+def hvp(f, x, v):
+    return jax.grad(lambda x: jnp.vdot(jax.grad(f)(x), v))(x)
+
+
+# %% right="grad-hvp"
+def hvp(f, x, v):
+    along = lambda x: jax.jvp(f, (x,), (v,))[1]
+    return jax.grad(along)(x)
+
+
+# %% right="grad-hvp"
+def hvp(f, x, v):
+    gradient, push = jax.linearize(jax.grad(f), x)
+    return push(v)
+
+
+# %% right="grad-hvp"
+def hvp(f, x, v):
+    gradient, way_back = jax.vjp(jax.grad(f), x)
+    return way_back(v)[0]
+
+
+# %% [markdown] task="grad-propagate" stars=2 minutes=20 skills="01_arrays,02_tracing,grad-hvp"
+# ## From the laboratory: error bars
+# **Goal.** A new setting. Three quantities were measured, each with an uncertainty of its own; from them a curve of hundreds of points is computed. How uncertain is each point of the curve? To first order, and for measurements that do not depend on each other, the squares of the contributions add up.
+#
+# **Signature.** `propagate(f, x, sigma)`: `f` takes `(n,)` and gives `(m,)`, with n small and m large; `x` is `(n,)`, `sigma` is `(n,)` and not negative, all float32. Returns `(m,)`: entry i is the square root of the sum over j of `(∂fᵢ/∂xⱼ · sigmaⱼ)²`.
+#
+# **Example.** With `rectangle` from the setup (area and perimeter), sides `[3, 4]` and uncertainties `[0.3, 0.1]`: the area's is √((4 · 0.3)² + (3 · 0.1)²) = 1.237, the perimeter's √(0.6² + 0.2²) = 0.632.
+#
+# **Judged.** Values, to the precision of float32; that for many outputs the work follows the few inputs: no intermediate array as large as half of m times m. **Not judged.** A loop over the inputs; slopes of your result.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# You need every slope of every output: the whole Jacobian, `(m, n)`, tall and narrow. Is it cheaper to go through it row by row, or column by column?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Reverse mode gives a row, all slopes of one output, and needs m passes. Forward mode gives a column. Two functions of JAX build a Jacobian; their names say which mode they use.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Scale each column of the Jacobian by its `sigma`, square, add up along the inputs, take the root.
+#
+# </details>
+
+
+# %% answer="grad-propagate"
+def propagate(f, x, sigma):
+    """The uncertainty (m,) of f: (n,) -> (m,) at x (n,), whose entries have the independent uncertainties sigma (n,)."""
+    ### BEGIN SOLUTION
+    contributions = jax.jacfwd(f)(x) * sigma
+    return jnp.sqrt(jnp.sum(contributions**2, axis=1))
+    ### END SOLUTION
+
+
+# %% check="grad-propagate" name="example" points=1
+"""The example: area and perimeter of a rectangle."""
+x, sigma = np.array([[3, 4], [0.3, 0.1]], np.float32)
+got = program(lambda x, sigma: propagate(rectangle, x, sigma), x, sigma).run(x, sigma)
+compare(got, np.array([1.236932, 0.632456], np.float32), label="the uncertainties")
+
+# %% hidden="grad-propagate" name="values" points=1
+"""Right for areas and perimeters of any rectangle, also when one side is exact."""
+made = program(lambda x, sigma: propagate(rectangle, x, sigma), np.zeros(2, np.float32), np.zeros(2, np.float32))
+for exact in (False, False, True):
+    x, sigma = inputs.rng().uniform(1, 3, size=(2, 2)).astype(np.float32)
+    if exact:
+        sigma[int(inputs.rng().integers(2))] = 0
+    area, perimeter = np.hypot(x[1] * sigma[0], x[0] * sigma[1]), 2 * np.hypot(sigma[0], sigma[1])
+    what = "the uncertainties" + " with one exact side" * exact
+    compare(made.run(x, sigma), np.array([area, perimeter], np.float32), label=what)
+
+# %% hidden="grad-propagate" name="program" points=2
+"""Right for a curve of 300 points, with work that follows the three inputs."""
+made = program(lambda x, sigma: propagate(cooling, x, sigma), np.zeros(3, np.float32), np.zeros(3, np.float32))
+for _ in range(2):
+    rng = inputs.rng()
+    x = np.array([rng.uniform(15, 25), rng.uniform(70, 95), rng.uniform(0.02, 0.06)], np.float32)
+    sigma = np.array([rng.uniform(0.5, 2), rng.uniform(1, 3), rng.uniform(0.005, 0.01)], np.float32)
+    minutes = 0.5 * np.arange(300)
+    left = np.exp(-x[2] * minutes)
+    columns = np.stack([1 - left, left, -minutes * (x[1] - x[0]) * left], axis=1)
+    got, wanted = made.run(x, sigma), np.sqrt(np.sum((columns * sigma) ** 2, axis=1)).astype(np.float32)
+    faster = np.exp(-(x[2] + sigma[2]) * minutes)
+    moved = np.stack([columns[:, 0] * sigma[0], left * sigma[1], (x[1] - x[0]) * (faster - left)])
+    if getattr(got, "shape", None) == (300,):
+        steps = np.allclose(got, np.sqrt(np.sum(moved**2, axis=0)), rtol=1e-3, atol=1e-3)
+        require(
+            not steps, "The result is what moving each input by its whole sigma does: steps, not slopes times sigma."
+        )
+    compare(got, wanted, label="the curve's uncertainties")
+require(
+    made.intermediates < 300 * 300 / 2,
+    f"For 3 inputs and 300 outputs the program holds an array of {made.intermediates:,} elements: something is done for "
+    "every output that should be done for every input.",
+)
+
+# %% [markdown] why="grad-propagate"
+# Three inputs are three pushes forward, however long the curve is; backward it would be 300 pulls, each with a vector of 300. For a loss it is the other way round: one output, one pull. **Next:** what would you change if two of the measurements had been made with the same thermometer?
+
+
+# %% wrong="grad-propagate" because="Builds the Jacobian row by row, by reverse mode: 300 passes for three columns."
+def propagate(f, x, sigma):
+    return jnp.sqrt(jnp.sum((jax.jacrev(f)(x) * sigma) ** 2, axis=1))
+
+
+# %% wrong="grad-propagate" because="Pushes all uncertainties at once: contributions of opposite sign cancel, as if the errors were one."
+def propagate(f, x, sigma):
+    return jnp.abs(jax.jvp(f, (x,), (sigma,))[1])
+
+
+# %% wrong="grad-propagate" because="Adds up the sizes of the contributions: the worst case, in which all errors conspire."
+def propagate(f, x, sigma):
+    return jnp.sum(jnp.abs(jax.jacfwd(f)(x) * sigma), axis=1)
+
+
+# %% wrong="grad-propagate" because="Squares the slopes and not the uncertainties."
+def propagate(f, x, sigma):
+    return jnp.sqrt(jax.jacfwd(f)(x) ** 2 @ sigma)
+
+
+# %% wrong="grad-propagate" because="Stops at the sum of squares: that is the variance."
+def propagate(f, x, sigma):
+    return jnp.sum((jax.jacfwd(f)(x) * sigma) ** 2, axis=1)
+
+
+# %% wrong="grad-propagate" because="Moves each input by its whole uncertainty and takes differences: where the curve bends, that is no slope."
+def propagate(f, x, sigma):
+    steps = [f(x.at[j].add(sigma[j])) - f(x) for j in range(len(x))]
+    return jnp.sqrt(sum(step**2 for step in steps))
+
+
+# %% wrong="grad-propagate" because="Takes the gradient of the sum of all outputs: the points of the curve are mixed."
+def propagate(f, x, sigma):
+    slopes = jax.grad(lambda x: jnp.sum(f(x)))(x)
+    return jnp.full_like(f(x), jnp.sqrt(jnp.sum((slopes * sigma) ** 2)))
+
+
+# %% right="grad-propagate"
+def propagate(f, x, sigma):
+    values, push = jax.linearize(f, x)
+    return jnp.sqrt(sum(push(jnp.zeros_like(x).at[j].set(sigma[j])) ** 2 for j in range(len(x))))
+
+
+# %% right="grad-propagate"
+def propagate(f, x, sigma):
+    scaled = jax.jacfwd(lambda moved: f(x + moved * sigma))(jnp.zeros_like(x))
+    return jnp.linalg.norm(scaled, axis=1)
