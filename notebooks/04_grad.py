@@ -305,7 +305,7 @@ print(slope_at_0, "  max of a tie:", jax.grad(jnp.max)(jnp.array([1.0, 3.0, 3.0]
 
 # %% [markdown]
 # ## NaN from a branch not taken
-# The entropy `-x log(x)` is 0 at 0, where the logarithm is not. So choose, with `where`:
+# The entropy `-x log(x)` is to be 0 at 0, where the logarithm is infinite. So choose, with `where`:
 
 # %% [markdown] predict="grad-where"
 # `jnp.where(x > 0, -x * jnp.log(x), 0.0)` at `x = 0` is 0. Its gradient there?
