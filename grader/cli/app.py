@@ -42,6 +42,11 @@ def choose(
     _course_folder = course
 
 
+def course_folder() -> Path:
+    """Where to look for the course: what --course names, else the current directory."""
+    return (_course_folder or Path.cwd()).resolve()
+
+
 def fail(message: str, status: int = 2) -> typer.Exit:
     """Say what is wrong, and end with this status."""
     from grader.exam.record import legible  # a path and a learner's name may hold anything

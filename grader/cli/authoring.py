@@ -1,15 +1,20 @@
-"""Verbs for who writes exercises: begin one, see what learners will read."""
+"""Verbs for who writes exercises: begin one, take over a notebook, see what learners will read."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grader.cli.app import JobsOption, app, err, fail, open_course, out
+from grader.cli.app import JobsOption, app, course_folder, err, fail, open_course, out
 from grader.course import Course
+
+if TYPE_CHECKING:
+    from grader.course.adopted import Adopted
+
+HANDS = {"manual": "a person grades it", "task": "a person grades it"}
 
 new = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Begin something new: an exercise.")
 app.add_typer(new, name="new")
@@ -95,3 +100,61 @@ def _own_folder(to: Path | None) -> Course:
             "it is made if it is not there. (--to . writes into this course.)"
         )
     return course
+
+
+@app.command("import")
+def take_over(
+    notebook: Annotated[Path, typer.Argument(metavar="NOTEBOOK.ipynb", help="A source notebook of nbgrader's.")],
+    lesson: Annotated[
+        str | None, typer.Option("--lesson", metavar="NN_topic", help="Which lesson it becomes; else the next one.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the text that the lesson has.")] = False,
+) -> None:
+    """Make a text of an nbgrader source notebook; built again it is the same notebook (docs/importing.md)."""
+    from grader.course import adopt, takeover
+
+    try:
+        place = takeover.place(course_folder(), notebook, lesson, force)
+        taken = adopt.take(notebook, place.lesson)
+        said = place.write(taken)
+    except adopt.NotTaken as refusal:
+        raise fail(str(refusal)) from None
+    except OSError as problem:
+        raise fail(f"{place.path} cannot be written: {problem.strerror}.") from None
+    todo = _table(taken.lesson)
+    released = f"{len(taken.lesson.cells)} cells. nbgrader releases them as it releases those of {notebook.name}."
+    for sentence in (f"{place.path}: {released}", *said, *taken.notes, *_next(place.lesson, todo)):
+        out.print(sentence, markup=False, soft_wrap=True)
+
+
+def _table(lesson: Adopted) -> int:
+    """Show what became of each of nbgrader's cells; returns how many checks are left to do by hand."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from grader.course import judged
+    from grader.exam.record import legible
+
+    left = judged.read(lesson).left
+    table = Table("line", "cell", "id", "points", "what the grader does with it")
+    table.columns[2].overflow = "fold"
+    for cell in lesson.cells:
+        if cell.id is None:
+            continue
+        if cell.line in left:
+            reason = left[cell.line]
+            does = f"to do, line {cell.first + reason.line - 1}: {reason.reason}"
+        else:
+            does = HANDS.get(cell.kind, "judges it as it stands" if cell.kind == "check" else "")
+        points = f"{cell.attributes['points']:g}" if "points" in cell.attributes else ""
+        table.add_row(str(cell.line), cell.kind, cell.id, points, Text(legible(does)))
+    out.print(table)
+    return len(left)
+
+
+def _next(lesson: str, todo: int) -> list[str]:
+    build = f"`grader build {lesson}` makes the notebooks"
+    if not todo:
+        return [f"{build}, and `grader prove {lesson}` says whether your own answers pass."]
+    checks = "1 check is" if todo == 1 else f"{todo} checks are"
+    return [f"{build}. {checks} left to put into words before `grader grade` can judge {lesson}: docs/importing.md."]

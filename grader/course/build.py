@@ -48,8 +48,8 @@ def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
             notebook = notebooks.lesson_notebook(lesson_id, course.text(lesson_id))
             found[lesson_path(course, lesson_id)] = release.text(notebook).encode()
         if lesson_id in course.lesson_ids:
-            source = notebooks.exercise_notebook(course.lesson(lesson_id), course)
-            found[exercises_path(course, lesson_id)] = release.text(release.release(source)).encode()
+            released = release.release(_source(course, lesson_id))
+            found[exercises_path(course, lesson_id)] = release.text(released).encode()
     return found
 
 
@@ -59,12 +59,14 @@ def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
 
     ids = [lesson_id for lesson_id in _chosen(course, lessons) if lesson_id in course.lesson_ids]
     _check_all(course, ids)
-    return {
-        source_path(course, i): release.text(
-            release.source(notebooks.exercise_notebook(course.lesson(i), course))
-        ).encode()
-        for i in ids
-    }
+    return {source_path(course, i): release.text(release.source(_source(course, i))).encode() for i in ids}
+
+
+def _source(course: Course, lesson_id: str) -> notebooks.Notebook:
+    adopted = course.adopted(lesson_id)
+    if adopted is not None:
+        return notebooks.adopted_notebook(adopted)
+    return notebooks.exercise_notebook(course.lesson(lesson_id), course)
 
 
 def lesson_path(course: Course, lesson_id: str) -> Path:
@@ -110,13 +112,18 @@ def _chosen(course: Course, lessons: Iterable[str] | None) -> list[str]:
     return [course.planned(lesson_id).id for lesson_id in lessons]
 
 
+def _exercises(course: Course, lesson_id: str) -> object:
+    """An imported text is built whether or not all of its checks can be judged here."""
+    return course.adopted(lesson_id) or course.lesson(lesson_id)
+
+
 def _check_all(course: Course, ids: Iterable[str]) -> None:
     problems: list[Problem] = []
     for lesson_id in ids:
-        for known, read in ((course.text_ids, course.text), (course.lesson_ids, course.lesson)):
+        for known, read in ((course.text_ids, Course.text), (course.lesson_ids, _exercises)):
             if lesson_id in known:
                 try:
-                    read(lesson_id)
+                    read(course, lesson_id)
                 except CourseError as error:
                     problems.extend(error.problems)
     if problems:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grader.course import predictions
+from grader.course.adopted import ROLES, Adopted
 from grader.course.exercises import Check, Exercise, Lesson, Task
 from grader.course.rules_parts import LABELS
 from grader.course.text import Cell
@@ -78,6 +80,29 @@ def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
         metadata = {"tags": list(cell.attributes["tags"])} if "tags" in cell.attributes else {}
         built.append(_cell("markdown" if cell.prose else "code", source, name, metadata))
     return _notebook(built, {"lesson": lesson_id, "holds": "lesson"})
+
+
+def adopted_notebook(adopted: Adopted) -> Notebook:
+    """nbgrader's source notebook of an imported text: the cells that were imported, in their roles."""
+    built: list[BuiltCell] = []
+    taken = {_cell_id(cell.id) for cell in adopted.cells if cell.id is not None}
+    for cell in adopted.cells:
+        if cell.id is not None:
+            said: dict[str, Any] = dict.fromkeys(ROLES[cell.kind], True)
+            if "points" in cell.attributes:
+                said["points"] = cell.attributes["points"]
+            made = _graded(cell.form, cell.source, cell.id, **said)
+        else:
+            stem = f"{cell.form}-{hashlib.sha256(cell.source.encode()).hexdigest()[:8]}"
+            made = _cell(cell.form, cell.source, _free(stem, taken), {})
+        made["metadata"] |= json.loads(cell.attributes.get("metadata", "{}"))
+        if "tags" in cell.attributes:
+            made["metadata"]["tags"] = list(cell.attributes["tags"])
+        if "attachments" in cell.attributes:
+            made["attachments"] = adopted.attachments[cell.attributes["attachments"]]
+        built.append(made)
+    ours = {"lesson": adopted.id, "holds": "imported exercises"}
+    return {**_notebook(built, {}), "metadata": {**adopted.metadata, "jaxercise": ours}}
 
 
 def _free(stem: str, taken: set[str]) -> str:

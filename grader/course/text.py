@@ -19,7 +19,7 @@ from grader.course.problems import Findings
 
 MARKER = re.compile(r"# %%(?=\s|$)(.*)")
 TOKEN = re.compile(
-    r'\s*(?:([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|\[[^\]]*\]|[^\s"\[]+)|(\[markdown\]|[A-Za-z_]\w*))(?=\s|$)'
+    r'\s*(?:([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|\[[^\]]*\]|[^\s"\[]+)|(\[(?:markdown|raw|code)\]|[A-Za-z_]\w*))(?=\s|$)'
 )
 
 # What a cell may be in each of the two kinds of file, and the attributes it takes beside the id that it names.
@@ -35,14 +35,32 @@ EXERCISES: Mapping[str, Mapping[str, type]] = {
     "right": {},
 }
 LESSON: Mapping[str, Mapping[str, type]] = {"text": {}, "code": {"tags": list}, "predict": {}}
+# A notebook of nbgrader's that was taken over (`grader.course.adopted`): each cell line keeps the cell's role in it.
+_KEPT: Mapping[str, type] = {"tags": list, "metadata": str, "attachments": str}
+ADOPTED: Mapping[str, Mapping[str, type]] = {
+    "imported": {},
+    "cell": _KEPT,
+    "locked": _KEPT,
+    "answer": _KEPT,
+    "check": {"points": float, "observed": bool, **_KEPT},
+    "manual": {"points": float, **_KEPT},
+    "task": {"points": float, **_KEPT},
+}
 PROSE = frozenset({"text", "task", "why", "predict"})
-_NAMING = frozenset({"task", "answer", "check", "hidden", "why", "wrong", "right", "predict"})
+_NAMING = frozenset({"task", "answer", "check", "hidden", "why", "wrong", "right", "predict"}) | {
+    "imported",
+    "locked",
+    "manual",
+}
 _SAID = {int: "a whole number", float: "a number", str: 'text in "quotes"', bool: "true or false", list: "a [list]"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One authored cell. `line` is that of its `# %%`; `first` is that of the first line of `source`."""
+    """One authored cell. `line` is that of its `# %%`; `first` is that of the first line of `source`.
+
+    `form` is the notebook's word for it: code, markdown or raw.
+    """
 
     kind: str
     id: str | None
@@ -50,6 +68,7 @@ class Cell:
     source: str
     line: int
     first: int
+    form: str = "code"
 
     @property
     def prose(self) -> bool:
@@ -82,10 +101,12 @@ def _cell(
     if words is None:
         return None
     named = [key for key in values if key in _NAMING]
-    prose = "[markdown]" in words
-    words.discard("[markdown]")
-    claims = [*sorted(words), *named] or [_unnamed(prose, values, kinds)]
-    if len(claims) > 1 or claims[0] not in kinds or (claims[0] in PROSE) is not prose:
+    adopted = kinds is ADOPTED
+    bracket = next((word for word in sorted(words) if word == "[markdown]" or (adopted and word[0] == "[")), None)
+    words.discard(bracket or "")
+    prose = bracket == "[markdown]"
+    claims = [*sorted(words), *named] or ["cell" if adopted else _unnamed(prose, values, kinds)]
+    if len(claims) > 1 or claims[0] not in kinds or (not adopted and (claims[0] in PROSE) is not prose):
         _complain(claims, prose, line, kinds, findings)
         return None
     kind = claims[0]
@@ -94,13 +115,22 @@ def _cell(
         findings.add(line, f"`{kind}` names {name!s}", f'Write `{kind}="topic-thing"`')
         return None
     attributes = _attributes(kind, values, kinds[kind], line, findings)
-    content = _prose(body, line + 1, findings) if prose else body
-    first = line + 1
-    while content and not content[0].strip():
-        content, first = content[1:], first + 1
-    while content and not content[-1].strip():
-        content = content[:-1]
-    return Cell(kind, name, MappingProxyType(attributes), "\n".join(content), line, first)
+    if adopted:  # its cells are kept to the letter: blank lines that a comment sign makes visible are theirs
+        content, first = _trimmed(body, line + 1)
+        content = _prose(content, first, findings) if bracket else content
+    else:
+        content, first = _trimmed(_prose(body, line + 1, findings) if prose else body, line + 1)
+    form = bracket.strip("[]") if bracket else "code"
+    return Cell(kind, name, MappingProxyType(attributes), "\n".join(content), line, first, form)
+
+
+def _trimmed(lines: list[str], first: int) -> tuple[list[str], int]:
+    """The lines without blank ones at either end, and the number of the first that is left."""
+    while lines and not lines[0].strip():
+        lines, first = lines[1:], first + 1
+    while lines and not lines[-1].strip():
+        lines = lines[:-1]
+    return lines, first
 
 
 def _unnamed(prose: bool, values: Mapping[str, Any], kinds: Mapping[str, Mapping[str, type]]) -> str:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from grader.course import read
+from grader.course import adopted, judged, read
+from grader.course.adopted import Adopted
 from grader.course.exercises import Lesson
 from grader.course.outline import FILE, Outline, Planned, read_outline
 from grader.course.problems import CourseError, Problem
@@ -30,6 +31,7 @@ class Course:
         self._told: Outline = told if self.base is None else told.upon(self.base._told)
         self.name = self._told.name
         self._lessons: dict[str, Lesson] = {}
+        self._adopted: dict[str, Adopted | None] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
         self._refuse_strays()
 
@@ -94,17 +96,33 @@ class Course:
                 message = f"lesson `{lesson_id}` has no exercises yet"
                 path = self.shown(self.solutions(lesson_id))
                 raise CourseError([Problem(path, 1, message, f"Lessons with exercises: {known}")])
+            script = self.script(lesson_id) if lesson_id in self.text_ids else None
+            imported = self.adopted(lesson_id)
+            if imported is not None:
+                self._lessons[lesson_id] = judged.lesson(imported, planned.title, script)
+                return self._lessons[lesson_id]
             others = {e for one in self._all_ids if one != lesson_id for e in self.exercise_ids(one)}
             self._lessons[lesson_id] = read.lesson(
                 {self.shown(path): path for path in self.sources(lesson_id)},
                 lesson_id,
                 planned.title,
-                self.script(lesson_id) if lesson_id in self.text_ids else None,
+                script,
                 lambda skill, before: self._taught(skill, lesson_id, before),
                 others,
                 self._told.without,
             )
         return self._lessons[lesson_id]
+
+    def adopted(self, lesson_id: str) -> Adopted | None:
+        """The text of a lesson whose exercises were imported from nbgrader; None for one that was written here."""
+        if lesson_id not in self._adopted:
+            paths = self.sources(lesson_id)
+            imported = [path for path in paths if adopted.is_adopted(path)]
+            if imported and len(paths) > 1:
+                message = "an imported text takes no cells of an overlay, and adds none to a lesson"
+                raise CourseError([Problem(self.shown(paths[-1]), 1, message, "Give it a lesson of its own")])
+            self._adopted[lesson_id] = adopted.read(paths[0], self.shown(paths[0])) if imported else None
+        return self._adopted[lesson_id]
 
     def text(self, lesson_id: str) -> tuple[Cell, ...]:
         """The cells of a lesson's own script, read and held against every rule."""
