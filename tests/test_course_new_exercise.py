@@ -18,7 +18,7 @@ from test_gradebook_nbgrader import nbgrader
 from grader.course import Course, CourseError, new_exercise, new_overlay
 from grader.course.filled import fill, write
 from grader.course.new_overlay import NotMade
-from grader.exam.batch import openness
+from grader.exam.batch import without_secret
 
 SMALL = "01_small"
 TEXT = f"solutions/{SMALL}.py"
@@ -121,7 +121,7 @@ def grades(grader: Grader, mine: Path) -> None:
     write(fill(released, partly), mine / "submitted" / "partly" / SMALL / f"{SMALL}.ipynb")
     done = nbgrader(mine, "generate_assignment", SMALL, "--force")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert openness(Course(mine)) is None
+    assert without_secret(Course(mine)) is None
     (mine / ".secret").write_text("\n")
     done = grader("grade", "submitted", "--gradebook", "--json", "results.json", cwd=mine)
     assert done.returncode == 0, done.stderr
@@ -163,7 +163,7 @@ def test_a_course_may_be_written_into_when_it_is_named(grader: Grader, small: Pa
     before = (small / TEXT).read_text()
     assert (root / TEXT).read_text().startswith(before)
     assert sorted(tree(root)) == sorted(tree(small))
-    assert openness(Course(root)) is None
+    assert without_secret(Course(root)) is None
 
 
 def test_a_lesson_that_nobody_wrote_gets_its_title_and_setup(course: Course, tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import COURSES
+from conftest import COURSES, ROOT
 
 from grader.course import Course, CourseError, build
+from grader.course.outline import OVERLAY_KEYS
+from grader.course.overlay import KINDS
+from grader.course.text import EXERCISES
 
 SMALL = "01_small"
 TEXT = f"solutions/{SMALL}.py"
@@ -92,6 +97,31 @@ def test_everything_is_built_in_the_overlay(overlay: Path) -> None:
     assert "Doubles what this class draws." in text
     assert "uniform(5, 9" not in text
     assert "HALF * x" not in text
+
+
+def test_a_check_for_an_exercise_below_comes_after_its_own(overlay: Path) -> None:
+    edit(
+        overlay / TEXT,
+        'hidden="small-double" name="own" points=3 instead=true',
+        'check="small-double" name="own" points=3',
+    )
+    double = Course(overlay).lesson(SMALL).exercises[0]
+    assert [check.name for check in double.checks] == ["example", "values", "own"]
+    assert [check.hidden for check in double.checks] == [False, True, False]
+    assert double.points == 6
+    build.build(Course(overlay))
+    order = [cell["id"] for cell in json.loads((overlay / "exercises" / SMALL / f"{SMALL}.ipynb").read_text())["cells"]]
+    assert order.index("small-double-values") + 1 == order.index("small-double-own")
+    assert order.index("small-double-own") + 1 == order.index("small-double-why")
+
+
+def test_the_guide_has_every_word_that_an_overlay_may_say() -> None:
+    guide = (ROOT / "docs" / "overlay.md").read_text()
+    example = re.search(r"```toml\n(.*?)```", guide, re.DOTALL)
+    assert example is not None
+    assert set(tomllib.loads(example[1])) == set(OVERLAY_KEYS)
+    for words in (KINDS["task"].keys() - EXERCISES["task"].keys(), KINDS["hidden"].keys() - EXERCISES["hidden"].keys()):
+        assert all(f"`{word}=" in guide for word in words)
 
 
 CASES = {

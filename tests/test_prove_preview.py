@@ -8,11 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import Grader
+from conftest import COURSES, Grader
 
 from grader.course import Course
+from grader.exam.pool import Fault
 from grader.exam.record import CheckResult
 from grader.exam.rehearsed import Answer, Rehearsed
+from grader.prove import preview
 from grader.reports import preview as report
 
 LESSON = "01_small"
@@ -146,3 +148,30 @@ def test_what_cannot_be_is_said(grader: Grader, small: Path, words: list[str], s
     done = grader("--course", small, "preview", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip() == said
+
+
+class Backwards:
+    """Stands for the pool: the last request is answered first, and the first one's process ends."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> Backwards:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, requests: list[dict[str, str]], on_reply: Callable[[int, object], None]) -> None:
+        for i in reversed(range(len(requests))):
+            on_reply(
+                i, {"answers": [{"because": "", "where": "", "checks": []}]} if i else Fault("crashed", "it is gone")
+            )
+
+
+def test_exercises_come_in_the_lessons_order_and_a_lost_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "Pool", Backwards)
+    course, told = Course(COURSES / "small"), list[Rehearsed]()
+    assert preview.preview(course, LESSON, 2, told.append) == told
+    assert [one.exercise for one in told] == [exercise.id for exercise in course.lesson(LESSON).exercises]
+    assert [one.problem for one in told] == ["The rehearsal itself ended: it is gone.", None, None]

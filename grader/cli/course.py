@@ -34,9 +34,9 @@ def build(
     if check:
         stale = builder.stale(course)
         if stale:
-            builder_name = "make" if course.base is None else "grader"
+            mend = "run `make build` and commit" if course.base is None else "run `grader build`"
             paths = ", ".join(str(path) for path in stale)
-            raise fail(f"Stale, run `{builder_name} build` and commit: {paths}", 1)
+            raise fail(f"Stale, {mend}: {paths}", 1)
         out.print("Every built notebook is up to date.")
         return
     for path in builder.build(course, lessons or None):

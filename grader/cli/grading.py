@@ -38,7 +38,7 @@ def grade(
 
     What an earlier run has graded is not graded again, unless the notebook, the course or the grader has changed.
     """
-    from grader.exam.batch import NothingToGrade, find, graded_before, openness
+    from grader.exam.batch import NothingToGrade, find, graded_before, without_secret
     from grader.exam.batch import grade as grade_all
     from grader.exam.ledger import edition
     from grader.exam.record import Result
@@ -55,8 +55,8 @@ def grade(
         entries = find(submitted, course, lesson)
     except NothingToGrade as problem:
         raise fail(str(problem)) from None
-    if openness(course):
-        err.print(openness(course), markup=False, soft_wrap=True)
+    if without_secret(course):
+        err.print(without_secret(course), markup=False, soft_wrap=True)
     book = _gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
     began, ours = time.monotonic(), edition()
     before = {} if force else graded_before(course, entries, ours)

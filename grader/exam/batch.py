@@ -60,7 +60,7 @@ def secret(course: Course) -> str:
     return path.read_text().strip() if path.exists() else LOCAL_SECRET
 
 
-def openness(course: Course) -> str | None:
+def without_secret(course: Course) -> str | None:
     """A sentence for who grades with an overlay that has no secret: hidden inputs are no secret then, either."""
     if course.base is None or secret(course) not in ("", LOCAL_SECRET):
         return None

@@ -30,8 +30,8 @@ def prove(course: Course, lessons: tuple[str, ...], mutants: bool = True, jobs: 
     from grader.course import build
 
     stale = [path for path in build.stale(course) if path.stem in lessons]
-    builder = "make" if course.base is None else "grader"
-    problems = [f"{course.shown(path)} is stale: run `{builder} build` and commit it." for path in stale]
+    mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
+    problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
     requests = [
         {"lesson": lesson, "exercise": exercise.id, "mutate": mutants}
         for lesson in lessons
