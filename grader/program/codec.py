@@ -24,6 +24,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from grader.program.limits import LIMITS, Limits, Malformed, Unsendable, few, natural
 from grader.program.placement import READERS, place, read_place, tagged
 
+# Plain arrays of NumPy's; other kinds may show what they do not hold.
+PLAIN: tuple[type, ...] = (np.ndarray,)
+with contextlib.suppress(ImportError):
+    # What a function with rules of its own makes of a NumPy array that it is called with; it has no public name.
+    from jax._src.literals import TypedNdArray
+
+    PLAIN = (np.ndarray, TypedNdArray)
+
 KINDS = (
     "None, bool, int, float, complex, str; tuple, list, dict with str or int keys; named tuples of the setup's "
     "classes; NumPy and JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh"
@@ -171,7 +179,7 @@ class _Encoder:
             return self.array("jax", value)
         if isinstance(value, np.generic):
             return self.array("scalar", value)
-        if type(value) is np.ndarray:
+        if type(value) in PLAIN:
             return self.array("numpy", value)
         name = _dtype_name_or_none(value)
         if name is not None:
