@@ -362,8 +362,8 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((jnp.round(model(params, xs)) - ys) ** 2)
 
-    reported, gradient = jax.value_and_grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    told, slopes = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
 
 
 # %% wrong="grad-zero" because="Reports the loss that it goes down, without the rounding."
@@ -371,8 +371,8 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((model(params, xs) - ys) ** 2)
 
-    reported, gradient = jax.value_and_grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    told, slopes = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
 
 
 # %% wrong="grad-zero" because="Reports the loss at the new parameters."
