@@ -167,7 +167,7 @@ back = np.asarray(shared)  # the way to NumPy; also jax.device_get, for whole co
 print(type(back).__name__, "writeable:", back.flags.writeable, "  np.array(...) is:", np.array(shared).flags.writeable)
 
 # %% [markdown]
-# So the rule for data loaders: **an array that was handed to JAX is not written to again**, or a copy is handed over. `jnp.asarray` and `jnp.array` copy today, but they too may read a large array a moment later. The way back is safe: `np.asarray` gives a view, and forbids writing.
+# So the rule for data loaders: **an array that was handed to JAX is not written to again**, or a copy is handed over. `jnp.asarray` and `jnp.array` do copy, but do not say when they have read the last entry. The way back is safe: what `np.asarray` gives forbids writing.
 #
 # Otherwise the two mix freely. `jnp` functions take NumPy arrays; an operator with one JAX array gives a JAX array; NumPy's *functions* give NumPy arrays, computed on the CPU. Lists are not taken: that one becomes an array is to be seen in your code.
 
@@ -238,14 +238,14 @@ results = {
     "jnp.asarray(2.5)": jnp.asarray(2.5),
 }
 for name, result in results.items():
-    print(f"{name:28s} {jax.typeof(result)}")
+    print(f"{name:28s} {jax.typeof(result)!s:12s} {result.nbytes:3d} bytes")
 
 # %% [markdown]
 # `jax.typeof` shows what JAX knows of an array: dtype and shape, and `~` marks a weak type, which a result keeps when only numbers without a dtype decided. NumPy's float64 came in as float32.
 #
 # ![Dtypes joined by arrows, from left to right: bool leads to Python's int, that to uint8 and int8, both to int16, then int32, then Python's float, that to bfloat16 and float16, and both to float32. Two operands meet in the nearest dtype that both lead to.](../images/arrays_dtypes.svg)
 #
-# To have every silent promotion refused, set `jax_numpy_dtype_promotion`; Python's numbers stay welcome. Assigning never promotes: the *array's* dtype wins, and a fraction is cut off, with a warning that will be an error one day.
+# To have every silent promotion refused, set `jax_numpy_dtype_promotion`; Python's numbers stay welcome. Assigning never promotes: the *array's* dtype wins, and a fraction is cut off, with a warning that will be an error one day. Asking for 64 bits earns a warning, too.
 
 # %%
 with jax.numpy_dtype_promotion("strict"):
@@ -254,10 +254,11 @@ with jax.numpy_dtype_promotion("strict"):
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     print(jnp.arange(3).at[0].set(1.75), "|", str(caught[-1].message)[:96])
+    print(jnp.ones(3, jnp.float64).dtype, "|", str(caught[-1].message)[:104])
 
 # %% [markdown]
 # ## 32 bits, 64 bits, 16 bits
-# Without being asked JAX makes no 64-bit number. Ask for one, and you get 32 bits and a warning; hand over one from NumPy, and you get 32 bits and no warning.
+# JAX makes no 64-bit number unless it is told to beforehand. Ask for one, and you get 32 bits and that warning. Hand one over from NumPy:
 
 # %% [markdown] predict="arrays-overflow"
 # `jnp.asarray(np.array([2**31 + 5]))`, an int64 from NumPy, with JAX's usual settings, is …
@@ -326,7 +327,7 @@ print(f"a number of it in Python's hands after {1e3 * (time.perf_counter() - sta
 # Everything that needs *numbers* in Python waits by itself: `print`, `float()`, `np.asarray`, an `if`. In a training loop `print(loss)` in each step makes Python and the device take turns. For a clock there is `jax.block_until_ready`, which takes a whole container of arrays. Two more rules: the first call compiles and is timed apart; and a single number is an anecdote, so take several.
 #
 # ## Is it faster than NumPy?
-# Eight products in a row, the shape of a network without its bias: NumPy, JAX operation by operation, JAX compiled as one program, and PyTorch where it is installed. The same float32 numbers for all, warmed up, waited for, and the shortest of five calls: whatever else the computer does can only add to it.
+# Eight products in a row, the shape of a network without its bias: NumPy, JAX operation by operation, JAX compiled as one program, and PyTorch where it is installed. The same float32 numbers for all, converted before the clock starts, warmed up, waited for, and the shortest of five calls: whatever else the computer does can only add to it.
 
 
 # %%
@@ -373,7 +374,7 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# Read your own table; two things hold on most machines. On the left, what is timed is the *calling*, and NumPy is first. On the right, all of them spend their time in the same thing, a library's matrix product on all cores: whoever is ahead there has the better product for this machine, and `jit` has little to add.
+# Read your own table; two things hold on most machines. On the left, what is timed is the *calling*, and NumPy is first. On the right, all of them spend their time in the same thing, a library's matrix product on all cores: whoever is ahead there has the better product for this machine, and `jit` has little to add. A number that looks absurd probably is: other programs use the same cores, and threads wait for each other. Close them, and measure again.
 #
 # What `jit` is good at are long chains of *small* steps on large arrays. There it fuses them, and nothing in between goes to memory:
 
