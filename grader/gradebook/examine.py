@@ -22,6 +22,7 @@ from grader.course.build import exercises_path
 from grader.exam import batch
 from grader.exam.ledger import edition
 from grader.exam.record import CheckResult, Result
+from grader.gradebook.feedback import write_down
 
 Resources = dict[str, Any]
 
@@ -50,12 +51,16 @@ class Examine(NbGraderPreprocessor):
                 cell.outputs = _outputs(checks.get(name), result.problem)
                 # nbgrader has put the check's own text there, and feedback pages would show it.
                 cell.source = handed_out.get(name, "")
+        write_down(nb, self.course().lesson(told["assignment"]), result)
         return nb, resources
+
+    def course(self) -> Course:
+        """The course whose directory nbgrader works in."""
+        return Course.find(Path(CourseDirectory(parent=self).root))
 
     def handed_out(self, lesson: str) -> dict[str, str]:
         """The text of each cell of the course's as learners have it, by its id."""
-        course = Course.find(Path(CourseDirectory(parent=self).root))
-        cells = json.loads(exercises_path(course, lesson).read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(exercises_path(self.course(), lesson).read_text(encoding="utf-8"))["cells"]
         return {cell["metadata"].get("nbgrader", {}).get("grade_id", ""): "".join(cell["source"]) for cell in cells}
 
     def examined(self, learner: str, lesson: str, notebook: str) -> Result:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
+
+# Files that a browser takes for a page and runs what is in them.
+PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
 
 
 def configure(config: Any, root: Path) -> None:
@@ -15,6 +21,7 @@ def configure(config: Any, root: Path) -> None:
     run by our examiner instead of in the kernel that nbgrader would start.
     """
     from grader.gradebook.examine import Examine
+    from grader.gradebook.feedback import FeedbackPage, GetGradesAndHands
 
     config.CourseDirectory.root = str(root)
     config.CourseDirectory.source_directory = "build/source"
@@ -26,6 +33,31 @@ def configure(config: Any, root: Path) -> None:
     # A check cell that a learner deleted is put back, else its grade would wait for a person for ever.
     config.OverwriteCells.add_missing_cells = True
     config.Autograde.autograde_preprocessors = [Examine if step is Execute else step for step in _steps()]
+    config.GenerateFeedback.preprocessors = [GetGradesAndHands]
+    config.GenerateFeedback.exporter_class = FeedbackPage
+    _show_safely(config)
+    _exchange(config, root)
+
+
+def _show_safely(config: Any) -> None:
+    """Formgrader shows a learner's notebook to an instructor, in a page that may do all that the instructor may."""
+    config.HTMLExporter.sanitize_html = True  # outputs
+    config.HTMLExporter.filters = {"markdown2html": "grader.gradebook.safe_html.markdown"}
+    config.HTMLExporter.preprocessors = ["grader.gradebook.safe_html.escape_names"]
+    # nbgrader would hand these on from beside a notebook, to be opened in that same place.
+    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
+    config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
+
+
+def _exchange(config: Any, root: Path) -> None:
+    """Where assignments are released to and handed in, if nbgrader's own place for it is not there."""
+    if not Path(Exchange.root.default_value).is_dir():
+        own = root / "build" / "exchange"
+        with contextlib.suppress(OSError):  # nbgrader says so itself when it needs one
+            own.mkdir(parents=True, exist_ok=True)
+        config.Exchange.root = str(own)
+    # Assignments are fetched to where `make lab` puts them too; neither overwrites what is there.
+    config.Exchange.assignment_dir = str(root / "work")
 
 
 def _steps() -> list[type]:
