@@ -8,11 +8,11 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab grade test prove build lint format bench soak lock clean
+.PHONY: help setup lab grade instructor test prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make .venv from the pinned versions, if need be (TORCH=cpu, no or cuda; PYTHON=python3.12)
 	@$(or $(PYTHON),python3) tools/environment.py --torch "$(TORCH)" --python "$(PYTHON)"
@@ -22,6 +22,9 @@ lab: setup ## put new lessons and exercises under work/ and open JupyterLab ther
 
 grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap); without one, the example class
 	@$(BIN)/grader grade "$(SUBMITTED)" $(if $(LESSON),--lesson "$(LESSON)")
+
+instructor: setup ## open JupyterLab on the course with nbgrader's Formgrader and Assignment List
+	@$(BIN)/grader instructor
 
 test: lint ## lint, then all tests: build freshness, the proof of the course and every lesson are among them
 	$(BIN)/pytest $(PYTEST_ARGS)

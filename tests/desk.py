@@ -46,7 +46,8 @@ def environment(course: Path) -> dict[str, str]:
         "IPYTHONDIR": "ipython",
     }
     made = {variable: str(own / name) for variable, name in folders.items()}
-    return {**os.environ, **made, "PYTHONPATH": str(course), "COLUMNS": "160", "NO_COLOR": "1"}
+    package = course if (course / "grader").is_dir() else ROOT
+    return {**os.environ, **made, "PYTHONPATH": str(package), "COLUMNS": "160", "NO_COLOR": "1"}
 
 
 def grader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -58,17 +59,18 @@ def grader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def lab(course: Path, theme: str = "JupyterLab Light") -> Iterator[str]:
-    """Run the real `grader lab`; yields the address that it asks the browser to open. Ends all that it started."""
+def lab(course: Path, theme: str = "JupyterLab Light", verb: str = "lab") -> Iterator[str]:
+    """Run the real `grader lab`, or `grader instructor`; yields the address that it opens. Ends all that it started."""
     own = course / "build" / "jupyter"
     opened = own / "opened"
     _configure(own, theme)
+    opened.unlink(missing_ok=True)
     browser = own / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{opened}.new" && mv "{opened}.new" "{opened}"\n')
     browser.chmod(0o755)
     with (own / "log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "grader", "lab"],
+            [sys.executable, "-m", "grader", verb],
             cwd=course,
             env={**environment(course), "BROWSER": f"{browser} %s"},
             stdin=subprocess.DEVNULL,
@@ -105,7 +107,7 @@ def _address(opened: Path, server: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + PATIENCE_S
     while not opened.is_file():
         if server.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"`grader lab` opened no page:\n{log.read_text(errors='replace')[-4000:]}")
+            raise AssertionError(f"JupyterLab opened no page:\n{log.read_text(errors='replace')[-4000:]}")
         time.sleep(0.05)
     return opened.read_text()
 

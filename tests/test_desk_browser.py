@@ -13,6 +13,7 @@ from grader.course import Course, Exercise, work
 
 LESSON = "05_vmap"
 EXERCISES = f"{LESSON}/{LESSON}.ipynb"
+PANELS = "jupyterapp.commands.listCommands().filter(name => name.startsWith('nbgrader:open'))"
 SCREENSHOTS = desk.ROOT / "build" / "screenshots"
 MISSING = [
     name
@@ -30,6 +31,7 @@ def test_first_hour(tmp_path: Path) -> None:
     first, *others = Course(course).lesson(LESSON).exercises
     with desk.lab(course) as address, desk.page(address) as page:
         try:
+            assert page.evaluate(PANELS) == [], "an instructor's panels are not a learner's"
             opened = desk.lab_path(address)
             assert opened == work.first(Course(course))
             lesson = desk.Notebook.front(page, opened)

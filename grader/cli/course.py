@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from grader.cli.app import JobsOption, app, fail, open_course, out
+from grader.course import Course
 
 
 @app.command("doctor")
@@ -73,17 +75,43 @@ def lab(
 
     What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
     """
-    import sys
-
     from grader.course import work
 
     course = open_course()
     added = work.copies(course)
     out.print(f"work/: {len(added)} new, nothing overwritten." if added else "work/: nothing new, nothing overwritten.")
     if open_browser:
-        first = work.first(course)
-        # So that `grader` is found in the terminals of that JupyterLab.
-        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        os.chdir(course.root)
-        ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{first}"]
-        os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *ours, *(options or ())])
+        ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{work.first(course)}"]
+        _jupyterlab(course, "learner", [*ours, *(options or ())])
+
+
+@app.command()
+def instructor(
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")] = None,
+) -> None:
+    """Open JupyterLab on the whole course, with nbgrader's Formgrader and Assignment List (menu Nbgrader).
+
+    What stands after `--` goes to JupyterLab, as in `grader instructor -- --no-browser`.
+    """
+    from grader.course import build as builder
+
+    course = open_course()
+    if not (course.root / "nbgrader_config.py").is_file():
+        raise fail(f"There is no nbgrader_config.py in {course.root}. Copy the one of this project there.")
+    builder.build_sources(course)
+    (course.root / "work").mkdir(exist_ok=True)  # the Assignment List fetches to it, and wants it to be there
+    _jupyterlab(course, "instructor", options or [])
+
+
+def _jupyterlab(course: Course, role: str, options: list[str]) -> NoReturn:
+    """Become JupyterLab at the top of the course. Which of nbgrader's panels there are is up to who opens it."""
+    from grader.course import work
+
+    # Looked at before anybody's own settings, which stay as they are; nbgrader looks for its own there too.
+    own = [work.JUPYTER / role, *([course.root] if role == "instructor" else [])]
+    folders = [*map(str, own), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, folders))
+    # So that `grader` is found in the terminals of that JupyterLab, and alembic by nbgrader.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.chdir(course.root)
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options])

@@ -29,6 +29,14 @@ def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     return sorted([*changed, *gone])
 
 
+def build_sources(course: Course) -> None:
+    """Writes only what nbgrader releases from. CourseError with all problems of all files."""
+    for path, text in sources(course).items():
+        if _read(path) != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+
+
 def stale(course: Course) -> list[Path]:
     """The committed notebooks that a rebuild would write or remove. build/ is derived and not looked at."""
     wanted = outputs(course)

@@ -20,6 +20,8 @@ from typing import Any
 from grader.course import build
 from grader.course.tree import Course
 
+# Settings of JupyterLab for those who learn and those who teach: which of nbgrader's panels they have.
+JUPYTER = Path(__file__).parent / "jupyter"
 IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"))
 IN_LESSONS = (("../exercises/", "../"),)
 
