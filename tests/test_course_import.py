@@ -352,6 +352,7 @@ def test_what_is_read_as_a_question(source: str, read: str) -> None:
         ("try:\n    assert f(0)\nexcept ValueError:\n    print('no')", 1, "inside `try`"),
         ("try:\n    f(0)\nexcept ValueError as e:\n    assert str(e)\nelse:\n    assert 0", 1, "inside `try`"),
         (RAISES.format(0).replace("squares", "f").replace("ValueError", "own.Error"), 1, "inside `try`"),
+        (RAISES.format(0).replace("squares", "f") + "finally:\n    print(0)", 1, "inside `try`"),
         ("score = 0\nif f(1): score += 1\nscore", 3, "partial credit"),
         ("assert True", 1, "asks the answer nothing"),
         ("assert f(1) == elsewhere", 1, "`elsewhere`"),
