@@ -34,8 +34,11 @@ YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"
 COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
 
 
-def exercise_notebook(lesson: Lesson, course: Course) -> Notebook:
-    """nbgrader's source notebook: solutions between its markers, hidden checks between its markers."""
+def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> Notebook:
+    """nbgrader's source notebook: solutions between its markers, hidden checks between its markers.
+
+    A notebook that goes out `alone`, without the hidden checks beside it, does not speak of grading it oneself.
+    """
     cells: list[BuiltCell] = []
     counts = {"text": 0, "setup": 0}
     by_id = {exercise.id: exercise for exercise in lesson.exercises}
@@ -57,10 +60,10 @@ def exercise_notebook(lesson: Lesson, course: Course) -> Notebook:
         elif cell.kind == "answer":
             cells.append(_code(cell.source, exercise.id, solution=True))
         elif cell.line in checks:
-            cells.append(_check(checks[cell.line], lesson))
+            cells.append(_check(checks[cell.line], lesson, alone))
             if checks[cell.line] == exercise.checks[-1]:
                 cells.append(_prose(_why(exercise.why), f"{exercise.id}-why"))
-    cells.append(_prose(_closing(lesson), "closing"))
+    cells.append(_prose(_closing(lesson, alone), "closing"))
     return _notebook(cells, {"lesson": lesson.id, "holds": "exercises"})
 
 
@@ -151,13 +154,13 @@ def _cell_id(name: str) -> str:
     return f"{name[: LONGEST_CELL_ID - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _check(check: Check, lesson: Lesson) -> BuiltCell:
+def _check(check: Check, lesson: Lesson, alone: bool) -> BuiltCell:
     source = check.source
     if check.hidden:
         title = f"Hidden check, {_points(check.points)}: {check.title}"
         said = [
             *textwrap.wrap(title, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# "),
-            f"# It runs when the notebook is graded: grader check {lesson.id}",
+            "# It runs when the notebook is graded" + ("." if alone else f": grader check {lesson.id}"),
         ]
         source = "\n".join([*said, "### BEGIN HIDDEN TESTS", check.source, "### END HIDDEN TESTS"])
     cell = _code(source, check.id, grade=True, locked=True, points=_whole(check.points))
@@ -215,20 +218,26 @@ def _why(source: str) -> str:
     return f"<details><summary>After it passes: why it works</summary>\n\n{source}\n\n</details>"
 
 
-def _closing(lesson: Lesson) -> str:
+def _closing(lesson: Lesson, alone: bool) -> str:
     hidden = sum(check.hidden for exercise in lesson.exercises for check in exercise.checks)
+    hidden_ones = f"{hidden} hidden one{'' if hidden == 1 else 's'}"
+    how = "run all of them from the top in a fresh kernel:" if alone else f"run all checks, the {hidden_ones} too:"
+    what = (
+        f"That is what counts. The {hidden_ones} run when the notebook is graded."
+        if alone
+        else "It says what each check is worth and what it found."
+    )
     return "\n".join(
         [
             "## Check your answers",
             "",
             "Run the check cells above as often as you like; each says what is missing. "
-            f"Then save the notebook, open a terminal (File > New > Terminal) and run all checks, the {hidden} "
-            f"hidden one{'' if hidden == 1 else 's'} too:",
+            f"Then save the notebook, open a terminal (File > New > Terminal) and {how}",
             "",
             "```",
-            f"grader check {lesson.id}",
+            f"python -m grader.checks {lesson.id}" if alone else f"grader check {lesson.id}",
             "```",
             "",
-            f"It says what each check is worth and what it found. {_points(lesson.points)} in all{_a_person(lesson)}.",
+            f"{what} {_points(lesson.points)} in all{_a_person(lesson)}.",
         ]
     )

@@ -23,7 +23,7 @@ def check(cells: Collection[Cell], findings: Findings) -> None:
     for cell in cells:
         _words(cell, findings)
     solutions = _solution_lines(cells)
-    hidden = [(cell.id, _lines(cell.source.split("\n")[1:])) for cell in cells if cell.kind == "hidden"]
+    hidden = [(cell.id, telling(cell.source.split("\n")[1:])) for cell in cells if cell.kind == "hidden"]
     for cell in cells:
         if cell.prose:
             _prose(cell, solutions, "the solution", findings)
@@ -43,7 +43,7 @@ def _words(cell: Cell, findings: Findings) -> None:
             findings.add(number, "a SOLUTION marker outside an answer cell", "Take the marker out")
 
 
-def _lines(lines: Iterable[str]) -> list[str]:
+def telling(lines: Iterable[str]) -> list[str]:
     """The lines that say something, stripped; comments and imports say nothing about an answer."""
     stripped = [line.strip().removeprefix("return ") for line in lines]
     return [line for line in stripped if len(line) >= SHORTEST and not line.startswith(("#", "import ", "from "))]
@@ -53,8 +53,8 @@ def _solution_lines(cells: Iterable[Cell]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for cell in cells:
         if cell.kind == "answer":
-            shown = set(_lines(exercises.stub(cell.source).split("\n")))
-            found.update({line: cell.id for line in _lines(exercises.solution(cell.source)) if line not in shown})
+            shown = set(telling(exercises.stub(cell.source).split("\n")))
+            found.update({line: cell.id for line in telling(exercises.solution(cell.source)) if line not in shown})
     return found
 
 
