@@ -60,7 +60,7 @@ def secrets(course: Course) -> tuple[set[str], set[str]]:
     for lesson in course.text_ids:
         for cell in course.text(lesson):
             public |= set() if cell.prose else pieces(cell.source)
-    for room in ("checks", "program"):
+    for room in ("checks", "lessons", "program"):
         for path in (ROOT / "grader" / room).glob("*.py"):
             public |= pieces(path.read_text())
     cells = [cell for i in course.lesson_ids for cell in course.lesson(i).cells if cell.kind not in HIDDEN]
@@ -72,7 +72,7 @@ def secrets(course: Course) -> tuple[set[str], set[str]]:
 def texts(path: str, content: bytes) -> Iterator[str]:
     """What a reader of this file can see: each cell of a notebook, or the file."""
     text = content.decode("utf-8", "ignore")
-    if b'"cells"' in content:
+    if content.startswith(b"{") and b'"cells"' in content:
         for cell in json.loads(text)["cells"]:
             yield "".join(cell["source"])
             yield json.dumps([cell["metadata"], cell.get("outputs")], ensure_ascii=False)
@@ -137,7 +137,7 @@ def test_no_answer_hidden_wrong_or_right_text_goes_out(ours: Path) -> None:
     assert shown(course, read(ours)) == []
     folders = {path.parts[0] for path in map(Path, read(ours)) if len(path.parts) > 1}
     assert folders == {"notebooks", "exercises", "images", "grader"}
-    assert {path.name for path in (ours / "grader").iterdir()} == {"__init__.py", "checks", "program"}
+    assert {path.name for path in (ours / "grader").iterdir()} == {"__init__.py", "checks", "lessons", "program"}
 
 
 @pytest.mark.parametrize("kind", ["answer", "hidden", "wrong", "right"])
@@ -347,6 +347,28 @@ def test_a_past_that_shows_what_is_hidden_is_refused(tmp_path: Path) -> None:
     git(folder, "rm", "-q", "--cached", "notes.txt")  # in no commit at all
     with pytest.raises(NoBundle, match="shows what is hidden, so begin a new one"):
         place.commit(course, bundle.files(course), folder)
+
+
+def test_a_bundle_of_an_overlay_holds_nothing_hidden_of_either_course(tmp_path: Path) -> None:
+    shutil.copytree(COURSES / "course_tiny", tmp_path / "below", ignore=shutil.ignore_patterns("build"))
+    own = tmp_path / "own"
+    (own / "solutions").mkdir(parents=True)
+    (own / "course.toml").write_text('extends = "../below"\nlessons = ["02_second"]\n')
+    (own / "solutions" / "02_second.py").write_text(
+        '# %% hidden="second-square" name="ours" points=1 instead=true\n"""Squares what nobody has seen."""\n'
+        "never_shown_number = inputs.rng().integers(100)\n"
+        "compare(ask(square, int(never_shown_number)), int(never_shown_number) ** 2)\n"
+    )
+    course = Course(own)
+    files = bundle.files(course)
+    assert [path for path in files if path.endswith(".ipynb")] == ["exercises/02_second/02_second.ipynb"]
+    assert "Squares what nobody has seen." in files["exercises/02_second/02_second.ipynb"].decode()
+    assert shown(course, files) == shown(Course(tmp_path / "below"), files) == []
+    for hidden in (
+        b"never_shown_number = inputs.rng().integers(100)",
+        b"    expected_square = drawn_number * drawn_number",
+    ):
+        assert place.leaks.find(course, {"images/x.svg": hidden})
 
 
 # What is refused.

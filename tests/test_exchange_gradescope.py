@@ -20,7 +20,7 @@ from conftest import COURSES, ROOT, Grader
 
 from grader.course import Course
 from grader.course.filled import fill
-from grader.exchange import handed_in
+from grader.exchange import gradescope, handed_in
 from grader.exchange.handed_in import NotOneNotebook
 
 LESSON = "01_small"
@@ -186,6 +186,24 @@ def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Ima
             time.sleep(0.05)
         os.kill(running.pid, signal.SIGKILL)
     assert wanted in image.results()["output"]
+
+
+def test_an_overlay_goes_with_the_course_that_it_extends(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "solutions").mkdir(parents=True)
+    below = COURSES / "small"
+    (own / "course.toml").write_text(f'extends = "{below}"\n')
+    (own / ".secret").write_text("ours")
+    hidden = '"""Is ours."""\ncompare(ask(double, 3.0), 6.0)\n'
+    (own / "solutions" / f"{LESSON}.py").write_text(f'# %% hidden="small-double" name="ours" points=1\n{hidden}')
+    for name, content in gradescope.files(Course(own), LESSON).items():
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_bytes(content)
+    there = Course(tmp_path / "source" / "course")
+    assert there.base is not None
+    assert there.base.root == tmp_path / "source" / "below"
+    assert there.lesson(LESSON).points == 10
+    assert (there.root / ".secret").read_text() == "ours"
 
 
 # Which notebook it is.

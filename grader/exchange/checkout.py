@@ -11,8 +11,7 @@ import grader
 HERE = Path(__file__).parent
 LEARNERS_ROOMS = ("checks", "lessons", "program")
 LOCK = "requirements.lock"
-TORCH_LEARNERS_ROOMS = ("checks", "lessons", "program")
-LOCK = "requirements-torch.lock"
+TORCH_LOCK = "requirements-torch.lock"
 
 
 class NoBundle(Exception):

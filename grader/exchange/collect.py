@@ -86,8 +86,9 @@ class Collection:
         try:
             with tempfile.TemporaryDirectory(prefix="collect-", ignore_cleanup_errors=True) as folder:
                 return self._read(repository, Fetched(repository, Path(folder), self.limits, self.children))
-        except (NotFetched, OSError, ValueError) as problem:
-            said = legible(str(problem), 300).replace(repository.url, repository.shown)
+        except Exception as problem:
+            ours = "" if isinstance(problem, NotFetched | OSError) else f"{type(problem).__name__}: "
+            said = legible(f"{ours}{problem}", 300).replace(repository.url, repository.shown)
             return Collected(repository.learner, repository.shown, repository.branch, problem=said)
 
     def _read(self, repository: Repository, fetched: Fetched) -> Collected:
