@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 from conftest import COURSES, ROOT, Grader
+from old_notebooks import NOTEBOOKS
+from old_notebooks import write as old_notebook
 
-from grader.course import Course, exercises
+from grader.course import Course, adopt, build, exercises, takeover
 from grader.course.filled import fill, write
 from grader.exchange import bundle, place
 from grader.exchange.checkout import NoBundle
@@ -186,7 +188,12 @@ def test_its_dependencies_are_those_of_what_is_in_it(ours: Path) -> None:
         cells = json.loads(notebook.read_bytes())["cells"]
         sources += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     tops = {top for source in sources for top in re.findall(r"^\s*(?:import|from) (\w+)", source, re.MULTILINE)}
-    for top in tops - sys.stdlib_module_names - {"grader", "jaxlib"}:
+    assert (
+        ("torch" in tops)
+        == (ours / "requirements-torch.lock").exists()
+        == ("PyTorch" in (ours / "README.md").read_text())
+    )
+    for top in tops - sys.stdlib_module_names - {"grader", "jaxlib", "torch", "torchvision"}:
         assert {name.lower().replace("_", "-") for name in providers[top]} & declared, top
 
 
@@ -369,6 +376,30 @@ def test_a_bundle_of_an_overlay_holds_nothing_hidden_of_either_course(tmp_path: 
         b"    expected_square = drawn_number * drawn_number",
     ):
         assert place.leaks.find(course, {"images/x.svg": hidden})
+
+
+def test_a_bundle_of_an_imported_lesson_is_what_nbgrader_releases(tmp_path: Path) -> None:
+    root = tmp_path / "ours"
+    root.mkdir()
+    for name, cells in NOTEBOOKS.items():
+        path = old_notebook(tmp_path / f"{name}.ipynb", cells)
+        there = takeover.place(root, path, None, False)
+        there.write(adopt.take(path, there.lesson))
+    course = Course(root)
+    files = bundle.files(course)
+    given = build.outputs(course)
+    assert len(given) == len(NOTEBOOKS)
+    assert all(files[path.relative_to(root).as_posix()] == content for path, content in given.items())
+    told = 0
+    for lesson in course.lesson_ids:
+        shown_to_all = given[build.exercises_path(course, lesson)].decode()
+        for cell in build.source(course, lesson)["cells"]:
+            for region in re.findall(r"### BEGIN [A-Z ]+\n(.*?)### END", cell["source"], re.DOTALL):
+                for line in place.leaks.telling(region.split("\n")):
+                    assert json.dumps(line)[1:-1] not in shown_to_all
+                    assert place.leaks.find(course, {"README.md": line.encode()})
+                    told += 1
+    assert told >= 3
 
 
 # What is refused.

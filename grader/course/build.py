@@ -56,7 +56,7 @@ def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
             notebook = notebooks.lesson_notebook(lesson_id, course.text(lesson_id))
             found[lesson_path(course, lesson_id)] = release.text(notebook).encode()
         if lesson_id in course.lesson_ids:
-            released = release.release(_source(course, lesson_id))
+            released = release.release(source(course, lesson_id))
             found[exercises_path(course, lesson_id)] = release.text(released).encode()
     return found
 
@@ -67,14 +67,15 @@ def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
 
     ids = [lesson_id for lesson_id in _chosen(course, lessons) if lesson_id in course.lesson_ids]
     _check_all(course, ids)
-    return {source_path(course, i): release.text(release.source(_source(course, i))).encode() for i in ids}
+    return {source_path(course, i): release.text(release.source(source(course, i))).encode() for i in ids}
 
 
-def _source(course: Course, lesson_id: str) -> notebooks.Notebook:
+def source(course: Course, lesson_id: str, alone: bool = False) -> notebooks.Notebook:
+    """A lesson's exercises as nbgrader's source notebook; `alone` for one that goes out without its hidden checks."""
     adopted = course.adopted(lesson_id)
     if adopted is not None:
         return notebooks.adopted_notebook(adopted)
-    return notebooks.exercise_notebook(course.lesson(lesson_id), course)
+    return notebooks.exercise_notebook(course.lesson(lesson_id), course, alone)
 
 
 def lesson_path(course: Course, lesson_id: str) -> Path:

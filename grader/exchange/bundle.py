@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from string import Template
 from typing import Any
 
-from grader.course import Course, notebooks, release
+from grader.course import Course, build, notebooks, release
 from grader.exchange import checkout, leaks
 from grader.exchange.checkout import NoBundle
 
@@ -73,8 +73,7 @@ def _notebooks(course: Course, ids: list[str]) -> Files:
         if lesson in course.text_ids:
             unlinked[f"notebooks/{lesson}.ipynb"] = notebooks.lesson_notebook(lesson, course.text(lesson))
         if lesson in course.lesson_ids:
-            whole = notebooks.exercise_notebook(course.lesson(lesson), course, alone=True)
-            unlinked[f"exercises/{lesson}/{lesson}.ipynb"] = whole
+            unlinked[f"exercises/{lesson}/{lesson}.ipynb"] = build.source(course, lesson, alone=True)
     made, pictures = {}, set()
     for path, notebook in unlinked.items():
         for cell in notebook["cells"]:
@@ -126,7 +125,7 @@ def _readme(course: Course, ids: list[str], made: Files, torch: bool) -> str:
 
 
 TORCH = f"""
-Some lessons here need PyTorch, which is left out as it is large:
+Some cells here use PyTorch, which is left out as it is large:
 
     .venv/bin/python -m pip install -c {checkout.TORCH_LOCK} torch torchvision
 

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from grader.course import Cell, Course, exercises
+from grader.course import Cell, Course, build, exercises, release
 from grader.course.rules_leaks import telling
 from grader.exchange import checkout
 
 HIDDEN = frozenset({"hidden", "wrong", "right"})
 
 
+@dataclass(frozen=True)
+class Text:
+    """One cell: what learners are given of it, what they are not, and whose it is."""
+
+    given: str
+    hidden: str = ""
+    owner: str = ""
+
+
 def find(course: Course, files: Mapping[str, bytes]) -> list[str]:
     """A sentence for each hidden line that stands in a file. Lines that public text has too are no secret."""
-    said = _public(course)
-    hidden = {line: owner for line, owner in _hidden(course) if line not in said}
+    texts = [text for one in (course, course.base) if one is not None for text in _texts(one)]
+    package = [content.decode() for content in checkout.package(checkout.LEARNERS_ROOMS).values()]
+    said = "\n".join([*(text.given for text in texts), *package])
+    hidden = {line: text.owner for text in texts for line in telling(text.hidden.split("\n")) if line not in said}
     found = []
     for path, content in files.items():
-        text = readable(path, content)
-        found += [f"{path} holds `{line}` of {owner}." for line, owner in hidden.items() if line in text]
+        shown = readable(path, content)
+        found += [f"{path} holds `{line}` of {owner}." for line, owner in hidden.items() if line in shown]
     return found
 
 
@@ -45,40 +57,26 @@ def _strings(data: Any) -> Iterator[str]:
             yield from _strings(value)
 
 
-def _courses(course: Course) -> Iterator[Course]:
-    """The course and the one that it extends: what it leaves out is hidden as well."""
-    yield course
-    if course.base is not None:
-        yield course.base
+def _texts(course: Course) -> Iterator[Text]:
+    """Every text of the course's; an overlay's course below has texts of its own, also those that are left out."""
+    for lesson in course.text_ids:
+        yield from (Text(cell.source) for cell in course.text(lesson))
+    for lesson in course.lesson_ids:
+        if course.adopted(lesson) is None:
+            yield from map(_text, course.lesson(lesson).cells)
+        else:
+            before = build.source(course, lesson)
+            after = release.release(before)
+            for cell, given in zip(before["cells"], after["cells"], strict=True):
+                yield Text(given["source"], cell["source"], f"a cell of {lesson}")
 
 
-def _cells(course: Course) -> Iterator[Cell]:
-    for one in _courses(course):
-        for lesson in one.lesson_ids:
-            yield from one.lesson(lesson).cells
-
-
-def _hidden(course: Course) -> Iterator[tuple[str, str]]:
-    """Every line that learners are not given, and what it is of."""
-    for cell in _cells(course):
-        if cell.kind in HIDDEN:
-            said = [*telling(cell.source.split("\n")), cell.attributes.get("because", "")]
-            yield from ((line, f"a {cell.kind} cell of {cell.id}") for line in said if line)
-        elif cell.kind == "answer":
-            lines = telling(exercises.solution(cell.source))
-            yield from ((line, f"the answer of {cell.id}") for line in lines)
-
-
-def _public(course: Course) -> str:
-    """All text that learners are given."""
-    said = [content.decode() for content in checkout.package(checkout.LEARNERS_ROOMS).values()]
-    for cell in _cells(course):
-        if cell.kind == "answer":
-            said.append(exercises.stub(cell.source))
-        elif cell.kind not in HIDDEN:
-            said.append(cell.source)
-        if cell.kind == "hidden":
-            said.append(exercises.title_of_check(cell.source) or "")
-    for one in _courses(course):
-        said += [cell.source for lesson in one.text_ids for cell in one.text(lesson)]
-    return "\n".join(said)
+def _text(cell: Cell) -> Text:
+    if cell.kind == "answer":
+        solution = "\n".join(exercises.solution(cell.source))
+        return Text(exercises.stub(cell.source), solution, f"the answer of {cell.id}")
+    if cell.kind in HIDDEN:
+        title = exercises.title_of_check(cell.source) if cell.kind == "hidden" else None
+        because = cell.attributes.get("because", "")
+        return Text(title or "", f"{cell.source}\n{because}", f"a {cell.kind} cell of {cell.id}")
+    return Text(cell.source)
