@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
+
+from grader.course import Course, CourseError, build
 
 # Files that a browser takes for a page and runs what is in them.
 PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
@@ -17,8 +21,8 @@ PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.
 def configure(config: Any, root: Path) -> None:
     """Fill in nbgrader's configuration for the course in `root`; what is set afterwards holds.
 
-    Source notebooks come from `grader build`, release notebooks are the ones under `exercises/`, and learners' code is
-    run by our examiner instead of in the kernel that nbgrader would start.
+    Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
+    code is run by our examiner instead of in the kernel that nbgrader would start.
     """
     from grader.gradebook.examine import Examine
     from grader.gradebook.feedback import FeedbackPage, GetGradesAndHands
@@ -37,6 +41,23 @@ def configure(config: Any, root: Path) -> None:
     config.GenerateFeedback.exporter_class = FeedbackPage
     _show_safely(config)
     _exchange(config, root)
+    _sources(root)
+
+
+def _sources(root: Path) -> None:
+    """Source notebooks are derived and not committed: what is missing, or older than its text, is built first."""
+    try:
+        course = Course(root)
+        built = [(build.source_path(course, lesson), course.sources(lesson)) for lesson in course.lesson_ids]
+        if any(not path.is_file() or path.stat().st_mtime < _latest(texts) for path, texts in built):
+            build.build_sources(course)
+    except (CourseError, OSError) as problem:
+        # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
+        print(f"The source notebooks could not be built: {problem}", file=sys.stderr)
+
+
+def _latest(paths: Iterable[Path]) -> float:
+    return max(path.stat().st_mtime for path in paths)
 
 
 def _show_safely(config: Any) -> None:
