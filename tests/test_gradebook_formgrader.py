@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import desk
-from conftest import ROOT
+from conftest import ROOT, Grader
 from feedback_class import HOSTILE, LESSON, hand_in
 from test_gradebook_pages import RAN, no_browser
 
@@ -71,6 +72,9 @@ def _submissions(page: Page, server: str) -> None:
     links.first.wait_for()
     for address in [f"{server}{link.get_attribute('href')}/" for link in links.all()]:
         _look_at(page, address)
+    page.goto(f"{server}/formgrader/manage_students/{quote(HOSTILE)}/{LESSON}")
+    page.locator("ol.breadcrumb").get_by_text(HOSTILE).wait_for()
+    assert page.evaluate(RAN) is False
     page.goto(f"{server}/formgrader/manage_submissions/{LESSON}")
     row = rows.filter(has_text="misled")
     assert row.locator("td.score").inner_text() == "1 / 6", "the point that was given by hand"
@@ -100,3 +104,9 @@ def _click(page: Page | FrameLocator, row: Locator, what: str) -> str:
     dialog.get_by_role("button", name="OK").click()
     dialog.wait_for(state="detached")
     return said
+
+
+def test_a_course_that_is_none_of_nbgraders_is_refused(built: Callable[[str], Path], grader: Grader) -> None:
+    done = grader("--course", built("by_hand"), "instructor")
+    assert done.returncode == 2
+    assert done.stderr.startswith("There is no nbgrader_config.py in ")

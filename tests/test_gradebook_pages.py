@@ -67,8 +67,7 @@ SAID = {
     ],
     "too_long": [
         "This notebook could not be graded. The notebook has 2,010 cells; at most 2,000 are read. 0 of 6 points",
-        "Halves any array. (hidden) – not graded 0 of 2",
-        "2001 more cells of your own are not shown here.",
+        "Half 0 of 3 When is a half exact? 0 of 3",
     ],
     HOSTILE: [f"What a person grades {HOSTILE} 0 of 6 points", f"raised ValueError: {SCRIPT}"],
 }

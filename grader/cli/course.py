@@ -93,12 +93,9 @@ def instructor(
 
     What stands after `--` goes to JupyterLab, as in `grader instructor -- --no-browser`.
     """
-    from grader.course import build as builder
-
     course = open_course()
     if not (course.root / "nbgrader_config.py").is_file():
         raise fail(f"There is no nbgrader_config.py in {course.root}. Copy the one of this project there.")
-    builder.build_sources(course)
     (course.root / "work").mkdir(exist_ok=True)  # the Assignment List fetches to it, and wants it to be there
     _jupyterlab(course, "instructor", options or [])
 

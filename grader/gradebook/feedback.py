@@ -130,6 +130,8 @@ def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
     """The page for an autograded notebook with its points in it. `told` is what nbgrader knows of the submission:
     assignment, student, score (after what lateness cost), max_score, late_penalty."""
     verdict = nb.metadata.get(VERDICT, {})
+    if verdict.get("problem"):  # the page then says why, and shows points alone
+        nb.cells = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
     sections, left_out = _sections(nb, verdict)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"legible": legible, "number": lambda points: number(round(float(points), 2))}
@@ -152,7 +154,7 @@ def _sections(nb: NotebookNode, verdict: Mapping[str, Any]) -> tuple[list[Sectio
     sections = {name: Section(name, title) for name, title in verdict.get("exercises", [])}
     sections[OTHERS] = Section(OTHERS, "Outside of the exercises")
     checks = {check["id"]: check for check in verdict.get("checks", [])}
-    room, left_out = 0 if verdict.get("problem") else MOST_OF_OWN, 0
+    room, left_out = MOST_OF_OWN, 0
     here = OTHERS
     for cell in nb.cells:
         grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
