@@ -6,55 +6,61 @@ import contextlib
 import hashlib
 import hmac
 import json
-import platform
-import site
-import sys
-import sysconfig
+import os
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import grader
 from grader.course import Course
-from grader.exam import whole
-from grader.exam.record import VERSION, Result
+from grader.exam import decided, whole
+from grader.exam.record import Result
+from grader.exam.submission import Unreadable, parse
 
-DECIDING = ("program", "checks", "course", "sandbox", "exam")  # rooms of ours that a verdict depends on
 MAX_BYTES = 16 << 20
 
 
 def edition() -> str:
-    """What every verdict depends on besides course and notebook: our code, Python, and each package that is installed.
+    """What every verdict depends on besides course and notebook, as one digest."""
+    return decided.digest(decided.around())
 
-    A learner's cell may import any of them.
-    """
-    package = Path(grader.__file__).parent
-    code = [path.read_bytes() for room in DECIDING for path in sorted((package / room).glob("*.py"))]
-    # Not sys.path: a program that grades, such as nbgrader, has folders of its own there.
-    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
-    packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))
-    around = json.dumps([VERSION, sys.version, platform.machine(), *packages])
-    return hashlib.sha256(b"\0".join([*code, around.encode()])).hexdigest()
+
+@dataclass(frozen=True)
+class Kept:
+    """A result of an earlier run, and what decided it: `key` in short, for equality; `parts` to tell what changed."""
+
+    result: Result
+    key: decided.Parts
+    parts: decided.Parts
 
 
 class Ledger:
     """The results kept under `build/graded/` of a course: one file for each learner and lesson, of its last grading.
 
-    Each carries a seal made with all that decided it. A file that is damaged, of another edition of the notebook, the
-    lesson or the grader, or that somebody else wrote, does not match its seal and is as if it were not there.
+    Each carries a seal, made with a key that lies beside them: a file that is damaged, or that somebody else wrote, is
+    as if it were not there. One that was decided by another edition of the notebook, the lesson or the grader is never
+    a grade again; it still tells what the grade was.
     """
 
     def __init__(self, course: Course, secret: str, edition: str) -> None:
         self.course, self.secret, self.edition = course, secret, edition
-        self._lessons: dict[str, str] = {}
+        self._lessons: dict[str, tuple[str, decided.Parts]] = {}
 
     def find(self, learner: str, lesson: str, notebook: bytes) -> Result | None:
         """The result kept for this notebook, if there is one."""
+        kept = self.earlier(learner, lesson)
+        return kept.result if kept is not None and kept.key == self._deciding(lesson, notebook) else None
+
+    def earlier(self, learner: str, lesson: str) -> Kept | None:
+        """What was kept last of this learner and lesson, whatever has changed since."""
         path = self._path(learner, lesson)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             if path.is_file() and path.stat().st_size <= MAX_BYTES:
                 kept = json.loads(path.read_bytes())
-                if hmac.compare_digest(kept["seal"], self._seal(learner, lesson, notebook, kept["result"])):
-                    return Result.from_json(kept["result"])
+                told = {name: kept[name] for name in ("result", "key", "parts")}
+                if hmac.compare_digest(kept["seal"], self._seal(learner, lesson, told)):
+                    return Kept(Result.from_json(kept["result"]), kept["key"], kept["parts"])
         return None
 
     def keep(self, result: Result, notebook: bytes) -> None:
@@ -65,24 +71,60 @@ class Ledger:
         """
         if result.problem is not None or any(check.status == "error" for check in result.checks):
             return
-        told = result.to_json()
-        kept = {"seal": self._seal(result.learner, result.lesson, notebook, told), "result": told}
+        key, parts = self._deciding(result.lesson, notebook), self.parts(result.lesson, notebook)
+        told = {"result": result.to_json(), "key": key, "parts": parts}
         # A full disk costs the next run time, and this one nothing. So does a second run at once, which writes the same
         # file: what is not whole does not match its seal.
         with contextlib.suppress(OSError):
+            kept = {"seal": self._seal(result.learner, result.lesson, told), **told}
             whole.write(self._path(result.learner, result.lesson), json.dumps(kept), alone=True)
+
+    def parts(self, lesson: str, notebook: bytes) -> decided.Parts:
+        """All that decides about a notebook now, part by part."""
+        cells: decided.Parts = {"answers": {}, "others": ""}
+        with contextlib.suppress(Unreadable):
+            cells = decided.notebook(parse(notebook, "", lesson), self.course.lesson(lesson))
+        secret = hmac.digest(self._own_key, self.secret.encode(), "sha256").hex()[:24]
+        return {"around": self._around, "secret": secret, "course": self._lesson(lesson)[1], "notebook": cells}
 
     def _path(self, learner: str, lesson: str) -> Path:
         name = hashlib.sha256(json.dumps(learner).encode()).hexdigest()[:32]
         return self.course.root / "build" / "graded" / lesson / f"{name}.json"
 
-    def _seal(self, learner: str, lesson: str, notebook: bytes, told: Any) -> str:
-        decided = [self.edition, self.secret, self._lesson(lesson), learner, hashlib.sha256(notebook).hexdigest()]
-        return hmac.digest(json.dumps(decided).encode(), json.dumps(told, sort_keys=True).encode(), "sha256").hex()
+    def _seal(self, learner: str, lesson: str, told: Any) -> str:
+        text = json.dumps([learner, lesson, told], sort_keys=True)
+        return hmac.digest(self._own_key, text.encode(), "sha256").hex()
 
-    def _lesson(self, lesson: str) -> str:
-        """All of a lesson that a verdict depends on."""
+    def _deciding(self, lesson: str, notebook: bytes) -> decided.Parts:
+        secret = hmac.digest(self._own_key, self.secret.encode(), "sha256").hex()
+        text = hashlib.sha256(notebook).hexdigest()
+        return {"edition": self.edition, "secret": secret, "lesson": self._lesson(lesson)[0], "notebook": text}
+
+    def _lesson(self, lesson: str) -> tuple[str, decided.Parts]:
         if lesson not in self._lessons:
             text = self.course.lesson(lesson)
-            self._lessons[lesson] = "\n".join([text.setup, *(repr(exercise) for exercise in text.exercises)])
+            self._lessons[lesson] = decided.digest(decided.text(text)), decided.course(text)
         return self._lessons[lesson]
+
+    @cached_property
+    def _around(self) -> decided.Parts:
+        return decided.around()
+
+    @cached_property
+    def _own_key(self) -> bytes:
+        """The key of this ledger, made when first needed. Not the course's secret: that may change, and what was kept
+        before shall still tell what it was."""
+        path = self.course.root / "build" / "graded" / ".key"
+        with contextlib.suppress(OSError, ValueError):
+            return bytes.fromhex(path.read_text(encoding="ascii"))
+        new = secrets.token_hex(32)
+        part = path.with_name(f".key.{os.getpid()}.part")
+        with contextlib.suppress(OSError):
+            whole.write(part, new)
+            try:
+                os.link(part, path)  # several examiners begin at once, and one key is the first
+            finally:
+                part.unlink()
+        with contextlib.suppress(OSError, ValueError):
+            return bytes.fromhex(path.read_text(encoding="ascii"))
+        return bytes.fromhex(new)

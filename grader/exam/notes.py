@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import json
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from grader import checks, program
 from grader.course import Exercise, Lesson
-from grader.exam import whole
+from grader.exam import decided, whole
 
 Outline = tuple[str, ...]
 
@@ -86,8 +83,4 @@ def _note(found: dict[str, Any]) -> Note:
 
 def edition(lesson: Lesson) -> str:
     """What results depend on besides a notebook: the lesson's text, the vocabulary of its checks, and the versions."""
-    text = [f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", "optax", "numpy")]
-    text += [lesson.setup, *(repr(exercise) for exercise in lesson.exercises)]
-    for room in (checks, program):
-        text += [path.read_text() for path in sorted(Path(room.__path__[0]).glob("*.py"))]
-    return hashlib.sha256("\n".join(text).encode()).hexdigest()
+    return decided.digest([decided.versions(), decided.text(lesson), decided.code(("checks", "program"))])

@@ -7,17 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grader.exam import whole
+from grader.exam.changes import Change
 from grader.exam.record import VERSION, Result
 
 
-def dumps(results: Sequence[Result]) -> str:
-    """The document for `results`, in their order."""
-    return json.dumps({"version": VERSION, "results": [result.to_json() for result in results]}, indent=2) + "\n"
+def dumps(results: Sequence[Result], changes: Sequence[Change] | None = None) -> str:
+    """The document for `results`, in their order; each with what a regrade changed, where that was asked for."""
+    told = [result.to_json() for result in results]
+    if changes is not None:
+        changed = {(change.learner, change.lesson): change.to_json() for change in changes}
+        told = [{**one, "changes": changed.get((one["learner"], one["lesson"]))} for one in told]
+    return json.dumps({"version": VERSION, "results": told}, indent=2) + "\n"
 
 
-def write(results: Sequence[Result], path: Path) -> None:
+def write(results: Sequence[Result], path: Path, changes: Sequence[Change] | None = None) -> None:
     """Write the document whole or not at all: a reader never sees half of it."""
-    whole.write(path, dumps(results), mode=0o644)
+    whole.write(path, dumps(results, changes), mode=0o644)
 
 
 class NoResults(Exception):
