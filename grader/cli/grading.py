@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grader.cli.app import JobsOption, LessonOption, app, err, fail, open_course, out
+from grader.cli.storing import notebooks, open_gradebook, store
 from grader.course import Course
 
 if TYPE_CHECKING:
     from grader.exam.batch import Entry
-    from grader.gradebook.store import Book
+    from grader.exam.changes import LastTime
+    from grader.exam.record import Result
     from grader.sandbox.process import Confined
 
 
@@ -33,6 +35,9 @@ def grade(
     gradebook: Annotated[
         bool, typer.Option("--gradebook", help="Store the grades in nbgrader's database, as nbgrader autograde does.")
     ] = False,
+    explain_changes: Annotated[
+        bool, typer.Option("--explain-changes", help="Say whose points are others than last time, where, and why.")
+    ] = False,
 ) -> None:
     """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
 
@@ -40,8 +45,8 @@ def grade(
     """
     from grader.exam.batch import NothingToGrade, find, graded_before, without_secret
     from grader.exam.batch import grade as grade_all
+    from grader.exam.changes import LastTime
     from grader.exam.ledger import edition
-    from grader.exam.record import Result
     from grader.exam.stopping import Stopped, stoppable
     from grader.reports import json as json_report
     from grader.reports import terminal
@@ -57,43 +62,49 @@ def grade(
         raise fail(str(problem)) from None
     if without_secret(course):
         err.print(without_secret(course), markup=False, soft_wrap=True)
-    book = _gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
+    _say_left_out(submitted, course)
+    book = open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
     began, ours = time.monotonic(), edition()
+    last = LastTime(course, entries, ours) if explain_changes else None
     before = {} if force else graded_before(course, entries, ours)
     done: dict[Entry, Result] = {}
     try:
-        with stoppable(), err.status(f"Grading {_notebooks(len(entries))} ...") as status:
+        with stoppable(), err.status(f"Grading {notebooks(len(entries))} ...") as status:
 
             def tell(entry: Entry, result: Result) -> None:
                 done[entry] = result
-                status.update(f"Graded {len(done)} of {_notebooks(len(entries))} ...")
+                status.update(f"Graded {len(done)} of {notebooks(len(entries))} ...")
 
             results = grade_all(course, entries, jobs, tell, _acceptance(allow_unsandboxed), ours, before)
     except Stopped as stopped:
         terminal.tables([done[entry] for entry in entries if entry in done], out)
+        _explain(last, done)
         again = "the same command without --force" if force else "the same command"
         unwritten = "" if json is None else f" {json} is not written."
         unwritten += " Nothing was stored in the gradebook." if gradebook else ""
-        text = f"Stopped. {len(done)} of {_notebooks(len(entries))} are graded; {again} goes on from there.{unwritten}"
+        text = f"Stopped. {len(done)} of {notebooks(len(entries))} are graded; {again} goes on from there.{unwritten}"
         raise fail(text, stopped.status) from None
+    changes = None if last is None else last.changes(done)[0]
     try:
         if json is not None:
-            json_report.write(results, json)
+            json_report.write(results, json, changes)
     except OSError as problem:
         text = f"The results cannot be written to {json}: {problem.strerror}. The same command tries again."
         raise fail(text) from None
     finally:
         terminal.show(results, out)
-    unstored = [] if book is None else [f"{terminal.name(e.learner)}/{e.lesson}" for e in _stored(book, entries)]
+        _explain(last, done)
+    unstored = [] if book is None else store(book, dict(zip(entries, results, strict=True)))
     kept = sum(result is before.get(entry) for entry, result in done.items())
-    out.print(f"{_notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
+    out.print(f"{notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
     _say_by_hand(course, {entry.lesson for entry in entries})
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
         raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
     if unstored:
-        raise fail(f"Graded, but not in the gradebook: {', '.join(unstored)}. nbgrader autograde says why.", 1)
+        names = ", ".join(f"{terminal.name(entry.learner)}/{entry.lesson}" for entry in unstored)
+        raise fail(f"Graded, but not in the gradebook: {names}. nbgrader autograde says why.", 1)
 
 
 def _writable(path: Path) -> bool:
@@ -113,24 +124,24 @@ def _say_by_hand(course: Course, lessons: set[str]) -> None:
             out.print(text, markup=False, soft_wrap=True)
 
 
-def _gradebook(course: Course, submitted: Path, lessons: list[str]) -> Book:
-    from grader.gradebook.store import Book, NoGradebook
+def _explain(last: LastTime | None, done: dict[Entry, Result]) -> None:
+    from grader.reports import changes
 
-    try:
-        book = Book(course)
-        book.check(submitted, lessons)
-    except NoGradebook as problem:
-        raise fail(str(problem)) from None
-    return book
+    if last is not None:
+        found, new = last.changes({entry: done[entry] for entry in sorted(done, key=lambda entry: entry.path)})
+        changes.show(found, new, len(done), out)
 
 
-def _stored(book: Book, entries: list[Entry]) -> list[Entry]:
-    from grader.gradebook.store import NoGradebook
+def _say_left_out(submitted: Path, course: Course) -> None:
+    """What nobody would miss otherwise: a folder whose name is that of a lesson but for a letter."""
+    from grader.exam.batch import strays
+    from grader.reports.terminal import name
 
-    try:
-        return list(book.store(entries))
-    except NoGradebook as problem:
-        raise fail(str(problem), 1) from None
+    found = strays(submitted, course)
+    if found:
+        names = ", ".join(name(str(path)) for path in found[:5])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        err.print(f"Left out, as no lesson is called so: {names}{more}.", markup=False, soft_wrap=True)
 
 
 def _acceptance(unsandboxed: bool) -> Callable[[Confined], None]:
@@ -144,10 +155,6 @@ def _acceptance(unsandboxed: bool) -> Callable[[Confined], None]:
             err.print(doctor.warning(confined), markup=False, soft_wrap=True)
 
     return accept
-
-
-def _notebooks(count: int) -> str:
-    return "1 notebook" if count == 1 else f"{count} notebooks"
 
 
 def _kept(before: int, of: int) -> str:

@@ -54,6 +54,13 @@ def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]
     return entries
 
 
+def strays(folder: Path, course: Course) -> list[Path]:
+    """What lies where a lesson's folder would and is none, and notebooks that lie loose: paths in `folder`."""
+    loose = [path for path in folder.glob("*.ipynb") if path.is_file()]
+    others = [p for p in folder.glob("*/*") if p.name not in course.lesson_ids or not p.is_dir()]
+    return sorted(path.relative_to(folder) for path in (*loose, *others) if not path.name.startswith("."))
+
+
 def secret(course: Course) -> str:
     """What the seeds of hidden inputs are made from: the file `.secret` beside course.toml, if there is one."""
     path = course.root / ".secret"

@@ -60,8 +60,7 @@ class Examine(NbGraderPreprocessor):
 
     def handed_out(self, lesson: str) -> dict[str, str]:
         """The text of each cell of the course's as learners have it, by its id."""
-        cells = json.loads(exercises_path(self.course(), lesson).read_text(encoding="utf-8"))["cells"]
-        return {cell["metadata"].get("nbgrader", {}).get("grade_id", ""): "".join(cell["source"]) for cell in cells}
+        return handed_out(self.course(), lesson)
 
     def examined(self, learner: str, lesson: str, notebook: str) -> Result:
         """Our verdict on what `learner` handed in, from an earlier run where nothing has changed since.
@@ -90,6 +89,29 @@ class Examine(NbGraderPreprocessor):
                 "This machine cannot confine learners' code (grader doctor says why), so nothing was graded. Set "
                 "c.Examine.allow_unsandboxed = True in nbgrader_config.py to grade notebooks that you trust."
             )
+
+
+def handed_out(course: Course, lesson: str) -> dict[str, str]:
+    """The text of each cell of the course's as learners have it, by its id."""
+    cells = json.loads(exercises_path(course, lesson).read_text(encoding="utf-8"))["cells"]
+    return {cell["metadata"].get("nbgrader", {}).get("grade_id", ""): "".join(cell["source"]) for cell in cells}
+
+
+class Known(Examine):
+    """The same step with the verdict in hand, for one submission."""
+
+    def __init__(self, result: Result, course: Course, handed_out: dict[str, str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._result, self._course, self._handed_out = result, course, handed_out
+
+    def course(self) -> Course:
+        return self._course
+
+    def examined(self, learner: str, lesson: str, notebook: str) -> Result:
+        return _sound(self._result)
+
+    def handed_out(self, lesson: str) -> dict[str, str]:
+        return self._handed_out
 
 
 def _sound(result: Result) -> Result:

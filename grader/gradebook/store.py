@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import logging
-import os
-import sys
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from nbgrader.api import Gradebook, MissingEntry
+from jsonschema import Draft4Validator
+from nbgrader.api import Assignment
 from nbgrader.converters import Autograde
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
-from sqlalchemy.exc import SQLAlchemyError
+from nbgrader.nbgraderformat import common
+from sqlalchemy import select
+from sqlalchemy.exc import SAWarning, SQLAlchemyError
 from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from grader.course import Course
 from grader.exam.batch import Entry
+from grader.exam.record import Result
+from grader.gradebook.database import Database, NoGradebook
+from grader.gradebook.examine import Examine, Known, handed_out
+from grader.gradebook.stored import Stored
+
+__all__ = ["Book", "NoGradebook", "Progress"]
 
 CONFIG = "nbgrader_config.py"
 
 
-class NoGradebook(Exception):
-    """Grades cannot be stored; the text is one sentence that says what to do."""
+@dataclass
+class Progress:
+    """Of storing: the notebooks whose grades were there already, those stored now, and those that nbgrader refused."""
+
+    before: list[Entry] = field(default_factory=list)
+    now: list[Entry] = field(default_factory=list)
+    refused: list[Entry] = field(default_factory=list)
 
 
 class Book:
@@ -32,43 +51,118 @@ class Book:
     def __init__(self, course: Course) -> None:
         self.course = course
         self.config = _config(course.root)
-        # nbgrader calls alembic by its name to make a database, and lies beside it.
-        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         self.directory = CourseDirectory(config=self.config)
+        self.database = Database(self.directory.db_url, course.root / "build")
+        self._texts: dict[str, dict[str, str]] = {}
 
     def check(self, submitted: Path, lessons: Iterable[str]) -> None:
         """Whether grades of what lies in `submitted` can be stored. Raises `NoGradebook` before anything is graded."""
         wanted = Path(self.directory.format_path(self.directory.submitted_directory, "", "")).resolve()
         if submitted.resolve() != wanted:
             raise NoGradebook(f"nbgrader grades what lies in {wanted}. Grade that folder, or leave --gradebook out.")
-        try:
-            with Gradebook(self.directory.db_url, self.directory.course_id) as book:
-                for lesson in lessons:
-                    book.find_assignment(lesson)
-        except MissingEntry:
-            raise NoGradebook(
-                f"{lesson} is not in the gradebook yet. Release it first: nbgrader generate_assignment {lesson}"
-            ) from None
-        except SQLAlchemyError as problem:
-            raise NoGradebook(_unusable(self.directory.db_url, problem)) from None
-
-    def store(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Have nbgrader store the grades of graded notebooks; yields those whose grades it did not store."""
-        entries = list(entries)
-        for lesson in dict.fromkeys(entry.lesson for entry in entries):
-            step = Autograde(coursedir=self.directory, config=self.config)
-            step.log.setLevel(logging.CRITICAL)
-            step.force = True
-            self.directory.assignment_id, self.directory.student_id = lesson, "*"
+        known: set[str] = set()
+        if self.database.there():
             try:
-                step.start()
-            except NbGraderException as problem:
-                if isinstance(problem.__context__, SQLAlchemyError):
-                    raise NoGradebook(_unusable(self.directory.db_url, problem.__context__)) from None
-            for entry in entries:
-                place = self.directory.format_path(self.directory.autograded_directory, entry.learner, lesson)
-                if entry.lesson == lesson and not (Path(place) / f"{lesson}.ipynb").exists():
-                    yield entry
+                with self.database.reading() as connection:
+                    known = set(connection.execute(select(Assignment.name)).scalars())
+            except SQLAlchemyError as problem:
+                raise self.database.unusable(problem) from None
+        missing = [lesson for lesson in lessons if lesson not in known]
+        if missing:
+            are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+            commands = " && ".join(f"nbgrader generate_assignment {lesson} --force" for lesson in missing)
+            raise NoGradebook(f"{', '.join(missing)} {are} not in the gradebook yet. Release {them} first: {commands}")
+
+    def store(
+        self,
+        results: Mapping[Entry, Result],
+        waiting: Callable[[], None] = lambda: None,
+        on_stored: Callable[[Progress], None] = lambda progress: None,
+    ) -> Progress:
+        """Have nbgrader store the grades of graded notebooks that it does not hold yet; one grader at a time.
+
+        Each learner's are stored whole or not at all, so that this can end at any moment. `waiting` is called when
+        another grader is at it. Raises `NoGradebook`.
+        """
+        progress = Progress()
+        marks = Stored(self.course, f"{version('nbgrader')}\n{(self.course.root / CONFIG).read_text(encoding='utf-8')}")
+        with self.database.alone(waiting), _quickly():
+            self.database.prepare()
+            for one, there in self._todo(results, marks):
+                if there:
+                    progress.before.append(one)
+                    continue
+                (progress.now if self._stored(one, results[one], marks) else progress.refused).append(one)
+                on_stored(progress)
+        return progress
+
+    def _todo(self, results: Mapping[Entry, Result], marks: Stored) -> Iterator[tuple[Entry, bool]]:
+        """Each notebook, and whether its grades are there."""
+        for lesson in dict.fromkeys(entry.lesson for entry in results):
+            mine = {entry: result for entry, result in results.items() if entry.lesson == lesson}
+            try:
+                with self.database.reading() as connection:
+                    same = marks.same(mine, connection)
+            except SQLAlchemyError as problem:
+                raise self.database.unusable(problem) from None
+            for entry in mine:
+                yield entry, entry in same and self._autograded(entry).is_file()
+
+    def _stored(self, entry: Entry, result: Result, marks: Stored) -> bool:
+        """Store one learner's grades of one lesson; whether nbgrader did."""
+        try:
+            marks.forget(entry)
+            with self.database.whole(self.directory.course_id) as session:
+                self._autograde(entry, result)
+                session.flush()
+            with self.database.reading() as connection:
+                marks.note(entry, result, connection)
+        except SQLAlchemyError as problem:
+            raise self.database.unusable(problem) from None
+        except NbGraderException as problem:
+            if isinstance(problem.__context__, SQLAlchemyError):
+                raise self.database.unusable(problem.__context__) from None
+            return False
+        except OSError as problem:
+            where = problem.filename or self.course.root / "build"
+            raise NoGradebook(f"{where} cannot be written: {problem.strerror}. No more grades are stored.") from None
+        return self._autograded(entry).is_file()
+
+    def _autograde(self, entry: Entry, result: Result) -> None:
+        """Run nbgrader's grading of one notebook with our verdict in the place of its execution."""
+        step = Autograde(coursedir=self.directory, config=self.config)
+        step.log.setLevel(logging.CRITICAL)
+        step.force = True
+        known = Known(result, self.course, self._handed_out(entry.lesson), parent=step)
+        step.autograde_preprocessors = [known if one is Examine else one for one in step.autograde_preprocessors]
+        self.directory.assignment_id, self.directory.student_id = entry.lesson, glob.escape(entry.learner)
+        step.start()
+
+    def _handed_out(self, lesson: str) -> dict[str, str]:
+        if lesson not in self._texts:
+            self._texts[lesson] = handed_out(self.course, lesson)
+        return self._texts[lesson]
+
+    def _autograded(self, entry: Entry) -> Path:
+        folder = self.directory.format_path(self.directory.autograded_directory, entry.learner, entry.lesson)
+        return Path(folder) / f"{entry.lesson}.ipynb"
+
+
+@contextlib.contextmanager
+def _quickly() -> Iterator[None]:
+    """nbgrader's grading without what half of its time goes to: holding its schema of a cell's metadata against the
+    schema of schemas, once for each cell. Nor does SQLAlchemy tell of what is nbgrader's habit."""
+
+    def validate(instance: Any, schema: Any) -> None:
+        Draft4Validator(schema).validate(instance)
+
+    before, common.jsonschema = common.jsonschema, SimpleNamespace(validate=validate)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SAWarning)
+            yield
+    finally:
+        common.jsonschema = before
 
 
 def _config(root: Path) -> Config:
@@ -76,11 +170,3 @@ def _config(root: Path) -> Config:
         return PyFileConfigLoader(CONFIG, path=str(root)).load_config()
     except ConfigFileNotFound:
         raise NoGradebook(f"There is no {CONFIG} in {root}, so there is no gradebook to store grades in.") from None
-
-
-def _unusable(url: str, problem: SQLAlchemyError) -> str:
-    reason = str(getattr(problem, "orig", problem)).splitlines()[0]
-    if "locked" in reason:
-        return f"The gradebook {url} is in use by another program. Run the same command again when it is done."
-    upgrade = "If another version of nbgrader made it, back it up and run: nbgrader db upgrade"
-    return f"The gradebook {url} cannot be used: {reason}. {upgrade}"

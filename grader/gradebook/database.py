@@ -1,0 +1,195 @@
+"""nbgrader's database, shared: looked at before use, one grader at a time, a learner's grades whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from nbgrader.api import Gradebook
+from nbgrader.dbutil import ALEMBIC_DIR
+from sqlalchemy import Connection, create_engine, event, inspect, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+WAIT_S = 30  # for another program to end what it is writing, where the address of the database does not say `timeout`
+REMOTE = {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+# Columns by which nbgrader looks rows up, and which it makes no index for: SQLite makes one for each query then.
+LOOKED_UP = (
+    ("grade", "notebook_id"),
+    ("comment", "notebook_id"),
+    ("submitted_notebook", "assignment_id"),
+    ("submitted_assignment", "student_id"),
+)
+
+
+class NoGradebook(Exception):
+    """Grades cannot be stored; the text is one sentence that says what to do."""
+
+
+class Database:
+    """The database at `url`, as SQLAlchemy writes it. Nothing is made or changed before `open`."""
+
+    def __init__(self, url: str, spare: Path) -> None:
+        """`spare` is the folder for the lock of a database that is no file. Raises `NoGradebook`."""
+        try:
+            self.url, address = url, make_url(url)
+            address.get_dialect().import_dbapi()
+        except (ArgumentError, ImportError) as problem:
+            raise NoGradebook(f"The gradebook {url!r} cannot be used: {problem}. Set db_url to another.") from None
+        local = address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:")
+        self.file = Path(str(address.database)) if local else None
+        self._lock = Path(f"{self.file}.lock") if self.file else spare / "gradebook.lock"
+        waits = {"timeout": WAIT_S} if self.file and "timeout" not in address.query else {}
+        self.engine = create_engine(url, connect_args=waits)
+        if self.file:
+            event.listen(self.engine, "connect", _by_hand)
+            event.listen(self.engine, "begin", _begins)
+
+    def there(self) -> bool:
+        """Whether nbgrader has made this database yet. Raises `NoGradebook` where it is not for us to write to."""
+        if self.file is not None:
+            if not self.file.exists():
+                return False
+            self._refuse_unwritable(self.file)
+        try:
+            with self.reading() as connection:
+                tables = inspect(connection).get_table_names()
+                found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
+        except SQLAlchemyError as problem:
+            raise self.unusable(problem, "no such table" in str(problem)) from None
+        if tables:
+            self._refuse_version(str(found))
+        return bool(tables)
+
+    def _refuse_unwritable(self, file: Path) -> None:
+        """SQLite writes beside its file too: a journal, and what its readers and its writer share."""
+        if not file.is_file() or not os.access(file, os.R_OK | os.W_OK) or not os.access(file.parent, os.W_OK):
+            raise NoGradebook(
+                f"The gradebook {file} cannot be written to, so no grades can be stored. "
+                "Let the one who grades write to this file and to its folder."
+            )
+
+    def _refuse_version(self, found: str) -> None:
+        from alembic.script import ScriptDirectory
+
+        versions = ScriptDirectory(ALEMBIC_DIR)
+        if found == versions.get_current_head():
+            return
+        if any(found == one.revision for one in versions.walk_revisions()):
+            raise NoGradebook(
+                f"The gradebook {self.url} was made by an older nbgrader (its version is {found}). "
+                "Back it up, then run: nbgrader db upgrade"
+            )
+        raise NoGradebook(
+            f"The gradebook {self.url} is of a version that this nbgrader does not know ({found[:40]!r}): a newer one "
+            "made it. Install that one, or restore a backup."
+        )
+
+    def unusable(self, problem: SQLAlchemyError, foreign: bool = False) -> NoGradebook:
+        """What to tell of a fault that the database reports."""
+        reason = str(getattr(problem, "orig", problem)).splitlines()[0]
+        if foreign:
+            return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
+        if "locked" in reason:
+            return NoGradebook(
+                f"The gradebook {self.url} is in use by another program. Run the same command again when it is done."
+            )
+        return NoGradebook(f"The gradebook {self.url} cannot be used: {reason}. Name another as db_url.")
+
+    @contextlib.contextmanager
+    def alone(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """Within it no other grader stores anything; `waiting` is called when one does at the moment."""
+        with contextlib.ExitStack() as stack:
+            # Where a file system has no locks, those of the database itself are left.
+            with contextlib.suppress(OSError):
+                self._lock.parent.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(self._lock.open("a"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    waiting()
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def prepare(self) -> None:
+        """Let others read while one writes, and find rows by index; both stay with the file. Raises `NoGradebook`."""
+        if self.file is None:
+            return
+        if not _remote(self.file):
+            # Another program that is at it keeps SQLite from changing this: then the next run will.
+            with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(self.engine.raw_connection()) as raw:
+                raw.cursor().execute("pragma journal_mode = wal")
+        try:
+            with self.engine.begin() as connection:
+                for table, column in LOOKED_UP:
+                    connection.execute(text(f"create index if not exists ix_{table}_{column} on {table} ({column})"))
+        except SQLAlchemyError as problem:
+            raise self.unusable(problem) from None
+
+    def reading(self) -> Connection:
+        """A connection that keeps nobody from writing."""
+        return self.engine.connect().execution_options(reading=True)
+
+    @contextlib.contextmanager
+    def whole(self, course_id: str) -> Iterator[Session]:
+        """Within it every `Gradebook` of nbgrader's is one session; what is stored is there at its end, or nothing is.
+
+        nbgrader opens the database nine times for a notebook and writes to it about fifty times.
+        """
+        session = _Held(self.engine)
+        opens, closes = Gradebook.__init__, Gradebook.close
+
+        def open_(book: Gradebook, db_url: str, course_id: str = "default_course", authenticator: Any = None) -> None:
+            if db_url != self.url:
+                opens(book, db_url, course_id, authenticator)
+                return
+            book.engine, book.db, book.course_id, book.authenticator = self.engine, session, course_id, authenticator
+            book.check_course(course_id)
+
+        def close(book: Gradebook) -> None:
+            if book.db is not session:
+                closes(book)
+
+        Gradebook.__init__, Gradebook.close = open_, close
+        try:
+            Gradebook(self.url, course_id)
+            yield session
+            Session.commit(session)
+        finally:
+            Gradebook.__init__, Gradebook.close = opens, closes
+            session.close()
+
+
+class _Held(Session):
+    """A session in which a commit is a step on the way; `Session.commit` of it is the real one."""
+
+    def commit(self) -> None:
+        self.flush()
+        self.expire_all()
+
+
+def _by_hand(connection: Any, _: Any) -> None:
+    """sqlite3 would begin a transaction at its first write only: what was read before could be stale by then."""
+    connection.isolation_level = None
+
+
+def _begins(connection: Connection) -> None:
+    reads = connection.get_execution_options().get("reading")
+    connection.exec_driver_sql("begin" if reads else "begin immediate")
+
+
+def _remote(file: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+    """Whether the file lies on a network's file system: SQLite's WAL needs memory that its users share."""
+    try:
+        lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return False
+    above = {str(place): place for place in file.resolve().parents}
+    nearest = max((line for line in lines if line[1] in above), key=lambda line: len(line[1]), default=None)
+    return nearest is not None and nearest[2] in REMOTE
