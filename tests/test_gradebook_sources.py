@@ -25,7 +25,7 @@ def course(tmp_path: Path) -> Path:
 def generate(course: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(course / "none")}
-    command = [sys.executable, "-m", "nbgrader", "generate_assignment", LESSON, "--force"]
+    command = [sys.executable, "-m", "nbgrader", "generate_assignment", LESSON]
     return subprocess.run(command, cwd=course, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -210,6 +210,16 @@ def test_a_checkout_that_moved_gets_a_new_environment(checkout: Path, steps: lis
     assert "0.5 GB to download" in capsys.readouterr().out
 
 
+def test_an_environment_that_is_a_link_leaves_what_it_leads_to_alone(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "mine").touch()
+    (tmp_path / ".venv").symlink_to(shared)
+    environment.make_venv(sys.executable, tmp_path / ".venv")
+    assert [path.name for path in shared.iterdir()] == ["mine"]
+    assert (tmp_path / ".venv" / "bin" / "python").exists()
+
+
 def test_an_unfinished_environment_is_finished(checkout: Path, steps: list[str]) -> None:
     (checkout / ".venv" / environment.STAMP).write_text('{"torch": "c')
     environment.setup("", "python3", checkout)

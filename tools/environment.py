@@ -179,6 +179,8 @@ def usable(venv: "Path", stamp: "dict", root: "Path") -> "bool":
 
 
 def make_venv(python: "str", venv: "Path") -> "None":
+    if venv.is_symlink():
+        venv.unlink()  # `--clear` would empty the folder that it leads to
     command = [python, "-m", "venv", "--clear", str(venv)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:

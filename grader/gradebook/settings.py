@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
@@ -36,6 +34,8 @@ def configure(config: Any, root: Path) -> None:
     config.CourseDirectory.autograded_directory = "build/autograded"
     config.CourseDirectory.feedback_directory = "build/feedback"
     config.CourseDirectory.solution_directory = "build/solution"
+    # What is released lies in this repository already; without this nbgrader leaves it, and the gradebook, as they are.
+    config.GenerateAssignment.force = True
     # A check cell that a learner deleted is put back, else its grade would wait for a person for ever.
     config.OverwriteCells.add_missing_cells = True
     config.Autograde.autograde_preprocessors = [Examine if step is Execute else step for step in _steps()]
@@ -69,9 +69,6 @@ def _show_safely(config: Any) -> None:
     config.HTMLExporter.preprocessors = ["grader.gradebook.safe_html.escape_names"]
     # nbgrader would hand these on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
-    formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
-    if formgrader is not None:  # in JupyterLab; its templates put learners' names into pages as they stand
-        formgrader.Environment = partial(Environment, autoescape=True)
     config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
 
 
