@@ -79,17 +79,19 @@ def texts(path: str, content: bytes) -> Iterator[str]:
             yield "".join(cell["source"])
             yield json.dumps([cell["metadata"], cell.get("outputs")], ensure_ascii=False)
     else:
-        yield text
+        yield re.sub(r' d="[^"]*"', "", text)  # the lines of a drawing
 
 
 def shown(course: Course, files: dict[str, bytes]) -> list[str]:
     """Each hidden thing that one of these files holds."""
     code, sentences = secrets(course)
+    within = {one: frozenset(re.findall(r"\w+", one)[1:-1]) for one in code | sentences}
     found = []
     for path, content in files.items():
         for text in texts(path, content):
+            words = set(re.findall(r"\w+", text))  # no whole word of a piece is missing where the piece stands
             found += [f"{path}: {piece}" for piece in sorted(code & pieces(text))]
-            found += [f"{path}: {one}" for one in sorted(code | sentences) if one in text]
+            found += [f"{path}: {one}" for one, inner in within.items() if inner <= words and one in text]
     return found
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from grader.course import Cell, Course, build, exercises, release
 from grader.course.rules_leaks import telling
 from grader.exchange import checkout
 
+WORD = re.compile(r"\w+")
 HIDDEN = frozenset({"hidden", "wrong", "right"})
 
 
@@ -27,13 +30,26 @@ def find(course: Course, files: Mapping[str, bytes]) -> list[str]:
     """A sentence for each hidden line that stands in a file. Lines that public text has too are no secret."""
     texts = [text for one in (course, course.base) if one is not None for text in _texts(one)]
     package = [content.decode() for content in checkout.package(checkout.LEARNERS_ROOMS).values()]
-    said = "\n".join([*(text.given for text in texts), *package])
-    hidden = {line: text.owner for text in texts for line in telling(text.hidden.split("\n")) if line not in said}
+    said = Shown("\n".join([*(text.given for text in texts), *package]))
+    lines = {line: text.owner for text in texts for line in telling(text.hidden.split("\n"))}
+    hidden = {line: owner for line, owner in lines.items() if not said.holds(line)}
     found = []
     for path, content in files.items():
-        shown = readable(path, content)
-        found += [f"{path} holds `{line}` of {owner}." for line, owner in hidden.items() if line in shown]
+        shown = Shown(readable(path, content))
+        found += [f"{path} holds `{line}` of {owner}." for line, owner in hidden.items() if shown.holds(line)]
     return found
+
+
+class Shown:
+    """A text in which many lines are looked for: most are ruled out by two words that do not stand there in a row."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.pairs = set(pairwise(WORD.findall(text)))
+
+    def holds(self, line: str) -> bool:
+        """Whether the line stands in the text, if within longer words."""
+        return self.pairs.issuperset(pairwise(WORD.findall(line)[1:-1])) and line in self.text
 
 
 def readable(path: str, content: bytes) -> str:
