@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from nbgrader.apps import api, autogradeapp
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
@@ -24,6 +25,7 @@ def configure(config: Any, root: Path) -> None:
     Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
     code is run by our examiner instead of in the kernel that nbgrader would start.
     """
+    from grader.gradebook.autograde import Autograde
     from grader.gradebook.examine import Examine
     from grader.gradebook.feedback import FeedbackPage, GetGradesAndHands
 
@@ -36,8 +38,8 @@ def configure(config: Any, root: Path) -> None:
     config.CourseDirectory.solution_directory = "build/solution"
     # What is released lies in this repository already; without this nbgrader leaves it, and the gradebook, as they are.
     config.GenerateAssignment.force = True
-    # A check cell that a learner deleted is put back, else its grade would wait for a person for ever.
-    config.OverwriteCells.add_missing_cells = True
+    # nbgrader's command and Formgrader make their converter by its name; no setting says another.
+    autogradeapp.Autograde = api.Autograde = Autograde
     config.Autograde.autograde_preprocessors = [Examine if step is Execute else step for step in _steps()]
     config.GenerateFeedback.preprocessors = [GetGradesAndHands]
     config.GenerateFeedback.exporter_class = FeedbackPage
