@@ -19,7 +19,7 @@ from nbgrader.converters.base import BaseConverter, NbGraderException
 from nbgrader.utils import find_all_files, parse_utc
 from traitlets import Type
 
-from grader.course import Course
+from grader.course import Course, CourseError
 from grader.gradebook.handed_in import HandedIn
 from grader.gradebook.released import outdated
 
@@ -52,13 +52,19 @@ class Autograde(converters.Autograde, PlainFiles):
     def start(self) -> None:
         """Grade what was handed in. Raises `NbGraderException`, at once where the gradebook knows another lesson."""
         if self.parent is not None:  # a command or Formgrader; `grader grade` has looked before it graded
-            with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
-                old = outdated(Course.find(Path(self.coursedir.root)), self.coursedir.assignment_id, book.db)
+            old = self._outdated()
             if old is not None:
                 self.log.error(old)
                 raise NbGraderException(old)
         self.coursedir.get_existing_timestamp = self._timestamp
         super().start()
+
+    def _outdated(self) -> str | None:
+        try:
+            with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
+                return outdated(Course.find(Path(self.coursedir.root)), self.coursedir.assignment_id, book.db)
+        except CourseError as problem:
+            return str(problem)
 
     def init_notebooks(self) -> None:
         """Take every folder that was handed in, and in it the one notebook that a lesson has, there or not."""

@@ -15,7 +15,7 @@ from nbformat.v4 import new_output
 from nbgrader.api import Gradebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import is_grade, is_task
+from nbgrader.utils import is_grade, is_solution, is_task
 from traitlets import Bool
 
 from grader.course import Course
@@ -48,7 +48,7 @@ class Examine(NbGraderPreprocessor):
                 continue
             cell.outputs, cell.execution_count = [], None
             name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
-            if is_grade(cell):
+            if is_grade(cell) and not is_solution(cell):  # an answer with points of its own is for a person
                 if result.problem is None and name not in checks:
                     # To nbgrader a cell without output has passed.
                     raise NotGraded(f"{name} is no check of the course. Release it: nbgrader generate_assignment")
