@@ -36,6 +36,7 @@ class HandedIn(NotebookExporter):
         except Unreadable as problem:  # the examiner says so too, at every check
             self.log.warning("%s gets no points: %s", filename, problem)
             notebook = handed_out(course, lesson)
+            notebook.cells = [cell for cell in notebook.cells if grade_id(cell)]
         return self.from_notebook_node(notebook, resources, **options)
 
 
