@@ -166,6 +166,7 @@ def give(course: Path) -> None:
     with Gradebook(f"sqlite:///{course}/gradebook.db", "jaxercise") as book:
         for learner, cell, score in (
             ("partly", "hand-half-values", 1.5), ("partly", "hand-essay", 2), ("all_right", "hand-essay", 3),
+            ("untouched", "hand-half-example", 1),
         ):  # fmt: skip
             grade = book.find_grade(cell, LESSON, LESSON, learner)
             grade.manual_score, grade.extra_credit, grade.needs_manual_grade = score, 0.5, False
@@ -192,6 +193,9 @@ def test_a_resubmission_keeps_what_a_person_gave_and_asks_to_look_again(
         "hand-essay": (None, 2, 0.5, 0),
     }
     assert points(rows)["no_json"] == points(rows)["checks_deleted"], "a task waits again"
+    assert points(rows)["untouched"]["hand-half-example"] == (0, 1, 0.5, 0), (
+        "nobody has to look again at what is as it was"
+    )
     assert points(rows)["all_right"]["hand-essay"] == (None, 3, 0.5, 0)
     assert ("partly", LESSON, "hand-half", None, "Nearly.") in rows["comment"]
     assert [penalty for learner, *_, penalty in rows["notebook"] if learner == "partly"] == [5.5]
