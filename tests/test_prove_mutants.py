@@ -54,6 +54,21 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
     "y = [i for i in range(n, 8)]": {("off by one", "8 -> 9", "y = [i for i in range(n, 9)]")},
     "y = n - 1": {("off by one", "1 -> 2", "y = n - 2")},
     "y = lax.fori_loop(0, n, body, x)": {("off by one", "0 -> 1", "y = lax.fori_loop(1, n, body, x)")},
+    "t = jax.tree.map(f, *ts, is_leaf=g)": {
+        ("dropped is_leaf", "is_leaf=... -> none", "t = jax.tree.map(f, *ts)"),
+        ("dropped star", "map(f, *trees) -> map(f, trees)", "t = jax.tree.map(f, ts, is_leaf=g)"),
+    },
+    "register(c, data_fields=['x'], meta_fields=['n'])": {
+        ("data for settings", "'x' -> meta_fields", "register(c, data_fields=[], meta_fields=['n', 'x'])"),
+        ("data for settings", "'n' -> data_fields", "register(c, data_fields=['x', 'n'], meta_fields=[])"),
+    },
+    "name = keystr(path, simple=True)": {
+        ("shortened path", "keystr(path) -> keystr(path[-1:])", "name = keystr(path[-1:], simple=True)"),
+    },
+    "y = a if b is None else b": {
+        ("swapped branches", "a if ... else b -> b if ... else a", "y = b if b is None else a"),
+    },
+    "total += x": {("flipped sum", "+= -> -=", "total -= x")},
     # Nothing to change: keys, flags, types, text and other people's sums.
     "y = a['key'] * b[True]": set(),
     "def f(x: Float[3], y: Array[1] = None) -> Array[2]:\n    return x": set(),

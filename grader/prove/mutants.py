@@ -12,6 +12,7 @@ COLLECTIVES = frozenset(
     "psum pmean pmax pmin all_gather psum_scatter ppermute all_to_all "
     "with_sharding_constraint reshard device_put".split()
 )
+FIELDS = {"data_fields": "meta_fields", "meta_fields": "data_fields"}
 OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
 
 
@@ -30,7 +31,8 @@ Change = Callable[[ast.AST], None]
 
 def mutants(reference: str) -> list[Mutant]:
     """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
-    stop_gradients, sum for mean, and integers that are off by one."""
+    stop_gradients, sum for mean, integers that are off by one, and what goes wrong with containers: a dropped
+    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
@@ -60,6 +62,10 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
         yield from _numbers(node, "slice")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         yield from _numbers(node, "right")
+    if isinstance(node, ast.IfExp):
+        yield "swapped branches", "a if ... else b -> b if ... else a", _other_branch
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        yield "flipped sum", "+= -> -=", _subtract
 
 
 def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
@@ -72,8 +78,15 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             yield from _axes("changed in_axes", keyword.value, path)
         if keyword.arg == "argnums":
             yield from _axes("changed argnums", keyword.value, path)
+        if keyword.arg == "is_leaf":
+            yield "dropped is_leaf", "is_leaf=... -> none", _drop_keyword("is_leaf")
     if name == "vmap" and len(node.args) > 1:
         yield from _axes("changed in_axes", node.args[1], ("args", 1))
+    yield from _fields(node)
+    if name == "keystr" and node.args:
+        yield "shortened path", "keystr(path) -> keystr(path[-1:])", _last_key
+    if name == "map" and any(isinstance(argument, ast.Starred) for argument in node.args):
+        yield "dropped star", "map(f, *trees) -> map(f, trees)", _no_star
     if name in REDUCTIONS and node.args and _is_integer(node.args[-1]):
         yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
     if name in COLLECTIVES and node.args:
@@ -85,6 +98,15 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             number = _integer(argument)
             if number is not None:
                 yield "off by one", f"{number} -> {number + 1}", _set_leaf(("args", i), 0, number + 1)
+
+
+def _fields(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
+    """A field of a registered class that is data becomes a setting, and the other way round."""
+    lists = {keyword.arg: keyword.value for keyword in call.keywords if isinstance(keyword.value, ast.List)}
+    for source, target in FIELDS.items():
+        if source in lists and target in lists:
+            for place, field in enumerate(lists[source].elts):
+                yield "data for settings", f"{ast.unparse(field)} -> {target}", _move(source, place, target)
 
 
 def _integer(node: ast.AST) -> int | None:
@@ -147,3 +169,39 @@ def _drop(node: ast.AST) -> None:
     assert isinstance(node, ast.Call)
     identity = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
     node.func = identity
+
+
+def _other_branch(node: ast.AST) -> None:
+    node.body, node.orelse = node.orelse, node.body  # type: ignore[attr-defined]
+
+
+def _subtract(node: ast.AST) -> None:
+    node.op = ast.Sub()  # type: ignore[attr-defined]
+
+
+def _drop_keyword(name: str) -> Change:
+    def change(call: ast.AST) -> None:
+        assert isinstance(call, ast.Call)
+        call.keywords = [keyword for keyword in call.keywords if keyword.arg != name]
+
+    return change
+
+
+def _move(source: str, place: int, target: str) -> Change:
+    """One name of a list that is a keyword argument of a call goes into another such list of the call."""
+
+    def change(call: ast.AST) -> None:
+        lists = {keyword.arg: keyword.value for keyword in call.keywords}  # type: ignore[attr-defined]
+        lists[target].elts.append(lists[source].elts.pop(place))
+
+    return change
+
+
+def _last_key(call: ast.AST) -> None:
+    assert isinstance(call, ast.Call)
+    call.args[0] = ast.Subscript(call.args[0], ast.Slice(ast.Constant(-1)), ast.Load())
+
+
+def _no_star(call: ast.AST) -> None:
+    assert isinstance(call, ast.Call)
+    call.args = [arg.value if isinstance(arg, ast.Starred) else arg for arg in call.args]
