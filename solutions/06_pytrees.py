@@ -1,0 +1,1437 @@
+# %% [markdown]
+# # 06 · Exercises: pytrees
+# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+#
+# A word that comes back: a tree's **form** is everything about it but the values of its leaves, so its kinds of containers, their keys and lengths, and where `None` stands. `jax.tree.structure` shows it.
+
+# %% setup
+from grader.checks import ask, compare, counted, error, inputs, program, require
+import math
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+class Layer(NamedTuple):
+    """The parameters of one layer; a named tuple is a container, with the names of its fields as keys."""
+
+    w: jax.Array  # (k, d)
+    b: jax.Array  # (k,)
+
+
+# Functions of a leaf, by name.
+CHANGES = {
+    "double": lambda leaf: 2 * leaf,
+    "negate": lambda leaf: -leaf,
+    "zero": lambda leaf: jnp.zeros_like(leaf),
+}
+
+
+def is_float(leaf):
+    """Whether a leaf is an array of floats."""
+    return isinstance(leaf, np.ndarray | jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def network_loss(model, x, y):
+    """Squared error of a model on one example: {"layers": [Layer, Layer], "activation": str, ...}, x (d,), y () -> ()"""
+    first, second = model["layers"]
+    hidden = getattr(jnp, model["activation"])(first.w @ x + first.b)
+    return ((second.w @ hidden + second.b)[0] - y) ** 2
+
+
+def point_class():
+    """A new class of points, which JAX does not know yet."""
+
+    class Point:
+        """x and y, float32 arrays of one shape, and the unit in which they are measured, such as "m"."""
+
+        def __init__(self, x, y, unit):
+            self.x, self.y, self.unit = x, y, unit
+
+    return Point
+
+
+METRES = {"m": 1.0, "km": 1000.0, "ft": 0.3048}
+
+
+def metres_walked(point):
+    """How long the way to each point is, first along x and then along y, in metres: the shape of x"""
+    return METRES[point.unit] * (point.x + point.y)
+
+
+# %% [markdown] task="pytrees-bytes" stars=1 minutes=8 skills="01_arrays"
+# ## The size of a model that does not exist
+# **Goal.** How much memory will the parameters of a model take? Answer it for a model that is there, and for one of which there are only shapes. One line is missing.
+#
+# **Signature.** `tree_bytes(tree)`: `tree` is a container of any form. Its leaves are arrays, JAX's or NumPy's, or `jax.ShapeDtypeStruct`, which holds a shape and a dtype and no numbers. Returns one number: the bytes of all leaves together.
+#
+# **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, whether these are arrays or shapes.
+#
+# **Judged.** The number, for many dtypes and containers; that nothing is made: the shapes may stand for 4 TiB. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Make a shape, `jax.ShapeDtypeStruct((3, 4), jnp.float32)`, and look at its attributes (a dot, then Tab). Which of them does an array have as well?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# An array knows its bytes as `nbytes`; a shape does not. But both know how many numbers there are, and of which dtype.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A NumPy dtype has an `itemsize`, the bytes of one number. Add to the total; do not replace it.
+#
+# </details>
+
+
+# %% answer="pytrees-bytes"
+def tree_bytes(tree):
+    """The bytes of all leaves of a tree: arrays, or jax.ShapeDtypeStruct for arrays that do not exist."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        ### BEGIN SOLUTION
+        total += leaf.size * leaf.dtype.itemsize
+        ### END SOLUTION
+    return total
+
+
+# %% check="pytrees-bytes" name="example" points=1
+"""The example, as arrays and as shapes."""
+arrays = {"w": np.ones((3, 4), np.float32), "b": jnp.ones(4, jnp.bfloat16)}
+shapes = {"w": jax.ShapeDtypeStruct((3, 4), jnp.float32), "b": jax.ShapeDtypeStruct((4,), jnp.bfloat16)}
+for what, tree in (("the arrays", arrays), ("the shapes", shapes)):
+    got = ask(tree_bytes, tree)
+    require(
+        isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == (),
+        f"For {what} the result is no number, but {type(got).__name__}.",
+    )
+    require(got == 56, f"For {what} of the example the result is {got}; wanted 56.")
+
+# %% hidden="pytrees-bytes" name="values" points=1
+"""Right for arrays of any dtype in containers of any form."""
+rng = inputs.rng()
+n, m = (int(size) for size in rng.integers(2, 9, size=2))
+trees = {
+    "float32 alone": (4 * n * m, {"w": np.ones((n, m), np.float32)}),
+    "several leaves": (8 * n + 4, [jnp.ones(n), (jnp.ones(n), {"step": jnp.int32(3)})]),
+    "16 bits": (2 * n + 2 * m, Layer(jnp.ones((1, n), jnp.bfloat16), np.ones(m, np.float16))),
+    "bool and int8": (n + m, {"mask": np.ones(n, bool), "codes": np.ones(m, np.int8)}),
+    "float64 and complex64": (8 * n + 8 * m, [np.ones(n), np.ones(m, np.complex64)]),
+    "None and empty arrays": (4 * n, {"b": None, "nothing": np.ones((0, m), np.float32), "w": jnp.ones((n, 1))}),
+    "numbers without axes": (12, {"b": jnp.float32(1), "s": [np.float32(2), np.int32(1)]}),
+    "an empty tree": (0, {"a": [], "b": None}),
+}
+for what in rng.permutation(list(trees)):
+    wanted, tree = trees[what]
+    got = ask(tree_bytes, tree)
+    number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
+    require(number and got == wanted, f"The number is not right for a tree with {what}.")
+
+# %% hidden="pytrees-bytes" name="shapes" points=2
+"""Right for shapes of many TiB, of which nothing is made."""
+k = int(inputs.rng().integers(1, 100))
+huge = {"table": jax.ShapeDtypeStruct((1024,) * 4, jnp.float32)}
+huge["head"] = Layer(jax.ShapeDtypeStruct((2**30, k), jnp.bfloat16), jax.ShapeDtypeStruct((2**30,), jnp.int8))
+small = Layer(jax.ShapeDtypeStruct((k, 2), jnp.float16), jax.ShapeDtypeStruct((), jnp.float32))
+for what, wanted, tree in (("a few", 4 * k + 4, small), ("more than 4 TiB of", 2**42 + (2 * k + 1) * 2**30, huge)):
+    require(
+        error(tree_bytes, tree) is None,
+        f"For {what} shapes there was an exception. Shapes have no numbers, and none may be made: count with `.shape` "
+        "or `.size`, and `.dtype`.",
+    )
+    got = ask(tree_bytes, tree)
+    number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
+    require(
+        number and got == wanted,
+        f"The number is not right for {what} shapes."
+        + " Python's whole numbers have no limit; JAX's have 32 bits." * (tree is huge),
+    )
+
+# %% [markdown] why="pytrees-bytes"
+# `jax.tree.leaves` takes any form of container apart, and a shape and a dtype say all about memory. `jax.eval_shape` gives such a tree of shapes for every function, also for one that makes a model. **Next:** which of your numbers would change if the optimizer's state were counted too?
+
+
+# %% wrong="pytrees-bytes" because="Asks each leaf for nbytes: an array has it, a shape has not."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += leaf.nbytes
+    return total
+
+
+# %% wrong="pytrees-bytes" because="Makes an array of each shape to see how large it is: 4 TiB are asked for."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += jnp.zeros(leaf.shape, leaf.dtype).nbytes
+    return total
+
+
+# %% wrong="pytrees-bytes" because="Counts numbers instead of bytes."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += leaf.size
+    return total
+
+
+# %% wrong="pytrees-bytes" because="Takes every number for 4 bytes, whatever its dtype."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += 4 * leaf.size
+    return total
+
+
+# %% wrong="pytrees-bytes" because="Replaces the total with every leaf: only the last one is counted."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total = leaf.size * leaf.dtype.itemsize
+    return total
+
+
+# %% wrong="pytrees-bytes" because="Multiplies with jnp.prod: 32 bits cannot count beyond 2 GiB, and the product wraps around."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += int(jnp.prod(jnp.array(leaf.shape, jnp.int32))) * leaf.dtype.itemsize
+    return total
+
+
+# %% right="pytrees-bytes"
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize
+    return total
+
+
+# %% right="pytrees-bytes"
+def tree_bytes(tree):
+    sizes = jax.tree.map(lambda leaf: np.prod(leaf.shape) * leaf.dtype.itemsize, tree)
+    return jax.tree.reduce(lambda one, other: one + other, sizes, 0)
+
+
+# %% [markdown] task="pytrees-transpose" stars=1 minutes=10 skills="01_arrays,pytrees-bytes"
+# ## A list of dicts, a dict of lists
+# **Goal.** Training leaves a list behind, with a container of metrics for each step. To draw it you want *one* container, with all steps in each array. The same turn makes one ensemble of a list of models.
+#
+# **Signature.** `transpose_trees(trees)`: a list of n trees, at least one, all of one form; their leaves are arrays or Python numbers, and leaves at the same place have the same shape and dtype. Returns one tree of that form. Each leaf is a JAX array with the n leaves stacked along a new axis 0, in order.
+#
+# **Example.** `[{"loss": 2.0, "hits": [1, 0]}, {"loss": 1.5, "hits": [1, 1]}]` gives `{"loss": [2.0, 1.5], "hits": [[1, 1], [0, 1]]}`. The inner list of hits is a container: each of its two numbers becomes an array of two steps.
+#
+# **Judged.** Form, values and dtypes; that trees of different forms are refused with an exception. **Not judged.** Which exception.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.tree.map(f, a, b)` calls `f` with two leaves that stand at the same place. With three trees?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The trees come as a list, and a list is a container as well: mapped over, it is part of the form. Hand its items over one by one, with a star.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A function may take any number of arguments: `lambda *leaves: ...`. Those are the n leaves of one place; `jnp.stack` does the rest.
+#
+# </details>
+
+
+# %% answer="pytrees-transpose"
+def transpose_trees(trees):
+    """Of a list of n trees of one form makes one tree of that form, with n leaves stacked into each of its own."""
+    ### BEGIN SOLUTION
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    ### END SOLUTION
+
+
+# %% check="pytrees-transpose" name="example" points=1
+"""The example: two steps."""
+steps = [{"loss": 2.0, "hits": [1, 0]}, {"loss": 1.5, "hits": [1, 1]}]
+wanted = {"loss": np.array([2, 1.5], np.float32), "hits": [np.array([1, 1], np.int32), np.array([0, 1], np.int32)]}
+compare(ask(transpose_trees, steps), wanted)
+
+# %% hidden="pytrees-transpose" name="values" points=1
+"""Right for nested containers of arrays, in their dtypes, and for a single tree."""
+
+
+def draw(rng):
+    w, b = rng.normal(size=(3, 4)).astype(np.float32), rng.normal(size=4).astype(np.float16)
+    return {"net": [Layer(w, None), Layer(w.T, b)], "step": np.int32(rng.integers(9)), "ok": rng.uniform(size=4) < 0.5}
+
+
+for n in (4, 1):
+    trees = [draw(inputs.rng()) for _ in range(n)]
+    pick = lambda get: np.stack([get(tree) for tree in trees])
+    wanted = {
+        "net": [
+            Layer(pick(lambda tree: tree["net"][0].w), None),
+            Layer(pick(lambda tree: tree["net"][1].w), pick(lambda tree: tree["net"][1].b)),
+        ],
+        "step": pick(lambda tree: tree["step"]),
+        "ok": pick(lambda tree: tree["ok"]),
+    }
+    compare(program(transpose_trees, trees).run(trees), wanted, label=f"the result for {n} tree{'s' * (n > 1)}")
+
+# %% hidden="pytrees-transpose" name="refused" points=1
+"""Refuses trees of different forms."""
+x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+compare(ask(transpose_trees, [{"a": x}, {"a": y}]), {"a": np.stack([x, y])})
+pairs = {
+    "other keys": [{"a": x, "b": y}, {"a": x, "c": y}],
+    "a key more in the first": [{"a": x, "b": y}, {"a": x}],
+    "a key more in the second": [{"a": x}, {"a": x, "b": y}],
+    "a list and a tuple": [[x, y], (x, y)],
+    "another nesting": [[x, [y, x]], [[x, y], x]],
+}
+for what, pair in pairs.items():
+    require(
+        error(transpose_trees, pair) is not None,
+        f"Two trees that differ in form ({what}) were not refused. Leaves that are only counted may meet at wrong places.",
+    )
+
+# %% [markdown] why="pytrees-transpose"
+# `jax.tree.map` walks through all trees at once and compares their forms on the way. That is why it is safer than two lists of leaves, which meet by number only. **Next:** how do you take tree i out of the result again? And what does `jax.vmap` over the result do?
+
+
+# %% wrong="pytrees-transpose" because="Maps over the list without a star: the list is part of the form, and each leaf is stacked by itself."
+def transpose_trees(trees):
+    return jax.tree.map(jnp.stack, trees)
+
+
+# %% wrong="pytrees-transpose" because="Knows one level of a dict only: what is nested deeper is handed to stack as a container."
+def transpose_trees(trees):
+    return {key: jnp.stack([tree[key] for tree in trees]) for key in trees[0]}
+
+
+# %% wrong="pytrees-transpose" because="Collects the leaves into lists, which are containers again, and not arrays."
+def transpose_trees(trees):
+    return jax.tree.map(lambda *leaves: list(leaves), *trees)
+
+
+# %% wrong="pytrees-transpose" because="Joins the arrays along the axis that they have, instead of stacking them along a new one."
+def transpose_trees(trees):
+    return jax.tree.map(lambda *leaves: jnp.concatenate([jnp.atleast_1d(leaf) for leaf in leaves]), *trees)
+
+
+# %% wrong="pytrees-transpose" because="Stacks along the last axis: the steps have to be the first."
+def transpose_trees(trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=-1), *trees)
+
+
+# %% wrong="pytrees-transpose" because="Takes the leaves by number and the form of the first tree for granted: another form goes through unseen."
+def transpose_trees(trees):
+    columns = zip(*(jax.tree.leaves(tree) for tree in trees), strict=True)
+    return jax.tree.unflatten(jax.tree.structure(trees[0]), [jnp.stack(column) for column in columns])
+
+
+# %% right="pytrees-transpose"
+def transpose_trees(trees):
+    form = jax.tree.structure(trees[0])
+    if any(jax.tree.structure(tree) != form for tree in trees):
+        raise ValueError("the trees differ in form")
+    columns = zip(*map(jax.tree.leaves, trees), strict=True)
+    return jax.tree.unflatten(form, [jnp.array(column) for column in columns])
+
+
+# %% right="pytrees-transpose"
+def transpose_trees(trees):
+    form = jax.tree.structure(trees[0])
+    rows = [form.flatten_up_to(tree) for tree in trees]
+    return form.unflatten(map(jnp.stack, zip(*rows, strict=True)))
+
+
+# %% [markdown] task="pytrees-rates" stars=2 minutes=12 skills="01_arrays,04_grad,05_vmap,pytrees-transpose"
+# ## A learning rate for each part
+# **Goal.** One step downhill for a whole model, in which each part has a learning rate of its own: none for the embedding, a small one for the layers, a large one for the head. A part may be a single array or half of the model.
+#
+# **Signature.** `step_by_parts(rates, params, gradients)`: `params` is a container of float arrays of any dtype, `gradients` has its form, shapes and dtypes. `rates` is a prefix of `params`: of the same form, but it may end earlier; where it does stands one float32 number `()`, which holds for everything below. Returns the new parameters, `p - rate * g` for each, in the form and the dtypes of `params`.
+#
+# **Example.** `rates = {"embed": 0.0, "head": 0.5}`, `params = {"embed": 1.0, "head": Layer(w=2.0, b=3.0)}` and gradients that are 1 everywhere give `{"embed": 1.0, "head": Layer(w=1.5, b=2.5)}`.
+#
+# **Judged.** Values, form and dtypes, for prefixes of every depth: a single number for the whole model, and one for each leaf. **Not judged.** The last digit in 16 bits.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# In `jax.tree.map(f, first, second)`, which of the two decides where the walk ends? And what is `f` given from the other?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# With `rates` first, your function gets one rate and two *containers*. You know what to do with two containers of one form. Or spread the rates out before you begin.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A map in a map: the outer one over `rates`, `params` and `gradients`, the inner one over what it is given of the last two. Beside a float32 rate, parameters in 16 bits become float32: turn the result back, `.astype(p.dtype)`.
+#
+# </details>
+
+
+# %% answer="pytrees-rates"
+def step_by_parts(rates, params, gradients):
+    """p - rate * g for each parameter; rates is a prefix of params, and gradients has the form of params."""
+
+    ### BEGIN SOLUTION
+    def step(rate, part, slopes):
+        return jax.tree.map(lambda p, g: (p - rate * g).astype(p.dtype), part, slopes)
+
+    return jax.tree.map(step, rates, params, gradients)
+    ### END SOLUTION
+
+
+# %% check="pytrees-rates" name="example" points=1
+"""The example: two rates for three parameters."""
+rates = {"embed": np.float32(0), "head": np.float32(0.5)}
+params = {"embed": np.float32(1), "head": Layer(np.float32(2), np.float32(3))}
+ones = {"embed": np.float32(1), "head": Layer(np.float32(1), np.float32(1))}
+wanted = {"embed": np.float32(1), "head": Layer(np.float32(1.5), np.float32(2.5))}
+compare(program(step_by_parts, rates, params, ones).run(rates, params, ones), wanted, label="the new parameters")
+
+# %% hidden="pytrees-rates" name="prefixes" points=2
+"""Right for prefixes of every depth."""
+
+
+def draw(rng):
+    layer = lambda: Layer(rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).astype(np.float32))
+    return {"embed": rng.normal(size=4).astype(np.float32), "layers": [layer(), layer()], "none": None}
+
+
+def stepped(one, other, rate):
+    return Layer(one.w - rate[0] * other.w, one.b - rate[1] * other.b)
+
+
+rng = inputs.rng()
+a, b, c, d, e = rng.uniform(0.5, 2, size=5).astype(np.float32)
+# The rates, and what they come to for embed, and for w and b of both layers.
+prefixes = {
+    "a number for each part": ({"embed": a, "layers": b, "none": None}, a, (b, b), (b, b)),
+    "a number for each layer": ({"embed": a, "layers": [b, c], "none": None}, a, (b, b), (c, c)),
+    "a number for one layer, and two for the other": (
+        {"embed": a, "layers": [b, Layer(c, d)], "none": None},
+        a,
+        (b, b),
+        (c, d),
+    ),
+    "a number for each array": ({"embed": a, "layers": [Layer(b, c), Layer(d, e)], "none": None}, a, (b, c), (d, e)),
+    "one number for the whole model": (a, a, (a, a), (a, a)),
+}
+for what, (rates, embed, first, second) in prefixes.items():
+    params, gradients = draw(rng), draw(rng)
+    fine = error(step_by_parts, rates, params, gradients) is None
+    require(fine, f"There was an exception where `rates` has {what}.")
+    got = ask(step_by_parts, rates, params, gradients)
+    pairs = zip(params["layers"], gradients["layers"], (first, second), strict=True)
+    wanted = {
+        "embed": params["embed"] - embed * gradients["embed"],
+        "layers": [stepped(one, other, rate) for one, other, rate in pairs],
+        "none": None,
+    }
+    compare(got, wanted, label=f"the result ({what})")
+
+# %% hidden="pytrees-rates" name="dtypes" points=1
+"""Parameters in 16 bits stay in 16 bits."""
+rng = inputs.rng()
+p, g = rng.normal(size=(2, 2, 3)).astype(np.float32)
+rates = {"half": np.float32(0.5), "brain": np.float32(0.25), "full": np.float32(2)}
+forms = {"half": np.float16, "brain": jnp.bfloat16, "full": np.float32}
+params, gradients = ({name: [jnp.asarray(x, dtype)] for name, dtype in forms.items()} for x in (p, g))
+got = program(step_by_parts, rates, params, gradients).run(rates, params, gradients)
+wanted = {name: [(p - rates[name] * g).astype(dtype)] for name, dtype in forms.items()}
+compare(got, wanted, atol=0.05, label="the new parameters")
+
+# %% [markdown] why="pytrees-rates"
+# The first tree leads: where `rates` has a leaf, the function is given whole parts of the others, and a part is a tree. `in_axes` and shardings are prefixes in the same way. **Next:** Optax (lesson 09) asks for labels in the place of rates, such as "frozen" and "fast". Why is that better, when each part is to have an optimizer of its own?
+
+
+# %% wrong="pytrees-rates" because="Computes as if every rate met an array: where the prefix ends early, it meets a container."
+def step_by_parts(rates, params, gradients):
+    return jax.tree.map(lambda rate, p, g: (p - rate * g).astype(p.dtype), rates, params, gradients)
+
+
+# %% wrong="pytrees-rates" because="Lets the parameters lead: the walk goes on where the rates have ended."
+def step_by_parts(rates, params, gradients):
+    return jax.tree.map(lambda p, rate, g: (p - rate * g).astype(p.dtype), params, rates, gradients)
+
+
+# %% wrong="pytrees-rates" because="Takes one rate for each key at the top: deeper prefixes and a single number do not fit."
+def step_by_parts(rates, params, gradients):
+    new = {}
+    for key in params:
+        new[key] = jax.tree.map(lambda p, g: (p - rates[key] * g).astype(p.dtype), params[key], gradients[key])
+    return new
+
+
+# %% wrong="pytrees-rates" because="Adds the gradient: that is uphill."
+def step_by_parts(rates, params, gradients):
+    def step(rate, part, slopes):
+        return jax.tree.map(lambda p, g: (p + rate * g).astype(p.dtype), part, slopes)
+
+    return jax.tree.map(step, rates, params, gradients)
+
+
+# %% wrong="pytrees-rates" because="Leaves the dtype to promotion: a float32 rate makes float32 of parameters in 16 bits."
+def step_by_parts(rates, params, gradients):
+    def step(rate, part, slopes):
+        return jax.tree.map(lambda p, g: p - rate * g, part, slopes)
+
+    return jax.tree.map(step, rates, params, gradients)
+
+
+# %% wrong="pytrees-rates" because="Gives back the steps alone, without the parameters that they start from."
+def step_by_parts(rates, params, gradients):
+    def step(rate, slopes):
+        return jax.tree.map(lambda g: (-rate * g).astype(g.dtype), slopes)
+
+    return jax.tree.map(step, rates, gradients)
+
+
+# %% right="pytrees-rates"
+def step_by_parts(rates, params, gradients):
+    spread = jax.tree.broadcast(rates, params)
+    return jax.tree.map(lambda p, rate, g: p - rate.astype(p.dtype) * g, params, spread, gradients)
+
+
+# %% right="pytrees-rates"
+def step_by_parts(rates, params, gradients):
+    numbers, form = jax.tree.flatten(rates)
+    parts = zip(numbers, form.flatten_up_to(params), form.flatten_up_to(gradients), strict=True)
+    new = [jax.tree.map(lambda p, g, r=rate: jnp.asarray(p - r * g, p.dtype), *pair) for rate, *pair in parts]
+    return form.unflatten(new)
+
+
+# %% [markdown] task="pytrees-by-path" stars=2 minutes=15 skills="01_arrays,pytrees-rates"
+# ## Rules by name
+# **Goal.** No weight decay for biases, half the learning rate for the embedding, this layer on that device: large training programs hold a short table of rules, each for the parameters whose *names* fit a pattern. Write the function that goes by such a table.
+#
+# **Signature.** `map_by_path(rules, tree)`: `tree` is a container of arrays. A leaf's name is made of its keys, joined by `/`: the weights of a `Layer` may be `layers/0/w`. `rules` is a list of pairs `(pattern, function)`: a regular expression, and a function of a leaf. The first pattern that is found *somewhere* in the name decides (`re.search`): the leaf becomes `function(leaf)`. A leaf that no pattern fits stays as it is. Returns a tree of the same form.
+#
+# **Example.** `{"embed": 1.0, "layers": [Layer(w=2.0, b=3.0)]}` has the names `embed`, `layers/0/w` and `layers/0/b`. With the rules `[("w$", double), ("^layers", negate)]` it becomes `{"embed": 1.0, "layers": [Layer(w=4.0, b=-3.0)]}`.
+#
+# **Judged.** Values and form, for dicts, lists, tuples and named tuples. **Not judged.** Patterns that are no regular expressions.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.tree.map` tells its function the leaf and not the place. Which of its relatives tells both?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.tree.map_with_path` calls a function of a path and a leaf. A path is a tuple of keys of several kinds: those of a dict, a list and a named tuple have different attributes. `jax.tree_util.keystr` makes text of all of them.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `keystr` takes `simple=True` and a `separator`. Then go through the rules in order, and leave the function with the first one that fits; behind the loop stands the leaf as it was.
+#
+# </details>
+
+
+# %% answer="pytrees-by-path"
+def map_by_path(rules, tree):
+    """tree with each leaf changed by the function of the first of rules, pairs (pattern, function), that fits its name."""
+
+    ### BEGIN SOLUTION
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+    ### END SOLUTION
+
+
+# %% check="pytrees-by-path" name="example" points=1
+"""The example: two rules for three leaves."""
+
+
+def probe_example(tree):
+    return map_by_path([("w$", CHANGES["double"]), ("^layers", CHANGES["negate"])], tree)
+
+
+tree = {"embed": np.float32(1), "layers": [Layer(np.float32(2), np.float32(3))]}
+wanted = {"embed": np.float32(1), "layers": [Layer(np.float32(4), np.float32(-3))]}
+compare(program(probe_example, tree).run(tree), wanted, label="the changed tree")
+
+# %% hidden="pytrees-by-path" name="first" points=1
+"""The first rule that fits decides, and only that one; without one a leaf stays."""
+
+
+def probe_rules(rules, tree):
+    return map_by_path([(pattern, CHANGES[what]) for pattern, what in rules], tree)
+
+
+KEYS = ("embed", "head", "norm")
+cases = {
+    "no rules": ([], (1, 1, 1)),
+    "one rule that fits one leaf": ([("head", "double")], (1, 2, 1)),
+    "two rules that fit the same leaf": ([("head", "double"), ("head", "negate")], (1, 2, 1)),
+    "a later rule that fits all": ([("norm", "zero"), ("embed", "negate"), (".", "double")], (-1, 2, 0)),
+    "a first rule that fits all": ([("", "negate"), ("embed", "double")], (-1, -1, -1)),
+    "a rule that fits none": ([("tail", "zero"), ("norm", "double")], (1, 1, 2)),
+}
+rng = inputs.rng()
+for what in rng.permutation(list(cases)):
+    rules, factors = cases[what]
+    leaves = rng.normal(size=(3, 2)).astype(np.float32) + 3
+    got = ask(probe_rules, rules, dict(zip(KEYS, leaves, strict=True)))
+    wanted = {key: np.float32(factor) * leaf for key, factor, leaf in zip(KEYS, factors, leaves, strict=True)}
+    compare(got, wanted, label=f"the result ({what})")
+
+# %% hidden="pytrees-by-path" name="names" points=2
+"""Names are made of keys of every kind, and patterns are searched for in the whole name."""
+
+
+def probe_rules(rules, tree):
+    return map_by_path([(pattern, CHANGES[what]) for pattern, what in rules], tree)
+
+
+def draw(rng):
+    layer = lambda: Layer(rng.normal(size=(2, 3)).astype(np.float32) + 5, rng.normal(size=2).astype(np.float32) + 5)
+    return {
+        "embed": np.float32(rng.uniform(1, 2)),
+        "layers": [layer(), layer()],
+        "pair": (layer().b, layer().b),
+        "x": None,
+    }
+
+
+# Factors in the order of the leaves: embed, layers/0/w, layers/0/b, layers/1/w, layers/1/b, pair/0, pair/1.
+cases = {
+    "a pattern of brackets and quotes, which are in no name": ([(r"[\[\]']", "double")], (1, 1, 1, 1, 1, 1, 1)),
+    "a pattern that fits a last key, and no whole name": ([("^[wb01]$", "double")], (1, 1, 1, 1, 1, 1, 1)),
+    "a pattern for the end of a name": ([("w$", "double")], (1, 2, 1, 2, 1, 1, 1)),
+    "a pattern for the middle of a name": ([("/0/", "double")], (1, 2, 2, 1, 1, 1, 1)),
+    "a pattern for the beginning of a name": ([("^pair", "negate")], (1, 1, 1, 1, 1, -1, -1)),
+    "a letter that several names hold": ([("b", "negate")], (-1, 1, -1, 1, -1, 1, 1)),
+    "whole names": ([("^layers/1/b$", "zero"), ("^pair/1$", "double")], (1, 1, 1, 1, 0, 1, 2)),
+    "a pattern with a choice": ([("layers/[01]/w|pair/0", "double")], (1, 2, 1, 2, 1, 2, 1)),
+}
+rng = inputs.rng()
+for what, (rules, factors) in cases.items():
+    tree = draw(rng)
+    got = ask(probe_rules, rules, tree)
+    (first, second), (one, other), scale = tree["layers"], tree["pair"], np.float32(factors)
+    wanted = {
+        "embed": scale[0] * tree["embed"],
+        "layers": [Layer(scale[1] * first.w, scale[2] * first.b), Layer(scale[3] * second.w, scale[4] * second.b)],
+        "pair": (scale[5] * one, scale[6] * other),
+        "x": None,
+    }
+    compare(got, wanted, label=f"the result ({what})")
+
+# %% [markdown] why="pytrees-by-path"
+# `map_with_path` gives each leaf's place as keys that say their kind, so one function serves every container, classes of your own included. Tables like this one assign weight decay, learning rates and, from lesson 16 on, devices. **Next:** a rule with a typing mistake fits nothing, silently. How would you find rules that were never used?
+
+
+# %% wrong="pytrees-by-path" because="Goes on after a rule that fits: the last one decides."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        changed = leaf
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                changed = function(leaf)
+        return changed
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Applies every rule that fits, one after the other."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                leaf = function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Matches from the beginning of the name only: that is re.match."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for pattern, function in rules:
+            if re.match(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Takes the plain keystr for the name: it is written like Python code, with brackets, quotes and dots."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        for pattern, function in rules:
+            if re.search(pattern, jax.tree_util.keystr(path)):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Asks every key for .key: those of dicts have it, those of lists have .idx and those of named tuples .name."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = "/".join(str(key.key) for key in path)
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Looks at the last key alone: where in the tree it stands is lost."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Forgets the leaves that no rule fits: the function ends without a result, and None takes their place."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% right="pytrees-by-path"
+def map_by_path(rules, tree):
+    places, form = jax.tree.flatten_with_path(tree)
+    leaves = []
+    for path, leaf in places:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        fitting = [function for pattern, function in rules if re.compile(pattern).search(name)]
+        leaves.append(fitting[0](leaf) if fitting else leaf)
+    return form.unflatten(leaves)
+
+
+# %% right="pytrees-by-path"
+def map_by_path(rules, tree, name=""):
+    inside = lambda key, node: map_by_path(rules, node, f"{name}/{key}" if name else str(key))
+    if isinstance(tree, dict):
+        return {key: inside(key, node) for key, node in tree.items()}
+    if hasattr(tree, "_fields"):
+        return type(tree)(*map(inside, tree._fields, tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(inside(i, node) for i, node in enumerate(tree))
+    if tree is None:
+        return None
+    return next((function for pattern, function in rules if re.search(pattern, name)), lambda leaf: leaf)(tree)
+
+
+# %% [markdown] task="pytrees-partition" stars=2 minutes=20 skills="03_jit,04_grad,pytrees-transpose"
+# ## What trains, and what does not
+# **Goal.** A model holds weights beside strings, settings and counters, and neither `jit` nor `grad` takes all of these. Part it: what is wanted goes into one tree, the rest into another, and later the two become one again. Equinox is built on this pair of functions.
+#
+# **Signature.** `partition(wanted, tree)`: `wanted` is a function of a leaf that gives True or False. Returns a pair `(kept, rest)`, both of the form of `tree` but for one thing: `kept` has `None` where the leaf is not wanted, `rest` where it is. `combine(one, other)` is the way back: at each place it takes what is not `None`, from whichever of the two has it.
+#
+# **Example.** With `is_float` from the setup, `{"w": [1., 2.], "step": 3, "name": "net"}` (an array, an int, a string) is parted into `{"w": [1., 2.], "step": None, "name": None}` and `{"w": None, "step": 3, "name": "net"}`. `combine` of both, in any order, is the tree again.
+#
+# **Judged.** Both functions, for leaves of every kind, zeros and empty strings among them, and for trees that have `None` of their own; gradients by `kept`. **Not judged.** `combine` of trees that do not belong together.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.tree.map` may give back `None` for a leaf. What does it do with `None` that it *meets*?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `None` is an empty container: it is part of the form, and `map` finds the forms of `kept` and `rest` different. The argument `is_leaf` is a function that makes leaves of things which are none.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# For `combine`, let `is_leaf` say True for `None`. Then choose by `is None`: a zero or an empty string counts as false in Python, and an array as neither.
+#
+# </details>
+
+
+# %% answer="pytrees-partition"
+def partition(wanted, tree):
+    """The pair (kept, rest): tree with None in place of the leaves for which wanted(leaf) is False, and True."""
+    ### BEGIN SOLUTION
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+    ### END SOLUTION
+
+
+def combine(one, other):
+    """The tree that has, at each place, what is not None in one of the two."""
+    ### BEGIN SOLUTION
+    pick = lambda mine, theirs: theirs if mine is None else mine
+    return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
+    ### END SOLUTION
+
+
+# %% check="pytrees-partition" name="example" points=1
+"""The example: three leaves, parted and put together."""
+
+
+def probe_example(tree):
+    parts = partition(is_float, tree)
+    return parts, combine(*parts)
+
+
+tree = {"w": np.array([1, 2], np.float32), "step": 3, "name": "net"}
+parts, again = ask(probe_example, tree)
+compare(parts, ({**tree, "step": None, "name": None}, {**tree, "w": None}), label="`(kept, rest)`")
+compare(again, tree, label="`combine(kept, rest)`")
+
+# %% hidden="pytrees-partition" name="parts" points=1
+"""Parts trees of every form, by any function of a leaf."""
+rng = inputs.rng()
+x, y = rng.normal(size=(2, 3)).astype(np.float32)
+tree = {"a": [Layer(x, None), (0, "relu")], "b": {"c": y, "d": "", "e": []}, "f": False}
+kept = {"a": [Layer(x, None), (None, None)], "b": {"c": y, "d": None, "e": []}, "f": None}
+rest = {"a": [Layer(None, None), (0, "relu")], "b": {"c": None, "d": "", "e": []}, "f": False}
+compare(ask(lambda tree: partition(is_float, tree), tree), (kept, rest), label="`partition(is_float, tree)`")
+texts = {"a": [Layer(None, None), (None, "relu")], "b": {"c": None, "d": "", "e": []}, "f": None}
+others = {"a": [Layer(x, None), (0, None)], "b": {"c": y, "d": None, "e": []}, "f": False}
+got = ask(lambda tree: partition(lambda leaf: isinstance(leaf, str), tree), tree)
+compare(got, (texts, others), label="`partition(is_text, tree)`")
+
+# %% hidden="pytrees-partition" name="together" points=1
+"""Puts two parts together in either order, whatever the leaves are."""
+rng = inputs.rng()
+x, y = rng.normal(size=(2, 3)).astype(np.float32)
+zeros = np.zeros(2, np.float32)
+numbers = {"a": 0, "b": None, "c": False}, {"a": None, "b": "", "c": None}
+compare(
+    ask(combine, *numbers), {"a": 0, "b": "", "c": False}, label="what `combine` makes of zeros and an empty string,"
+)
+tree = {"a": [Layer(x, None), (0, "relu", 0.0)], "b": {"c": zeros, "d": "", "e": y}, "f": False, "g": None}
+kept = {"a": [Layer(x, None), (None, None, 0.0)], "b": {"c": zeros, "d": None, "e": None}, "f": None, "g": None}
+rest = {"a": [Layer(None, None), (0, "relu", None)], "b": {"c": None, "d": "", "e": y}, "f": False, "g": None}
+for what, pair in (("`combine(kept, rest)`", (kept, rest)), ("`combine(rest, kept)`", (rest, kept))):
+    compare(ask(combine, *pair), tree, label=what)
+
+# %% hidden="pytrees-partition" name="gradient" points=1
+"""Gradients by the floats of a model that holds a string and a counter."""
+
+
+def probe_gradient(model, x, y):
+    kept, rest = partition(is_float, model)
+    return jax.value_and_grad(lambda kept: network_loss(combine(kept, rest), x, y))(kept)
+
+
+def draw():
+    rng = inputs.rng()
+    layers = [Layer(rng.normal(size=(4, 3)), rng.normal(size=4)), Layer(rng.normal(size=(1, 4)), rng.normal(size=1))]
+    layers = [Layer(layer.w.astype(np.float32), layer.b.astype(np.float32)) for layer in layers]
+    return {"layers": layers, "activation": "tanh", "step": 7}, rng.normal(size=3).astype(np.float32)
+
+
+y = np.float32(0.5)
+made = program(probe_gradient, *draw(), y)
+for _ in range(2):
+    model, x = draw()
+    first, second = model["layers"]
+    hidden = np.tanh(first.w @ x + first.b)
+    miss = (second.w @ hidden + second.b)[0] - y
+    inner = 2 * miss * second.w[0] * (1 - hidden**2)
+    slopes = [Layer(np.outer(inner, x), inner), Layer(2 * miss * hidden[None], 2 * miss[None])]
+    wanted = np.float32(miss**2), {"layers": slopes, "activation": None, "step": None}
+    compare(made.run(model, x, y), wanted, atol=1e-4, label="`(loss, gradient)`")
+
+# %% [markdown] why="pytrees-partition"
+# `None` is a container with nothing in it, so a tree with `None` in place of what `grad` refuses is a tree that `grad` takes, and the form stays: the gradient fits onto `kept`. **Next:** how would you freeze a layer, floats and all, with `map_by_path` and this?
+
+
+# %% wrong="pytrees-partition" because="Puts together without is_leaf: None is part of the form, and the two forms differ."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    return jax.tree.map(lambda mine, theirs: theirs if mine is None else mine, one, other)
+
+
+# %% wrong="pytrees-partition" because="Chooses with `or`: zero, False and the empty string count as nothing, and an array as neither true nor false."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    return jax.tree.map(lambda mine, theirs: mine or theirs, one, other, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Leaves everything in the rest: its floats are there twice."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    return kept, tree
+
+
+def combine(one, other):
+    pick = lambda mine, theirs: theirs if mine is None else mine
+    return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Puts 0 in place of what is not wanted: a 0 is a leaf, None is none."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else 0, tree)
+    rest = jax.tree.map(lambda leaf: 0 if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    return jax.tree.map(lambda mine, theirs: theirs if type(mine) is int else mine, one, other)
+
+
+# %% wrong="pytrees-partition" because="Takes two lists of leaves out of the tree: the form is lost, and with it where each leaf belongs."
+def partition(wanted, tree):
+    leaves = jax.tree.leaves(tree)
+    return [leaf for leaf in leaves if wanted(leaf)], [leaf for leaf in leaves if not wanted(leaf)]
+
+
+def combine(one, other):
+    return [*one, *other]
+
+
+# %% wrong="pytrees-partition" because="Drops what is not wanted from the dict: the keys are part of the form. And it looks at one level only."
+def partition(wanted, tree):
+    kept = {key: leaf for key, leaf in tree.items() if wanted(leaf)}
+    return kept, {key: leaf for key, leaf in tree.items() if key not in kept}
+
+
+def combine(one, other):
+    return {**one, **other}
+
+
+# %% wrong="pytrees-partition" because="Always takes the second where it has something, and None where it has nothing."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    return jax.tree.map(lambda mine, theirs: theirs, one, other, is_leaf=lambda node: node is None)
+
+
+# %% right="pytrees-partition"
+def partition(wanted, tree):
+    leaves, form = jax.tree.flatten(tree)
+    yes = [wanted(leaf) for leaf in leaves]
+    kept = [leaf if ok else None for leaf, ok in zip(leaves, yes, strict=True)]
+    rest = [None if ok else leaf for leaf, ok in zip(leaves, yes, strict=True)]
+    return jax.tree.unflatten(form, kept), jax.tree.unflatten(form, rest)
+
+
+def combine(one, other):
+    none = lambda node: node is None
+    ones, form = jax.tree.flatten(one, is_leaf=none)
+    others = jax.tree.leaves(other, is_leaf=none)
+    return form.unflatten([b if a is None else a for a, b in zip(ones, others, strict=True)])
+
+
+# %% right="pytrees-partition"
+def partition(wanted, tree):
+    pairs = jax.tree.map(lambda leaf: {True: (leaf, None), False: (None, leaf)}[bool(wanted(leaf))], tree)
+    form = jax.tree.structure(tree)
+    halves = list(zip(*form.flatten_up_to(pairs), strict=True))
+    return form.unflatten(halves[0]), form.unflatten(halves[1])
+
+
+def combine(one, other):
+    def choose(*both):
+        return next((leaf for leaf in both if leaf is not None), None)
+
+    return jax.tree.map(choose, one, other, is_leaf=lambda node: node is None)
+
+
+# %% [markdown] task="pytrees-register" stars=2 minutes=20 skills="02_tracing,03_jit,04_grad,05_vmap,pytrees-partition"
+# ## A class that JAX can see into
+# **Goal.** A class of your own is a leaf that no transformation takes. Tell JAX what is in it: which attributes are data, and which are settings that belong to the form.
+#
+# **Signature.** `register_point(cls)`: `cls` has the attributes `x` and `y`, arrays of one shape, and `unit`, a string; `cls(x, y, unit)` makes an instance. Afterwards an instance is a container with the leaves `x` and `y`, in this order, under these names, and `unit` is part of its form. Returns `cls`, so that `register_point` may stand above a class as a decorator. Each class is registered once.
+#
+# **Example.** For `point = cls(1.0, 2.0, "km")`, `jax.tree.leaves(point)` is `[1.0, 2.0]`, and `jax.tree.map(lambda leaf: 10 * leaf, point)` is a point with `x` 10.0, `y` 20.0 and `unit` "km".
+#
+# **Judged.** Leaves, their names in a path; points under `jit`, `grad` and `vmap`; that points of different units are never mapped together; that a jitted function is traced anew for another unit, and not for other numbers. **Not judged.** Which of the ways to register you take.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which of the three may be a tracer? And which one does Python need to know while it traces, to look up a factor?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.tree_util.register_dataclass` takes any class that can be made from its attributes by name, with lists of what is data and what is not.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Its arguments are the class, then `data_fields` and `meta_fields`, both lists of names. And give the class back.
+#
+# </details>
+
+
+# %% answer="pytrees-register"
+def register_point(cls):
+    """Makes cls, with attributes x, y and unit, a container of x and y whose unit is part of its form; returns cls."""
+    ### BEGIN SOLUTION
+    return jax.tree_util.register_dataclass(cls, data_fields=["x", "y"], meta_fields=["unit"])
+    ### END SOLUTION
+
+
+# %% check="pytrees-register" name="example" points=1
+"""The example: leaves, and a map over a point."""
+
+
+def probe_example(x, y):
+    Point = register_point(point_class())
+    point = Point(x, y, "km")
+    tenfold = jax.tree.map(lambda leaf: 10 * leaf, point)
+    return jax.tree.leaves(point), [tenfold.x, tenfold.y, tenfold.unit]
+
+
+leaves, tenfold = ask(probe_example, 1.0, 2.0)
+compare(leaves, [1.0, 2.0], label="`jax.tree.leaves(point)`")
+compare(tenfold, [10.0, 20.0, "km"], label="[x, y, unit] of the point times 10")
+
+# %% hidden="pytrees-register" name="transformed" points=1
+"""Goes through jit, grad and vmap, and keeps its unit."""
+
+
+def probe_jit(x, y):
+    Point = register_point(point_class())
+    walked = jax.jit(metres_walked)
+    return [walked(Point(x, y, "km")), walked(Point(y, x, "ft"))]
+
+
+def probe_grad(x, y):
+    Point = register_point(point_class())
+    slopes = jax.grad(lambda point: jnp.sum(metres_walked(point) * point.x))(Point(x, y, "km"))
+    return [slopes.x, slopes.y, slopes.unit]
+
+
+def probe_vmap(x, y):
+    Point = register_point(point_class())
+    shifted = jax.vmap(lambda point: Point(point.x - point.y, point.y, point.unit))(Point(x, y, "ft"))
+    return [shifted.x, shifted.y, shifted.unit]
+
+
+x, y = inputs.rng().uniform(1, 2, size=(2, 5)).astype(np.float32)
+wanted = [np.float32(1000) * (x + y), np.float32(0.3048) * (x + y)]
+compare(ask(probe_jit, x, y), wanted, label="the way in metres under jit, of km and of ft,")
+compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="[x, y, unit] of the gradient")
+compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="[x, y, unit] of what vmap gives back")
+
+# %% hidden="pytrees-register" name="names" points=1
+"""The leaves are x and y, in this order and by these names."""
+
+
+def probe_names(x, y):
+    Point = register_point(point_class())
+    named = jax.tree.leaves_with_path({"points": [Point(x, y, "m"), Point(y, x, "ft")]})
+    return [[jax.tree_util.keystr(path, simple=True, separator="/"), leaf] for path, leaf in named]
+
+
+x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+got = ask(probe_names, x, y)
+require(len(got) == 4, f"Two points have {len(got)} leaves together; wanted x and y of each.")
+compare([leaf for _, leaf in got], [x, y, y, x], label="the leaves of two points")
+require(
+    [name for name, _ in got] == ["points/0/x", "points/0/y", "points/1/x", "points/1/y"],
+    "In a path the two leaves are not called x and y: the way you registered the class gives JAX no names, only places.",
+)
+
+# %% hidden="pytrees-register" name="units" points=1
+"""Points of one unit are mapped together; points of different units are refused."""
+
+
+def probe_add(x, y, unit, other):
+    Point = register_point(point_class())
+    total = jax.tree.map(jnp.add, Point(x, y, unit), Point(y, y, other))
+    return [total.x, total.y, total.unit]
+
+
+x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+for unit in ("m", "ft"):
+    compare(ask(probe_add, x, y, unit, unit), [x + y, y + y, unit], label="[x, y, unit] of the sum of two points")
+require(
+    error(probe_add, x, y, "m", "ft") is not None,
+    "A point in m and one in ft were added up, leaf by leaf. The unit has to be part of the form: then JAX refuses.",
+)
+
+# %% hidden="pytrees-register" name="traces" points=1 observed=true
+"""Another unit is traced anew; other numbers, or the same unit again, are not."""
+
+
+def probe_traces(x, y):
+    Point = register_point(point_class())
+    function = counted(metres_walked)
+    walked = jax.jit(function)
+    calls = []
+    for point in (Point(x, y, "km"), Point(y, x, "km"), Point(x, y, "ft"), Point(x, x, "km")):
+        last = walked(point)
+        calls.append(function.calls)
+    return last, calls
+
+
+x, y = inputs.rng().uniform(1, 2, size=(2, 4)).astype(np.float32)
+last, calls = ask(probe_traces, x, y)
+compare(last, 2000 * x, label="the way of the last point")
+require(calls[1] == calls[0], "Other numbers in x and y were traced anew: they have to be leaves.")
+require(calls[2] == calls[1] + 1, "Another unit was not traced anew: it has to be part of the form.")
+require(calls[3] == calls[2], "A unit that was there before was traced anew: two equal units have to be equal.")
+
+# %% [markdown] why="pytrees-register"
+# Data fields become leaves, and so tracers; meta fields go into the structure, which `jit` has in its key and `map` compares. What Python must know while it traces (a unit, an activation's name, a flag) is meta; whatever changes at each step is data. **Next:** what would be traced how often if `unit` were a number, such as metres for each unit, and a leaf?
+
+
+# %% wrong="pytrees-register" because="Makes the unit a leaf: a string is no array, and jit, grad and vmap refuse it."
+def register_point(cls):
+    return jax.tree_util.register_dataclass(cls, data_fields=["x", "y", "unit"], meta_fields=[])
+
+
+# %% wrong="pytrees-register" because="Makes everything part of the form: a point has no leaves, and nothing in it is traced."
+def register_point(cls):
+    return jax.tree_util.register_static(cls)
+
+
+# %% wrong="pytrees-register" because="Puts y among the settings: it is no leaf, and an array cannot be compared as part of a form."
+def register_point(cls):
+    return jax.tree_util.register_dataclass(cls, data_fields=["x"], meta_fields=["y", "unit"])
+
+
+# %% wrong="pytrees-register" because="Puts the point together in another order than it was taken apart: x and y change places."
+def register_point(cls):
+    apart = lambda point: ((("x", point.x), ("y", point.y)), point.unit)
+    keyed = lambda point: ([(jax.tree_util.GetAttrKey(name), leaf) for name, leaf in apart(point)[0]], point.unit)
+    jax.tree_util.register_pytree_with_keys(cls, keyed, lambda unit, leaves: cls(leaves[1], leaves[0], unit))
+    return cls
+
+
+# %% wrong="pytrees-register" because="Forgets the unit on the way, and writes one of its own: everything comes back in metres."
+def register_point(cls):
+    key = jax.tree_util.GetAttrKey
+    apart = lambda point: ([(key("x"), point.x), (key("y"), point.y)], None)
+    jax.tree_util.register_pytree_with_keys(cls, apart, lambda nothing, leaves: cls(*leaves, "m"))
+    return cls
+
+
+# %% wrong="pytrees-register" because="Registers without keys: JAX then knows the leaves by their places alone."
+def register_point(cls):
+    apart = lambda point: ((point.x, point.y), point.unit)
+    jax.tree_util.register_pytree_node(cls, apart, lambda unit, leaves: cls(*leaves, unit))
+    return cls
+
+
+# %% wrong="pytrees-register" because="Keeps the whole point as a setting, to put it together from: two points are never equal, and each is traced."
+def register_point(cls):
+    key = jax.tree_util.GetAttrKey
+    apart = lambda point: ([(key("x"), point.x), (key("y"), point.y)], point)
+    jax.tree_util.register_pytree_with_keys(cls, apart, lambda old, leaves: cls(*leaves, old.unit))
+    return cls
+
+
+# %% right="pytrees-register"
+def register_point(cls):
+    def keyed(point):
+        return [(jax.tree_util.GetAttrKey(name), getattr(point, name)) for name in "xy"], point.unit
+
+    def whole(unit, leaves):
+        point = object.__new__(cls)
+        point.x, point.y = leaves
+        point.unit = unit
+        return point
+
+    jax.tree_util.register_pytree_with_keys(cls, keyed, whole)
+    return cls
+
+
+# %% right="pytrees-register"
+def register_point(cls):
+    def tree_flatten_with_keys(self):
+        return ((jax.tree_util.DictKey("x"), self.x), (jax.tree_util.DictKey("y"), self.y)), (self.unit,)
+
+    cls.tree_flatten_with_keys = tree_flatten_with_keys
+    cls.tree_unflatten = classmethod(lambda kind, settings, leaves: kind(*leaves, *settings))
+    return jax.tree_util.register_pytree_with_keys_class(cls)
+
+
+# %% [markdown] task="pytrees-checkpoint" stars=2 minutes=20 skills="01_arrays,pytrees-by-path"
+# ## Into a file and back
+# **Goal.** A new setting: a file of arrays (such as `np.savez` writes) knows names and arrays, and nothing of containers. Save a model into such a form, and load it into a tree again.
+#
+# **Signature.** `to_arrays(tree)`: a tree of arrays. Returns a dict with a NumPy array for each leaf, under its keys joined by `/`. `from_arrays(like, arrays)`: `like` is a tree of arrays or `jax.ShapeDtypeStruct`, `arrays` such a dict, in any order, perhaps with more in it than `like` needs. Returns a tree of the form of `like`, in which each leaf is the array of its name as a JAX array with the dtype of the leaf in `like`. Where a name is missing in `arrays`, it raises `KeyError`; where an array has another shape than the leaf, `ValueError`.
+#
+# **Example.** `to_arrays({"layers": [Layer(w, b)]})` is `{"layers/0/w": w, "layers/0/b": b}`.
+#
+# **Judged.** Names, values, dtypes and form, for models of many layers and for files that hold something else; both exceptions. **Not judged.** Writing the file.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# For the way out you need all leaves with their paths. For the way back you need a tree of the form of `like`, in which what is put at a place depends on the path. Which two functions of `jax.tree` are that?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Do not count: names are sorted differently from leaves, `layers/10` before `layers/2`. Ask for each array by its name, and `arrays[name]` raises `KeyError` by itself.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A small function from a path to a name serves both ways. Going back, a function of a path and a leaf of `like` finds the array, compares the two shapes, and makes a JAX array of it with the leaf's dtype.
+#
+# </details>
+
+
+# %% answer="pytrees-checkpoint"
+def to_arrays(tree):
+    """A NumPy array for each leaf of a tree, by name: its keys joined by "/"."""
+    ### BEGIN SOLUTION
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+    ### END SOLUTION
+
+
+def from_arrays(like, arrays):
+    """A tree of the form and dtypes of `like`, filled from a dict of arrays by name. KeyError, ValueError: no such
+    name, another shape."""
+
+    ### BEGIN SOLUTION
+    def find(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        array = arrays[name]
+        if array.shape != leaf.shape:
+            raise ValueError(f"{name} has shape {array.shape} in the file, and {leaf.shape} in the model")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(find, like)
+    ### END SOLUTION
+
+
+# %% check="pytrees-checkpoint" name="example" points=1
+"""The example, out and back."""
+w, b = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6], np.float32)
+tree = {"layers": [Layer(w, b)]}
+arrays = ask(to_arrays, tree)
+compare(arrays, {"layers/0/w": w, "layers/0/b": b}, label="`to_arrays(tree)`")
+compare(ask(from_arrays, tree, arrays), tree, label="`from_arrays(tree, arrays)`")
+
+# %% hidden="pytrees-checkpoint" name="out" points=1
+"""Gives every leaf of a large model a name of its own."""
+rng = inputs.rng()
+layers = [Layer(rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).astype(np.float16)) for _ in range(12)]
+model = {"layers": layers, "head": (jnp.asarray(rng.normal(size=3), jnp.bfloat16), {"b": None, "w": layers[0].w + 1})}
+wanted = {f"layers/{i}/{name}": getattr(layer, name) for i, layer in enumerate(layers) for name in ("w", "b")}
+wanted |= {"head/0": np.asarray(model["head"][0]), "head/1/w": layers[0].w + 1}
+got = ask(to_arrays, model)
+require(isinstance(got, dict), f"to_arrays gives a {type(got).__name__}; wanted a dict.")
+require(
+    len(got) == len(wanted),
+    f"A model with {len(wanted)} leaves has {len(got)} arrays: every leaf needs a name that no other one has.",
+)
+compare(got, wanted, label="`to_arrays(model)`")
+
+# %% hidden="pytrees-checkpoint" name="back" points=2
+"""Fills arrays or shapes by name, in whatever order the file has them, in the dtypes of `like`."""
+rng = inputs.rng()
+draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+model = {"layers": [Layer(draw(2, 2), draw(2)) for _ in range(12)], "pair": (draw(2), draw(2)), "none": None}
+arrays = {f"layers/{i}/{name}": getattr(layer, name) for i, layer in enumerate(model["layers"]) for name in ("w", "b")}
+arrays |= {"pair/0": model["pair"][0], "pair/1": model["pair"][1]}
+shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
+like = {"layers": [Layer(shape(2, 2), shape(2)) for _ in range(12)], "pair": (shape(2), shape(2)), "none": None}
+compare(
+    ask(from_arrays, like, dict(sorted(arrays.items()))),
+    model,
+    label="the result of `from_arrays` with names in sorted order",
+)
+names = list(arrays)
+mixed = {names[i]: arrays[names[i]] for i in rng.permutation(len(names))} | {"optimizer/step": np.int32(3)}
+compare(ask(from_arrays, like, mixed), model, label="the result of `from_arrays` with a name more")
+smaller = {"pair": (np.zeros(2, np.float16), jax.ShapeDtypeStruct((2,), jnp.float32))}
+wanted = {"pair": (model["pair"][0].astype(np.float16), model["pair"][1])}
+compare(
+    ask(from_arrays, smaller, mixed),
+    wanted,
+    label="the result of `from_arrays` into another dtype, of a part of the names",
+)
+
+# %% hidden="pytrees-checkpoint" name="refused" points=1
+"""Refuses a file in which a name is missing or an array has another shape."""
+w, b = inputs.rng().normal(size=(2, 4)).astype(np.float32)
+like = {"layers": [Layer(np.zeros((2, 2), np.float32), np.zeros(4, np.float32))]}
+good = {"layers/0/w": w.reshape(2, 2), "layers/0/b": b}
+compare(ask(from_arrays, like, good), {"layers": [Layer(w.reshape(2, 2), b)]}, label="the result of `from_arrays`")
+without = {"layers/0/w": w.reshape(2, 2), "layers/1/b": b}
+require(
+    error(from_arrays, like, without) == "KeyError",
+    "A name that `like` has and the file has not should end with KeyError: a leaf that is left as it was is a model "
+    "that was never trained.",
+)
+for what, array in (("as many numbers in another shape", w), ("a shape that could be broadcast", w[:1])):
+    require(
+        error(from_arrays, like, {"layers/0/w": array, "layers/0/b": b}) == "ValueError",
+        f"An array of {what} should end with ValueError.",
+    )
+
+# %% [markdown] why="pytrees-checkpoint"
+# Names survive where places do not: a sorted file, a layer more, a field renamed in one place and not in the other. That is why checkpoints go by path, and why `like`, which may be a tree of shapes, decides about form and dtype. **Next:** which forms of containers could give two leaves the same name here?
+
+
+# %% wrong="pytrees-checkpoint" because="Counts on the order: a file has its names sorted, layers/10 before layers/2, and the arrays land in other layers."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    leaves, form = jax.tree.flatten(like)
+    for leaf, array in zip(leaves, arrays.values(), strict=True):
+        if leaf.shape != array.shape:
+            raise ValueError("another shape")
+    return form.unflatten([jnp.asarray(array, leaf.dtype) for leaf, array in zip(leaves, arrays.values(), strict=True)])
+
+
+# %% wrong="pytrees-checkpoint" because="Names a leaf by its last key: all layers have a w, and the last one is kept."
+def to_arrays(tree):
+    return {
+        jax.tree_util.keystr(path[-1:], simple=True): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(tree)
+    }
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays[jax.tree_util.keystr(path[-1:], simple=True)]
+        if array.shape != leaf.shape:
+            raise ValueError("another shape")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Keeps what is in `like` where the file has nothing: that part of the model is silently not loaded."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays.get(jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
+        if array.shape != leaf.shape:
+            raise ValueError("another shape")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Forces every array into the shape of the model: numbers of another layer may fit by luck."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays[jax.tree_util.keystr(path, simple=True, separator="/")]
+        return jnp.asarray(array, leaf.dtype).reshape(leaf.shape)
+
+    return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Takes the file's dtype: a model in float16 comes back in float32, and is twice as large."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays[jax.tree_util.keystr(path, simple=True, separator="/")]
+        if array.shape != leaf.shape:
+            raise ValueError("another shape")
+        return jnp.asarray(array)
+
+    return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Builds dicts out of the names: lists, tuples and named tuples come back as dicts."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    tree = {}
+    for name, array in arrays.items():
+        *keys, last = name.split("/")
+        node = tree
+        for key in keys:
+            node = node.setdefault(key, {})
+        node[last] = jnp.asarray(array)
+    return tree
+
+
+# %% right="pytrees-checkpoint"
+def name_of(path):
+    return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", None)))) for key in path)
+
+
+def to_arrays(tree):
+    return {name_of(path): np.array(leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def from_arrays(like, arrays):
+    places, form = jax.tree.flatten_with_path(like)
+    found = [jnp.array(arrays[name_of(path)]) for path, leaf in places]
+    for (path, leaf), array in zip(places, found, strict=True):
+        if array.shape != leaf.shape:
+            raise ValueError(f"{name_of(path)}: {array.shape} is not {leaf.shape}")
+    return form.unflatten([array.astype(leaf.dtype) for (path, leaf), array in zip(places, found, strict=True)])
+
+
+# %% right="pytrees-checkpoint"
+def to_arrays(tree):
+    arrays = {}
+    jax.tree.map_with_path(
+        lambda path, leaf: arrays.update({jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)}),
+        tree,
+    )
+    return arrays
+
+
+def from_arrays(like, arrays):
+    names = jax.tree.map_with_path(lambda path, leaf: jax.tree_util.keystr(path, simple=True, separator="/"), like)
+
+    def load(name, leaf):
+        if jnp.shape(arrays[name]) != leaf.shape:
+            raise ValueError(name)
+        return jnp.astype(arrays[name], leaf.dtype)
+
+    return jax.tree.map(load, names, like)
