@@ -125,7 +125,9 @@ def main() -> None:
     if not asked.no_others:
         head = "# How fast grading is\n\nWritten by `make bench`. " + (__doc__ or "").partition("\n\n")[2].strip()
         text = "\n".join([head, "", f"{date.today().isoformat()}: {machine()}", "", *lines])
-        RESULTS.write_text(text + "\n", encoding="utf-8")
+        # What benchmarks.gradebook has written there stays.
+        _, mark, rest = RESULTS.read_text(encoding="utf-8").partition("\n# A class of 300")
+        RESULTS.write_text(f"{text}\n{mark}{rest}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # | **I** | **Thinking in JAX** | |
 # | 00 | [start_here](00_start_here.ipynb) | this page |
 # | 01 | [arrays](01_arrays.ipynb) | jnp beside NumPy, immutability, dtypes, honest timing |
-# | 02 | tracing *(coming)* | what Python runs when, jaxprs, StableHLO, leaked tracers |
+# | 02 | [tracing](02_tracing.ipynb) | what Python runs when, jaxprs, StableHLO, leaked tracers |
 # | 03 | [jit](03_jit.ipynb) | when it compiles and when not, static arguments, donation |
 # | 04 | [grad](04_grad.ipynb) | derivatives of every order, custom rules, gradients that are finite |
 # | 05 | [vmap](05_vmap.ipynb) | from one example to a batch, grids, per-example gradients |

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Grader
+from stock import nbgrader
 
 from grader.course import Course
 from grader.course.filled import fill, write
@@ -31,14 +29,6 @@ ANSWERS = {
     "forges": {"small-double": "import IPython\nIPython.get_ipython()\n2.0\ndef double(x):\n    return x\n"},
     "deletes_checks": RIGHT,
 }
-
-
-def nbgrader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A stock command, run at the top of the course."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(course / "none")}
-    command = [sys.executable, "-m", "nbgrader", *words]
-    return subprocess.run(command, cwd=course, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -88,61 +78,6 @@ def test_the_database_holds_our_points(course: Path, ours: dict[str, dict[str, f
     assert sum(stored["forges"].values()) == 0
     assert sum(stored["warns"].values()) == sum(stored["deletes_checks"].values()) == 9
     assert sum(stored["loops"].values()) == sum(stored["exits"].values()) == 6
-
-
-ROWS = {
-    "grade": """
-        select student.id, base_cell.name, grade.auto_score, grade.manual_score, grade.needs_manual_grade from grade
-        join base_cell on base_cell.id = grade.cell_id
-        join submitted_notebook on submitted_notebook.id = grade.notebook_id
-        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
-        join student on student.id = submitted_assignment.student_id""",
-    "comment": """
-        select student.id, base_cell.name, comment.auto_comment, comment.manual_comment from comment
-        join base_cell on base_cell.id = comment.cell_id
-        join submitted_notebook on submitted_notebook.id = comment.notebook_id
-        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
-        join student on student.id = submitted_assignment.student_id""",
-    "notebook": """
-        select student.id, submitted_assignment.timestamp, submitted_notebook.late_submission_penalty
-        from submitted_notebook
-        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
-        join student on student.id = submitted_assignment.student_id""",
-}
-
-
-def rows(database: Path) -> dict[str, list[tuple[object, ...]]]:
-    with sqlite3.connect(database) as opened:
-        return {name: sorted(opened.execute(query).fetchall(), key=repr) for name, query in ROWS.items()}
-
-
-def release_with_a_deadline(course: Path) -> None:
-    """An assignment that was due; what comes late loses everything, and one learner did."""
-    from nbgrader.api import Gradebook
-
-    (course / "gradebook.db").unlink(missing_ok=True)
-    with (course / "nbgrader_config.py").open("a") as config:
-        config.write("c.LateSubmissionPlugin.penalty_method = 'zero'\n")
-    assert nbgrader(course, "generate_assignment", LESSON, "--force").returncode == 0
-    with Gradebook(f"sqlite:///{course}/gradebook.db", "jaxercise") as book:
-        book.update_or_create_assignment(LESSON, duedate="2026-01-02 12:00:00 UTC")
-    for learner, day in (("all_right", 1), ("partly", 3)):
-        (course / "submitted" / learner / LESSON / "timestamp.txt").write_text(f"2026-01-0{day} 12:00:00 UTC")
-
-
-def test_our_own_run_stores_what_nbgraders_would(course: Path, grader: Grader, tmp_path: Path) -> None:
-    theirs, mine = (shutil.copytree(course, tmp_path / name) for name in ("theirs", "mine"))
-    for one in (theirs, mine):
-        release_with_a_deadline(one)
-    for words in (("autograde", LESSON, "--force"), ("autograde", LESSON, "--force", "--student", "partly")):
-        assert nbgrader(theirs, *words).returncode == 0
-    done = grader("--course", mine, "grade", mine / "submitted", "--gradebook")
-    assert done.returncode == 0, done.stderr
-    stored = rows(mine / "gradebook.db")
-    assert stored == rows(theirs / "gradebook.db")
-    assert len(stored["grade"]) == len(ANSWERS) * 6
-    assert [penalty for learner, _, penalty in stored["notebook"] if learner == "partly"] == [3.0]
-    assert "database is locked" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def _cells(notebook: Any) -> list[SubmittedCell]:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         source = _source(cell.get("source", ""), position)
-        found.append(SubmittedCell(_grade_id(cell), source, position))
+        found.append(SubmittedCell(grade_id(cell), source, position))
     return found
 
 
@@ -108,7 +108,8 @@ def _source(source: Any, position: int) -> str:
     return source
 
 
-def _grade_id(cell: dict[str, Any]) -> str | None:
+def grade_id(cell: dict[str, Any]) -> str | None:
+    """The course's id of a notebook's cell, None where it has none."""
     metadata = cell.get("metadata")
     nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None

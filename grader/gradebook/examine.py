@@ -12,9 +12,10 @@ from typing import Any
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
+from nbgrader.api import Gradebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import is_grade
+from nbgrader.utils import is_grade, is_solution, is_task
 from traitlets import Bool
 
 from grader.course import Course
@@ -47,10 +48,15 @@ class Examine(NbGraderPreprocessor):
                 continue
             cell.outputs, cell.execution_count = [], None
             name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
-            if is_grade(cell) and (result.problem is not None or name in checks):
+            if is_grade(cell) and not is_solution(cell):  # an answer with points of its own is for a person
+                if result.problem is None and name not in checks:
+                    # To nbgrader a cell without output has passed.
+                    raise NotGraded(f"{name} is no check of the course. Release it: nbgrader generate_assignment")
                 cell.outputs = _outputs(checks.get(name), result.problem)
                 # nbgrader has put the check's own text there, and feedback pages would show it.
                 cell.source = handed_out.get(name, "")
+        if any(is_task(cell) for cell in nb.cells):
+            _leave_to_a_person(resources, readable=result.problem is None)
         write_down(nb, self.course().lesson(told["assignment"]), result)
         return nb, resources
 
@@ -112,6 +118,21 @@ class Known(Examine):
 
     def handed_out(self, lesson: str) -> dict[str, str]:
         return self._handed_out
+
+
+def _leave_to_a_person(resources: Resources, readable: bool) -> None:
+    """Tasks wait for a person, but for those in what cannot be read: there is nothing to wait for.
+
+    nbgrader says the same of them when a notebook is missing, and never takes it back. What a person gave stays.
+    """
+    told = resources["nbgrader"]
+    with Gradebook(told["db_url"]) as book:
+        notebook = book.find_submission_notebook(told["notebook"], told["assignment"], told["student"])
+        tasks = {task.id for task in book.find_notebook(told["notebook"], told["assignment"]).task_cells}
+        for grade in notebook.grades:
+            if grade.cell_id in tasks and grade.manual_score is None:
+                grade.auto_score, grade.needs_manual_grade = (None, True) if readable else (0, False)
+        book.db.commit()
 
 
 def _sound(result: Result) -> Result:

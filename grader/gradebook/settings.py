@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment
+from nbgrader.apps import api, autogradeapp
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
@@ -24,6 +27,7 @@ def configure(config: Any, root: Path) -> None:
     Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
     code is run by our examiner instead of in the kernel that nbgrader would start.
     """
+    from grader.gradebook.autograde import Autograde
     from grader.gradebook.examine import Examine
     from grader.gradebook.feedback import FeedbackPage, GetGradesAndHands
 
@@ -36,8 +40,8 @@ def configure(config: Any, root: Path) -> None:
     config.CourseDirectory.solution_directory = "build/solution"
     # What is released lies in this repository already; without this nbgrader leaves it, and the gradebook, as they are.
     config.GenerateAssignment.force = True
-    # A check cell that a learner deleted is put back, else its grade would wait for a person for ever.
-    config.OverwriteCells.add_missing_cells = True
+    # nbgrader's command and Formgrader make their converter by its name; no setting says another.
+    autogradeapp.Autograde = api.Autograde = Autograde
     config.Autograde.autograde_preprocessors = [Examine if step is Execute else step for step in _steps()]
     config.GenerateFeedback.preprocessors = [GetGradesAndHands]
     config.GenerateFeedback.exporter_class = FeedbackPage
@@ -69,13 +73,16 @@ def _show_safely(config: Any) -> None:
     config.HTMLExporter.preprocessors = ["grader.gradebook.safe_html.escape_names"]
     # nbgrader would hand these on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
+    formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
+    if formgrader is not None:  # in JupyterLab; its templates put learners' names into pages as they stand
+        formgrader.Environment = partial(Environment, autoescape=True)
     config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
 
 
 def _exchange(config: Any, root: Path) -> None:
     """Where assignments are released to and handed in, if nbgrader's own place for it is not there."""
     if not Path(Exchange.root.default_value).is_dir():
-        own = root / "build" / "exchange"
+        own = root / "exchange"  # not under build/: what was handed in there is nowhere else until it is collected
         with contextlib.suppress(OSError):  # nbgrader says so itself when it needs one
             own.mkdir(parents=True, exist_ok=True)
         config.Exchange.root = str(own)

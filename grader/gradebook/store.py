@@ -15,7 +15,6 @@ from typing import Any
 
 from jsonschema import Draft4Validator
 from nbgrader.api import Assignment
-from nbgrader.converters import Autograde
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
@@ -27,8 +26,10 @@ from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 from grader.course import Course
 from grader.exam.batch import Entry
 from grader.exam.record import Result
+from grader.gradebook.autograde import Autograde
 from grader.gradebook.database import Database, NoGradebook
 from grader.gradebook.examine import Examine, Known, handed_out
+from grader.gradebook.released import outdated
 from grader.gradebook.stored import Stored
 
 __all__ = ["Book", "NoGradebook", "Progress"]
@@ -72,6 +73,13 @@ class Book:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
             commands = " && ".join(f"nbgrader generate_assignment {lesson} --force" for lesson in missing)
             raise NoGradebook(f"{', '.join(missing)} {are} not in the gradebook yet. Release {them} first: {commands}")
+        try:
+            with self.database.reading() as connection:
+                old = [outdated(self.course, lesson, connection) for lesson in lessons]
+        except SQLAlchemyError as problem:
+            raise self.database.unusable(problem) from None
+        for reason in filter(None, old):
+            raise NoGradebook(reason)
 
     def store(
         self,

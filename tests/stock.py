@@ -1,0 +1,55 @@
+"""Stock nbgrader commands on a course of ours, and what its database then holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROOT
+
+_SUBMITTED = """
+    join submitted_notebook on submitted_notebook.id = {table}.notebook_id
+    join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
+    join assignment on assignment.id = submitted_assignment.assignment_id
+    join student on student.id = submitted_assignment.student_id"""
+_CELL = "join base_cell on base_cell.id = {table}.cell_id" + _SUBMITTED
+QUERIES = {
+    "grade": """select student.id, assignment.name, base_cell.name, grade.auto_score, grade.manual_score,
+        grade.extra_credit, grade.needs_manual_grade from grade """
+    + _CELL.format(table="grade"),
+    "comment": """select student.id, assignment.name, base_cell.name, comment.auto_comment, comment.manual_comment
+        from comment """
+    + _CELL.format(table="comment"),
+    "notebook": """select student.id, assignment.name, submitted_assignment.timestamp,
+        submitted_notebook.late_submission_penalty from submitted_notebook
+        join submitted_assignment on submitted_assignment.id = submitted_notebook.assignment_id
+        join assignment on assignment.id = submitted_assignment.assignment_id
+        join student on student.id = submitted_assignment.student_id""",
+    "student": "select id, first_name, last_name, email from student",
+}  # fmt: skip
+Rows = dict[str, list[tuple[object, ...]]]
+
+
+def nbgrader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A stock command, run at the top of the course."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(course / "none")}
+    command = [sys.executable, "-m", "nbgrader", *words]
+    return subprocess.run(command, cwd=course, env=variables, capture_output=True, text=True, timeout=300, check=False)
+
+
+def rows(course: Path) -> Rows:
+    """All that nbgrader's database says of submissions, but for the numbers that it gives its rows."""
+    with sqlite3.connect(course / "gradebook.db") as opened:
+        return {name: sorted(opened.execute(query).fetchall(), key=repr) for name, query in QUERIES.items()}
+
+
+def configured(built: Path, root: Path) -> Path:
+    """A copy of a built course, at `root`, as an instructor has it: with nbgrader's configuration."""
+    shutil.copytree(built, root)
+    shutil.copy(ROOT / "nbgrader_config.py", root)
+    return root
