@@ -273,7 +273,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "empty": (
         lambda root: (root / "gradebook.db").write_bytes(b""),
-        "01_small is not in the gradebook yet. Release it first: nbgrader generate_assignment 01_small --force",
+        "01_small is not in the gradebook yet. Release it first: nbgrader generate_assignment 01_small",
     ),
     "none": (lambda root: (root / "gradebook.db").unlink(), "01_small is not in the gradebook yet. Release it first: "),
 }

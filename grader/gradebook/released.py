@@ -25,7 +25,7 @@ def outdated(course: Course, lesson: str, database: Connection | Session) -> str
     names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
     return (
         f"{lesson} has changed since it was released ({', '.join(names)}), and the gradebook does not know it so. "
-        f"Run: nbgrader generate_assignment {lesson} --force"
+        f"Run: nbgrader generate_assignment {lesson}"
     )
 
 

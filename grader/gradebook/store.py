@@ -71,7 +71,7 @@ class Book:
         missing = [lesson for lesson in lessons if lesson not in known]
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-            commands = " && ".join(f"nbgrader generate_assignment {lesson} --force" for lesson in missing)
+            commands = " && ".join(f"nbgrader generate_assignment {lesson}" for lesson in missing)
             raise NoGradebook(f"{', '.join(missing)} {are} not in the gradebook yet. Release {them} first: {commands}")
         try:
             with self.database.reading() as connection:
