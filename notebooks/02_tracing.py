@@ -292,10 +292,11 @@ print("the norm is right:", norm(x), "  peaks:", peaks)
 refusal(lambda: peaks[0] + 1, 620)
 
 # %% [markdown]
-# `UnexpectedTracerError`: a **leaked tracer**. The message says which function was traced and in which line the value was made; it was raised where the value was *used*. To catch a leak where it happens, trace under `jax.checking_leaks()` (or `JAX_CHECK_TRACER_LEAKS=1`), which says who holds it. It looks at new traces only, so turn it on before the first call:
+# `UnexpectedTracerError`: a **leaked tracer**. The message says which function was traced and in which line the value was made; it was raised where the value was *used*. To catch a leak where it happens, trace under `jax.checking_leaks()` (or `JAX_CHECK_TRACER_LEAKS=1`), which says who holds it. It looks at new traces only, so turn it on before the first call: below, the call with the old shape passes.
 
 # %%
 with jax.checking_leaks():
+    refusal(lambda: norm(x))  # traced before
     refusal(lambda: norm(jnp.ones(5)), 350)
 
 # %% [markdown]
@@ -326,7 +327,7 @@ print("without jit first:", x * table(4), "and then with:", jax.jit(lambda x: x 
 # Three operations stand in the jaxpr of `log2`: log, log of 2, div. What is left of them in the compiled program?
 #
 # - [ ] the same three | JAX leaves them as they are. The compiler does not.
-# - [ ] log and div | The logarithm of 2 is computed beforehand, right. But a division is slow, and by a constant it can be had otherwise.
+# - [ ] log and div | The logarithm of 2 is computed beforehand, right. But XLA knows another way to divide by a constant.
 # - [x] log and a multiplication | Right: by 1 / log(2) = 1.4427, and both in one kernel, so nothing between them goes to memory.
 
 # %%

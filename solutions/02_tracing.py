@@ -158,7 +158,7 @@ require(
 )
 
 # %% [markdown] why="tracing-log2"
-# NumPy computed while Python ran, and the result went into the program as a literal; `jnp` wrote down. Both are right at times: constants are cheap in NumPy, but what depends on an argument has to be `jnp`. **Next:** what stands in the jaxpr if the factor is an array of a thousand numbers instead?
+# NumPy computed while Python ran, and the result went into the program as a literal; `jnp` wrote down. What is constant may be NumPy's; what depends on an argument has to be `jnp`'s. **Next:** what stands in the jaxpr if the factor is an array of a thousand numbers instead?
 
 
 # %% wrong="tracing-log2" because="Takes the logarithm of 2 by jnp: while tracing that is one more operation of the program, not a number."
