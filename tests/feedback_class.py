@@ -25,6 +25,7 @@ ANSWERS = {
     "loops": "while True:\n    pass\n",
     "blocked": "def half(x):\n    return x / here\n\n\nhalf(2)\n",
     "too_long": HALF.reference,
+    "twice": HALF.reference,
     HOSTILE: f"def half(x):\n    '''</pre></code></div>{SCRIPT}<!--'''\n    raise ValueError({SCRIPT!r})\n",
 }
 # What is left of these in a notebook is shown nowhere.
@@ -53,6 +54,8 @@ def _notebook(course: Path, learner: str) -> dict[str, Any]:
     before = next(place for place, cell in enumerate(cells) if cell["id"] == HALF.id)
     if learner == "blocked":
         cells.insert(before, _own("code", "here = 1 / 0\n"))
+    if learner == "twice":
+        cells.append(dict(cells[before]))
     if learner == "too_long":
         cells += [_own("markdown", "x") for _ in range(2_000)]
     if learner == HOSTILE:

@@ -69,6 +69,10 @@ SAID = {
         "This notebook could not be graded. The notebook has 2,010 cells; at most 2,000 are read. 0 of 6 points",
         "Half 0 of 3 When is a half exact? 0 of 3",
     ],
+    "twice": [
+        "The answer of hand-half stands in 2 cells; all of them were run, in order.",
+        "✓ Halves two and four. 1 of 1",
+    ],
     HOSTILE: [f"What a person grades {HOSTILE} 0 of 6 points", f"raised ValueError: {SCRIPT}"],
 }
 
