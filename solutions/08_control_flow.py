@@ -1,0 +1,1609 @@
+# %% [markdown]
+# # 08 · Exercises: control flow
+# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+#
+# "One loop" means a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each make one; a Python loop makes none, but writes its body out once for each turn.
+
+# %% setup
+from grader.checks import ask, compare, error, inputs, program, require
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def squared_error(params, xs, ys):
+    """Mean squared error of a linear model: {"w": (d,), "b": ()}, xs (n, d), ys (n,) -> ()"""
+    return jnp.mean((xs @ params["w"] + params["b"] - ys) ** 2)
+
+
+def miss(params, batch):
+    """Squared error of a linear model on one example: {"w": (d,)}, {"x": (d,), "y": ()} -> ()"""
+    return (jnp.dot(params["w"], batch["x"]) - batch["y"]) ** 2
+
+
+def tilt(params, batch):
+    """A loss without curvature, whose gradient is x: {"w": (d,)}, {"x": (d,), "y": ()} -> ()"""
+    return jnp.dot(params["w"], batch["x"]) + batch["y"]
+
+
+def blur(row):
+    """Three sums over 512 detectors: (d,) -> (3,). On the way there are d times 512 numbers."""
+    waves = jnp.sin(row[:, None] * jnp.arange(512.0))
+    return jnp.stack([jnp.sum(waves), jnp.sum(waves**2), jnp.max(waves)])
+
+
+def newton_sqrt(a):
+    """The square root of a positive number, by Newton's steps until it no longer gets better: () -> ()"""
+    unfinished = lambda carry: (jnp.abs(carry[0] ** 2 - a) > 1e-6 * a) & (carry[1] < 60)
+    better = lambda carry: ((carry[0] + a / carry[0]) / 2, carry[1] + 1)
+    return jax.lax.while_loop(unfinished, better, (jnp.ones_like(a), 0))[0]
+
+
+def cartpole(state, force):
+    """A pole on a cart, 0.02 s later: position, speed, angle and turning speed (4,), force () -> (4,)"""
+    position, speed, angle, turning = state
+    sine, cosine = jnp.sin(angle), jnp.cos(angle)
+    push = (force + 0.05 * turning**2 * sine) / 1.1
+    twist = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+    pull = push - 0.05 * twist * cosine / 1.1
+    return state + 0.02 * jnp.stack([speed, pull, turning, twist])
+
+
+def over(state):
+    """Whether the cart has left its track or the pole has fallen: (4,) -> () bool"""
+    return (jnp.abs(state[0]) > 2.4) | (jnp.abs(state[2]) > 0.21)
+
+
+# %% [markdown] task="control-train" stars=1 minutes=10 skills="03_jit,04_grad,06_pytrees"
+# ## n steps, one loop
+# **Goal.** Train for n steps in one compiled program whose size does not depend on n. One step is written below; two lines are missing: what a turn of the loop hands on, and the loop.
+#
+# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`: `loss(params, xs, ys)` gives `()`; `params` is a dict of arrays, `xs` is `(m, d)`, `ys` is `(m,)`, all float32; `rate` is a float, `n` a Python int, 0 or more. Returns `(params, losses)`: the parameters after n steps, and `losses`, `(n,)`, the loss *before* each step.
+#
+# **Example.** With `squared_error` from the setup, one point `xs = [[1]]`, `ys = [4]`, `w = [0]`, `b = 0` and rate 0.25: the error is -4, the loss 16, and both slopes are -8. After one step `w = [2]`, `b = 2`, and the point is met: a second step changes nothing, and `losses` is `[16, 0]`.
+#
+# **Judged.** Values; that the program has one loop, and is as large for 40 steps as for 4. **Not judged.** Which kind of loop it is.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `step` takes what the turn before left, and something to read, which is not needed here. What are the two things that it has to return?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# First what the next turn starts from, then what is collected, one for each turn. There is nothing to read, so the loop has to be told how long it is.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jax.lax.scan` takes the function, the first carry, and what is read (`None`, if nothing is); `length` says how many turns. It returns the last carry and everything collected.
+#
+# </details>
+
+
+# %% answer="control-train"
+def train_n_steps(loss, params, xs, ys, rate, n):
+    """(params, losses (n,)) after n steps of gradient descent on loss(params, xs (m, d), ys (m,)) -> ()."""
+
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        stepped = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        ### BEGIN SOLUTION
+        return stepped, value
+        ### END SOLUTION
+
+    ### BEGIN SOLUTION
+    params, losses = jax.lax.scan(step, params, None, length=n)
+    ### END SOLUTION
+    return params, losses
+
+
+# %% check="control-train" name="example" points=1
+"""The example: two steps on one point."""
+params = {"w": np.zeros(1, np.float32), "b": np.float32(0)}
+xs, ys = np.ones((1, 1), np.float32), np.array([4], np.float32)
+made = program(lambda params, xs, ys: train_n_steps(squared_error, params, xs, ys, 0.25, 2), params, xs, ys)
+wanted = {"w": np.array([2], np.float32), "b": np.float32(2)}, np.array([16, 0], np.float32)
+compare(made.run(params, xs, ys), wanted, label="(params, losses)")
+
+# %% hidden="control-train" name="values" points=2
+"""The same parameters and losses as step by step."""
+
+
+def by_hand(params, xs, ys, rate, n):
+    w, b, losses = params["w"].astype(np.float64), float(params["b"]), []
+    for _ in range(n):
+        errors = xs @ w + b - ys
+        losses.append(np.mean(errors**2))
+        w, b = w - rate * 2 * errors @ xs / len(ys), b - rate * 2 * errors.mean()
+    return {"w": w.astype(np.float32), "b": np.float32(b)}, np.array(losses, np.float32)
+
+
+for n in (1, 6):
+    rng = inputs.rng()
+    params = {"w": rng.normal(size=3).astype(np.float32), "b": np.float32(rng.normal())}
+    xs, ys = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    made = program(lambda p, xs, ys, n: train_n_steps(squared_error, p, xs, ys, 0.1, n), params, xs, ys, n)
+    got, (trained, losses) = made.run(params, xs, ys, n), by_hand(params, xs, ys, 0.1, n)
+    require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (params, losses).")
+    if n > 1 and getattr(got[1], "shape", None) == (n,):
+        shifted = np.allclose(got[1][:-1], losses[1:], rtol=1e-3) and not np.allclose(got[1][0], losses[0], rtol=1e-3)
+        require(not shifted, "The losses are those after each step; wanted are those before it.")
+    compare(got, (trained, losses), label="(params, losses)")
+
+# %% hidden="control-train" name="program" points=2
+"""One loop, and a program that does not grow with the number of steps."""
+params = {"w": np.zeros(3, np.float32), "b": np.float32(0)}
+xs, ys = np.zeros((5, 3), np.float32), np.zeros(5, np.float32)
+few = program(lambda p, xs, ys: train_n_steps(squared_error, p, xs, ys, 0.1, 4), params, xs, ys)
+many = program(lambda p, xs, ys: train_n_steps(squared_error, p, xs, ys, 0.1, 40), params, xs, ys)
+require(
+    few.operations == many.operations,
+    f"The program has {few.operations} operations for 4 steps and {many.operations} for 40: a Python loop writes every "
+    "step out.",
+)
+require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
+trained, losses = many.outputs
+require(losses.shape == (40,), f"After 40 steps the losses have shape {losses.shape}; wanted (40,).")
+
+# %% [markdown] why="control-train"
+# `scan` traces `step` once, whatever n is, and the program holds it once, in a loop. So compiling takes the same time for ten steps as for a million. **Next:** every step here sees the same data. Where in the call would a new batch for each step go in?
+
+
+# %% wrong="control-train" because="Loops in Python: the values are right, and the program grows with n."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    losses = []
+    for _ in range(n):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        params = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        losses.append(value)
+    return params, jnp.stack(losses)
+
+
+# %% wrong="control-train" because="Hands on the old parameters: every turn takes the first step again."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        stepped = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        return params, value
+
+    params, losses = jax.lax.scan(step, params, None, length=n)
+    return params, losses
+
+
+# %% wrong="control-train" because="Swaps what is handed on and what is collected: the next turn would start from a loss."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        stepped = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        return value, stepped
+
+    params, losses = jax.lax.scan(step, params, None, length=n)
+    return params, losses
+
+
+# %% wrong="control-train" because="Collects the loss after each step."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, _):
+        slopes = jax.grad(loss)(params, xs, ys)
+        params = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        return params, loss(params, xs, ys)
+
+    return jax.lax.scan(step, params, None, length=n)
+
+
+# %% wrong="control-train" because="Lets the loop read the data row by row: each step sees one example, and there are as many steps as rows."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, row):
+        x, y = row
+        value, slopes = jax.value_and_grad(loss)(params, x[None], y[None])
+        return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), value
+
+    return jax.lax.scan(step, params, (xs, ys))
+
+
+# %% wrong="control-train" because="Keeps only the last loss, as a loop without collecting does."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(i, carry):
+        params, _ = carry
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), value
+
+    return jax.lax.fori_loop(0, n, step, (params, jnp.float32(0)))
+
+
+# %% right="control-train"
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(i, carry):
+        params, losses = carry
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), losses.at[i].set(value)
+
+    return jax.lax.fori_loop(0, n, step, (params, jnp.zeros(n)))
+
+
+# %% right="control-train"
+def train_n_steps(loss, params, xs, ys, rate, n):
+    @jax.jit
+    def step(params, _):
+        value, back = jax.vjp(lambda p: loss(p, xs, ys), params)
+        (slopes,) = back(jnp.ones_like(value))
+        return {name: params[name] - rate * slopes[name] for name in params}, value
+
+    return jax.lax.scan(step, params, jnp.arange(n))
+
+
+# %% [markdown] task="control-piecewise" stars=1 minutes=12 skills="01_arrays,04_grad"
+# ## A soft ceiling, in three pieces
+# **Goal.** Rare, huge values shall not rule a model: small ones pass, large ones are pressed together, and above 100 nothing counts any more. Three pieces, chosen for each entry by itself, with a gradient that is finite everywhere.
+#
+# **Signature.** `piecewise(x)`: `x` is `(n,)` float32, of any sign. Returns `(n,)`: `x` where x is at most 1, `2√x - 1` where it is between 1 and 100, and 19 where it is 100 or more.
+#
+# **Example.** `[-2, 0.5, 4, 400]` gives `[-2, 0.5, 3, 19]`, and the gradient of the sum of these is `[1, 1, 0.5, 0]`.
+#
+# **Judged.** Values and gradients, for all entries at once. **Not judged.** The gradient at exactly 100, and what `piecewise` makes of NaN.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `cond` chooses for one number. Which function chooses for each entry of an array, and what does it compute to do so?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jnp.where` computes both sides. What is the slope of the square root at 0, and at -2? It is multiplied by 0, and that does not help (lesson 04).
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Put something harmless under the root where the root is not wanted: a `where` before it, or a `clip`. Then choose between the pieces.
+#
+# </details>
+
+
+# %% answer="control-piecewise"
+def piecewise(x):
+    """x (n,) where it is at most 1, then 2 sqrt(x) - 1, and 19 from 100 on. Returns (n,)."""
+    ### BEGIN SOLUTION
+    middle = (x > 1) & (x < 100)
+    pressed = 2 * jnp.sqrt(jnp.where(middle, x, 1.0)) - 1
+    return jnp.where(x <= 1, x, jnp.where(middle, pressed, 19.0))
+    ### END SOLUTION
+
+
+# %% check="control-piecewise" name="example" points=1
+"""The example: a value in each piece, and a negative one."""
+x = np.array([-2, 0.5, 4, 400], np.float32)
+compare(program(piecewise, x).run(x), np.array([-2, 0.5, 3, 19], np.float32), label="the values")
+
+# %% hidden="control-piecewise" name="values" points=1
+"""Every piece, and where they meet."""
+rng = inputs.rng()
+edges = np.array([-1e4, 0, 1, 100, 1e4])
+x = rng.permutation(np.concatenate([edges, rng.uniform(-3, 1, 4), rng.uniform(1, 100, 4), rng.uniform(100, 300, 4)]))
+x = x.astype(np.float32)
+root = 2 * np.sqrt(np.maximum(x, 0)) - 1
+compare(program(piecewise, x).run(x), np.select([x <= 1, x < 100], [x, root], 19).astype(np.float32))
+
+# %% hidden="control-piecewise" name="gradients" points=2
+"""Finite gradients in every piece, by reverse and by forward mode."""
+
+
+def probe_slopes(x, weights):
+    back = jax.grad(lambda x: jnp.sum(weights * piecewise(x)))(x)
+    return back, jax.jvp(piecewise, (x,), (weights,))[1]
+
+
+rng = inputs.rng()
+x = np.concatenate([[0, -1e3, 1e3], rng.uniform(-3, 0.9, 3), rng.uniform(1.1, 99, 3), rng.uniform(101, 300, 3)])
+x = rng.permutation(x).astype(np.float32)
+weights = rng.uniform(1, 2, size=12).astype(np.float32)
+# Operation by operation: a compiler may turn "times 0" into a choice, and so hide what 0 times NaN is.
+back, forward = ask(probe_slopes, x, weights)
+slopes = np.select([x <= 1, x < 100], [np.ones_like(x), 1 / np.sqrt(np.maximum(x, 1))], 0) * weights
+if getattr(back, "shape", None) == (12,):
+    require(
+        np.isfinite(np.asarray(back)[x <= 1]).all(),
+        "The gradient is not finite where x is 1 or less: the root still sees those, and its slope there, inf or NaN, "
+        "is multiplied by the 0 of the side not chosen.",
+    )
+    require(not np.any(np.asarray(back)[x > 100]), "Above 100 the result is constant, and the gradient is not 0.")
+compare(back, slopes.astype(np.float32), label="the gradient")
+compare(forward, slopes.astype(np.float32), label="the slopes by forward mode")
+
+# %% [markdown] why="control-piecewise"
+# `where` computes all pieces for all entries and chooses afterwards; that is how one instruction can treat a whole array. So no piece may be given what it cannot stand, neither on the way forward nor on the way back. **Next:** if one piece cost a hundred times as much as the others, and x were a single number, what would you use?
+
+
+# %% wrong="control-piecewise" because="One where around the root: it still sees the negative values, and 0 times its slope there is NaN."
+def piecewise(x):
+    return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * jnp.sqrt(x) - 1, 19.0))
+
+
+# %% wrong="control-piecewise" because="Uses cond, which chooses once for the whole array: its condition has to be a single truth."
+def piecewise(x):
+    inner = lambda x: jax.lax.cond(x < 100, lambda x: 2 * jnp.sqrt(x) - 1, lambda x: jnp.full_like(x, 19), x)
+    return jax.lax.cond(x <= 1, lambda x: x, inner, x)
+
+
+# %% wrong="control-piecewise" because="Asks with a Python if, which takes one branch for all entries."
+def piecewise(x):
+    if jnp.max(x) <= 1:
+        return x
+    if jnp.min(x) >= 100:
+        return jnp.full_like(x, 19)
+    return 2 * jnp.sqrt(x) - 1
+
+
+# %% wrong="control-piecewise" because="Guards the root against negative values only: at 0 its slope is inf, and 0 times inf is NaN."
+def piecewise(x):
+    pressed = 2 * jnp.sqrt(jnp.maximum(x, 0.0)) - 1
+    return jnp.where(x <= 1, x, jnp.where(x < 100, pressed, 19.0))
+
+
+# %% wrong="control-piecewise" because="Lets the middle piece go on for ever: at 100 the values still meet, above they do not."
+def piecewise(x):
+    return jnp.where(x <= 1, x, 2 * jnp.sqrt(jnp.where(x > 1, x, 1.0)) - 1)
+
+
+# %% wrong="control-piecewise" because="Cleans the values with nan_to_num: the NaN in the slope was never in the values."
+def piecewise(x):
+    pressed = jnp.nan_to_num(2 * jnp.sqrt(x) - 1)
+    return jnp.where(x <= 1, x, jnp.where(x < 100, pressed, 19.0))
+
+
+# %% right="control-piecewise"
+def piecewise(x):
+    return jnp.minimum(x, 1.0) + 2 * (jnp.sqrt(jnp.clip(x, 1.0, 100.0)) - 1)
+
+
+# %% right="control-piecewise"
+def piecewise(x):
+    harmless = jnp.where(x > 1, x, 4.0)
+    return jnp.select([x <= 1, x < 100], [x, 2 * harmless**0.5 - 1], 19.0)
+
+
+# %% right="control-piecewise"
+def piecewise(x):
+    def one(x):
+        beyond = lambda x: jax.lax.cond(x < 100, lambda x: 2 * jnp.sqrt(x) - 1, lambda x: jnp.full_like(x, 19), x)
+        return jax.lax.cond(x <= 1, lambda x: x, beyond, x)
+
+    return jax.vmap(one)(x)
+
+
+# %% [markdown] task="control-rnn" stars=2 minutes=18 skills="05_vmap,control-train,control-piecewise"
+# ## A network that reads a sequence
+# **Goal.** A recurrent network reads one vector after the other and keeps a state. Sequences in a batch differ in length, so the short ones are padded at the end. The padding must not change the state.
+#
+# **Signature.** `rnn(params, start, xs, length)`: `params` is `{"w": (h, h), "u": (h, d), "b": (h,)}`, `start` is `(h,)`, `xs` is `(t, d)`, all float32; `length` is an int32 `()`, from 0 to t. Step i makes the state `tanh(w @ state + u @ xs[i] + b)` if `i < length`; later steps leave it as it is. Returns `(last, states)`: the state at the end, `(h,)`, and the state after every step, `(t, h)`.
+#
+# **Example.** With `w = [[0]]`, `u = [[1]]`, `b = [0]`, start `[0.5]` and length 1, the sequence `[[0], [9]]` gives `last = [0]` and `states = [[0], [0]]`; with length 0 both stay at 0.5.
+#
+# **Judged.** Values, for one sequence and for a batch of them under `vmap`; one loop, and a program that does not grow with t. **Not judged.** Whether the padding is computed and thrown away.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What goes from turn to turn, what is read in each, and what is collected?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `length` is traced: it cannot cut the sequence, as shapes must be known, and it cannot be asked with `if`. But each turn can choose between the new state and the old one, if it knows its number.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Scan over two things at once: the rows of `xs` and the numbers 0, 1, 2, ... Choose with `jnp.where`, and return what you chose twice: to hand on, and to collect.
+#
+# </details>
+
+
+# %% answer="control-rnn"
+def rnn(params, start, xs, length):
+    """(last (h,), states (t, h)) of a recurrent network that reads the first `length` rows of xs (t, d)."""
+
+    ### BEGIN SOLUTION
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        state = jnp.where(i < length, new, state)
+        return state, state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+    ### END SOLUTION
+
+
+# %% check="control-rnn" name="example" points=1
+"""The example: one real row and one of padding; then nothing but padding."""
+params = {"w": np.zeros((1, 1), np.float32), "u": np.ones((1, 1), np.float32), "b": np.zeros(1, np.float32)}
+start, xs, one = np.array([0.5], np.float32), np.array([[0], [9]], np.float32), np.int32(1)
+made = program(rnn, params, start, xs, one)
+compare(made.run(params, start, xs, one), (0 * start, np.zeros((2, 1), np.float32)), label="(last, states)")
+compare(
+    made.run(params, start, xs, 0 * one), (start, np.full((2, 1), 0.5, np.float32)), label="the result for length 0"
+)
+
+# %% hidden="control-rnn" name="values" points=2
+"""Right for a batch of sequences of different lengths."""
+
+
+def by_hand(params, state, xs, length):
+    states = []
+    for i, x in enumerate(xs):
+        if i < length:
+            state = np.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        states.append(state)
+    return state, np.stack(states)
+
+
+rng = inputs.rng()
+params = {"w": rng.normal(size=(3, 3)), "u": rng.normal(size=(3, 3)), "b": rng.normal(size=3)}
+params = {name: value.astype(np.float32) for name, value in params.items()}
+start, xs = rng.normal(size=3).astype(np.float32), rng.normal(size=(5, 6, 3)).astype(np.float32)
+lengths = np.concatenate([[0, 1, 6], rng.integers(2, 6, size=2)]).astype(np.int32)
+made = program(lambda p, s, xs, n: jax.vmap(rnn, in_axes=(None, None, 0, 0))(p, s, xs, n), params, start, xs, lengths)
+got = made.run(params, start, xs, lengths)
+require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (last, states).")
+pairs = [by_hand(params, start, x, length) for x, length in zip(xs, lengths, strict=True)]
+last, states = (np.stack(each).astype(np.float32) for each in zip(*pairs, strict=True))
+if getattr(got[0], "shape", None) == (5, 3):
+    unmasked = np.stack([by_hand(params, start, x, 6)[0] for x in xs])
+    require(
+        not np.allclose(got[0], unmasked, atol=1e-3) or np.allclose(last, unmasked, atol=1e-3),
+        "The last state is the one after reading all rows: the padding was read as well.",
+    )
+compare(got[0], last, label="the last states of a batch")
+if getattr(got[1], "shape", None) == (5, 6, 3):
+    early = np.allclose(got[1][:, 1:], states[:, :-1], atol=1e-3)
+    require(not early, "The states are those before each step; wanted are those after it.")
+compare(got[1], states, label="the states of a batch")
+
+# %% hidden="control-rnn" name="program" points=2
+"""One loop, and a program that does not grow with the sequence."""
+params = {"w": np.zeros((3, 3), np.float32), "u": np.zeros((3, 2), np.float32), "b": np.zeros(3, np.float32)}
+start, length = np.zeros(3, np.float32), np.int32(4)
+short = program(rnn, params, start, np.zeros((5, 2), np.float32), length)
+long = program(rnn, params, start, np.zeros((50, 2), np.float32), length)
+require(
+    short.operations == long.operations,
+    f"The program has {short.operations} operations for 5 rows and {long.operations} for 50: a Python loop writes every "
+    "step out.",
+)
+require(long.loops == 1, f"The program has {long.loops} loops; one is enough.")
+
+# %% [markdown] why="control-rnn"
+# The state is the carry, the rows are what is read, the states are what is collected: that is the pattern of `scan`, in Python `itertools.accumulate`. `where` on the carry freezes it. **Next:** padding is computed and thrown away here. When would `while_loop` save work, and what would it cost you (think of `grad`)?
+
+
+# %% wrong="control-rnn" because="Reads the padding too: the state goes on changing after the sequence has ended."
+def rnn(params, start, xs, length):
+    def read(state, x):
+        state = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        return state, state
+
+    return jax.lax.scan(read, start, xs)
+
+
+# %% wrong="control-rnn" because="Sets the padding to 0 and reads it: the state changes even if there is nothing to read."
+def rnn(params, start, xs, length):
+    def read(state, x):
+        state = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        return state, state
+
+    return jax.lax.scan(read, start, jnp.where(jnp.arange(len(xs))[:, None] < length, xs, 0))
+
+
+# %% wrong="control-rnn" because="Cuts the sequence at a traced length: the shape would depend on a value."
+def rnn(params, start, xs, length):
+    def read(state, x):
+        state = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        return state, state
+
+    return jax.lax.scan(read, start, xs[:length])
+
+
+# %% wrong="control-rnn" because="Collects the state before the step instead of after it."
+def rnn(params, start, xs, length):
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        return jnp.where(i < length, new, state), state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
+# %% wrong="control-rnn" because="Loops in Python: right, and the program grows with the sequence."
+def rnn(params, start, xs, length):
+    state, states = start, []
+    for i in range(len(xs)):
+        new = jnp.tanh(params["w"] @ state + params["u"] @ xs[i] + params["b"])
+        state = jnp.where(i < length, new, state)
+        states.append(state)
+    return state, jnp.stack(states)
+
+
+# %% wrong="control-rnn" because="Counts from 1: step `length` is still taken."
+def rnn(params, start, xs, length):
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        state = jnp.where(i <= length, new, state)
+        return state, state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
+# %% wrong="control-rnn" because="Multiplies from the other side: row vectors, as other libraries have them, need w transposed."
+def rnn(params, start, xs, length):
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(state @ params["w"] + x @ params["u"] + params["b"])
+        state = jnp.where(i < length, new, state)
+        return state, state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
+# %% right="control-rnn"
+def rnn(params, start, xs, length):
+    driven = xs @ params["u"].T + params["b"]
+
+    def read(i, carry):
+        state, states = carry
+        state = jax.lax.select(i < length, jnp.tanh(params["w"] @ state + driven[i]), state)
+        return state, states.at[i].set(state)
+
+    return jax.lax.fori_loop(0, len(xs), read, (start, jnp.zeros((len(xs), len(start)))))
+
+
+# %% right="control-rnn"
+def rnn(params, start, xs, length):
+    def read(carry, x):
+        state, left = carry
+        step = lambda state: jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        state = jax.lax.cond(left > 0, step, lambda state: state, state)
+        return (state, left - 1), state
+
+    (last, _), states = jax.lax.scan(read, (start, length), xs)
+    return last, states
+
+
+# %% [markdown] task="control-newton" stars=2 minutes=18 skills="03_jit,04_grad,control-train"
+# ## Until it is good enough
+# **Goal.** Newton's method finds where a function is 0: from x go to `x - f(x) / f'(x)`, again and again. It needs five steps or thirty, depending on where it starts; no more than needed are to be taken.
+#
+# **Signature.** `newton_root(f, start, tolerance)`: `f` takes a float32 number `()` and gives one; `start` and `tolerance` are float32 `()`, and may be traced. Steps are taken until `|f(x)|` is at most `tolerance`, or until 50 have been taken. Returns `(x, steps)`: the last x, and how many steps were taken, int32 `()`.
+#
+# **Example.** For `x² - 2` from 1 with tolerance 0.1: f(1) is -1, one step leads to 1.5 with f = 0.25, a second one to 1.4167 with f = 0.0069. So x = 1.4167, and steps = 2.
+#
+# **Judged.** Values and number of steps, also from a start that is good enough, and when the method goes in circles; one loop; that `f` is not run for another 45 steps when five were enough. **Not judged.** What comes out where the slope is 0, and whether your result can be differentiated.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# How many turns the loop makes depends on values. Which of the loops can do that?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `while_loop` takes a condition and a step, both of one argument: everything that either needs to know goes along in it. What do they need?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A pair of x and the count. *Go on* means: not yet good enough, **and** fewer than 50 steps. Combine with `&`; Python's `and` would ask for a truth while tracing.
+#
+# </details>
+
+
+# %% answer="control-newton"
+def newton_root(f, start, tolerance):
+    """(x (), steps () int32): Newton's steps from start until |f(x)| <= tolerance, at most 50; f: () -> ()."""
+
+    ### BEGIN SOLUTION
+    def unfinished(carry):
+        x, steps = carry
+        return (jnp.abs(f(x)) > tolerance) & (steps < 50)
+
+    def step(carry):
+        x, steps = carry
+        value, slope = jax.value_and_grad(f)(x)
+        return x - value / slope, steps + 1
+
+    return jax.lax.while_loop(unfinished, step, (start, 0))
+    ### END SOLUTION
+
+
+# %% check="control-newton" name="example" points=1
+"""The example: the square root of 2, roughly."""
+start, tolerance = np.float32(1), np.float32(0.1)
+made = program(lambda s, t: newton_root(lambda x: x**2 - 2, s, t), start, tolerance)
+compare(made.run(start, tolerance), (np.float32(1.4166666), np.int32(2)), label="(x, steps)")
+
+# %% hidden="control-newton" name="values" points=2
+"""Right from many starts, below the root and above it, and with any tolerance."""
+
+
+def by_hand(c, x, tolerance):
+    """In float64; `close` is how near a decision came to going the other way."""
+    close, steps = np.inf, 0
+    while True:
+        value = x**3 - c
+        close = min(close, abs(np.log(max(abs(value), 1e-9) / tolerance)))
+        if abs(value) <= tolerance or steps == 50:
+            return x, steps, close
+        x, steps = x - value / (3 * x**2), steps + 1
+
+
+def draw(low, high):
+    while True:
+        rng = inputs.rng()
+        c, x, tolerance = rng.uniform(5, 10), rng.uniform(low, high), 10 ** rng.uniform(-3, -1)
+        found, steps, close = by_hand(c, x, tolerance)
+        if close > 0.3 and 3 <= steps < 20:
+            return np.float32([c, x, tolerance]), np.float32(found), np.int32(steps)
+
+
+made = program(lambda c, s, t: newton_root(lambda x: x**3 - c, s, t), *np.zeros(3, np.float32))
+for low, high in ((0.4, 1), (4, 9), (8, 20)):
+    (c, x, tolerance), found, steps = draw(low, high)
+    side = "below" if low < 1 else "above"
+    got = made.run(c, x, tolerance)
+    require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (x, steps).")
+    started = low < 1 and getattr(got[1], "shape", None) == () and int(got[1]) == 0
+    require(not started, "From a start where f is below 0 no step is taken: is it |f| that is compared?")
+    compare(got[1], steps, label=f"the number of steps from {side} the root")
+    compare(got[0], found, rtol=1e-3, label=f"x from {side} the root")
+
+# %% hidden="control-newton" name="ends" points=1
+"""No step from a start that is good enough, and 50 when the method goes in circles."""
+zero, tolerance = np.float32(0), np.float32(1e-3)
+circle = program(lambda s, t: newton_root(lambda x: x**3 - 2 * x + 2, s, t), zero, tolerance)
+require(circle.loops == 1, f"The program has {circle.loops} loops; one is enough.")
+compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps where the method goes in circles")
+exact = program(lambda s, t: newton_root(lambda x: (x - 9) * (x + 1), s, t), zero, tolerance)
+got = exact.run(np.float32(9), tolerance)
+require(int(np.max(got[1])) == 0, "A step is taken from a start that is good enough already.")
+compare(got, (np.float32(9), np.int32(0)), label="the result from a start that is good enough")
+
+# %% hidden="control-newton" name="early" points=1 observed=true
+"""f is not run any more once x is good enough."""
+
+
+def probe_runs(c, start, tolerance):
+    runs = []
+
+    def watched(x):
+        jax.debug.callback(lambda x: runs.append(1), x)
+        return x**3 - c
+
+    x, steps = newton_root(watched, start, tolerance)
+    jax.block_until_ready((x, steps))
+    jax.effects_barrier()
+    return len(runs)
+
+
+c, start = np.float32(inputs.rng().uniform(5, 10)), np.float32(3)
+runs = ask(probe_runs, c, start, np.float32(1e-2))
+require(
+    runs < 40, f"Four steps or so are enough here, and `f` was run {runs} times: the loop goes on after it is done."
+)
+
+# %% [markdown] why="control-newton"
+# `while_loop` asks its condition before each turn, on the device, so nothing has to come back to Python to decide. That freedom has a price: how much there would be to keep for the way back is not known beforehand, so reverse mode refuses it. **Next:** under `vmap` with a thousand starts, how many turns does the loop make?
+
+
+# %% wrong="control-newton" because="Uses Python's while: under jit, f(x) is a tracer, and nobody knows whether it is small."
+def newton_root(f, start, tolerance):
+    x, steps = start, 0
+    while abs(f(x)) > tolerance and steps < 50:
+        x, steps = x - f(x) / jax.grad(f)(x), steps + 1
+    return x, jnp.int32(steps)
+
+
+# %% wrong="control-newton" because="Always takes 50 steps, and says so."
+def newton_root(f, start, tolerance):
+    step = lambda i, x: x - f(x) / jax.grad(f)(x)
+    return jax.lax.fori_loop(0, 50, step, start), jnp.int32(50)
+
+
+# %% wrong="control-newton" because="Takes 50 turns and keeps x still when it is good enough: the answer is right, the work is done all the same."
+def newton_root(f, start, tolerance):
+    def step(i, carry):
+        x, steps = carry
+        value, slope = jax.value_and_grad(f)(x)
+        more = jnp.abs(value) > tolerance
+        return jnp.where(more, x - value / slope, x), steps + more
+
+    return jax.lax.fori_loop(0, 50, step, (start, 0))
+
+
+# %% wrong="control-newton" because="Compares f and not |f|: below 0 every x seems good enough."
+def newton_root(f, start, tolerance):
+    step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
+    return jax.lax.while_loop(lambda carry: (f(carry[0]) > tolerance) & (carry[1] < 50), step, (start, 0))
+
+
+# %% wrong="control-newton" because="Stops when x hardly moves: that is one step later than when f is small."
+def newton_root(f, start, tolerance):
+    def step(carry):
+        x, _, steps = carry
+        move = f(x) / jax.grad(f)(x)
+        return x - move, jnp.abs(move), steps + 1
+
+    unfinished = lambda carry: (carry[1] > tolerance) & (carry[2] < 50)
+    x, _, steps = jax.lax.while_loop(unfinished, step, (start, jnp.full_like(start, jnp.inf), 0))
+    return x, steps
+
+
+# %% wrong="control-newton" because="Tests after the step: from a good start one step is taken nevertheless."
+def newton_root(f, start, tolerance):
+    step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
+    unfinished = lambda carry: (jnp.abs(f(carry[0])) > tolerance) & (carry[1] < 50)
+    return jax.lax.while_loop(unfinished, step, step((start, 0)))
+
+
+# %% right="control-newton"
+def newton_root(f, start, tolerance):
+    look = lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))
+
+    def step(carry):
+        x, (value, slope), steps = carry
+        x = x - value / slope
+        return x, look(x), steps + 1
+
+    unfinished = lambda carry: jnp.logical_and(jnp.abs(carry[1][0]) > tolerance, carry[2] < 50)
+    x, _, steps = jax.lax.while_loop(unfinished, step, (start, look(start), jnp.int32(0)))
+    return x, steps
+
+
+# %% right="control-newton"
+def newton_root(f, start, tolerance):
+    def step(carry):
+        return {"x": carry["x"] - f(carry["x"]) / jax.grad(f)(carry["x"]), "left": carry["left"] - 1}
+
+    unfinished = lambda carry: (carry["left"] > 0) & ~(jnp.abs(f(carry["x"])) <= tolerance)
+    done = jax.lax.while_loop(unfinished, step, {"x": start, "left": jnp.int32(50)})
+    return done["x"], 50 - done["left"]
+
+
+# %% [markdown] task="control-chunks" stars=2 minutes=20 skills="05_vmap,control-rnn"
+# ## A batch that does not fit
+# **Goal.** `vmap` runs a function on all rows at once, and needs the memory for all of them at once. One row after the other needs little, and is slow. Between the two: `size` rows at a time, one such chunk after the other.
+#
+# **Signature.** `chunked_map(f, xs, size)`: `f` takes an array `(…)` and gives one; `xs` is `(n, …)` float32; `size` is a Python int, 1 or more, which need not divide n, and may be larger than it. Returns what `jax.vmap(f)(xs)` would.
+#
+# **Example.** Seven rows with `size=3`: two chunks of three rows and one that is not full.
+#
+# **Judged.** Values, for every n and size; one loop; that `size` rows are worked on together: with `blur` from the setup, which needs d times 512 numbers for a row, the largest array in the program has to hold `size` times as many (or those of n rows, if n is less). **Not judged.** What is done with the last chunk, as long as its result is right.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# A loop reads one entry of the leading axis in each turn. Which shape should the thing have that it reads?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `(chunks, size, …)`. If n is no multiple of `size`, there are entries too few for this. What may be put there, and when must it go again?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Pad the leading axis (`-n % size` rows are missing), reshape, loop over the chunks with `jax.vmap(f)` as the body, join the leading two axes of the result, cut to n.
+#
+# </details>
+
+
+# %% answer="control-chunks"
+def chunked_map(f, xs, size):
+    """What jax.vmap(f)(xs) gives for xs (n, ...), with `size` rows worked on at a time."""
+    ### BEGIN SOLUTION
+    n = len(xs)
+    size = min(size, n)
+    missing = [(0, -n % size)] + [(0, 0)] * (xs.ndim - 1)
+    chunks = jnp.pad(xs, missing).reshape(-1, size, *xs.shape[1:])
+    ys = jax.lax.map(jax.vmap(f), chunks)
+    return ys.reshape(-1, *ys.shape[2:])[:n]
+    ### END SOLUTION
+
+
+# %% check="control-chunks" name="example" points=1
+"""The example: seven rows, three at a time."""
+xs = np.arange(14, dtype=np.float32).reshape(7, 2)
+made = program(lambda xs: chunked_map(lambda row: 10 * row[::-1], xs, 3), xs)
+compare(made.run(xs), 10 * xs[:, ::-1])
+
+# %% hidden="control-chunks" name="values" points=2
+"""Right when the size divides n, when it does not, and when it is larger than n."""
+for n, size in ((6, 2), (7, 3), (5, 1), (3, 8), (4, 4)):
+    xs = inputs.rng().normal(size=(n, 2, 3)).astype(np.float32)
+    made = program(lambda xs, size: chunked_map(lambda row: row.T + jnp.sum(row), xs, size), xs, size)
+    wanted = np.swapaxes(xs, 1, 2) + xs.sum(axis=(1, 2))[:, None, None]
+    compare(made.run(xs, size), wanted, label=f"the result for {n} rows and size {size}")
+xs = inputs.rng().normal(size=5).astype(np.float32)
+compare(
+    program(lambda xs: chunked_map(lambda x: x**2 + 1, xs, 2), xs).run(xs), xs**2 + 1, label="the result for numbers"
+)
+
+# %% hidden="control-chunks" name="program" points=2
+"""One loop, and `size` rows at a time."""
+xs = inputs.rng().uniform(0.001, 0.01, size=(24, 8)).astype(np.float32)
+waves = np.sin(xs[:, :, None].astype(np.float64) * np.arange(512))
+wanted = np.stack([waves.sum((1, 2)), (waves**2).sum((1, 2)), waves.max((1, 2))], axis=1).astype(np.float32)
+for size in (4, 3):
+    made = program(lambda xs, size: chunked_map(blur, xs, size), xs, size)
+    compare(made.run(xs, size), wanted, rtol=1e-3, label="the result")
+    rows = round(made.intermediates / (8 * 512))
+    require(rows <= size, f"For size {size} the program works on {rows} rows together.")
+    require(
+        made.loops == 1,
+        f"The program has {made.loops} loops; one is wanted, over the chunks."
+        + " Does Python loop?" * (not made.loops),
+    )
+    require(rows >= size, f"For size {size} the program works on {rows} row{'s' * (rows > 1)} at a time.")
+
+# %% [markdown] why="control-chunks"
+# The loop bounds the memory, `vmap` within keeps the device busy, and `size` is the dial between them. `jax.lax.map` does it too, if it is given a `batch_size`. **Next:** under `grad`, a loop keeps what the way back needs for *all* turns. What is left of the saving then (lesson 15)?
+
+
+# %% wrong="control-chunks" because="Maps one row after the other: little memory, and n turns."
+def chunked_map(f, xs, size):
+    return jax.lax.map(f, xs)
+
+
+# %% wrong="control-chunks" because="Runs all rows at once, as vmap does: the memory is not bounded."
+def chunked_map(f, xs, size):
+    return jax.vmap(f)(xs)
+
+
+# %% wrong="control-chunks" because="Loops over the chunks in Python: the program has each of them written out."
+def chunked_map(f, xs, size):
+    return jnp.concatenate([jax.vmap(f)(xs[i : i + size]) for i in range(0, len(xs), size)])
+
+
+# %% wrong="control-chunks" because="Leaves out the rows that do not fill a chunk."
+def chunked_map(f, xs, size):
+    full = len(xs) // size
+    ys = jax.lax.map(jax.vmap(f), xs[: full * size].reshape(full, size, *xs.shape[1:]))
+    return ys.reshape(full * size, *ys.shape[2:])
+
+
+# %% wrong="control-chunks" because="Forgets to cut off what the padding gave."
+def chunked_map(f, xs, size):
+    padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
+    ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
+    return ys.reshape(-1, *ys.shape[2:])
+
+
+# %% wrong="control-chunks" because="Makes `size` chunks in place of chunks of `size` rows."
+def chunked_map(f, xs, size):
+    padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
+    ys = jax.lax.map(jax.vmap(f), padded.reshape(size, -1, *xs.shape[1:]))
+    return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
+
+
+# %% wrong="control-chunks" because="Deals the rows out like cards: chunk by chunk they come back in another order."
+def chunked_map(f, xs, size):
+    padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
+    dealt = jnp.swapaxes(padded.reshape(size, -1, *xs.shape[1:]), 0, 1)
+    ys = jax.lax.map(jax.vmap(f), dealt)
+    return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
+
+
+# %% right="control-chunks"
+def chunked_map(f, xs, size):
+    return jax.lax.map(f, xs, batch_size=size)
+
+
+# %% right="control-chunks"
+def chunked_map(f, xs, size):
+    full = len(xs) // size
+    run = lambda _, rows: (None, jax.vmap(f)(rows))
+    chunks = xs[: full * size].reshape(full, size, *xs.shape[1:])
+    rest = jax.vmap(f)(xs[full * size :])
+    if not full:
+        return rest
+    ys = jax.lax.scan(run, None, chunks)[1]
+    return jnp.concatenate([ys.reshape(full * size, *rest.shape[1:]), rest])
+
+
+# %% [markdown] task="control-stop" stars=3 minutes=25 skills="04_grad,06_pytrees,control-train,control-piecewise"
+# ## Stop before it is too late
+# **Goal.** A training run meets one bad batch, a NaN comes up, and an hour later all parameters are NaN. Stop at that step instead, in one compiled program, and give back the last parameters that were good.
+#
+# **Signature.** `early_stop(loss, params, batches, rate)`: `loss(params, batch)` gives `()`; `params` is a dict of float32 arrays; `batches` is a dict of arrays with a leading axis of n, and step i uses the i-th entry of each; `rate` is a float. A step goes down the gradient, `rate` times. It is **good** if its loss (at the parameters before it) and every entry of the parameters after it are finite; NaN and both infinities are not. At the first step that is not good the run ends: neither this step nor a later one changes anything. Returns `(params, steps)`: the parameters after the last step before that, and how many good steps those were, int32 `()`.
+#
+# **Example.** With `miss` from the setup, `w = [1]`, rate 0.25 and three batches `x = [[1], [1], [1]]`, `y = [3, NaN, 3]`: the first step leads from 1 to 2, the second is bad. Returned are `w = [2]` and steps = 1.
+#
+# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step; that one loop does it, in a program that does not grow with n. **Not judged.** Whether steps after the bad one are computed and thrown away.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# In which order does a step do these: compute the loss, compute the new parameters, look whether they are good, decide what to hand on?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Choose between the old and the new parameters *after* looking at the new ones, leaf by leaf, with `where`. And once stopped, always stopped: that is one more thing to carry along.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Carry `(params, steps, running)`. `running` becomes `running & isfinite(loss) & (all of isfinite(leaf)) for every new leaf`. It then chooses the parameters, and it can be added to `steps`.
+#
+# </details>
+
+
+# %% answer="control-stop"
+def early_stop(loss, params, batches, rate):
+    """(params, steps () int32): gradient descent over the batches until a step would not be finite."""
+
+    ### BEGIN SOLUTION
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        for watched in (value, *jax.tree.leaves(new)):
+            running &= jnp.all(jnp.isfinite(watched))
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+    ### END SOLUTION
+
+
+# %% check="control-stop" name="example" points=1
+"""The example: the second of three batches is bad."""
+params = {"w": np.ones(1, np.float32)}
+batches = {"x": np.ones((3, 1), np.float32), "y": np.array([3, np.nan, 3], np.float32)}
+made = program(lambda params, batches: early_stop(miss, params, batches, 0.25), params, batches)
+compare(made.run(params, batches), ({"w": np.array([2], np.float32)}, np.int32(1)), label="(params, steps)")
+
+# %% hidden="control-stop" name="nan" points=2
+"""A NaN in the middle, at the start, or nowhere: the parameters before it, and nothing after it."""
+
+
+def by_hand(w, xs, ys, rate, n):
+    w = w.astype(np.float64)
+    for x, y in zip(xs[:n], ys[:n], strict=True):
+        w = w - rate * 2 * (w @ x - y) * x
+    return w
+
+
+rng = inputs.rng()
+bad = int(rng.integers(2, 5))
+made = program(
+    lambda params, batches: early_stop(miss, params, batches, 0.1),
+    {"w": np.zeros(3, np.float32)},
+    {"x": np.zeros((7, 3), np.float32), "y": np.zeros(7, np.float32)},
+)
+for at in (7, bad, 0):
+    w, xs = rng.normal(size=3).astype(np.float32), rng.uniform(0.5, 1, size=(7, 3)).astype(np.float32)
+    ys = rng.normal(size=7).astype(np.float32)
+    ys[at : at + 1] = np.nan
+    where = "without a bad step" if at == 7 else "with a bad first step" if at == 0 else "with a bad step"
+    got = made.run({"w": w}, {"x": xs, "y": ys})
+    require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (params, steps).")
+    entries = got[0].get("w") if isinstance(got[0], dict) else None
+    if getattr(entries, "shape", None) == (3,):
+        require(
+            np.isfinite(entries).all(), f"{where.capitalize()} the parameters are not finite: a poisoned step was kept."
+        )
+        skipped = by_hand(w, xs[np.arange(7) != at], ys[np.arange(7) != at], 0.1, 6) if at < 7 else w + np.inf
+        require(
+            not np.allclose(entries, skipped, rtol=1e-3),
+            "The bad step was left out, and the run went on after it: it is to end.",
+        )
+        if at > 0:
+            early = by_hand(w, xs, ys, 0.1, at - 1)
+            require(not np.allclose(entries, early, rtol=1e-3), f"{where.capitalize()} the last good step is missing.")
+    compare(got, ({"w": by_hand(w, xs, ys, 0.1, at).astype(np.float32)}, np.int32(at)), label=f"the result {where}")
+
+# %% hidden="control-stop" name="inf" points=2
+"""Infinite counts: in the loss alone, in the gradient, and in the step alone."""
+rng = inputs.rng()
+made = program(
+    lambda params, batches: early_stop(tilt, params, batches, 10.0),
+    {"w": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)},
+    {"x": np.zeros((6, 2), np.float32), "y": np.zeros(6, np.float32)},
+)
+kinds = (
+    "an infinite gradient",
+    "an infinite loss whose gradient is finite",
+    "a step that overflows from a finite gradient",
+)
+for what in kinds:
+    start, b = np.zeros(2, np.float32), rng.normal(size=2).astype(np.float32)
+    xs, ys = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
+    bad = int(rng.integers(1, 3))
+    xs[:bad, 0] = 0  # so that w[0] is still 0, and a loss with 1e38 times w[0] in it is finite
+    if "loss" in what:
+        ys[bad] = rng.choice([np.inf, -np.inf])
+    else:
+        xs[bad, 0] = np.inf if "infinite" in what else 1e38
+    got, wanted = made.run({"w": start, "b": b}, {"x": xs, "y": ys}), start - 10 * xs[:bad].sum(axis=0)
+    if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
+        require(int(got[1]) <= bad, f"The run goes on after {what}.")
+    compare(got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad)), label=f"the result with {what}")
+
+# %% hidden="control-stop" name="program" points=1
+"""One loop, and a program that does not grow with the number of batches."""
+params = {"w": np.zeros(3, np.float32)}
+few, many = (
+    program(
+        lambda params, batches: early_stop(miss, params, batches, 0.1),
+        params,
+        {"x": np.zeros((n, 3), np.float32), "y": np.zeros(n, np.float32)},
+    )
+    for n in (5, 50)
+)
+require(
+    few.operations == many.operations,
+    f"The program has {few.operations} operations for 5 batches and {many.operations} for 50: a Python loop writes every "
+    "step out.",
+)
+require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
+
+# %% [markdown] why="control-stop"
+# The decision is made from the new parameters and applied before they are handed on; so the poison never enters the carry. A choice made one turn later can only keep what is already spoilt. **Next:** the steps after the end are still computed here. How would you write it with `while_loop`, and which would you rather have on an accelerator?
+
+
+# %% wrong="control-stop" because="Notices the NaN one step late: the poisoned update is kept, and only later ones are skipped."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((value, new))]
+        return (params, steps + running, running & jnp.all(jnp.stack(finite))), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Leaves the bad step out and goes on after it: nothing remembers that the run has ended."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((value, new))]))
+        return (jax.tree.map(lambda n, p: jnp.where(good, n, p), new, params), steps + good), None
+
+    return jax.lax.scan(step, (params, 0), batches)[0]
+
+
+# %% wrong="control-stop" because="Looks for NaN only: an infinite loss or step passes."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        bad = jnp.stack([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves((value, new))])
+        running = running & ~jnp.any(bad)
+        return (jax.tree.map(lambda n, p: jnp.where(running, n, p), new, params), steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Looks at the loss only: a finite loss can have a gradient that is not."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        running = running & jnp.isfinite(value)
+        new = jax.tree.map(lambda p, slope: jnp.where(running, p - rate * slope, p), params, slopes)
+        return (new, steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Looks at loss and gradient, not at the new parameters: a finite gradient times the rate can overflow."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        for leaf in jax.tree.leaves((value, slopes)):
+            running = running & jnp.all(jnp.isfinite(leaf))
+        new = jax.tree.map(lambda p, slope: jnp.where(running, p - rate * slope, p), params, slopes)
+        return (new, steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Looks at the new parameters only: the loss can be infinite where they are not."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        slopes = jax.grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        for leaf in jax.tree.leaves(new):
+            running = running & jnp.all(jnp.isfinite(leaf))
+        new = jax.tree.map(lambda n, p: jnp.where(running, n, p), new, params)
+        return (new, steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Multiplies the step by 0 to leave it out: 0 times NaN is NaN."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        for leaf in jax.tree.leaves((value, new)):
+            running = running & jnp.all(jnp.isfinite(leaf))
+        return (jax.tree.map(lambda p, g: p - running * rate * g, params, slopes), steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Breaks out of a Python loop: under jit the condition is a tracer."
+def early_stop(loss, params, batches, rate):
+    steps = 0
+    for i in range(len(jax.tree.leaves(batches)[0])):
+        value, slopes = jax.value_and_grad(loss)(params, jax.tree.map(lambda each: each[i], batches))
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((value, new))):
+            break
+        params, steps = new, steps + 1
+    return params, jnp.int32(steps)
+
+
+# %% right="control-stop"
+def early_stop(loss, params, batches, rate):
+    n = len(jax.tree.leaves(batches)[0])
+
+    def attempt(params, i):
+        value, slopes = jax.value_and_grad(loss)(params, jax.tree.map(lambda each: each[i], batches))
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        return new, jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((value, new))]).all()
+
+    def step(carry):
+        params, steps, _ = carry
+        new, good = attempt(params, steps)
+        return jax.tree.map(lambda n, p: jnp.where(good, n, p), new, params), steps + good, ~good
+
+    going = lambda carry: (carry[1] < n) & ~carry[2]
+    params, steps, _ = jax.lax.while_loop(going, step, (params, jnp.int32(0), False))
+    return params, steps
+
+
+# %% right="control-stop"
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        def walk(params, steps):
+            value, slopes = jax.value_and_grad(loss)(params, batch)
+            new = {name: params[name] - rate * slopes[name] for name in params}
+            total = sum(jnp.sum(jnp.abs(leaf) * 0) for leaf in (value, *new.values()))
+            good = total == 0
+            return jax.lax.cond(good, lambda: (new, steps + 1, True), lambda: (params, steps, False))
+
+        params, steps, running = carry
+        return jax.lax.cond(running, walk, lambda params, steps: (params, steps, False), params, steps), None
+
+    return jax.lax.scan(step, (params, jnp.int32(0), True), batches)[0][:2]
+
+
+# %% [markdown] task="control-implicit" stars=3 minutes=25 skills="04_grad,control-newton"
+# ## The slope of an answer, without the search
+# **Goal.** `newton_sqrt` in the setup searches for y with y² = a, and stops when it is good enough. Reverse mode refuses its `while_loop`. And it need not go through it: how the answer moves with a follows from the equation, however it was found. From y² = a, 2y · dy = da. Make the search differentiable, as often as one likes.
+#
+# **Signature.** `implicit_sqrt(a)`: `a` is a positive float32 `()`. Returns `()`: what `newton_sqrt(a)` finds.
+#
+# **Example.** `implicit_sqrt(4)` is 2, its slope there is 1/(2 · 2) = 0.25, and the slope of the slope -1/(4 · 2³) = -0.03125.
+#
+# **Judged.** Values; first and second derivatives by reverse mode, also under `vmap`; that the program of value and gradient together has exactly one loop: the search. **Not judged.** Forward mode, third derivatives.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which transformation of lesson 04 lets you say yourself how a result moves with its arguments?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.custom_jvp`: its rule gets the value and the push, and returns the result and the push of the result, which is the push divided by 2y. For the second derivative the rule itself is differentiated. So how should it get y?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# In the rule, get y by calling the function **that has the rule**, not `newton_sqrt`. Then y, too, knows how it moves.
+#
+# </details>
+
+
+# %% answer="control-implicit"
+def implicit_sqrt(a):
+    """The square root of a positive a (), found by newton_sqrt, with derivatives that do not go through its loop."""
+
+    ### BEGIN SOLUTION
+    @jax.custom_jvp
+    def root(a):
+        return newton_sqrt(a)
+
+    @root.defjvp
+    def moves(values, pushes):
+        y = root(*values)
+        return y, pushes[0] / (2 * y)
+
+    return root(a)
+    ### END SOLUTION
+
+
+# %% check="control-implicit" name="example" points=1
+"""The example: the root of 4, and its slope."""
+a = np.float32(4)
+got = program(lambda a: [implicit_sqrt(a), jax.grad(implicit_sqrt)(a)], a).run(a)
+compare(got, [np.float32(2), np.float32(0.25)], label="[root, slope]")
+
+# %% hidden="control-implicit" name="slopes" points=2
+"""Right values and slopes, for many numbers at once, with one loop."""
+made = program(lambda a: jax.vmap(jax.value_and_grad(implicit_sqrt))(a), np.ones(5, np.float32))
+for _ in range(2):
+    a = inputs.rng().uniform(0.2, 40, size=5).astype(np.float32)
+    values, slopes = made.run(a)
+    compare(values, np.sqrt(a), label="the roots")
+    compare(slopes, 0.5 / np.sqrt(a), label="the slopes")
+both = program(lambda a: jax.value_and_grad(implicit_sqrt)(a), np.float32(1))
+require(both.loops > 0, "The program has no loop: `newton_sqrt` is not what finds the root.")
+require(
+    both.loops == 1,
+    f"The program of value and gradient has {both.loops} loops, and the search is one: the derivative goes through the "
+    "steps, or the search is made again for it.",
+)
+
+# %% hidden="control-implicit" name="second" points=2
+"""The slope of the slope is right, too."""
+
+
+def probe_second(a):
+    return jax.vmap(jax.grad(jax.grad(implicit_sqrt)))(a)
+
+
+a = inputs.rng().uniform(0.5, 9, size=4).astype(np.float32)
+require(
+    error(probe_second, a) != "ValueError",
+    "Reverse mode is refused for the slope of the slope: there, it comes to a while_loop without a rule. How does what "
+    "you say of the slope get its y?",
+)
+got = program(probe_second, a).run(a)
+constant = getattr(got, "shape", None) == (4,) and not np.any(got)
+require(not constant, "The slope of the slope is 0: y is held constant somewhere.")
+compare(got, (-0.25 / np.sqrt(a) ** 3).astype(np.float32), label="the second derivatives")
+
+# %% [markdown] why="control-implicit"
+# This is the implicit function theorem: differentiate the equation that the answer fulfils, not the search for it. One search, one division, nothing to keep; solvers, fixed points and whole optimisations are made differentiable like this (`jax.lax.custom_root`, and the library Optimistix). **Next:** y fulfils cos(y) = a·y. What does your rule become?
+
+
+# %% wrong="control-implicit" because="Calls the search without a rule: reverse mode refuses a while_loop."
+def implicit_sqrt(a):
+    return newton_sqrt(a)
+
+
+# %% wrong="control-implicit" because="Takes a fixed number of steps, so that reverse mode accepts the loop: it then goes back through every step."
+def implicit_sqrt(a):
+    return jax.lax.fori_loop(0, 40, lambda i, y: (y + a / y) / 2, jnp.ones_like(a))
+
+
+# %% wrong="control-implicit" because="Calls the library's square root: right, but nothing is searched, and with another equation there is none."
+def implicit_sqrt(a):
+    return jnp.sqrt(a)
+
+
+# %% wrong="control-implicit" because="Holds the found root constant and takes one more Newton step: the first slope is right, the second one is not."
+def implicit_sqrt(a):
+    y = jax.lax.stop_gradient(newton_sqrt(a))
+    return y - (y**2 - a) / (2 * y)
+
+
+# %% wrong="control-implicit" because="In the rule, calls the search and not the function that has the rule: the second derivative comes to the loop again."
+def implicit_sqrt(a):
+    @jax.custom_jvp
+    def root(a):
+        return newton_sqrt(a)
+
+    @root.defjvp
+    def moves(values, pushes):
+        y = newton_sqrt(values[0])
+        return y, pushes[0] / (2 * y)
+
+    return root(a)
+
+
+# %% wrong="control-implicit" because="Divides by 2a: the equation has 2y in front of dy."
+def implicit_sqrt(a):
+    @jax.custom_jvp
+    def root(a):
+        return newton_sqrt(a)
+
+    @root.defjvp
+    def moves(values, pushes):
+        return root(values[0]), pushes[0] / (2 * values[0])
+
+    return root(a)
+
+
+# %% wrong="control-implicit" because="Stops the gradient of y in the rule: for the slope of the slope, y is then a constant."
+def implicit_sqrt(a):
+    @jax.custom_jvp
+    def root(a):
+        return newton_sqrt(a)
+
+    @root.defjvp
+    def moves(values, pushes):
+        y = root(values[0])
+        return y, pushes[0] / (2 * jax.lax.stop_gradient(y))
+
+    return root(a)
+
+
+# %% wrong="control-implicit" because="Keeps a, not the root, for the way back, and searches once more there."
+def implicit_sqrt(a):
+    @jax.custom_vjp
+    def root(a):
+        return newton_sqrt(a)
+
+    root.defvjp(lambda a: (root(a), a), lambda a, g: (g / (2 * root(a)),))
+    return root(a)
+
+
+# %% right="control-implicit"
+@jax.custom_vjp
+def implicit_sqrt(a):
+    return newton_sqrt(a)
+
+
+def keep_root(a):
+    y = implicit_sqrt(a)
+    return y, y
+
+
+implicit_sqrt.defvjp(keep_root, lambda y, slope: (slope / (2 * y),))
+
+
+# %% right="control-implicit"
+def implicit_sqrt(a):
+    solve = lambda f, guess: newton_sqrt(a)
+    return jax.lax.custom_root(lambda y: y**2 - a, jnp.ones_like(a), solve, lambda g, y: y / g(1.0))
+
+
+# %% [markdown] task="control-rollout" stars=2 minutes=20 skills="05_vmap,control-rnn,control-stop"
+# ## From reinforcement learning: many carts at once
+# **Goal.** A new setting. A learner of control tries out plans: sequences of pushes, decided beforehand, each in an environment of its own. Each environment goes on until it is over, and then stands still. All of them in one program: a loop over time, `vmap` over environments.
+#
+# **Signature.** `rollout(starts, forces)`: `starts` is `(e, 4)`, the first state of each environment, `forces` is `(e, t)`, its push at each time, all float32, with t at most 50. A push moves a state by `cartpole` from the setup, unless `over` (there too) says of the state that it has ended. Returns `(states, taken)`: the state after each push, `(e, t, 4)`, where one that is over stays as it is, and how many pushes moved each environment, `(e,)` int32.
+#
+# **Example.** One environment that starts from `[2.39, 1, 0, 0]`, pushed three times with 0. After the first push it is at 2.41, past the end of its track at 2.4; that push counts. So `taken = [1]`, and all three states are `[2.41, 1, 0, 0]`.
+#
+# **Judged.** Values, also where an environment is over at once; one loop; a program that grows neither with t nor with e. **Not judged.** Whether environments that are over are computed and thrown away.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# If you had one environment, which exercise of this lesson would that be? What goes from turn to turn, what is read, what is collected?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Two things are collected in a turn: the state after it, and whether it moved. The second one, added up over time, is `taken`. Write it for one environment, and let `vmap` do the rest.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `over(state)` of a state that stands still stays true. So no flag has to be carried: ask it before the push, choose with `where`, and collect its opposite.
+#
+# </details>
+
+
+# %% answer="control-rollout"
+def rollout(starts, forces):
+    """(states (e, t, 4), taken (e,) int32) of environments from starts (e, 4), pushed by forces (e, t)."""
+
+    ### BEGIN SOLUTION
+    def push(state, force):
+        moves = ~over(state)
+        state = jnp.where(moves, cartpole(state, force), state)
+        return state, (state, moves)
+
+    _, (states, moved) = jax.vmap(lambda start, plan: jax.lax.scan(push, start, plan))(starts, forces)
+    return states, jnp.sum(moved, axis=1)
+    ### END SOLUTION
+
+
+# %% check="control-rollout" name="example" points=1
+"""The example: one environment that leaves its track with the first push."""
+starts, forces = np.array([[2.39, 1, 0, 0]], np.float32), np.zeros((1, 3), np.float32)
+wanted = np.tile(np.array([2.41, 1, 0, 0], np.float32), (1, 3, 1)), np.array([1], np.int32)
+compare(program(rollout, starts, forces).run(starts, forces), wanted, label="(states, taken)")
+
+# %% hidden="control-rollout" name="values" points=2
+"""Right for environments that end early, late, at once and not at all."""
+
+
+def by_hand(state, forces):
+    """In float64; `close` is how near a state came to the edge of being over."""
+    states, taken, close, state = [], 0, np.inf, state.astype(np.float64)
+    for force in forces:
+        close = min(close, abs(abs(state[0]) - 2.4), abs(abs(state[2]) - 0.21))
+        if abs(state[0]) <= 2.4 and abs(state[2]) <= 0.21:
+            _, speed, angle, turning = state
+            sine, cosine = np.sin(angle), np.cos(angle)
+            push = (force + 0.05 * turning**2 * sine) / 1.1
+            twist = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+            state = state + 0.02 * np.array([speed, push - 0.05 * twist * cosine / 1.1, turning, twist])
+            taken += 1
+        states.append(state)
+    return np.stack(states), taken, close
+
+
+def draw(kind, t):
+    while True:
+        rng = inputs.rng()
+        start, forces = rng.uniform(-0.05, 0.05, size=4), rng.choice([-10.0, 10.0], size=t)
+        if kind == "at once":
+            start[0] = 2.5
+        if kind == "track":
+            start[:2] = 2.35, 1
+        if kind == "never":
+            forces = 10.0 * (-1) ** np.arange(t)
+        if kind == "pole":
+            forces[:] = 10
+        start, forces = start.astype(np.float32), forces.astype(np.float32)
+        states, taken, close = by_hand(start, forces)
+        if close > 1e-3 and (taken == t) == (kind == "never"):
+            return start, forces, states, taken
+
+
+e, t = 20, 40
+kinds = ["never", "pole", "track", "at once"] * 5
+drawn = [draw(kind, t) for kind in inputs.rng().permutation(kinds)]
+starts, forces, states, taken = (np.stack([each[part] for each in drawn]) for part in range(4))
+got = program(rollout, starts, forces).run(starts, forces)
+require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (states, taken).")
+if getattr(got[0], "shape", None) == (e, t, 4):
+    result = np.asarray(got[0])
+    before = np.concatenate([starts[:, None], states[:, :-1]], axis=1)
+    require(
+        not np.allclose(result, before, atol=1e-3), "The states are those before each push; wanted are those after it."
+    )
+    ended = np.arange(t) > taken[:, None]  # two states in a row that are over
+    still = np.diff(result, axis=1, prepend=starts[:, None])[ended]
+    require(np.all(np.abs(still) < 1e-6), "An environment that is over goes on moving.")
+compare(got[0], states.astype(np.float32), rtol=1e-3, atol=1e-3, label="the states")
+if getattr(got[1], "shape", None) == (e,):
+    extra = np.asarray(got[1]).astype(int) - taken
+    require(
+        not np.all(extra[(taken > 0) & (taken < t)] == -1),
+        "The push after which an environment is over is not counted; it moved the state.",
+    )
+compare(got[1], taken.astype(np.int32), label="the number of pushes taken")
+
+# %% hidden="control-rollout" name="program" points=2
+"""One loop, and a program that grows neither with time nor with the number of environments."""
+sizes = {}
+for e, t in ((3, 5), (3, 20), (12, 5)):
+    made = program(rollout, np.zeros((e, 4), np.float32), np.zeros((e, t), np.float32))
+    sizes[e, t] = made.operations
+    require(made.loops > 0, "The program has no loop: Python writes every step out.")
+    require(
+        made.loops == 1, f"The program has {made.loops} loops; one over time is enough, the environments go together."
+    )
+    states, taken = made.outputs
+    sizes_of = f"{e} environments and {t} pushes"
+    require(states.shape == (e, t, 4), f"For {sizes_of} the states have shape {states.shape}; wanted {(e, t, 4)}.")
+    require(taken.shape == (e,), f"For {sizes_of} `taken` has shape {taken.shape}; wanted {(e,)}.")
+require(sizes[3, 5] == sizes[3, 20], "The program grows with time: is there a Python loop over the pushes?")
+require(sizes[3, 5] == sizes[12, 5], "The program grows with the number of environments: is there a Python loop?")
+
+# %% [markdown] why="control-rollout"
+# A simulator that is itself a JAX program runs thousands of environments in lockstep on one device, and no state goes back to Python between two steps. **Next:** the plan is fixed beforehand here. What changes in the loop's body if a network chooses each push from the state, and how would you get the gradient of the outcome by its weights?
+
+
+# %% wrong="control-rollout" because="Goes on after the end: nothing asks whether the environment is over."
+def rollout(starts, forces):
+    def push(state, force):
+        moves = ~over(state)
+        state = cartpole(state, force)
+        return state, (state, moves)
+
+    _, (states, moved) = jax.vmap(lambda start, plan: jax.lax.scan(push, start, plan))(starts, forces)
+    return states, jnp.sum(moved, axis=1)
+
+
+# %% wrong="control-rollout" because="Scans over the environments as if they were time: each starts where the one before ended."
+def rollout(starts, forces):
+    def push(state, force):
+        moves = jax.vmap(lambda s: ~over(s))(state)
+        state = jnp.where(moves[:, None], jax.vmap(cartpole)(state, force[: len(state)]), state)
+        return state, (state, moves)
+
+    _, (states, moved) = jax.lax.scan(push, starts, forces)
+    return jnp.swapaxes(states, 0, 1), jnp.sum(moved, axis=0)
+
+
+# %% wrong="control-rollout" because="Collects the states before the pushes."
+def rollout(starts, forces):
+    def push(state, force):
+        moves = ~over(state)
+        return jnp.where(moves, cartpole(state, force), state), (state, moves)
+
+    _, (states, moved) = jax.vmap(lambda start, plan: jax.lax.scan(push, start, plan))(starts, forces)
+    return states, jnp.sum(moved, axis=1)
+
+
+# %% wrong="control-rollout" because="Asks after the push whether it counts: the last push, which ended it, is left out."
+def rollout(starts, forces):
+    def push(state, force):
+        state = jnp.where(over(state), state, cartpole(state, force))
+        return state, (state, ~over(state))
+
+    _, (states, moved) = jax.vmap(lambda start, plan: jax.lax.scan(push, start, plan))(starts, forces)
+    return states, jnp.sum(moved, axis=1)
+
+
+# %% wrong="control-rollout" because="Goes through the environments in Python: one loop for each of them."
+def rollout(starts, forces):
+    def push(state, force):
+        moves = ~over(state)
+        state = jnp.where(moves, cartpole(state, force), state)
+        return state, (state, moves)
+
+    runs = [jax.lax.scan(push, start, plan)[1] for start, plan in zip(starts, forces, strict=True)]
+    return jnp.stack([states for states, _ in runs]), jnp.stack([jnp.sum(moved) for _, moved in runs])
+
+
+# %% wrong="control-rollout" because="Takes a step back: with the old state instead of the new one, an environment stops before its last push."
+def rollout(starts, forces):
+    def push(state, force):
+        new = cartpole(state, force)
+        moves = ~over(new)
+        state = jnp.where(moves, new, state)
+        return state, (state, moves)
+
+    _, (states, moved) = jax.vmap(lambda start, plan: jax.lax.scan(push, start, plan))(starts, forces)
+    return states, jnp.sum(moved, axis=1)
+
+
+# %% wrong="control-rollout" because="Leaves time in front: a scan over a batch collects along its own axis first."
+def rollout(starts, forces):
+    def push(states, forces):
+        moves = ~jax.vmap(over)(states)
+        states = jnp.where(moves[:, None], jax.vmap(cartpole)(states, forces), states)
+        return states, (states, moves)
+
+    _, (states, moved) = jax.lax.scan(push, starts, forces.T)
+    return states, jnp.sum(moved, axis=0)
+
+
+# %% right="control-rollout"
+def rollout(starts, forces):
+    def push(carry, forces):
+        states, taken = carry
+        moves = ~jax.vmap(over)(states)
+        states = jnp.where(moves[:, None], jax.vmap(cartpole)(states, forces), states)
+        return (states, taken + moves), states
+
+    (_, taken), states = jax.lax.scan(push, (starts, jnp.zeros(len(starts), jnp.int32)), forces.T)
+    return states.transpose(1, 0, 2), taken
+
+
+# %% right="control-rollout"
+def rollout(starts, forces):
+    def one(start, plan):
+        def push(i, carry):
+            state, states, taken = carry
+            done = over(state)
+            state = jax.lax.cond(done, lambda: state, lambda: cartpole(state, plan[i]))
+            return state, states.at[i].set(state), taken + jnp.where(done, 0, 1)
+
+        return jax.lax.fori_loop(0, len(plan), push, (start, jnp.zeros((len(plan), 4)), 0))[1:]
+
+    return jax.vmap(one)(starts, forces)
