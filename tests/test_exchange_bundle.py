@@ -20,7 +20,8 @@ from conftest import COURSES, ROOT, Grader
 from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
-from grader.course import Course, adopt, build, exercises, takeover
+from grader.authoring import adopt, takeover
+from grader.course import Course, build, exercises
 from grader.course.filled import fill, write
 from grader.exchange import bundle, place
 from grader.exchange.checkout import NoBundle

@@ -37,7 +37,7 @@ def new_exercise(
 
     The folder is the one that you are in, or DIR; outside of the course, since that is public.
     """
-    from grader.course import new_exercise, new_overlay
+    from grader.authoring import new_exercise, new_overlay
 
     try:
         course = _own_folder(to)
@@ -82,7 +82,7 @@ def preview(
 
 def _own_folder(to: Path | None) -> Course:
     """The course in `to`, made where there is none; without `to` the overlay that is acted on."""
-    from grader.course import new_overlay
+    from grader.authoring import new_overlay
     from grader.course.outline import FILE
 
     if to is not None and (to / FILE).is_file():
@@ -111,7 +111,7 @@ def take_over(
     force: Annotated[bool, typer.Option("--force", help="Replace the text that the lesson has.")] = False,
 ) -> None:
     """Make a text of an nbgrader source notebook; built again it is the same notebook (docs/importing.md)."""
-    from grader.course import adopt, takeover
+    from grader.authoring import adopt, takeover
 
     try:
         place = takeover.place(course_folder(), notebook, lesson, force)

@@ -1,6 +1,6 @@
 """A lesson that was taken over from nbgrader: its text, each of whose cells is one of the notebook it came from.
 
-Such a text keeps no rule of the course's but nbgrader's own. `grader.course.adopt` writes it, `notebooks` builds it,
+Such a text keeps no rule of the course's but nbgrader's own. `grader.authoring.adopt` writes it, `notebooks` builds it,
 and `asserts` says which of its checks can be judged here.
 """
 

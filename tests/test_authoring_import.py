@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from old_notebooks import FLAGS, NOTEBOOKS, RAISES, SQUARES, cell, prose, write
 
+from grader.authoring.adopt import NotTaken, Taken, take
 from grader.course import Course, asserts
-from grader.course.adopt import NotTaken, Taken, take
 from grader.course.filled import fill
 from grader.course.filled import write as hand_in
 

@@ -15,9 +15,10 @@ import pytest
 from conftest import COURSES, Grader
 from test_gradebook_nbgrader import nbgrader
 
-from grader.course import Course, CourseError, new_exercise, new_overlay
+from grader.authoring import new_exercise, new_overlay
+from grader.authoring.new_overlay import NotMade
+from grader.course import Course, CourseError
 from grader.course.filled import fill, write
-from grader.course.new_overlay import NotMade
 from grader.exam.batch import without_secret
 
 SMALL = "01_small"

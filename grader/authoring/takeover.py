@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.course import new_overlay
-from grader.course.adopt import NotTaken, Taken
+from grader.authoring import new_overlay
+from grader.authoring.adopt import NotTaken, Taken
 from grader.course.adopted import attachments_path
 from grader.course.outline import FILE, LESSON_ID
 from grader.course.tree import Course

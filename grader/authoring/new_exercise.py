@@ -5,8 +5,8 @@ from __future__ import annotations
 import keyword
 from pathlib import Path
 
+from grader.authoring.new_overlay import NotMade
 from grader.course import names, overlay, rules_parts, text
-from grader.course.new_overlay import NotMade
 from grader.course.problems import Findings
 from grader.course.tree import Course
 
