@@ -61,7 +61,7 @@ def over(state):
 # ## n steps, one loop
 # **Goal.** Train for n steps in one compiled program whose size does not depend on n. One step is written below; two lines are missing: what a turn of the loop hands on, and the loop.
 #
-# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`: `loss(params, xs, ys)` gives `()`; `params` is a dict of arrays, `xs` is `(m, d)`, `ys` is `(m,)`, all float32; `rate` is a float, `n` a Python int, 0 or more. Returns `(params, losses)`: the parameters after n steps, and `losses`, `(n,)`, the loss *before* each step.
+# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`: `loss(params, xs, ys)` gives `()`; `params` is a dict of arrays, `xs` is `(m, d)`, `ys` is `(m,)`, all float32; `rate` is a float, `n` a Python int, 1 or more. Returns `(params, losses)`: the parameters after n steps, and `losses`, `(n,)`, the loss *before* each step.
 #
 # **Example.** With `squared_error` from the setup, one point `xs = [[1]]`, `ys = [4]`, `w = [0]`, `b = 0` and rate 0.25: the error is -4, the loss 16, and both slopes are -8. After one step `w = [2]`, `b = 2`, and the point is met: a second step changes nothing, and `losses` is `[16, 0]`.
 #
@@ -454,6 +454,12 @@ if getattr(got[0], "shape", None) == (5, 3):
     require(
         not np.allclose(got[0], unmasked, atol=1e-3) or np.allclose(last, unmasked, atol=1e-3),
         "The last state is the one after reading all rows: the padding was read as well.",
+    )
+    turned = {"w": params["w"].T, "u": params["u"].T, "b": params["b"]}
+    other_side = np.stack([by_hand(turned, start, x, length)[0] for x, length in zip(xs, lengths, strict=True)])
+    require(
+        not np.allclose(got[0], other_side, atol=1e-3),
+        "The last states are those for `w` and `u` transposed: on which side of the product do they stand?",
     )
 compare(got[0], last, label="the last states of a batch")
 if getattr(got[1], "shape", None) == (5, 6, 3):
