@@ -69,6 +69,8 @@ def secrets(course: Course) -> tuple[set[str], set[str]]:
     cells = [cell for i in course.lesson_ids for cell in course.lesson(i).cells if cell.kind not in HIDDEN]
     told = "\n".join(exercises.stub(cell.source) for cell in cells)  # of a cell that is no answer, all of it
     told += "\n".join(cell.source for i in course.text_ids for cell in course.text(i))
+    # Pictures are written to be shown, as prose is; the words in them stand in what draws them.
+    told += "\n".join(path.read_text() for path in sorted(course.root.glob("images/src/*.py")))
     return {piece for piece in hidden - public if piece not in told}, {one for one in sentences if one not in told}
 
 
