@@ -170,7 +170,7 @@ def test_every_link_and_picture_of_a_bundle_is_in_it(ours: Path) -> None:
             if path.endswith(".ipynb"):
                 cells = json.loads(files[path])["cells"]
                 prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-                for target in re.findall(r"\]\(([^)#:]+)\)", prose):
+                for target in re.findall(r"\]\(([^)#:\s]+)\)", prose):
                     assert os.path.normpath(os.path.join(os.path.dirname(path), target)) in files
     for target in re.findall(r"\]\(([^)#:]+)\)", one["README.md"].decode()):
         assert target in one
