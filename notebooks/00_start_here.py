@@ -192,7 +192,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # | 04 | [grad](04_grad.ipynb) | derivatives of every order, custom rules, gradients that are finite |
 # | 05 | [vmap](05_vmap.ipynb) | from one example to a batch, grids, per-example gradients |
 # | 06 | [pytrees](06_pytrees.ipynb) | map, flatten, paths, your own node types |
-# | 07 | randomness *(coming)* | keys as data, streams that resume, keys under vmap and jit |
+# | 07 | [randomness](07_randomness.ipynb) | keys as data, streams that resume, keys under vmap and jit |
 # | 08 | [control_flow](08_control_flow.ipynb) | cond, while_loop and scan under jit and grad |
 # | **II** | **Models and training** | |
 # | 09 | training *(coming)* | optax from pure functions up, schedules, accumulation |

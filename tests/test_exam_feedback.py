@@ -23,7 +23,7 @@ devices.start(8)
 ROOT = Path(__file__).parents[1]
 COURSES = {name: ROOT / "tests" / "courses" / name for name in ("guarded", "vocabulary", "small")} | {"own": ROOT}
 LESSONS = [("guarded", "01_guarded"), ("vocabulary", "01_vocabulary"), ("small", "01_small")] + [
-    ("own", lesson) for lesson in ("01_arrays", "03_jit", "05_vmap", "18_data_parallel")
+    ("own", lesson) for lesson in ("01_arrays", "03_jit", "05_vmap", "07_randomness", "18_data_parallel")
 ]
 CANARY, NUMBER = "seen-0.25", 987654321987654321
 MESH = Mesh(np.array(jax.devices()), (CANARY,))
