@@ -69,6 +69,17 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
         ("swapped branches", "a if ... else b -> b if ... else a", "y = b if b is None else a"),
     },
     "total += x": {("flipped sum", "+= -> -=", "total -= x")},
+    "k = jax.random.fold_in(key, i)": {
+        ("dropped fold_in", "fold_in(key, ...) -> key", "k = (lambda kept, *rest, **more: kept)(key, i)"),
+    },
+    "ks = jax.random.split(key, n)": {
+        ("one key for all", "split(key, n) -> n times key", "ks = (lambda key, num=2: key[None].repeat(num))(key, n)"),
+    },
+    "p = 1 - q": {
+        ("the contrary", "1 - p -> 1 * p", "p = 1 * q"),
+    },
+    "y = i // n": {("quotient for remainder", "// -> %", "y = i % n")},
+    "y = i % n": {("quotient for remainder", "% -> //", "y = i // n")},
     # Nothing to change: keys, flags, types, text and other people's sums.
     "y = a['key'] * b[True]": set(),
     "def f(x: Float[3], y: Array[1] = None) -> Array[2]:\n    return x": set(),
@@ -76,6 +87,7 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
     "y = x * 2 ** 3": set(),
     'y = "sum(x, axis=0)"': set(),
     "y = total(x, axis=name)": set(),
+    "y = 'a %s' % b, words.split(' ', n), jnp.split(x, n)": set(),
 }  # fmt: skip
 
 

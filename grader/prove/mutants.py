@@ -32,7 +32,8 @@ Change = Callable[[ast.AST], None]
 def mutants(reference: str) -> list[Mutant]:
     """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
     stop_gradients, sum for mean, integers that are off by one, and what goes wrong with containers: a dropped
-    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch."""
+    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch; and with random keys: one for
+    all, a dropped fold_in, p for 1 - p, a quotient for a remainder."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
@@ -62,6 +63,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
         yield from _numbers(node, "slice")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         yield from _numbers(node, "right")
+    if isinstance(node, ast.BinOp):
+        yield from _parts(node)
     if isinstance(node, ast.IfExp):
         yield "swapped branches", "a if ... else b -> b if ... else a", _other_branch
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
@@ -93,11 +96,25 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
         yield "dropped collective", f"{name}(x, ...) -> x", _drop
     if name == "stop_gradient" and node.args:
         yield "dropped stop_gradient", "stop_gradient(x) -> x", _drop
+    if name == "fold_in" and node.args:
+        yield "dropped fold_in", "fold_in(key, ...) -> key", _drop
+    if name == "split" and ast.unparse(node.func).endswith("random.split"):
+        yield "one key for all", "split(key, n) -> n times key", _one_key
     if name in ("range", "arange", "fori_loop", "roll"):
         for i, argument in enumerate(node.args):
             number = _integer(argument)
             if number is not None:
                 yield "off by one", f"{number} -> {number + 1}", _set_leaf(("args", i), 0, number + 1)
+
+
+def _parts(node: ast.BinOp) -> Iterator[tuple[str, str, Change]]:
+    """The other part of a whole: p for 1 - p, and a quotient for a remainder (a text's % is neither)."""
+    if isinstance(node.op, ast.Sub) and _integer(node.left) == 1:
+        yield "the contrary", "1 - p -> 1 * p", _set_operator(ast.Mult())
+    if isinstance(node.op, ast.FloorDiv):
+        yield "quotient for remainder", "// -> %", _set_operator(ast.Mod())
+    if isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant | ast.JoinedStr):
+        yield "quotient for remainder", "% -> //", _set_operator(ast.FloorDiv())
 
 
 def _fields(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
@@ -169,6 +186,18 @@ def _drop(node: ast.AST) -> None:
     assert isinstance(node, ast.Call)
     identity = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
     node.func = identity
+
+
+def _set_operator(operator: ast.operator) -> Change:
+    def change(node: ast.AST) -> None:
+        node.op = operator  # type: ignore[attr-defined]
+
+    return change
+
+
+def _one_key(call: ast.AST) -> None:
+    assert isinstance(call, ast.Call)
+    call.func = ast.parse("(lambda key, num=2: key[None].repeat(num))", mode="eval").body
 
 
 def _other_branch(node: ast.AST) -> None:
