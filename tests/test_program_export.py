@@ -20,6 +20,7 @@ from grader.program.allowed import Refused
 from grader.program.codec import Unsendable
 from grader.program.export import CallsPython, Exported, export, fill, parameters
 from grader.program.load import Loaded
+from grader.program.sides import describe
 
 devices.start(8)
 MESH, EXPLICIT = devices.mesh((8,), ("d",)), devices.mesh((8,), ("d",), explicit=True)
@@ -301,3 +302,23 @@ def test_a_program_may_place_things_itself(explicit: bool) -> None:
     assert got.sharding.shard_shape(got.shape) == (1, 4)
     assert_same(got, jnp.full((8, 4), 2.0))
     assert not isinstance(loaded.outputs[0].sharding, SingleDeviceSharding)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda x, y: x if x.sum() > 0 else y,
+        lambda x, y: x[int(x[0] + y[0])],
+        lambda x, y: np.asarray(x + y),
+    ],
+)
+def test_what_jax_says_of_a_tracer_speaks_of_the_answer_not_of_us(answer: Any) -> None:
+    x = np.ones(3, np.float32)
+    with pytest.raises(jax.errors.JAXTypeError) as caught:
+        export(answer, (x, x))
+    assert "program/export.py" in str(caught.value), "what this is about"
+    said = describe(caught.value)["text"]
+    assert "while tracing your function." in said
+    assert "its inputs" in said
+    for ours in ("export.py", "leaves", "flat"):
+        assert ours not in said

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import re
 import sysconfig
 import traceback
 from collections.abc import Callable
@@ -119,7 +120,7 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
     if isinstance(problem, NotImplementedError) and not str(problem) and own and frames[-1] is own[-1]:
         return {"status": "unattempted"}
     try:
-        text = str(problem)
+        text = _OURS.sub("your function", _LEAVES.sub("its inputs", str(problem)))
     except Exception:  # an exception class of the learner's may fail to print itself
         text = ""
     return {
@@ -129,6 +130,11 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
         "line": own[-1].lineno if own else None,
         "source": (own[-1].line or "")[:200] if own else "",
     }
+
+
+# JAX names the function that it traces: what wraps the learner's, and what that calls its arguments.
+_OURS = re.compile(r"the function (?:flat|<lambda>) at \S*program/export\.py:\d+(?: for jit)?")
+_LEAVES = re.compile(r"the arguments? leaves\[\d+\](?:(?:,| and) leaves\[\d+\])*")
 
 
 def is_cell(filename: str) -> bool:
