@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from grader.cli.app import fail
+from grader.exam.changes import Change
 from grader.exam.record import STATUSES, VERSION, CheckResult, Result, legible, total
 from grader.reports import json as json_report
 from grader.reports import terminal
@@ -227,12 +228,16 @@ def test_the_document_is_as_documented() -> None:
     [told], [shown_there] = document["results"], example["results"]
     assert list(told) == list(shown_there)
     assert list(told["checks"][0]) == list(shown_there["checks"][0])
-    of_result, of_check, of_status = (
+    of_result, of_check, of_status, of_changes = (
         part.split("\n\n")[0] for part in re.split(r"\n\| .*\| meaning \|\n\|---\|---\|\n", text)[1:]
     )
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_result, re.M)))) | {"checks"} == set(told)
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_check, re.M)))) == set(told["checks"][0])
     assert tuple(re.findall(r"^\| `([^`]*)` \|", of_status, re.M)) == STATUSES
+    assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", of_changes, re.M)))) == {
+        *Change("one", "05_vmap", 0, 0, 0, 0, ()).to_json(),
+        "since",
+    }
     assert set(terminal.MARKS) == set(STATUSES)
     assert {field.name for field in fields(CheckResult)} - set(told["checks"][0]) == {"kind", "where", "first"}
 
