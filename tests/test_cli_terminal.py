@@ -97,6 +97,18 @@ def test_a_pipe_gets_plain_lines_and_no_progress(course: Path, grader: Grader) -
         (["prove", "99_none"], "There is no lesson 99_none."),
         (["build", "99_none"], "there is no lesson `99_none`."),
         (["--course", "/proc", "build"], "no course.toml here or above."),
+        (["preview", "99_none"], "There is no lesson 99_none."),
+        (["preview", LESSON, "--html", "/proc/none/page.html"], "/proc/none/page.html"),
+        (["bundle", "99_none", "--out", "out"], "99_none"),
+        (["bundle", "--out", "/proc/none/out"], "/proc/none/out"),
+        (["bundle", "--gradescope", "99_none", "--out", "out.zip"], "99_none"),
+        (["collect", "none.csv"], "none.csv"),
+        (["import", "none.ipynb"], "none.ipynb"),
+        (["import", "course.toml"], "course.toml"),
+        (["new", "exercise", "a-b", "--lesson", "99_none", "--to", "../own"], "99_none"),
+        (["new", "exercise", "a b", "--lesson", LESSON, "--to", "../own"], "a b"),
+        (["instructor"], "There is no nbgrader_config.py in"),
+        (["grade", "submitted", "--gradebook"], "There is no nbgrader_config.py in"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(course: Path, grader: Grader, words: list[str], said: str) -> None:

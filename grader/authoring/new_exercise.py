@@ -113,7 +113,7 @@ def add(course: Course, exercise: str, lesson: str) -> tuple[Path, int]:
 
     NotMade for an id or a lesson that cannot be, and for a file that cannot be written.
     """
-    _legal(course, exercise, lesson)
+    legal(course, exercise, lesson)
     path = course.solutions(lesson)
     try:
         before = path.read_text(encoding="utf-8").rstrip("\n") + "\n\n\n" if path.is_file() else ""
@@ -126,7 +126,8 @@ def add(course: Course, exercise: str, lesson: str) -> tuple[Path, int]:
     return path, before.count("\n") + 1
 
 
-def _legal(course: Course, exercise: str, lesson: str) -> None:
+def legal(course: Course, exercise: str, lesson: str) -> None:
+    """Refuse an id or a lesson that cannot be: NotMade says why."""
     if lesson not in course.ids:
         there = ", ".join(course.ids)
         raise NotMade(f"There is no lesson {lesson}. Name one of {there}, or list it in {course.root}/course.toml.")

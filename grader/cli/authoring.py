@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +41,7 @@ def new_exercise(
     from grader.authoring import new_exercise, new_overlay
 
     try:
-        course = _own_folder(to)
+        course = _own_folder(to, lambda below: new_exercise.legal(below, exercise, lesson))
         path, line = new_exercise.add(course, exercise, lesson)
     except new_overlay.NotMade as problem:
         raise fail(str(problem)) from None
@@ -80,8 +81,11 @@ def preview(
         raise typer.Exit(1)
 
 
-def _own_folder(to: Path | None) -> Course:
-    """The course in `to`, made where there is none; without `to` the overlay that is acted on."""
+def _own_folder(to: Path | None, check: Callable[[Course], None]) -> Course:
+    """The course in `to`, made where there is none; without `to` the overlay that is acted on.
+
+    `check` may refuse what is to go into a folder, by the course below it, before that is made.
+    """
     from grader.authoring import new_overlay
     from grader.course.outline import FILE
 
@@ -89,6 +93,7 @@ def _own_folder(to: Path | None) -> Course:
         return Course(to)
     course = open_course()
     if to is not None:
+        check(course)
         made = new_overlay.make(to, course)
         out.print(
             f"Made {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.", markup=False, soft_wrap=True
