@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import desk
 import pytest
 
 from grader.course import Course, build, work
@@ -73,6 +74,20 @@ def test_links_and_pictures_lead_somewhere_in_both_places(tiny):
         assert found, place
         for link in found:
             assert (tiny / place).parent.joinpath(link).is_file(), f"{place}: {link}"
+
+
+def test_in_this_course_too_every_link_leads_somewhere_on_a_code_host_and_in_jupyterlab(tmp_path):
+    course = Course(desk.copy_course(tmp_path))
+    copies = work.copies(course)
+    built = [*course.root.glob("notebooks/*.ipynb"), *course.root.glob("exercises/*/*.ipynb")]
+    assert len(copies) == len(built) > 10
+    for place in (*built, *copies):
+        prose = [cell for cell in json.loads(place.read_text())["cells"] if cell["cell_type"] == "markdown"]
+        text = "\n".join("".join(cell["source"]) for cell in prose)
+        for link in re.findall(r"\]\(([^)#:\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+            target = place.parent.joinpath(link).resolve()
+            assert target.is_file(), f"{place}: {link}"
+            assert place in built or target.is_relative_to(course.root / "work"), f"{place}: {link}"
 
 
 def test_copies_lead_to_copies(tiny):
