@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,16 @@ def built(grader: Grader, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         return made[name]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def open_folder() -> Iterator[Path]:
+    """A folder that any user of this machine may read: pytest's own are for one user alone, and with limits alone a
+    worker is kept from files by nothing but being somebody else, where it can be."""
+    folder = Path(tempfile.mkdtemp(prefix="open-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ DROPPED = {"collapsed", "scrolled"}
 
 def nbgrader(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run nbgrader itself."""
-    home = {**os.environ, "JUPYTER_CONFIG_DIR": str(cwd / "none"), "HOME": str(cwd)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic by its name
+    home = {**os.environ, "PATH": path, "JUPYTER_CONFIG_DIR": str(cwd / "none"), "HOME": str(cwd)}
     command = [sys.executable, "-m", "nbgrader", *words]
     return subprocess.run(command, cwd=cwd, env=home, capture_output=True, text=True, timeout=300, check=False)
 

@@ -35,7 +35,7 @@ def pieces(source: str) -> set[str]:
     """Every statement and expression that says something, in Python's own spelling."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:
+    except (SyntaxError, ValueError):  # ValueError: git's own objects hold null bytes
         return set()
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt))
     # Words that a reader is shown, such as a check's title, are looked for as text.

@@ -212,12 +212,14 @@ SNOOP = "def double(x):\n    return x * (1 + len(open({!r}).read()))\n"
 
 
 @pytest.fixture(scope="module")
-def submitted(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def submitted(
+    built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory, open_folder: Path
+) -> tuple[Path, Path]:
     """A course, and a class of two: one is right, the other reads a file that is not its own."""
     root, folder = built("small"), tmp_path_factory.mktemp("class")
-    (folder / "gradebook").write_text("1")
+    (open_folder / "gradebook").write_text("1")
     right = {exercise.id: exercise.reference for exercise in Course(root).lesson(LESSON).exercises}
-    answers = {"all-right": right, "snoop": {**right, "small-double": SNOOP.format(str(folder / "gradebook"))}}
+    answers = {"all-right": right, "snoop": {**right, "small-double": SNOOP.format(str(open_folder / "gradebook"))}}
     for name, given in answers.items():
         notebook = filled.fill(root / "exercises" / LESSON / f"{LESSON}.ipynb", given)
         filled.write(notebook, folder / name / LESSON / f"{LESSON}.ipynb")
