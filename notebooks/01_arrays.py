@@ -398,7 +398,7 @@ scratch = compiled_bumps.lower(on_device).compile().memory_analysis().temp_size_
 print(f"one by one, {steps} operations write {many.nbytes / 1e6:.0f} MB each; compiled, {scratch} bytes lie between")
 
 # %% [markdown]
-# So: JAX on a CPU is no faster NumPy by itself. The gain comes from `jit` over many operations, from `vmap` instead of Python loops, and from devices that NumPy cannot use.
+# So JAX on a CPU is not, by itself, a faster NumPy. The gain comes from `jit` over many operations, from `vmap` instead of Python loops, and from devices that NumPy cannot use.
 #
 # ## Where an array lies
 # Every array lies on a device (or on several, lesson 16). What you do not place goes to the first one, and follows whatever it meets; what you place with `jax.device_put` is **committed** and stays.

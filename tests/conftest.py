@@ -23,12 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="Rewrite the expected results from what is seen.")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Two processes share the tests file by file, so that what a file's tests share is made once; two files hold
     tests of minutes that share nothing, and would keep one process busy long after the other has ended."""
-    for item in items:
-        apart = item.path.name in ("test_checks_parity.py", "test_course_lessons.py")
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.path.name))
+    apart = item.path.name in ("test_checks_parity.py", "test_course_lessons.py")
+    item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.path.name))
 
 
 @pytest.fixture(scope="session")
