@@ -4,7 +4,7 @@ TORCH ?=
 UPGRADE ?=
 SUBMITTED ?= examples/submitted
 LESSON ?=
-PYTEST_ARGS ?= -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help

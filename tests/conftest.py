@@ -23,11 +23,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="Rewrite the expected results from what is seen.")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Two processes share the tests file by file, so that what a file's tests share is made once; two files hold
     tests of minutes that share nothing, and would keep one process busy long after the other has ended."""
-    apart = item.path.name in ("test_checks_parity.py", "test_course_lessons.py")
-    item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.path.name))
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return nodeid if file.endswith(("test_checks_parity.py", "test_course_lessons.py")) else file
+
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
