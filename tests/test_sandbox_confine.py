@@ -102,6 +102,15 @@ def test_files_of_ours_are_out_of_reach(worker: Process, level: str, open_folder
         assert (seen in ("FileNotFoundError", "PermissionError")) == (level in KEPT_IN), (path, seen)
 
 
+def test_digits_of_lessons_are_there(worker: Process) -> None:
+    """Without a network, and where no file but the scratch's can be written."""
+    said = run(
+        worker, "from grader.lessons import digits\nfound = digits.get()\nimages, labels = found.arrays(train=True)"
+    )
+    assert said.get("error") is None, said
+    assert ask(worker, "(found.source, images.shape, int(labels.max()))") == ("embedded", (1437, 28, 28), 9)
+
+
 @on(*KEPT_IN)
 def test_nothing_outside_the_scratch_can_be_written(worker: Process) -> None:
     package = str(Path(np_file()).parent)

@@ -18,6 +18,7 @@ Files = dict[str, bytes]
 GRADERS_OWN = frozenset("jinja2 jupytext nbgrader psutil pyseccomp rich sqlalchemy traitlets typer".split())
 NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
 NAME = re.compile(r"[\w.-]+")
+USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.lessons\.loaders\b)")
 IMAGE = re.compile(r"(?:\.\./)+images/([\w./-]+)")
 PYPROJECT = """\
 [build-system]
@@ -57,7 +58,7 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> Files:
         ".gitattributes": (checkout.HERE / "for_learners" / "gitattributes").read_bytes(),
         "pyproject.toml": _pyproject().encode(),
     }
-    torch = any(re.search(rb"(import|from) torch\b", content) for path, content in made.items() if _is_notebook(path))
+    torch = any(USES_TORCH.search(content) for path, content in made.items() if _is_notebook(path))
     if torch:
         made[checkout.TORCH_LOCK] = checkout.file(checkout.TORCH_LOCK)
     made["README.md"] = _readme(course, ids, made, torch).encode()

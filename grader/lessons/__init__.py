@@ -1,4 +1,4 @@
-"""What lesson notebooks import: predictions that are kept and shown beside the result."""
+"""What lesson notebooks import: predictions kept and shown beside the result, and digits to train on."""
 
 from grader.lessons.predictions import predict
 

@@ -23,7 +23,7 @@ HIDDEN = "/usr/local/share/nbgrader"
 OF_A_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg", "*-linux-gnu")
 # Of this package, what runs confined. Only a checkout needs the list: where the package is installed, its texts are no
 # secret either.
-OF_OURS = ("__init__.py", "program", "checks", "sandbox")
+OF_OURS = ("__init__.py", "program", "checks", "lessons", "sandbox")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 PROCESSORS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm")  # what XLA and glibc read of /proc
 HOME = "/tmp"
