@@ -25,7 +25,10 @@ OPERATORS = (
 
 
 class StandInMNIST:
-    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs, from files that are there."""
+    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs, from files that are there.
+
+    Images are NumPy arrays (28, 28) uint8 before `transform`; torchvision's are Pillow's, which np.asarray makes the same.
+    """
 
     def __init__(
         self,
@@ -42,9 +45,7 @@ class StandInMNIST:
         return len(self.data)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        from PIL import Image
-
-        image, label = Image.fromarray(self.data[index]), int(self.targets[index])
+        image, label = self.data[index], int(self.targets[index])
         return (
             image if self.transform is None else self.transform(image),
             label if self.target_transform is None else self.target_transform(label),
