@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from grader.sandbox.process import AT_MOST
 
 LESSON = "01_small"
 WAITS = "import time\ntime.sleep(1000)\n"
+LARGE = 1 << 29  # bytes: with so many a process is told from all others here
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -98,6 +100,15 @@ def members(session: int) -> list[int]:
         except ProcessLookupError:
             continue
     return found
+
+
+def large(pid: int) -> int:
+    """How many processes under this one hold `LARGE` bytes."""
+    sizes = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            sizes.append(process.memory_info().rss)
+    return sum(size > LARGE for size in sizes)
 
 
 @pytest.fixture
@@ -303,11 +314,13 @@ def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: si
 def test_what_dies_in_the_middle_costs_the_notebooks_that_it_had(lesson: Class, who: str) -> None:
     """Others go on, the lost ones are named, and the next run grades them."""
     for name in ("a-waits", "c-waits"):
-        lesson.submit(name, mean=WAITS)
+        lesson.submit(name, mean=f"block = b'x' * {LARGE}\n{WAITS}")
     for name in ("b", "d", "e"):
         lesson.submit(name)
     running = lesson.start()
-    assert eventually(lambda: len(lesson.kept) == 1, 120)
+    # A kept result is not yet a reported one: what tells is that both learners' own code runs.
+    assert eventually(lambda: large(running.pid) == 2, 120)
+    assert len(lesson.kept) == 1
     [zygote] = psutil.Process(running.pid).children()
     oldest = sorted(zygote.children(), key=psutil.Process.create_time)[:2]
     for process in {"examiners": oldest, "zygote": [zygote]}[who]:
