@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from grader.checks.outcomes import Ended, Skipped
+from grader.program.simulated import simulate
 
 
 class TooLate(Ended):
@@ -20,7 +21,7 @@ def start(count: int = 8) -> None:
     if jax.config.values["jax_num_cpu_devices"] == count:
         return
     try:
-        jax.config.update("jax_num_cpu_devices", count)
+        simulate(count)
     except RuntimeError:
         if len(jax.devices("cpu")) < count:
             raise TooLate(

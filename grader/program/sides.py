@@ -22,6 +22,7 @@ from grader.program.allowed import Refused
 from grader.program.codec import Classes, Malformed, Unsendable, decode, encode
 from grader.program.export import export
 from grader.program.load import Loaded
+from grader.program.simulated import simulate
 
 MAX_TEXT = 2_000
 STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
@@ -33,7 +34,7 @@ def begin(devices: int, compiled: str | None, write: bool) -> None:
 
     Only a process that may `write` there stores what it compiles, all of it; the others find what is there.
     """
-    jax.config.update("jax_num_cpu_devices", devices)
+    simulate(devices)
     if compiled is not None:
         jax.config.update("jax_compilation_cache_dir", compiled)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if write else math.inf)
