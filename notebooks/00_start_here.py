@@ -203,7 +203,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # | 14 | profiling *(coming)* | traces, cost and memory analysis, compiling ahead |
 # | 15 | memory_and_precision *(coming)* | remat, offload, bf16, loss scaling |
 # | **III** | **Many devices** | |
-# | 16 | sharding *(coming)* | meshes, shardings, the five collectives |
+# | 16 | [sharding](16_sharding.ipynb) | meshes, shardings, the five collectives |
 # | 17 | explicit_sharding *(coming)* | sharding in types, ambiguous contractions, reshard |
 # | 18 | [data_parallel](18_data_parallel.ipynb) | DP and FSDP training on eight devices, measured |
 # | 19 | shard_map *(coming)* | code per device, collectives one by one |
