@@ -200,7 +200,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # | 11 | mnist *(coming)* | loaders that feed JAX, a residual CNN, evaluation |
 # | 12 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras |
 # | 13 | debugging *(coming)* | NaNs, checkify, leaks, reading JAX's errors |
-# | 14 | profiling *(coming)* | traces, cost and memory analysis, compiling ahead |
+# | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, compiling ahead |
 # | 15 | memory_and_precision *(coming)* | remat, offload, bf16, loss scaling |
 # | **III** | **Many devices** | |
 # | 16 | [sharding](16_sharding.ipynb) | meshes, shardings, the five collectives |
