@@ -81,6 +81,14 @@ def test_groups_on_a_grid(axes: Any, size: int) -> None:
     assert (found.group_size, found.elements) == (size, 16)
 
 
+@pytest.mark.parametrize(("axis", "size"), [("a", 4), ("b", 2), (("a", "b"), 8)])
+def test_groups_that_the_compiler_chose(axis: Any, size: int) -> None:
+    """Without shard_map it names axes of a mesh of its own: `mesh['axis_0'=1,'axis_1'=4,'axis_2'=2] {'axis_1'}`."""
+    cut = shape((16, 16), GRID, P(None, axis)), shape((16, 16), GRID, P(axis, None))
+    [found] = compiled(jnp.matmul, *cut)
+    assert (found.kind, found.group_size, found.elements) == ("all-reduce", size, 256)
+
+
 def test_bytes_follow_the_dtype() -> None:
     function = on_each(lambda x: lax.all_gather(x, "d", tiled=True), P("d"), P())
     for dtype, width in (("int8", 1), ("int32", 4), ("complex64", 8), ("bool", 1)):
@@ -132,6 +140,15 @@ LINES: dict[str, tuple[str, Collective]] = {
     "groups as a transposed grid": (
         "%r = f32[4]{0} all-reduce(%p), replica_groups=[2,4]<=[4,2]T(1,0), to_apply=%add",
         Collective("all-reduce", 4, 16, 4, False),
+    ),
+    "groups as axes of a mesh": (
+        "%r = f32[4]{0} all-reduce(%p), replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_0','axis_1'}, to_apply=%add",
+        Collective("all-reduce", 4, 16, 8, False),
+    ),
+    "groups as an axis of a transposed mesh": (
+        "%r = f32[4]{0} all-gather(%p), "
+        "replica_groups=mesh['axis_0'=1,'axis_1'=2,'axis_2'=4], device_ids=([4,2]T(1,0)) {'axis_1'}, dimensions={0}",
+        Collective("all-gather", 4, 16, 2, False),
     ),
     "one group of all": (
         "%r = f32[4]{0} all-reduce(%p), replica_groups={}, to_apply=%add",

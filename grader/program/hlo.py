@@ -80,9 +80,14 @@ def _reached(bodies: dict[str, str], start: list[str]) -> set[str]:
 
 
 def _group_size(line: str, kind: str, devices: int) -> int | None:
-    """`replica_groups` is printed as `{{0,1},{2,3}}`, as `[4,2]<=[8]`, or empty for all devices together."""
+    """`replica_groups` is printed as `{{0,1},{2,3}}`, as `[4,2]<=[8]`, as axes of a mesh of the compiler's own
+    (`mesh['axis_0'=1,'axis_1'=4,'axis_2'=2] {'axis_1'}`), or empty for all devices together."""
     if kind == "collective-permute":
         return None
+    of_mesh = re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\S+)? \{([^}]*)\}", line)
+    if of_mesh:
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", of_mesh[1]))
+        return math.prod(int(sizes[name]) for name in re.findall(r"'(\w+)'", of_mesh[2]))
     iota = re.search(r"replica_groups=\[\d+,(\d+)\]", line)
     if iota:
         return int(iota[1])
