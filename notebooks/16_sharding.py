@@ -57,8 +57,8 @@ def refusal(call):
         print("No error!")
 
 
-def travels(function, *arguments, **options):
-    """Prints where the result lies, and each collective of the compiled program with the numbers it leaves a device."""
+def travels(name, function, *arguments, **options):
+    """Prints where a function's result lies, and each collective of the compiled program with the numbers it leaves a device."""
     compiled = jax.jit(function, **options).lower(*arguments).compile()
     kinds = "all-gather|all-reduce|all-to-all|reduce-scatter|collective-permute"
     found = []
@@ -66,7 +66,9 @@ def travels(function, *arguments, **options):
         sizes = [math.prod(int(n) for n in dims.split(",") if n) for dims in re.findall(r"\[([\d,]*)\]", made)]
         found.append(f"{kind}, {sum(sizes):,} numbers")
     result, place = jax.eval_shape(function, *arguments), compiled.output_shardings
-    print(f"{place.spec!s:13s} pieces {place.shard_shape(result.shape)!s:8s} travels: {'; '.join(found) or 'nothing'}")
+    print(
+        f"{name:30s} {place.spec!s:13s} pieces {place.shard_shape(result.shape)!s:8s} travels: {'; '.join(found) or 'nothing'}"
+    )
 
 
 # %% [markdown]
@@ -85,8 +87,6 @@ print(np.vectorize(lambda device: device.id)(mesh.devices))
 #
 # ## A spec names axes
 # `P("a", "b")` has an entry for each axis of the *array*: the axis of the *mesh* that cuts it, a tuple of them, or `None`. With a mesh it is a `NamedSharding`, and `device_put` takes that as it takes a device.
-#
-# ![A mesh of 4 by 2 devices, numbered 0 to 7, with the axes a and b, and six layouts. P(a, b): 4 by 2 pieces, one on each device. P(b, a): 2 by 4 pieces. P((a, b), None): 8 pieces one under the other. P(a, None): 4 pieces, the first on 0 and 1, the next on 2 and 3, and so on. P(None, b): 2 pieces side by side, on the even and on the odd devices. P(): all on each.](../images/sharding_layouts.svg)
 
 # %% [markdown] predict="sharding-p-ba"
 # `x` is `(8, 8)`. What does device 1 hold under `P("b", "a")`? In the mesh it stands in row 0, column 1: a = 0, b = 1.
@@ -107,7 +107,11 @@ for spec in specs:
     jax.debug.visualize_array_sharding(placed, use_color=False)
 
 # %% [markdown]
-# For all other purposes `placed` is the array that it was: same shape, same numbers, `np.asarray(placed)` collects it. Read the lower half again: **an axis of the mesh that no entry names makes copies**. `P("a", None)` says nothing of b, so the two devices of a row hold the same rows. Replication is not a command, it is what is left over.
+# The six, side by side:
+#
+# ![A mesh of 4 by 2 devices, numbered 0 to 7, with the axes a and b, and six layouts. P(a, b): 4 by 2 pieces, one on each device. P(b, a): 2 by 4 pieces. P((a, b), None): 8 pieces one under the other. P(a, None): 4 pieces, the first on 0 and 1, the next on 2 and 3, and so on. P(None, b): 2 pieces side by side, on the even and on the odd devices. P(): all on each.](../images/sharding_layouts.svg)
+#
+# For all other purposes `placed` is the array that it was: same shape, same numbers, `np.asarray(placed)` collects it. Look at the lower half: **an axis of the mesh that no entry names makes copies**. `P("a", None)` says nothing of b, so the two devices of a row hold the same rows. Replication is not a command, it is what is left over.
 #
 # The arithmetic needs no array at all, so a plan for a table of terabytes is free:
 
@@ -145,7 +149,7 @@ refusal(lambda: jax.device_put(x, NamedSharding(mesh, P("a", "a"))))
 
 # %%
 put = lambda array, *spec: jax.device_put(array, NamedSharding(mesh, P(*spec)))
-travels(jnp.matmul, put(x, "a", None), put(x, None, "b"))
+travels("lhs @ rhs", jnp.matmul, put(x, "a", None), put(x, None, "b"))
 product = put(x, "a", None) @ put(x, None, "b")
 jax.debug.visualize_array_sharding(product, use_color=False)
 print("the same numbers:", np.array_equal(product, x @ x))
@@ -156,9 +160,8 @@ print("the same numbers:", np.array_equal(product, x @ x))
 # The same product of the same arrays, placed in other ways:
 
 # %%
-for left, right in ((("a",), ()), ((None, "a"), ("a",)), ((), ("a",)), (("a",), ("a",))):
-    print(f"lhs {P(*left)!s:14s} rhs {P(*right)!s:9s}", end=" ")
-    travels(jnp.matmul, put(x, *left), put(x, *right))
+for left, right in (P("a"), P()), (P(None, "a"), P("a")), (P(), P("a")), (P("a"), P("a")):
+    travels(f"{left!s:13s} @ {right}", jnp.matmul, put(x, *left), put(x, *right))
 
 # %% [markdown]
 # Cut where nothing is summed: free. The summed axis cut the same way on both sides: every device has a part of every sum, and an **all-reduce** adds them. Cut on one side only, or on two that do not fit: something is **gathered** first, and each device holds, for a moment, more than its share.
@@ -175,7 +178,7 @@ print("with an array that nobody placed:", (put(x, "a") + jnp.ones((8, 8))).shar
 # Sets of devices must agree, specs need not. The usual cause of the second message is a batch put on one device by hand.
 #
 # ## The five collectives
-# All that devices ever say to each other is one of these:
+# Nearly all that devices ever say to each other is one of these:
 #
 # ![Five collectives on four devices, before and after. All-gather: each has a piece, then all have all pieces. All-reduce: each has a part of every sum, then all have all sums. Reduce-scatter: the same, then each has one piece of the sums. All-to-all: each has a row of pieces, then each has a column of them. Collective-permute: each hands its piece to its neighbour.](../images/sharding_collectives.svg)
 
@@ -200,11 +203,10 @@ for name, function, asked in (
     ("rows to columns", same, columns),
     ("shift by a row", lambda t: jnp.roll(t, 1, axis=0), None),
 ):
-    print(f"{name:18s}", end=" ")
-    travels(function, table, **({} if asked is None else {"out_shardings": asked}))
+    travels(name, function, table, **({} if asked is None else {"out_shardings": asked}))
 
 # %% [markdown]
-# The numbers are those that one device is left with: 64 sums, however many were added. Two things to keep. Each device adds up what it has **before** it sends: 64 sums travel, not 1,024 numbers. And "such sums, cut" should be a reduce-scatter: this CPU's compiler reduces all and cuts afterwards; those for accelerators reduce-scatter, at half the traffic. When you read programs, take either.
+# The numbers are those that one device is left with: 64 sums, however many were added. Two things to keep. Each device adds up what it has **before** it sends: 64 sums travel, not 1,024 numbers. And "such sums, cut" is a reduce-scatter by its nature; the CPU's compiler writes it as an all-reduce, and cuts afterwards, those for accelerators reduce-scatter. When you read programs, take either.
 #
 # ## Who decides: annotations, then a partitioner
 # What `jit` hands to the compiler is still the program for one device, with remarks. What comes back is the program of *one of eight*:
@@ -263,51 +265,51 @@ for name, options in (("nothing said", {}), ("out_shardings=rows", {"out_shardin
 # - [x] all 15 rows on every device | Right: a wish that does not divide is dropped. Nothing says so.
 
 # %%
-travels(lambda t: jnp.diff(t, axis=0), table)
-travels(lambda t: jax.lax.with_sharding_constraint(t[:15], rows), table)
-travels(lambda t: jnp.roll(t, -1, axis=0) - t, table)
+travels("diff", lambda t: jnp.diff(t, axis=0), table)
+travels("15 rows, with a constraint", lambda t: jax.lax.with_sharding_constraint(t[:15], rows), table)
+travels("diff that wraps around", lambda t: jnp.roll(t, -1, axis=0) - t, table)
 refusal(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table))
 
 # %% [markdown]
-# The first two are silent, and gather the whole table; the third makes 16 rows, of which the last is to be ignored, and one row travels. `out_shardings` is loud, so prefer it where a result leaves. For data: pad to a multiple, carry a mask, and let no padding into a mean (an exercise).
+# The first two are silent, and gather all rows (1,024 numbers are 16 rows: one is padding); the third makes 16 rows, of which the last is to be ignored, and one row travels. `out_shardings` is loud, so prefer it where a result leaves. For data: pad to a multiple, carry a mask, and let no padding into a mean (an exercise).
 #
 # ## How much faster? Honestly
-# Tutorials like to time `sin` of a large array, whole and cut. So do we: the whole on one device, the array cut over eight, and, for comparison, an eighth of it alone on one.
+# Tutorials like to time one operation on a large array, whole and cut. So do we, with a product: all of it on one device, its rows cut over eight, and, for comparison, an eighth of the rows alone on one.
 
 # %% [markdown] predict="sharding-speed"
 # With eight *simulated* devices, against one device:
 #
 # - [ ] eight times as fast | They are parts of one processor, whose cores one device uses already.
 # - [x] about as fast when the array is large, much slower when it is tiny | Right: the same work on the same cores, plus the start of eight runs.
-# - [ ] always slower | Splitting costs tens of microseconds. In a long computation you do not see them.
+# - [ ] always slower | Starting eight runs costs a fraction of a millisecond. In a long computation you do not see it.
 
 
 # %%
-def in_turns(calls, repeats=9):
-    """The median time of each call in ms. They take turns, so that a busy moment hits all alike."""
+def in_turns(calls, repeats=15):
+    """The fastest run of each call in ms. They take turns, as other programs on the machine can only slow them down."""
     times = {name: [] for name in calls}
     for turn in range(repeats + 1):
-        for name, (function, argument) in calls.items():
+        for name, arguments in calls.items():
             start = time.perf_counter()
-            jax.block_until_ready(function(argument))
+            jax.block_until_ready(multiply(*arguments))
             if turn:  # the first run compiles
                 times[name].append(1e3 * (time.perf_counter() - start))
-    return "".join(f"  {name} {np.median(took):8.2f} ms" for name, took in times.items())
+    return "".join(f"   {name} {min(took):6.2f} ms" for name, took in times.items())
 
 
-wave = jax.jit(jnp.sin)
-for size in (16, 512, 2048):
+multiply = jax.jit(jnp.matmul)
+for size in (16, 256, 1024):
     big = jnp.ones((size, size))
-    calls = {"one device": big, "cut over eight": jax.device_put(big, rows), "an eighth alone": big[: size // 8] + 0}
-    print(f"{size:4d} x {size:4d} ", in_turns({name: (wave, argument) for name, argument in calls.items()}))
-flops = [
-    jax.jit(jnp.matmul).lower(t, jax.device_put(t.T, p)).compile().cost_analysis()["flops"]
-    for t, p in ((x, eight[0]), (jax.device_put(x, rows), whole))
-]
-print(f"flops of x @ x.T on each device: {flops[0]:,.0f} and, with rows cut, {flops[1]:,.0f}")
+    cut = jax.device_put(big, rows), jax.device_put(big, whole)
+    print(
+        size,
+        in_turns({"one device": (big, big), "cut over eight": cut, "an eighth alone": (big[: size // 8] + 0, big)}),
+    )
+for name, arguments in (("one device", (big, big)), ("cut over eight", cut)):
+    print(f"{name}: {multiply.lower(*arguments).compile().cost_analysis()['flops']:,.0f} flops on each device")
 
 # %% [markdown]
-# What this shows: that the numbers agree, what each device stores and does, what travels, and what a run costs when there is next to nothing to do. What it cannot show: that eight devices are faster. The last column is the time that eight real ones, each with its eighth, could reach if nothing else cost anything; if your first two columns differ by as much, your devices are real. Never tune a layout on simulated devices by the clock: count bytes and messages instead.
+# What simulated devices show: what each device stores, does and sends (an eighth of the flops), and what a run costs when there is next to nothing to do. What they cannot show: that eight are faster. The last column is the time that eight real ones, each with its eighth, could reach if nothing else cost anything; if your first two columns differ by as much, your devices are real. Never tune a layout on simulated devices by the clock: count bytes and messages instead.
 #
 # ## From PositionalSharding
 # Older code has no names. A `PositionalSharding` *is* an array of devices, reshaped until its axes stand under those of the array; `replicate` merges an axis of it. On the mesh above:
