@@ -65,7 +65,9 @@ def test_a_question_whose_words_changed_is_asked_again(lesson: Path) -> None:
 def test_there_are_buttons_and_words_for_where_there_are_none(lesson: Path) -> None:
     [shown] = run(lesson)["choose-first-sum"]
     assert "application/vnd.jupyter.widget-view+json" in shown.data
-    assert shown.data["text/plain"] == 'Your prediction: not chosen. To choose: predict("first-sum", "A")'
+    assert (
+        shown.data["text/plain"] == 'Your prediction: not chosen. To choose: grader.lessons.predict("first-sum", "A")'
+    )
 
 
 def test_a_notebook_that_is_elsewhere_runs_on(lesson: Path, tmp_path: Path) -> None:

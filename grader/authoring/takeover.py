@@ -9,6 +9,7 @@ from pathlib import Path
 
 from grader.authoring import new_overlay
 from grader.authoring.adopt import NotTaken, Taken
+from grader.course import whole
 from grader.course.adopted import attachments_path
 from grader.course.outline import FILE, LESSON_ID
 from grader.course.tree import Course
@@ -41,20 +42,21 @@ class Place:
             }
             made = {name: text for name, text in files.items() if not (self.root / name).exists()}
             for name, text in made.items():
-                _write(self.root / name, text)
+                whole.write(self.root / name, text, mode=0o644)
             names = [*made, *([".secret"] if new_overlay.write_secret(self.root) else [])]
             said.append(f"There was no course here: {self.root} is one now ({', '.join(names)}).")
         if self.entry:
             entry = f'\n[[lesson]]\nid = "{self.lesson}"\ntitle = {_toml(taken.title)}\npart = "Imported"\n'
-            _write(listing, listing.read_text(encoding="utf-8").rstrip("\n") + "\n" + entry)
+            whole.write(listing, listing.read_text(encoding="utf-8").rstrip("\n") + "\n" + entry, mode=0o644)
             said.append(f"{FILE} lists it as {self.lesson}, its last lesson.")
         beside = attachments_path(self.path)
         if taken.lesson.attachments:
-            _write(beside, json.dumps(taken.lesson.attachments, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps(taken.lesson.attachments, indent=1, ensure_ascii=False)
+            whole.write(beside, f"{text}\n", mode=0o644)
             said.append(f"{beside.name} beside the text holds the pictures of its cells.")
         else:
             beside.unlink(missing_ok=True)
-        _write(self.path, taken.text)
+        whole.write(self.path, taken.text, mode=0o644)
         if self.lesson not in Course(self.root).ids:
             said.append(f"`lessons` in {FILE} does not name it yet: add it there, or it is not offered.")
         return said
@@ -86,10 +88,3 @@ def _slug(stem: str) -> str:
 
 def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # a JSON string is a TOML string
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_bytes(text.encode())
-    draft.replace(path)

@@ -20,6 +20,6 @@ def main() -> None:
         raise SystemExit(2) from None
     except OSError as problem:
         # A file of the course that may not be read or written, a full disk: nothing of ours has a bug there.
-        if problem.filename is None or not isinstance(problem.filename, str | bytes | os.PathLike):
+        if not isinstance(problem.filename, str | bytes | os.PathLike):
             raise
         raise SystemExit(fail(f"{os.fsdecode(problem.filename)}: {problem.strerror}.").exit_code) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,6 +54,19 @@ def fail(message: str, status: int = 2) -> typer.Exit:
 
     err.print(legible(message), markup=False, soft_wrap=True)
     return typer.Exit(status)
+
+
+def writable(path: Path) -> bool:
+    """Whether a file can be written there; makes the folders above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return not path.is_dir() and os.access(path.parent, os.W_OK)
+
+
+def notebooks(count: int) -> str:
+    return "1 notebook" if count == 1 else f"{count} notebooks"
 
 
 def open_course(lesson: str | None = None) -> Course:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grader.cli.app import JobsOption, app, course_folder, err, fail, open_course, out
-from grader.course import Course
+from grader.cli.app import JobsOption, app, course_folder, err, fail, open_course, out, writable
+from grader.course import Course, whole
 
 if TYPE_CHECKING:
     from grader.course.adopted import Adopted
@@ -61,12 +60,11 @@ def preview(
     Lines with ! name what may be a weakness. For instructors: it shows hidden checks' titles and messages, and why
     answers are wrong.
     """
-    from grader.exam import whole
     from grader.prove.preview import preview as rehearse
     from grader.reports import preview as report
 
     course = open_course(lesson)
-    if html is not None and (html.is_dir() or (html.parent.exists() and not os.access(html.parent, os.W_OK))):
+    if html is not None and not writable(html):
         raise fail(f"The page cannot be written to {html}. Name a file in a folder that can be written to.")
     if html is None:
         seen = rehearse(course, lesson, jobs, lambda one: out.print(report.text(one)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grader.cli.app import JobsOption, LessonOption, app, err, fail, open_course, out
-from grader.cli.storing import notebooks, open_gradebook, store
-from grader.course import Course
+from grader.cli.app import JobsOption, LessonOption, app, err, fail, notebooks, open_course, out, writable
+from grader.cli.storing import open_gradebook, store
+from grader.course import Course, whole
 
 if TYPE_CHECKING:
     from grader.exam.batch import Entry
-    from grader.exam.changes import LastTime
+    from grader.exam.changes import Change, LastTime
     from grader.exam.record import Result
     from grader.sandbox.process import Confined
 
@@ -54,7 +53,7 @@ def grade(
     course = open_course(lesson)
     if not submitted.is_dir():
         raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
-    if json is not None and not _writable(json):
+    if json is not None and not writable(json):
         raise fail(f"The results cannot be written to {json}. Name a file in a folder that can be written to.")
     try:
         entries = find(submitted, course, lesson)
@@ -78,22 +77,22 @@ def grade(
             results = grade_all(course, entries, jobs, tell, _acceptance(allow_unsandboxed), ours, before)
     except Stopped as stopped:
         terminal.tables([done[entry] for entry in entries if entry in done], out)
-        _explain(last, done)
+        _show(_changed(last, done), done)
         again = "the same command without --force" if force else "the same command"
         unwritten = "" if json is None else f" {json} is not written."
         unwritten += " Nothing was stored in the gradebook." if gradebook else ""
         text = f"Stopped. {len(done)} of {notebooks(len(entries))} are graded; {again} goes on from there.{unwritten}"
         raise fail(text, stopped.status) from None
-    changes = None if last is None else last.changes(done)[0]
+    changed = _changed(last, done)
     try:
         if json is not None:
-            json_report.write(results, json, changes)
+            whole.write(json, json_report.dumps(results, changed[0] if changed else None), mode=0o644)
     except OSError as problem:
         text = f"The results cannot be written to {json}: {problem.strerror}. The same command tries again."
         raise fail(text) from None
     finally:
         terminal.show(results, out)
-        _explain(last, done)
+        _show(changed, done)
     unstored = [] if book is None else store(book, dict(zip(entries, results, strict=True)))
     kept = sum(result is before.get(entry) for entry, result in done.items())
     out.print(f"{notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
@@ -107,15 +106,6 @@ def grade(
         raise fail(f"Graded, but not in the gradebook: {names}. nbgrader autograde says why.", 1)
 
 
-def _writable(path: Path) -> bool:
-    """Whether a file can be written there; makes the folders above it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return not path.is_dir() and os.access(path.parent, os.W_OK)
-
-
 def _say_by_hand(course: Course, lessons: set[str]) -> None:
     """That there is more to give than what was judged, where there is."""
     for lesson in sorted(lessons):
@@ -124,12 +114,18 @@ def _say_by_hand(course: Course, lessons: set[str]) -> None:
             out.print(text, markup=False, soft_wrap=True)
 
 
-def _explain(last: LastTime | None, done: dict[Entry, Result]) -> None:
+def _changed(last: LastTime | None, done: dict[Entry, Result]) -> tuple[list[Change], int] | None:
+    """Which results differ from last time's and why, and how many had none; None where nobody asked."""
+    if last is None:
+        return None
+    return last.changes({entry: done[entry] for entry in sorted(done, key=lambda entry: entry.path)})
+
+
+def _show(changed: tuple[list[Change], int] | None, done: dict[Entry, Result]) -> None:
     from grader.reports import changes
 
-    if last is not None:
-        found, new = last.changes({entry: done[entry] for entry in sorted(done, key=lambda entry: entry.path)})
-        changes.show(found, new, len(done), out)
+    if changed is not None:
+        changes.show(*changed, len(done), out)
 
 
 def _say_left_out(submitted: Path, course: Course) -> None:
@@ -178,7 +174,6 @@ def report(
     """Give results another form: JUnit, HTML, CSV, Canvas, Gradescope, GitHub."""
     import sys
 
-    from grader.exam import whole
     from grader.reports import json as json_report
     from grader.reports.forms import FORMS, NotOne
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.cli.app import err, fail, out
+from grader.cli.app import err, fail, notebooks, out
 from grader.course import Course
 
 if TYPE_CHECKING:
@@ -53,7 +53,3 @@ def store(book: Book, results: dict[Entry, Result]) -> list[Entry]:
         raise fail(f"{text}; the same command goes on from there.", stopped.status) from None
     out.print(f"Stored in the gradebook: {len(seen.now)}. There before, and not changed: {len(seen.before)}.")
     return seen.refused
-
-
-def notebooks(count: int) -> str:
-    return "1 notebook" if count == 1 else f"{count} notebooks"

@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from grader.course import build
+from grader.course import build, whole
 from grader.course.tree import Course
 
 # Settings of JupyterLab for those who learn and those who teach: which of nbgrader's panels they have.
@@ -36,7 +36,7 @@ def copies(course: Course) -> list[Path]:
         ):
             # A link that leads nowhere is the learner's too.
             if built.is_file() and not os.path.lexists(own):
-                _place(own, _moved(built.read_text(encoding="utf-8"), changes))
+                whole.write(own, _moved(built.read_text(encoding="utf-8"), changes), mode=0o644, alone=True)
                 added.append(own)
     _images(course)
     return added
@@ -86,14 +86,6 @@ def _resign(cell: dict[str, Any], source: str) -> None:
     if nbgrader and "checksum" in nbgrader:
         summed = source + cell["cell_type"] + "False" + "False" + "True" + nbgrader["grade_id"]
         nbgrader["checksum"] = hashlib.md5(summed.encode(), usedforsecurity=False).hexdigest()
-
-
-def _place(path: Path, text: str) -> None:
-    """Writes a new file whole or not at all, so that an interruption leaves nothing that would count as there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_bytes(text.encode())
-    draft.replace(path)
 
 
 def _images(course: Course) -> None:

@@ -28,6 +28,11 @@ def digest(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
 
 
+def file_name(learner: str) -> str:
+    """Of a file about this learner, whatever their name is made of; it is the same for every run."""
+    return hashlib.sha256(json.dumps(learner).encode()).hexdigest()[:32]
+
+
 def code(rooms: Iterable[str]) -> str:
     """The text of these rooms of ours, as a digest."""
     package = Path(grader.__file__).parent

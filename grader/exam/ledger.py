@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from grader.course import Course
-from grader.exam import decided, whole
+from grader.course import Course, whole
+from grader.exam import decided
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, parse
 
@@ -88,8 +88,7 @@ class Ledger:
         return {"around": self._around, "secret": secret, "course": self._lesson(lesson)[1], "notebook": cells}
 
     def _path(self, learner: str, lesson: str) -> Path:
-        name = hashlib.sha256(json.dumps(learner).encode()).hexdigest()[:32]
-        return self.course.root / "build" / "graded" / lesson / f"{name}.json"
+        return self.course.root / "build" / "graded" / lesson / f"{decided.file_name(learner)}.json"
 
     def _seal(self, learner: str, lesson: str, told: Any) -> str:
         text = json.dumps([learner, lesson, told], sort_keys=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grader.course import Exercise, Lesson
-from grader.exam import decided, whole
+from grader.course import Exercise, Lesson, whole
+from grader.exam import decided
 
 Outline = tuple[str, ...]
 

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from grader.course import Course, Lesson
+from grader.course import Course, Lesson, whole
 from grader.exam import batch
 from grader.exam.record import Result
 from grader.exchange import handed_in
@@ -89,11 +89,7 @@ def learner(root: Path) -> str:
 
 def write(root: Path, result: Result) -> None:
     """Put results.json in its place, whole: what run_autograder wrote there before stays until then."""
-    path = root / "results" / "results.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name("results.json.part")
-    part.write_text(report.dumps(result), encoding="utf-8")
-    part.replace(path)
+    whole.write(root / "results" / "results.json", report.dumps(result), mode=0o644)
 
 
 def own_answers(lesson: Lesson) -> bytes:

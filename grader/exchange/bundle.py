@@ -15,7 +15,10 @@ from grader.exchange.checkout import NoBundle
 Files = dict[str, bytes]
 
 # What only building and grading take.
-GRADERS_OWN = frozenset("jinja2 jupytext nbgrader psutil pyseccomp rich sqlalchemy traitlets typer".split())
+GRADERS_OWN = frozenset(
+    "alembic bleach jinja2 jsonschema jupytext nbgrader psutil pygments pyseccomp rich sqlalchemy traitlets typer"
+    .split()
+)  # fmt: skip
 NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
 NAME = re.compile(r"[\w.-]+")
 USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.lessons\.loaders\b)")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from grader.exam import whole
+from grader.course import whole
 from grader.exam.record import legible
 from grader.exchange.fetching import Children, Fetched, Limits, NotFetched, Refused
 from grader.exchange.repositories import Repository
@@ -121,10 +121,7 @@ class Collection:
         seen = told["seen"] if told is not None and same else f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         if same and notebook.is_file():
             return Taken(path, blob, seen, "unchanged")
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f".{lesson}.ipynb.part"
-        part.write_bytes(content)
-        part.replace(notebook)
+        whole.write(notebook, content, mode=0o644)
         whole.write(folder / "timestamp.txt", f"{seen}\n", mode=0o644)
         return Taken(path, blob, seen, "new" if same or told is None else "changed")
 

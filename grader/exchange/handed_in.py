@@ -7,6 +7,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path, PurePath
 
 from grader.exam.record import legible
@@ -60,7 +61,7 @@ def _files(folder: Path, ending: str) -> Iterator[tuple[str, Callable[[], bytes]
                 raise NotOneNotebook(f"You handed in more than {MOST_FILES:,} files. Hand in the notebook alone.")
             path = Path(place, name)
             if name.lower().endswith(ending) and stat.S_ISREG(path.lstat().st_mode):
-                yield str(path.relative_to(folder)), lambda path=path: _read(path)  # type: ignore[misc]
+                yield str(path.relative_to(folder)), partial(_read, path)
 
 
 def _read(path: Path) -> bytes:
@@ -81,7 +82,7 @@ def _zipped(folder: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
         for entry in entries:
             inside = PurePath(entry.filename)
             if inside.suffix.lower() == ".ipynb" and not OURS_ALONE & set(inside.parts):
-                yield f"{name}/{inside}", lambda name=name, entry=entry: _unzipped(folder / name, entry)  # type: ignore[misc]
+                yield f"{name}/{inside}", partial(_unzipped, folder / name, entry)
 
 
 def _unzipped(path: Path, entry: zipfile.ZipInfo) -> bytes:

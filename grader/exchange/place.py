@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from grader.course import Course
+from grader.course import Course, whole
 from grader.exchange import git, leaks
 from grader.exchange.checkout import NoBundle
 
@@ -128,9 +128,6 @@ def _digest(path: Path) -> str | None:
 
 def _put(path: Path, content: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.part")
-        part.write_bytes(content)
-        part.replace(path)
+        whole.write(path, content, mode=0o644)
     except OSError as problem:
         raise NoBundle(f"{path} cannot be written: {problem.strerror}.") from None

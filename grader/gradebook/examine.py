@@ -6,7 +6,6 @@ What runs a learner's code is confined, and the hidden cells are nowhere near it
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from nbgrader.utils import is_grade, is_solution, is_task
 from traitlets import Bool
 
 from grader.course import Course
-from grader.course.build import exercises_path
 from grader.exam import batch
 from grader.exam.ledger import edition
 from grader.exam.record import CheckResult, Result
+from grader.exam.submission import grade_id
 from grader.gradebook.feedback import write_down
+from grader.gradebook.handed_in import handed_out
 
 Resources = dict[str, Any]
 
@@ -42,7 +42,7 @@ class Examine(NbGraderPreprocessor):
         told = resources["nbgrader"]
         result = self.examined(told["student"], told["assignment"], told["notebook"])
         checks = {check.id: check for check in result.checks}
-        handed_out = self.handed_out(told["assignment"])
+        texts = self.texts_handed_out(told["assignment"])
         for cell in nb.cells:
             if cell.cell_type != "code":
                 continue
@@ -54,7 +54,7 @@ class Examine(NbGraderPreprocessor):
                     raise NotGraded(f"{name} is no check of the course. Release it: nbgrader generate_assignment")
                 cell.outputs = _outputs(checks.get(name), result.problem)
                 # nbgrader has put the check's own text there, and feedback pages would show it.
-                cell.source = handed_out.get(name, "")
+                cell.source = texts.get(name, "")
         if any(is_task(cell) for cell in nb.cells):
             _leave_to_a_person(resources, readable=result.problem is None)
         write_down(nb, self.course().lesson(told["assignment"]), result)
@@ -64,9 +64,9 @@ class Examine(NbGraderPreprocessor):
         """The course whose directory nbgrader works in."""
         return Course.find(Path(CourseDirectory(parent=self).root))
 
-    def handed_out(self, lesson: str) -> dict[str, str]:
+    def texts_handed_out(self, lesson: str) -> dict[str, str]:
         """The text of each cell of the course's as learners have it, by its id."""
-        return handed_out(self.course(), lesson)
+        return texts_handed_out(self.course(), lesson)
 
     def examined(self, learner: str, lesson: str, notebook: str) -> Result:
         """Our verdict on what `learner` handed in, from an earlier run where nothing has changed since.
@@ -97,18 +97,17 @@ class Examine(NbGraderPreprocessor):
             )
 
 
-def handed_out(course: Course, lesson: str) -> dict[str, str]:
+def texts_handed_out(course: Course, lesson: str) -> dict[str, str]:
     """The text of each cell of the course's as learners have it, by its id."""
-    cells = json.loads(exercises_path(course, lesson).read_text(encoding="utf-8"))["cells"]
-    return {cell["metadata"].get("nbgrader", {}).get("grade_id", ""): "".join(cell["source"]) for cell in cells}
+    return {grade_id(cell) or "": cell["source"] for cell in handed_out(course, lesson)["cells"]}
 
 
 class Known(Examine):
     """The same step with the verdict in hand, for one submission."""
 
-    def __init__(self, result: Result, course: Course, handed_out: dict[str, str], **settings: Any) -> None:
+    def __init__(self, result: Result, course: Course, texts: dict[str, str], **settings: Any) -> None:
         super().__init__(**settings)
-        self._result, self._course, self._handed_out = result, course, handed_out
+        self._result, self._course, self._texts = result, course, texts
 
     def course(self) -> Course:
         return self._course
@@ -116,8 +115,8 @@ class Known(Examine):
     def examined(self, learner: str, lesson: str, notebook: str) -> Result:
         return _sound(self._result)
 
-    def handed_out(self, lesson: str) -> dict[str, str]:
-        return self._handed_out
+    def texts_handed_out(self, lesson: str) -> dict[str, str]:
+        return self._texts
 
 
 def _leave_to_a_person(resources: Resources, readable: bool) -> None:

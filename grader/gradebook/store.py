@@ -28,7 +28,7 @@ from grader.exam.batch import Entry
 from grader.exam.record import Result
 from grader.gradebook.autograde import Autograde
 from grader.gradebook.database import Database, NoGradebook
-from grader.gradebook.examine import Examine, Known, handed_out
+from grader.gradebook.examine import Examine, Known, texts_handed_out
 from grader.gradebook.released import outdated
 from grader.gradebook.stored import Stored
 
@@ -148,7 +148,7 @@ class Book:
 
     def _handed_out(self, lesson: str) -> dict[str, str]:
         if lesson not in self._texts:
-            self._texts[lesson] = handed_out(self.course, lesson)
+            self._texts[lesson] = texts_handed_out(self.course, lesson)
         return self._texts[lesson]
 
     def _autograded(self, entry: Entry) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from nbgrader.api import (
 from sqlalchemy import Connection, Select, select
 from sqlalchemy.orm import Session
 
-from grader.course import Course
+from grader.course import Course, whole
 from grader.course.build import exercises_path
-from grader.exam import decided, whole
+from grader.exam import decided
 from grader.exam.batch import Entry
 from grader.exam.record import Result
 
@@ -68,8 +67,7 @@ class Stored:
             return None
 
     def _path(self, entry: Entry) -> Path:
-        name = hashlib.sha256(json.dumps(entry.learner).encode()).hexdigest()[:32]
-        return self.course.root / "build" / "stored" / entry.lesson / name
+        return self.course.root / "build" / "stored" / entry.lesson / decided.file_name(entry.learner)
 
     def _asked(self, lesson: str, session: Session | Connection) -> str:
         """What stands for everybody: the assignment as it is in the database, and the notebook that was handed out."""
@@ -93,7 +91,7 @@ class Stored:
         of = self.course.lesson(lesson)
         text = [of.title, decided.text(of), repr(of.tasks)]
         told = [[list(map(str, row)) for row in session.execute(query)] for query in cells]
-        return _digest([self.around, text, hashlib.sha256(handed_out).hexdigest(), told])
+        return decided.digest([self.around, text, hashlib.sha256(handed_out).hexdigest(), told])
 
 
 def _rows(lesson: str, session: Session | Connection, learner: str | None = None) -> dict[str, Any]:
@@ -120,7 +118,7 @@ def _rows(lesson: str, session: Session | Connection, learner: str | None = None
 
 def _mark(asked: str, entry: Entry, result: Result, rows: Any) -> str:
     told = {**result.to_json(), "duration_s": 0, "confinement": ""}
-    return _digest([asked, told, _handed_in(entry), rows])
+    return decided.digest([asked, told, _handed_in(entry), rows])
 
 
 def _handed_in(entry: Entry) -> list[Any]:
@@ -135,7 +133,3 @@ def _handed_in(entry: Entry) -> list[Any]:
             name = str(path.relative_to(entry.path.parent))
             found.append([name, content or [about.st_mode, about.st_size, about.st_mtime_ns]])
     return found
-
-
-def _digest(what: Any) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -27,7 +27,8 @@ OPERATORS = (
 class StandInMNIST:
     """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs, from files that are there.
 
-    Images are NumPy arrays (28, 28) uint8 before `transform`; torchvision's are Pillow's, which np.asarray makes the same.
+    Images are NumPy arrays (28, 28) uint8 before `transform`; torchvision's are Pillow's, which np.asarray makes
+    the same.
     """
 
     def __init__(

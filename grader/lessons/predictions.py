@@ -27,7 +27,7 @@ def predict(prediction: str, choice: str | None = None) -> None:
     """Ask for the prediction of this id, with buttons where a front end has them.
 
     The choice is kept in a small local file. Once the next cell has run, what was chosen and why it is right or
-    tempting stands under its result. With a `choice` (a letter) nothing is asked: the way to choose without buttons.
+    tempting stands under its result. A `choice` (a letter) is taken at once: the way to choose without buttons.
     Outside a notebook, and where the question is not to be found, nothing happens.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
@@ -55,9 +55,8 @@ class Asked:
         from IPython.display import display
 
         letters = LETTERS[: len(self.choices)]
-        plain = (
-            f'Your prediction: {self.chosen or "not chosen"}. To choose: predict("{self.prediction}", "{letters[0]}")'
-        )
+        say = f'grader.lessons.predict("{self.prediction}", "{letters[0]}")'
+        plain = f"Your prediction: {self.chosen or 'not chosen'}. To choose: {say}"
         display({**self._buttons(letters), "text/plain": plain}, raw=True)
 
     def choose(self, letter: str) -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader.exam import whole
 from grader.exam.changes import Change
 from grader.exam.record import VERSION, Result
 
@@ -20,13 +19,8 @@ def dumps(results: Sequence[Result], changes: Sequence[Change] | None = None) ->
     return json.dumps({"version": VERSION, "results": told}, indent=2) + "\n"
 
 
-def write(results: Sequence[Result], path: Path, changes: Sequence[Change] | None = None) -> None:
-    """Write the document whole or not at all: a reader never sees half of it."""
-    whole.write(path, dumps(results, changes), mode=0o644)
-
-
 class NoResults(Exception):
-    """A file that does not hold results as `write` writes them; the text says what is wrong."""
+    """A file that does not hold results as `dumps` gives them; the text says what is wrong."""
 
 
 def read(path: Path) -> list[Result]:
