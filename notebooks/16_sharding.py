@@ -302,7 +302,7 @@ for size in (16, 256, 1024):
     big = jnp.ones((size, size))
     cut = jax.device_put(big, rows), jax.device_put(big, whole)
     print(
-        size,
+        f"{size:4d}",
         in_turns({"one device": (big, big), "cut over eight": cut, "an eighth alone": (big[: size // 8] + 0, big)}),
     )
 for name, arguments in (("one device", (big, big)), ("cut over eight", cut)):

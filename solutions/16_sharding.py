@@ -117,12 +117,14 @@ def seen(made):
 
 
 def atmosphere(key, levels):
-    """The first state of a small weather model. Made whole on one device, it is what that device can hold at most."""
+    """The first state of a small weather model: in every field a wave, whose phase is drawn."""
     fields = {"wind": {"u": (16, 8, levels), "v": (16, 8, levels)}, "humidity": (16, 8), "cloud": (16, 3, levels)}
     shapes = {**fields, "ground": {"height": (16, 8), "sea": (6, 8)}, "sun": (16,), "clock": ()}
     leaves, tree = jax.tree.flatten(shapes, is_leaf=lambda node: isinstance(node, tuple))
-    keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(tree, [jax.random.normal(own, shape) for own, shape in zip(keys, leaves, strict=True)])
+    phases = jax.random.uniform(key, (len(leaves),), maxval=6)
+    spots = [jnp.arange(math.prod(shape)).reshape(shape) % 61 / 8 for shape in leaves]
+    waves = [jnp.cos(phase + spot) for phase, spot in zip(phases, spots, strict=True)]
+    return jax.tree.unflatten(tree, waves)
 
 
 # %% [markdown] task="sharding-spec-for" stars=1 minutes=8 skills="01_arrays"
@@ -1235,7 +1237,7 @@ require(len(traced) > 0, "`init` was never called.")
 require(all(traced), "`init` was run on one device, where a large state does not fit: it should only ever be traced.")
 
 # %% [markdown] why="sharding-init"
-# Shapes first, then a rule for each, then one compiled program in which every device draws its own parts: number i is made of the key and of i, so where it is made does not matter (07). **Next:** parameters of a network and the state of its optimizer are such trees too. What would the rules for both be, if they should lie alike?
+# Shapes first, then a rule for each, then one compiled program in which every device makes its own parts: each number is made of the key and of its place, so who makes it does not matter (07). **Next:** parameters of a network and the state of its optimizer are such trees too. What would the rules for both be, if they should lie alike?
 
 
 # %% wrong="sharding-init" because="Makes the whole state on one device and cuts it afterwards: what does not fit there never gets that far."
