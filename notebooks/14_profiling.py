@@ -180,7 +180,7 @@ print(address)
 IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", width="100%", height=640)
 
 # %% [markdown]
-# Click into the timeline; `w` and `s` zoom, `a` and `d` move, and a click on a bar says what it is. (Run all cells, and the last one has stopped it again: run this cell once more.) Not every page of it works offline: *Overview* draws its charts with a library from the web.
+# A click on the dark part closes the settings; or open the address in a tab of its own. Then click into the timeline: `w` and `s` zoom, `a` and `d` move, and a click on a bar says what it is. Our bars are in the row `python`; rows of other threads lie around it. (Run all cells, and the last one has stopped it again: run this cell once more.) Not every page works offline: *Overview* draws its charts with a library from the web.
 #
 # ![Above, what one turn of the loop looks like in the trace viewer. The row python holds the bar train 0, below it load, call and look side by side; look is by far the longest. The row of the device is empty while load runs, and then filled with one long bar and some short ones: that is the work of the call, which ended after a moment; look only waits. Below, three ways to run the loop to one scale: as it was, with the slow operation mended, and looking later, where the device works while the next batch is loaded.](../images/profiling_timeline.svg)
 #
