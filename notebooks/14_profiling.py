@@ -182,7 +182,7 @@ IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", w
 # %% [markdown]
 # A click on the dark part closes the settings; or open the address in a tab of its own. Then click into the timeline: `w` and `s` zoom, `a` and `d` move, and a click on a bar says what it is. Our bars are in the row `python`; rows of other threads lie around it. (Run all cells, and the last one has stopped it again: run this cell once more.) Not every page works offline: *Overview* draws its charts with a library from the web.
 #
-# ![Above, what one turn of the loop looks like in the trace viewer. The row python holds the bar train 0, below it load, call and look side by side; look is by far the longest. The row of the device is empty while load runs, and then filled with one long bar and some short ones: that is the work of the call, which ended after a moment; look only waits. Below, three ways to run the loop to one scale: as it was, with the slow operation mended, and looking later, where the device works while the next batch is loaded.](../images/profiling_timeline.svg)
+# ![What one turn of the loop looks like in the trace viewer. The row python holds the bar train 0, below it load, call and look side by side; look is by far the longest. The row of the device is empty while load runs, and then filled with one long bar and some short ones: that is the work of the call, which ended after a moment; look only waits. The long bar is called fusion.3: which line is that?](../images/profiling_timeline.svg)
 #
 # ## The same, as data
 # What the page draws are events: a name, a begin `ts` and a duration `dur` in microseconds, and `args`. Names with `$` are Python's own calls.
@@ -209,9 +209,7 @@ found = events("first")
 ours = milliseconds(found, lambda event: event["name"] if event["name"] in ("train", "load", "call", "look") else None)
 print(len(found), "events; ours, in ms a step:", {name: round(ms / 3, 1) for name, ms in ours.items()})
 by_operation = milliseconds(found, operation)
-print(
-    f"{len(by_operation)} operations on the device, together {sum(by_operation.values()) / 3:.1f} ms a step. The longest:"
-)
+print(f"{len(by_operation)} operations on the device, {sum(by_operation.values()) / 3:.1f} ms a step. The longest:")
 for name, ms in list(by_operation.items())[:4]:
     print(f"{ms / 3:8.1f} ms  {name}")
 
@@ -250,7 +248,7 @@ by_scope = collections.Counter()
 for name, ms in by_operation.items():
     named = re.search("encoder|distances|neighbours|optimizer", origin.get(name, ""))
     by_scope[named[0] if named else "elsewhere"] += ms / 3
-print({name: f"{ms:.1f} ms a step" for name, ms in by_scope.items()})
+print("ms a step, by scope:", {name: round(ms, 1) for name, ms in by_scope.items()})
 print(sum("distances" in json.dumps(event) for event in found), "events say it themselves")
 
 # %% [markdown]
@@ -282,6 +280,8 @@ for name, (distances, look_every) in ways.items():
 # %% [markdown]
 # The second line: the same loss, and the slowest operation is gone. (Mind what it costs: for points that are nearly equal, it subtracts nearly equal numbers.) Now loading is what takes longest, and the timeline shows the device idle meanwhile: `float(value)` makes Python wait for the step before it loads again. The third line looks every five steps, and the next batch is loaded while the device works (09). What is left is the disk.
 #
+# ![Three ways to run the loop, to one scale. As it was: load, then a long look, below which the device works; in the time of two turns. Mended: load, then a short look, six turns in less time; the device is idle while the batch is loaded. Look later: loads follow each other without a gap, and the device works below the next load; six turns in still less time.](../images/profiling_ways.svg)
+#
 # Measure, mend the largest, measure again. Each of the three had another cause, and none stood in the code.
 #
 # ## What a program says before it runs
@@ -309,10 +309,10 @@ for distances in (by_broadcasting, by_product):
 # Scratch and bytes give it away. Three warnings. These are XLA's estimates: `bytes accessed` adds up what every operation reads and writes, so an array between two operations counts twice. They say what has to be done, not how fast. And:
 
 # %%
-rounds = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
+several = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
 square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 for n in (1, 4, 16):
-    counted = jax.jit(rounds, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
+    counted = jax.jit(several, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
     print(f"{n:2d} rounds: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
 
 # %% [markdown]
@@ -329,19 +329,19 @@ def seconds(f, *arguments):
     return time.perf_counter() - begin
 
 
-matrix, points = jnp.ones((2048, 2048)), {}
-for columns in (1, 4, 16, 64, 256, 1024):
-    other = jnp.ones((2048, columns))
-    flops, moved = 2 * 2048 * 2048 * columns, matrix.nbytes + 2 * other.nbytes
-    points[columns] = flops / moved, flops / min(seconds(jnp.matmul, matrix, other) for _ in range(8)) / 1e9
-bandwidth, peak = points[1][1] / points[1][0], max(rate for _, rate in points.values())
+matrix, columns = jnp.ones((2048, 2048)), np.array([1, 4, 16, 64, 256, 1024])
+others = [jnp.ones((2048, n)) for n in columns]
+rounds = [[seconds(jnp.matmul, matrix, other) for other in others] for _ in range(9)]  # in turns; the first compiles
+flops, moved = 2 * 2048 * 2048 * columns, 4 * (2048 * 2048 + 2 * 2048 * columns)
+intensity, rate = flops / moved, flops / np.min(rounds, axis=0) / 1e9
+bandwidth, peak = rate[0] / intensity[0], rate.max()
 print(f"{bandwidth:.0f} GB/s, {peak:.0f} Gflop/s: to move a byte takes as long as {peak / bandwidth:.0f} operations")
 _, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.loglog([0.3, peak / bandwidth, 300], [0.3 * bandwidth, peak, peak], color="0.5")
-for columns, place in points.items():
-    axes.plot(*place, "o", color="C0")
-    axes.annotate(f"{columns} columns", place, xytext=(6, -11), textcoords="offset points")
-axes.set(xlabel="operations for each byte", ylabel="Gflop/s")
+axes.plot(intensity, rate, "o")
+for place in zip(columns, intensity, rate, strict=True):
+    axes.annotate(place[0], place[1:], xytext=(6, -11), textcoords="offset points")
+axes.set(xlabel="operations for each byte; at each point, the number of columns", ylabel="Gflop/s")
 plt.show()
 
 # %% [markdown]
@@ -461,4 +461,4 @@ print("TensorBoard ended with", tensorboard.wait(20))
 # | `tensorboard-plugin-profile` | brings XProf, which is developed further under that name; the page is the same |
 # | `torch.profiler.profile`, `record_function` (PyTorch) | `jax.profiler.trace`, `TraceAnnotation` |
 #
-# Next: the exercises. In the first, the end is missing.
+# Next: the exercises. In the first, two lines are missing.
