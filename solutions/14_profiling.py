@@ -338,6 +338,15 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
+# %% wrong="profiling-capture" because="Returns the folder: it is removed when the with ends, and the trace with it."
+def capture_trace(f, *arguments):
+    compiled = jax.jit(f)
+    jax.block_until_ready(compiled(*arguments))
+    with tempfile.TemporaryDirectory() as folder, jax.profiler.trace(folder):
+        result = jax.block_until_ready(compiled(*arguments))
+    return result, folder
+
+
 # %% wrong="profiling-capture" because="Jits another function for the call in the trace than for the one before: what was compiled is not found."
 def capture_trace(f, *arguments):
     jax.block_until_ready(jax.jit(lambda *leaves: f(*leaves))(*arguments))
