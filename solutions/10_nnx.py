@@ -1,0 +1,1877 @@
+# %% [markdown]
+# # 10 · Exercises: NNX
+# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+#
+# Where a task speaks of the **path** of an array, it means the names on the way to it: `layers/0/kernel` is `model.layers[0].kernel`. `arrays_of` in the setup shows a model so.
+
+# %% setup
+import itertools
+
+from flax import linen, nnx
+from grader.checks import ask, compare, error, inputs, program, require
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def arrays_of(tree):
+    """Every array of a module, a state or an optimizer, by its path: {"layers/0/kernel": (a, b), ...}"""
+    leaves = jax.tree.leaves_with_path(nnx.to_pure_dict(nnx.state(tree)))
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def fill(module, arrays):
+    """Puts arrays into a module, each at its path, and gives the module back."""
+    for path, variable in nnx.to_flat_state(nnx.state(module)):
+        name = "/".join(map(str, path))
+        if name in arrays:
+            variable.set_value(jnp.asarray(arrays[name]))
+    return module
+
+
+def drawn(rng, shapes):
+    """A random float32 array for each named shape; variances (`var`) are positive."""
+    normal = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    return {name: np.float32(a**2 + 0.5 if name.endswith("var") else a) for name, a in normal.items()}
+
+
+class Stage(nnx.Module):
+    """A layer with relu that notes what comes out of it: (n, width) -> (n, width)."""
+
+    def __init__(self, width, *, rngs):
+        self.linear = nnx.Linear(width, width, rngs=rngs)
+
+    def __call__(self, x):
+        x = jax.nn.relu(self.linear(x))
+        self.sow(nnx.Intermediate, "out", x)
+        return x
+
+
+class Tower(nnx.Module):
+    """Goes through its stages, `rounds` times one after the other: (n, width) -> (n,)."""
+
+    def __init__(self, width, depth, rounds=1, *, rngs):
+        self.stages = nnx.List(Stage(width, rngs=rngs) for _ in range(depth))
+        self.rounds = rounds
+
+    def __call__(self, x):
+        for _ in range(self.rounds):
+            for stage in self.stages:
+                x = x + stage(x) / 2
+        return jnp.mean(x, axis=1)
+
+
+class Classifier(nnx.Module):
+    """Two layers: (n, d) -> a score for each of 3 classes, (n, 3)."""
+
+    def __init__(self, d, hidden, *, rngs):
+        self.first = nnx.Linear(d, hidden, rngs=rngs)
+        self.last = nnx.Linear(hidden, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(jnp.tanh(self.first(x)))
+
+
+class Net(nnx.Module):
+    """Linear, BatchNorm, relu, Dropout for each hidden size, then a last Linear: (n, sizes[0]) -> (n, sizes[-1])."""
+
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes))
+        self.norms = nnx.List(nnx.BatchNorm(size, momentum=0.9, rngs=rngs) for size in sizes[1:-1])
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        for layer, norm in zip(hidden, self.norms, strict=True):
+            x = self.dropout(jax.nn.relu(norm(layer(x))))
+        return last(x)
+
+
+class LinenNet(linen.Module):
+    """The same network as `Net`, written with Linen: the layers have no names but those that Linen gives them."""
+
+    sizes: tuple
+
+    @linen.compact
+    def __call__(self, x, training=False):
+        for size in self.sizes[1:-1]:
+            x = linen.BatchNorm(use_running_average=not training, momentum=0.9)(linen.Dense(size)(x))
+            x = linen.Dropout(0.5, deterministic=not training)(jax.nn.relu(x))
+        return linen.Dense(self.sizes[-1])(x)
+
+
+def net_shapes(sizes):
+    """The shape of each array of a `Net`, by path; without the counters of Dropout."""
+    shapes = {}
+    for i, (a, b) in enumerate(itertools.pairwise(sizes)):
+        shapes |= {f"layers/{i}/kernel": (a, b), f"layers/{i}/bias": (b,)}
+        if i < len(sizes) - 2:
+            shapes |= {f"norms/{i}/{name}": (b,) for name in ("scale", "bias", "mean", "var")}
+    return shapes
+
+
+def net_by_hand(arrays, x, training=False):
+    """What a `Net` without Dropout gives, and its arrays with the statistics moved on: plain NumPy, for the checks."""
+    arrays, depth = dict(arrays), sum(name.endswith("kernel") for name in arrays)
+    for i in range(depth):
+        x = x.astype(np.float64) @ arrays[f"layers/{i}/kernel"] + arrays[f"layers/{i}/bias"]
+        if i < depth - 1:
+            scale, bias, mean, var = (arrays[f"norms/{i}/{name}"] for name in ("scale", "bias", "mean", "var"))
+            if training:
+                arrays[f"norms/{i}/mean"] = np.float32(0.9 * mean + 0.1 * x.mean(0))
+                arrays[f"norms/{i}/var"] = np.float32(0.9 * var + 0.1 * x.var(0))
+                mean, var = x.mean(0), x.var(0)
+            x = np.maximum((x - mean) / np.sqrt(var + 1e-5) * scale + bias, 0)
+    return x.astype(np.float32), arrays
+
+
+class Pretrained(nnx.Module):
+    """An encoder with a gain, and a head: (n, 3) -> (n,). `units` is a constant of the model, and no parameter."""
+
+    def __init__(self, *, rngs):
+        self.encoder = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in ((3, 5), (5, 4)))
+        self.encoder_gain = nnx.Param(jnp.ones(4))
+        self.head = nnx.Linear(4, 1, rngs=rngs)
+        self.units = nnx.Variable(jnp.float32(2))
+
+    def __call__(self, x):
+        for layer in self.encoder:
+            x = jnp.tanh(layer(x))
+        return self.units * self.head(self.encoder_gain * x)[:, 0]
+
+
+def square_loss(model, x, y):
+    """The mean squared error of a model (n, d) -> (n,) at x against y."""
+    return jnp.mean((model(x) - y) ** 2)
+
+
+def pretrained_loss(arrays, x, y):
+    """square_loss of a `Pretrained` as a pure function of its parameters by path: for the checks."""
+    for i in (0, 1):
+        x = jnp.tanh(x @ arrays[f"encoder/{i}/kernel"] + arrays[f"encoder/{i}/bias"])
+    return jnp.mean((2 * (arrays["encoder_gain"] * x @ arrays["head/kernel"] + arrays["head/bias"])[:, 0] - y) ** 2)
+
+
+class Block(nnx.Module):
+    """x + tanh(BatchNorm(Linear(x))): (n, width) -> (n, width)."""
+
+    def __init__(self, width, *, rngs):
+        self.linear = nnx.Linear(width, width, rngs=rngs)
+        self.norm = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
+
+    def __call__(self, x):
+        return x + jnp.tanh(self.norm(self.linear(x)))
+
+
+# %% [markdown] task="nnx-mlp" stars=1 minutes=10 skills="06_pytrees,07_randomness"
+# ## A model of any depth
+# **Goal.** Write the network that most experiments begin with, as an NNX module whose depth is an argument. What keeps the layers is missing, and so is what goes through them.
+#
+# **Signature.** `MLP(sizes, *, rngs)`, an `nnx.Module`: `sizes` is a tuple of two or more whole numbers, `rngs` an `nnx.Rngs`. `model.layers` holds an `nnx.Linear` for each pair of neighbours, the first first. `model(x)` takes `(n, sizes[0])`, float32, and gives `(n, sizes[-1])`, with `jax.nn.relu` between layers, and not after the last.
+#
+# **Example.** `MLP((2, 3, 1), rngs=nnx.Rngs(0))` has four arrays: `layers/0/kernel` `(2, 3)`, `layers/0/bias` `(3,)`, `layers/1/kernel` `(3, 1)` and `layers/1/bias` `(1,)`. Of `(4, 2)` it makes `(4, 1)`.
+#
+# **Judged.** The paths; the values, with parameters that the checks put in, for models handed to `jax.jit`; that no two layers begin with the same kernel. **Not judged.** How the kernels are drawn.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# How many attributes would you have to name if `sizes` had forty numbers?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# A Python list of layers is refused, and the error says what NNX has in its place. Read it to the end.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `nnx.List` takes anything that you can go through with `for`, such as `nnx.Linear(a, b, rngs=rngs) for a, b in pairs`. In the call: a loop over `hidden`, relu around each, and `last` by itself.
+#
+# </details>
+
+
+# %% answer="nnx-mlp"
+class MLP(nnx.Module):
+    """Linear layers with relu between them: (n, sizes[0]) -> (n, sizes[-1])."""
+
+    def __init__(self, sizes, *, rngs):
+        pairs = itertools.pairwise(sizes)
+        ### BEGIN SOLUTION
+        self.layers = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in pairs)
+        ### END SOLUTION
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        ### BEGIN SOLUTION
+        for layer in hidden:
+            x = jax.nn.relu(layer(x))
+        return last(x)
+        ### END SOLUTION
+
+
+# %% check="nnx-mlp" name="example" points=1
+"""The example: four arrays, and a call inside jit."""
+
+
+def probe_example(x):
+    model = MLP((2, 3, 1), rngs=nnx.Rngs(0))
+    shapes = {name: array.shape for name, array in arrays_of(model).items()}
+    return shapes, jax.jit(lambda model, x: model(x))(model, x).shape
+
+
+shapes, result = ask(probe_example, np.ones((4, 2), np.float32))
+wanted = {"layers/0/kernel": (2, 3), "layers/0/bias": (3,), "layers/1/kernel": (3, 1), "layers/1/bias": (1,)}
+compare(shapes, wanted, label="the dict of shapes")
+require(result == (4, 1), f"Of an input (4, 2) the model makes {result}; wanted (4, 1).")
+
+# %% hidden="nnx-mlp" name="values" points=2
+"""Right for one layer, for two, and for four."""
+
+
+def probe_values(sizes, arrays, x):
+    model = fill(MLP(sizes, rngs=nnx.Rngs(0)), arrays)
+    return jax.jit(lambda model, x: model(x))(model, x)
+
+
+def by_hand(arrays, x, depth, first_relu, last_relu):
+    for i in range(depth):
+        x = x.astype(np.float64) @ arrays[f"layers/{i}/kernel"] + arrays[f"layers/{i}/bias"]
+        x = np.maximum(x, 0) if (last_relu if i == depth - 1 else first_relu) else x
+    return x.astype(np.float32)
+
+
+for sizes in ((3, 2), (3, 5, 2), (3, 4, 6, 5, 3)):
+    rng, depth = inputs.rng(), len(sizes) - 1
+    shapes = {f"layers/{i}/kernel": sizes[i : i + 2] for i in range(depth)}
+    shapes |= {f"layers/{i}/bias": sizes[i + 1 : i + 2] for i in range(depth)}
+    arrays, x = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32)
+    names = sorted(ask(lambda sizes: list(arrays_of(MLP(sizes, rngs=nnx.Rngs(0)))), sizes))
+    require(
+        names == sorted(shapes),
+        f"A model with {depth} layer{'s' * (depth > 1)} has not the paths `layers/0/kernel`, `layers/0/bias` and so on.",
+    )
+    got, wanted = program(probe_values, sizes, arrays, x).run(sizes, arrays, x), by_hand(arrays, x, depth, True, False)
+    if getattr(got, "shape", None) == wanted.shape and not np.allclose(got, wanted, rtol=1e-3, atol=1e-3):
+        for said, between, after in (
+            ("There is a relu after the last layer: what it gives is never negative.", True, True),
+            ("There is no relu between the layers: together they are one linear map.", False, False),
+            ("The relu stands after the last layer, and none between the layers.", False, True),
+        ):
+            require(not np.allclose(got, by_hand(arrays, x, depth, between, after), rtol=1e-3, atol=1e-3), said)
+    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the output of {depth} layer{'s' * (depth > 1)}")
+
+# %% hidden="nnx-mlp" name="keys" points=1
+"""Every layer begins with a kernel of its own, and another seed gives others."""
+
+
+def probe_kernels(seed):
+    model = MLP((4, 4, 4, 4), rngs=nnx.Rngs(seed))
+    return [array for name, array in arrays_of(model).items() if name.endswith("kernel")]
+
+
+seed = int(inputs.rng().integers(1, 1000))
+kernels, others = ask(probe_kernels, seed), ask(probe_kernels, seed + 1)
+require(len(kernels) == 3, f"A model of four sizes has {len(kernels)} kernels; wanted 3.")
+same = any(np.array_equal(a, b) for a, b in itertools.combinations(kernels, 2))
+require(not same, "Two layers of the same shape begin with the same kernel: do they draw from the same key?")
+require(
+    not np.array_equal(kernels[0], others[0]),
+    "Another seed gives the same model: is the `rngs` that is handed in used?",
+)
+
+# %% [markdown] why="nnx-mlp"
+# `nnx.List` is a module like any other: what is in it is found, by its place, and so it is in the state, in the gradient and in what you save. A Python list is an attribute of which NNX does not know whether it is data or a setting. And each `nnx.Linear` asks the one `rngs` for a key, which counts on, so all kernels differ. **Next:** how would you store layers that are known by name, not by number?
+
+
+# %% wrong="nnx-mlp" because="Keeps the layers in a Python list: NNX takes it for a setting, and refuses arrays in it."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = [nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)]
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = jax.nn.relu(layer(x))
+        return last(x)
+
+
+# %% wrong="nnx-mlp" because="Silences the error by making the module no pytree: then nothing in JAX takes it as an argument."
+class MLP(nnx.Module, pytree=False):
+    def __init__(self, sizes, *, rngs):
+        self.layers = [nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)]
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = jax.nn.relu(layer(x))
+        return last(x)
+
+
+# %% wrong="nnx-mlp" because="Puts a relu after the last layer too."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        return x
+
+
+# %% wrong="nnx-mlp" because="Leaves the relu out: any number of linear layers is one linear layer."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+# %% wrong="nnx-mlp" because="Makes a new Rngs(0) for every layer: all draw the same key."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.List([nnx.Linear(a, b, rngs=nnx.Rngs(0)) for a, b in itertools.pairwise(sizes)])
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = jax.nn.relu(layer(x))
+        return last(x)
+
+
+# %% wrong="nnx-mlp" because="Makes up an attribute for every layer: it works, and no other code finds the layers as `layers`."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.depth = len(sizes) - 1
+        for i, (a, b) in enumerate(itertools.pairwise(sizes)):
+            setattr(self, f"layer_{i}", nnx.Linear(a, b, rngs=rngs))
+
+    def __call__(self, x):
+        for i in range(self.depth - 1):
+            x = jax.nn.relu(getattr(self, f"layer_{i}")(x))
+        return getattr(self, f"layer_{self.depth - 1}")(x)
+
+
+# %% right="nnx-mlp"
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.List()
+        for i in range(1, len(sizes)):
+            self.layers.append(nnx.Linear(sizes[i - 1], sizes[i], rngs=rngs))
+
+    def __call__(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(x if i == 0 else jax.nn.relu(x))
+        return x
+
+
+# %% right="nnx-mlp"
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.data([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+
+    def __call__(self, x):
+        x = self.layers[0](x)
+        for layer in self.layers[1:]:
+            x = layer(jnp.maximum(x, 0))
+        return x
+
+
+# %% [markdown] task="nnx-capture" stars=1 minutes=10 skills="06_pytrees,nnx-mlp"
+# ## What comes out of each stage?
+# **Goal.** A model does not learn, and you want to see inside: what does each of its stages give, for these inputs?
+#
+# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any model with stages in it that note their output under the name `out`; `x` is `(n, width)`, float32. Returns `(y, activations)`: what the model gives, `(n,)`, and a dict from the path of each stage to what it noted, `(n, width)`. Where a stage is called several times, its last call counts.
+#
+# **Example.** For `Tower(2, 3, rngs=nnx.Rngs(0))` the keys are `"stages/0"`, `"stages/1"` and `"stages/2"`.
+#
+# **Judged.** Values and keys; that a second call sees the second input; that the model is the same afterwards. **Not judged.** Whether you compile.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Where does `self.sow` put what it is given? What happens if nobody collects it?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `nnx.capture(model, nnx.Intermediate)` is a function like the model, which gives a second result beside the first. Print that one.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `nnx.to_flat_state(...)` of the second result gives pairs of a path, such as `("stages", 0, "out")`, and a Variable. Its value is a tuple with one entry for each call.
+#
+# </details>
+
+
+# %% answer="nnx-capture"
+def capture_activations(model, x):
+    """What model(x) gives, and {path of a stage: what it noted under "out" in its last call}."""
+    ### BEGIN SOLUTION
+    y, noted = nnx.capture(model, nnx.Intermediate)(x)
+    by_path = dict(nnx.to_flat_state(noted))
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in by_path.items()}
+    ### END SOLUTION
+
+
+# %% check="nnx-capture" name="example" points=1
+"""The example: three stages of width 2."""
+
+
+def probe_example(arrays, x):
+    return capture_activations(fill(Tower(2, 3, rngs=nnx.Rngs(0)), arrays), x)
+
+
+arrays = {f"stages/{i}/linear/kernel": np.float32([[1, 0], [0, -1]]) for i in range(3)}
+x = np.float32([[2, -2]])
+wanted = {f"stages/{i}": np.float32([[2 * 1.5**i, 2 * 0.5**i]]) for i in range(3)}
+compare(ask(probe_example, arrays, x), (np.float32([3.25]), wanted), label="(y, activations)")
+
+# %% hidden="nnx-capture" name="second-call" points=2
+"""Right for the second input too, for a stage called twice, and for other depths."""
+
+
+def probe_twice(depth, rounds, arrays, earlier, later):
+    model = fill(Tower(3, depth, rounds, rngs=nnx.Rngs(0)), arrays)
+    capture_activations(model, earlier)
+    return capture_activations(model, later)
+
+
+def by_hand(arrays, x, depth, rounds):
+    outs, x = [], x.astype(np.float64)
+    for i in list(range(depth)) * rounds:
+        linear = f"stages/{i}/linear/"
+        outs.append(np.maximum(x @ arrays[linear + "kernel"] + arrays[linear + "bias"], 0))
+        x = x + outs[-1] / 2
+    return np.float32(x.mean(1)), [np.float32(out) for out in outs]
+
+
+for depth, rounds in ((2, 1), (4, 1), (2, 3)):
+    rng = inputs.rng()
+    shapes = {f"stages/{i}/linear/kernel": (3, 3) for i in range(depth)}
+    arrays = drawn(rng, shapes | {f"stages/{i}/linear/bias": (3,) for i in range(depth)})
+    earlier, x = rng.normal(size=(2, 6, 3)).astype(np.float32)
+    data = depth, rounds, arrays, earlier, x
+    got = program(probe_twice, *data).run(*data)
+    (y, outs), (_, before) = by_hand(arrays, x, depth, rounds), by_hand(arrays, earlier, depth, rounds)
+    wanted = {f"stages/{i}": outs[i - depth] for i in range(depth)}
+    if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], dict) and set(got[1]) == set(wanted):
+        seen = got[1]["stages/1"]
+        if getattr(seen, "shape", None) == outs[0].shape:
+            stale = np.allclose(seen, before[1], rtol=1e-3, atol=1e-3)
+            require(
+                not stale,
+                "In a second call with another input the activations are still those of the first: the model kept them.",
+            )
+            first = rounds > 1 and np.allclose(seen, outs[1], rtol=1e-3, atol=1e-3)
+            require(not first, "A stage that is called three times is shown with its first call; the last one counts.")
+    compare(got, (y, wanted), rtol=1e-3, atol=1e-3, label=f"(y, activations) of {depth} stages")
+
+# %% hidden="nnx-capture" name="untouched" points=1
+"""The model is the same afterwards: no new paths, no other values."""
+
+
+def probe_after(arrays, x):
+    model = fill(Tower(3, 2, rngs=nnx.Rngs(0)), arrays)
+    noted = capture_activations(model, x)[1]
+    left = arrays_of(model)
+    return noted["stages/0"], {name: left[name] for name in arrays}, list(left)
+
+
+rng = inputs.rng()
+shapes = {f"stages/{i}/linear/kernel": (3, 3) for i in range(2)} | {f"stages/{i}/linear/bias": (3,) for i in range(2)}
+arrays, x = drawn(rng, shapes), rng.normal(size=(5, 3)).astype(np.float32)
+noted, left, names = ask(probe_after, arrays, x)
+require(
+    sorted(names) == sorted(shapes),
+    f"The model had {len(shapes)} arrays, and has {len(names)} afterwards: what was noted is now part of it.",
+)
+compare({name: np.asarray(array) for name, array in left.items()}, arrays, label="the model's arrays afterwards")
+out = np.maximum(x @ arrays["stages/0/linear/kernel"] + arrays["stages/0/linear/bias"], 0)
+compare(np.asarray(noted), out, rtol=1e-3, atol=1e-3, label="what stage 0 noted")
+
+# %% [markdown] why="nnx-capture"
+# `nnx.capture` lends the model a place for notes, runs it, and takes the notes away: they come back as a result, and a result is something that `jit` can hand out. Without it `sow` writes into the model itself, which grows with every call. **Next:** a stage whose notes are all 0 is dead: relu lets nothing through for any input. How would you count dead units from this dict?
+
+
+# %% wrong="nnx-capture" because="Calls the model and looks for the notes in it: they stay there, and in the second call the first entry is still that of the first."
+def capture_activations(model, x):
+    y = model(x)
+    found = nnx.to_flat_state(nnx.state(model, nnx.Intermediate))
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[0] for path, variable in found}
+
+
+# %% wrong="nnx-capture" because="Finds the newest notes, and leaves them in the model: it grows with every call, and compiles anew."
+def capture_activations(model, x):
+    y = model(x)
+    found = nnx.to_flat_state(nnx.state(model, nnx.Intermediate))
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in found}
+
+
+# %% wrong="nnx-capture" because="Hands out the tuple of all calls where one array is asked for."
+def capture_activations(model, x):
+    y, noted = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {"/".join(map(str, path[:-1])): variable.get_value() for path, variable in nnx.to_flat_state(noted)}
+
+
+# %% wrong="nnx-capture" because="Takes the first call of a stage instead of the last."
+def capture_activations(model, x):
+    y, noted = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[0] for path, variable in nnx.to_flat_state(noted)}
+
+
+# %% wrong="nnx-capture" because="Goes through the stages by hand, and not as the model does: what the model does between them is left out."
+def capture_activations(model, x):
+    y, activations = nnx.capture(model, nnx.Intermediate)(x)[0], {}
+    for i, stage in enumerate(model.stages):
+        x, _ = nnx.capture(stage, nnx.Intermediate)(x)
+        activations[f"stages/{i}"] = x
+    return y, activations
+
+
+# %% wrong="nnx-capture" because="Notes the result of every method: the layers inside the stages come too, under paths of their own."
+def capture_activations(model, x):
+    y, noted = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+
+
+# %% wrong="nnx-capture" because="Names what was noted by the last part of its path: all stages say `out`, and one is left."
+def capture_activations(model, x):
+    y, noted = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {str(path[-1]): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+
+
+# %% right="nnx-capture"
+def capture_activations(model, x):
+    y, noted = nnx.capture(lambda model: model(x), nnx.Intermediate)(model)
+    found = {}
+    for path, array in jax.tree.leaves_with_path(nnx.to_pure_dict(noted)):
+        found[jax.tree_util.keystr(path[:-2], simple=True, separator="/")] = array
+    return y, found
+
+
+# %% right="nnx-capture"
+@jax.jit
+def capture_activations(model, x):
+    y, noted = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {f"stages/{i}": noted["stages"][i]["out"][-1] for i in range(len(model.stages))}
+
+
+# %% [markdown] task="nnx-train-step" stars=2 minutes=20 skills="03_jit,04_grad,09_training,nnx-mlp"
+# ## One training step
+# **Goal.** Write the step that a training loop calls: model and optimizer in, model and optimizer out. The kernels, and only they, are also held back by a penalty.
+#
+# **Signature.** `train_step(model, optimizer, x, y)`, compiled: `model` is a `Classifier` from the setup; `optimizer` is an `nnx.Optimizer` over its parameters (`wrt=nnx.Param`); `x` is `(n, d)`, float32, `y` is `(n,)`, int32, the right classes. It moves the parameters down the gradient of the mean cross-entropy plus 0.01 times the sum of the squares of all entries of all arrays named `kernel`; biases are not in the penalty. Returns `(model, optimizer, metrics)`: both after the step, and `{"loss": ..., "accuracy": ...}`, float32 `()`, of the model *before* it: the cross-entropy without the penalty, and the share of examples whose highest score is the right class.
+#
+# **Example.** If all parameters are 0, all scores are 0: the loss is log 3 = 1.0986, and the highest score is taken to be class 0.
+#
+# **Judged.** Parameters, optimizer and metrics after one step and after two, with an optimizer that has a memory; that `train_step` is compiled once. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `optimizer.update(model, gradient)` changes the model in place. Which model is that, inside `jit`?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.grad` takes a module as it is. A loss that also has something to tell uses `has_aux=True` (04). For the kernels: `nnx.state(model, ...)` takes a filter, and `nnx.PathContains` is one.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# An inner function of the model returns the sum, and beside it the cross-entropy and the scores. `jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))` are the kernels. After the update, return the two objects that were updated.
+#
+# </details>
+
+
+# %% answer="nnx-train-step"
+@jax.jit
+def train_step(model, optimizer, x, y):
+    """One step. Returns (model, optimizer, {"loss": (), "accuracy": ()})."""
+
+    ### BEGIN SOLUTION
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
+
+    slopes, (loss, scores) = jax.grad(penalised, has_aux=True)(model)
+    optimizer.update(model, slopes)
+    right = scores.argmax(axis=1) == y
+    return model, optimizer, {"loss": loss, "accuracy": right.mean()}
+    ### END SOLUTION
+
+
+# %% check="nnx-train-step" name="example" points=1
+"""The example: metrics of a model that knows nothing, and its first step."""
+
+
+def probe_zeros(arrays, x, y):
+    model = fill(Classifier(2, 2, rngs=nnx.Rngs(0)), arrays)
+    optimizer = nnx.Optimizer(model, optax.sgd(3.0), wrt=nnx.Param)
+    model, optimizer, metrics = train_step(model, optimizer, x, y)
+    return arrays_of(model)["last/bias"], metrics
+
+
+arrays = {"first/kernel": np.zeros((2, 2), np.float32), "last/kernel": np.zeros((2, 3), np.float32)}
+bias, metrics = program(probe_zeros, arrays, np.ones((4, 2), np.float32), np.int32([0, 1, 1, 1])).run(
+    arrays, np.ones((4, 2), np.float32), np.int32([0, 1, 1, 1])
+)
+compare(metrics, {"loss": np.float32(np.log(3)), "accuracy": np.float32(0.25)}, label="the metrics")
+compare(bias, np.float32([-0.25, 1.25, -1]), label="the last bias after the step")
+
+# %% hidden="nnx-train-step" name="two-steps" points=3
+"""Right after one step and after two, with momentum: parameters, the optimizer's memory, metrics."""
+
+
+def probe_steps(arrays, x, y, steps):
+    model = fill(Classifier(4, 5, rngs=nnx.Rngs(0)), arrays)
+    optimizer = nnx.Optimizer(model, optax.sgd(0.5, momentum=0.9), wrt=nnx.Param)
+    for i in range(steps):
+        model, optimizer, metrics = train_step(model, optimizer, x[i], y[i])
+    memory = {name: array for name, array in arrays_of(optimizer).items() if "trace" in name}
+    return metrics, arrays_of(model), memory
+
+
+def loss(arrays, x, y, kernels, biases):
+    scores = jnp.tanh(x @ arrays["first/kernel"] + arrays["first/bias"]) @ arrays["last/kernel"] + arrays["last/bias"]
+    entropy = -jnp.mean(jax.nn.log_softmax(scores)[jnp.arange(len(y)), y])
+    squares = {name: jnp.sum(array**2) for name, array in arrays.items()}
+    penalty = kernels * (squares["first/kernel"] + squares["last/kernel"])
+    return entropy + penalty + biases * (squares["first/bias"] + squares["last/bias"]), (entropy, scores)
+
+
+def by_hand(arrays, x, y, steps, kernels=0.01, biases=0.0, momentum=0.9):
+    speed = jax.tree.map(np.zeros_like, arrays)
+    for i in range(steps):
+        slopes, (entropy, scores) = jax.grad(loss, has_aux=True)(arrays, x[i], y[i], kernels, biases)
+        accuracy = np.float32(np.mean(np.argmax(scores, 1) == y[i]))
+        speed = jax.tree.map(lambda v, g: np.asarray(momentum * v + g), speed, slopes)
+        arrays = jax.tree.map(lambda p, v: np.asarray(p - 0.5 * v), arrays, speed)
+    return {"loss": np.asarray(entropy), "accuracy": accuracy}, arrays, speed
+
+
+rng = inputs.rng()
+shapes = {"first/kernel": (4, 5), "first/bias": (5,), "last/kernel": (5, 3), "last/bias": (3,)}
+arrays = drawn(rng, shapes)
+x, y = rng.normal(size=(2, 12, 4)).astype(np.float32), rng.integers(0, 3, size=(2, 12)).astype(np.int32)
+for steps in (1, 2):
+    metrics, after, memory = program(probe_steps, arrays, x, y, steps).run(arrays, x, y, steps)
+    wanted = by_hand(arrays, x, y, steps)
+    if set(after) == set(arrays):
+        near = lambda other: all(np.allclose(after[name], other[name], rtol=1e-3, atol=1e-4) for name in arrays)
+        require(
+            not near(arrays),
+            "The model that comes back is the one that went in. Inside `jit` an update in place happens to a copy: what is "
+            "not returned from the compiled function is lost.",
+        )
+        for said, changed in {
+            "The biases are held back too: which arrays are in the penalty?": {"biases": 0.01},
+            "The parameters move as if there were no penalty: is it in what is differentiated?": {"kernels": 0.0},
+            "The second step is that of an optimizer that has no memory of the first: which optimizer comes back?": {
+                "momentum": 0.0
+            },
+        }.items():
+            require(near(wanted[1]) or not near(by_hand(arrays, x, y, steps, **changed)[1]), said)
+    which = "the first step" if steps == 1 else "the second step"
+    compare(after, wanted[1], rtol=1e-3, atol=1e-4, label=f"the parameters after {which}")
+    if isinstance(metrics, dict) and getattr(metrics.get("loss"), "shape", None) == ():
+        penalised = loss(by_hand(arrays, x, y, 1)[1] if steps == 2 else arrays, x[steps - 1], y[steps - 1], 0.01, 0)[0]
+        require(
+            not np.isclose(metrics["loss"], penalised, rtol=1e-4), "The loss that is reported has the penalty in it."
+        )
+        new, _ = by_hand(wanted[1], x[steps - 1 :], y[steps - 1 :], 1)[:2]
+        late = np.isclose(metrics["loss"], new["loss"], rtol=1e-4)
+        require(not late, "The loss that is reported is that of the model after the step.")
+    compare(metrics, wanted[0], rtol=1e-3, label=f"the metrics of {which}")
+    kept = {name.partition("trace/")[2]: array for name, array in memory.items()}
+    compare(kept, wanted[2], rtol=1e-3, atol=1e-4, label=f"the optimizer's memory after {which}")
+
+# %% hidden="nnx-train-step" name="compiled-once" points=1 observed=true
+"""The model's code runs while the first step is compiled, and not in later steps."""
+
+
+def probe_calls(x, y):
+    calls = []
+
+    class Counting(Classifier):
+        def __call__(self, x):
+            calls.append(1)
+            return super().__call__(x)
+
+    model = Counting(4, 5, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+    seen = []
+    for i in range(4):
+        model, optimizer, metrics = train_step(model, optimizer, x[i], y[i])
+        seen.append(len(calls))
+    return seen, metrics["loss"]
+
+
+rng = inputs.rng()
+x, y = rng.normal(size=(4, 8, 4)).astype(np.float32), rng.integers(0, 3, size=(4, 8)).astype(np.int32)
+seen, _ = ask(probe_calls, x, y)
+require(seen[0] > 0, "The step does not call the model.")
+require(
+    seen[3] == seen[0],
+    f"How often Python has run the model's code: {seen[0]} after one step, {seen[3]} after four. The step is traced or run "
+    "anew each time.",
+)
+
+# %% [markdown] why="nnx-train-step"
+# Inside `jit` there is another model: one that was put together from the tracers. The update changes that one, and returning it is what carries the change out. A module is a tree, so nothing else is needed: it goes in as an argument, its gradient is a module of the same form, and a filter picks the kernels by their names. **Next:** which buffers could this step take over, and how would you say so (09)?
+
+
+# %% wrong="nnx-train-step" because="Updates in place inside jit and hands back what went in: the copy that was updated is lost, and nothing says so."
+@jax.jit
+def compiled(model, optimizer, x, y):
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
+
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+def train_step(model, optimizer, x, y):
+    metrics = compiled(model, optimizer, x, y)
+    return model, optimizer, metrics
+
+
+# %% wrong="nnx-train-step" because="Takes jit off, so that the update in place is seen: now Python runs every operation of every step."
+def train_step(model, optimizer, x, y):
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
+
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+# %% wrong="nnx-train-step" because="Makes a new optimizer in each step: its memory is empty every time."
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
+
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer = nnx.Optimizer(model, optimizer.tx, wrt=nnx.Param)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+# %% wrong="nnx-train-step" because="Penalises all parameters, the biases too."
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        arrays = jax.tree.leaves(nnx.state(model, nnx.Param))
+        return loss + 0.01 * sum(jnp.sum(array**2) for array in arrays), (loss, scores)
+
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+# %% wrong="nnx-train-step" because="Reports the loss with the penalty in it, as it comes from value_and_grad."
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), scores
+
+    (loss, scores), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+# %% wrong="nnx-train-step" because="Adds the penalty after the gradient is taken: it changes a number that nobody differentiates."
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def entropy(model):
+        scores = model(x)
+        return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean(), scores
+
+    (loss, scores), gradient = jax.value_and_grad(entropy, has_aux=True)(model)
+    kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+    penalised = loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": penalised, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+# %% right="nnx-train-step"
+@jax.jit
+def train_step(model, optimizer, x, y):
+    graphdef, params = nnx.split(model)
+
+    def penalised(params):
+        scores = nnx.merge(graphdef, params)(x)
+        loss = -jnp.mean(jax.nn.log_softmax(scores)[jnp.arange(len(y)), y])
+        flat = nnx.to_flat_state(params)
+        squares = [jnp.sum(jnp.square(variable[...])) for path, variable in flat if path[-1] == "kernel"]
+        return loss + sum(squares) / 100, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+    gradient, metrics = jax.grad(penalised, has_aux=True)(params)
+    optimizer.update(model, gradient)
+    return model, optimizer, metrics
+
+
+# %% right="nnx-train-step"
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def entropy(model):
+        scores = model(x)
+        return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean(), scores
+
+    def penalty(model):
+        return 0.01 * (
+            jnp.vdot(model.first.kernel, model.first.kernel) + jnp.vdot(model.last.kernel, model.last.kernel)
+        )
+
+    (loss, scores), gradient = jax.value_and_grad(entropy, has_aux=True)(model)
+    gradient = jax.tree.map(jnp.add, gradient, jax.grad(penalty)(model))
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": (scores.argmax(1) == y).astype(jnp.float32).mean()}
+
+
+# %% [markdown] task="nnx-modes" stars=2 minutes=20 skills="07_randomness,nnx-train-step"
+# ## Statistics for new data
+# **Goal.** A model was trained on one kind of images, and goes to work on another. Its parameters are fine, the statistics of its BatchNorm layers are not. Let them follow the new data, without training anything; then predict.
+#
+# **Signature.** `recalibrate(model, batches)`: `model` is a `Net` from the setup, in whatever mode it happens to be; `batches` is `(t, n, d)`, float32. Batch by batch, BatchNorm works as in training (and its running statistics follow), and Dropout is off. Returns a model that has these statistics and is otherwise the same: parameters, counters, modes. The model that was handed over stays as it is.
+# `predict(model, x)`: `x` is `(n, d)`; returns `(n, k)`, what the model gives in evaluation: running statistics, no Dropout. It leaves the model as it is, statistics, counters and mode.
+#
+# **Example.** With `momentum=0.9` and a running mean of 0, a batch whose mean is 5 moves it to 0.5, and a second one such to 0.95.
+#
+# **Judged.** Statistics and predictions, for models handed over in either mode; that everything else stays. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# BatchNorm and Dropout have a setting each that says what they do. Which, and must both be switched together?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `nnx.view(model, ...)` gives the model with other settings, and leaves those of the model alone. But which arrays does a view have: its own, or the model's?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# The model's. So `nnx.clone` first, then a view of the clone with `deterministic=True` and `use_running_average=False`; call the view on each batch, and return the clone.
+#
+# </details>
+
+
+# %% answer="nnx-modes"
+def recalibrate(model, batches):
+    """A model whose running statistics have followed batches (t, n, d), and which is else the same as `model`."""
+    ### BEGIN SOLUTION
+    ours = nnx.clone(model)
+    listening = nnx.view(ours, deterministic=True, use_running_average=False)
+    for batch in batches:
+        listening(batch)
+    return ours
+    ### END SOLUTION
+
+
+def predict(model, x):
+    """What the model gives in evaluation: (n, d) -> (n, k). The model stays as it is."""
+    ### BEGIN SOLUTION
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+    ### END SOLUTION
+
+
+# %% check="nnx-modes" name="example" points=1
+"""The example: a running mean after one batch and after two, and a prediction."""
+
+
+def probe_example(arrays, batches, x):
+    model = fill(Net((1, 1, 1), rngs=nnx.Rngs(0)), arrays)
+    means = [arrays_of(recalibrate(model, batches[:t]))["norms/0/mean"] for t in (1, 2)]
+    return means, predict(model, x)
+
+
+arrays = {"layers/0/kernel": np.ones((1, 1), np.float32), "layers/1/kernel": np.ones((1, 1), np.float32)}
+batches, x = np.float32([[[4], [6]], [[5], [5]]]), np.float32([[3], [-3]])
+means, y = ask(probe_example, arrays, batches, x)
+compare([np.asarray(mean) for mean in means], [np.float32([0.5]), np.float32([0.95])], label="the running means")
+compare(np.asarray(y), np.float32([[3], [0]]), label="the prediction")
+
+# %% hidden="nnx-modes" name="statistics" points=2
+"""The statistics follow the batches, for a model in training and for one in evaluation; all else stays."""
+
+
+def probe_recalibrated(training, arrays, batches):
+    model = fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays)
+    model.set_attributes(deterministic=not training, use_running_average=not training)
+    result = arrays_of(recalibrate(model, batches))
+    left = arrays_of(model)
+    names = [*arrays, "dropout/rngs/count"]
+    return {name: result[name] for name in names}, {name: left[name] for name in names}
+
+
+for training in (True, False):
+    rng = inputs.rng()
+    arrays, batches = drawn(rng, net_shapes((3, 6, 5, 2))), rng.normal(1, 2, size=(3, 9, 3)).astype(np.float32)
+    got, left = program(probe_recalibrated, training, arrays, batches).run(training, arrays, batches)
+    wanted, mode = arrays, "in training" if training else "in evaluation"
+    for batch in batches:
+        wanted = net_by_hand(wanted, batch, training=True)[1]
+    require(
+        all(np.array_equal(left[name], arrays[name]) for name in arrays),
+        f"The model that was handed over {mode} has changed: its statistics are no longer what they were.",
+    )
+    require(
+        not np.array_equal(got["norms/0/mean"], arrays["norms/0/mean"]),
+        f"The statistics of a model that was handed over {mode} have not moved.",
+    )
+    require(
+        got.pop("dropout/rngs/count") == 0 and left["dropout/rngs/count"] == 0,
+        "Dropout has drawn masks: its counter is no longer 0. It is to be off, so that the later layers see whole data.",
+    )
+    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays of a model handed over {mode}")
+
+# %% hidden="nnx-modes" name="predictions" points=2
+"""Predictions use the running statistics, drop nothing, and change nothing."""
+
+
+def probe_predict(training, arrays, x):
+    model = fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays)
+    model.set_attributes(deterministic=not training, use_running_average=not training)
+    y = predict(model, x)
+    left = arrays_of(model)
+    model(x)
+    later = arrays_of(model)
+    names = [*arrays, "dropout/rngs/count"]
+    return y, {name: left[name] for name in names}, {name: later[name] for name in names}
+
+
+def probe_returned(arrays, batches):
+    model = recalibrate(fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays), batches)
+    model(batches[0])
+    return arrays_of(model)["dropout/rngs/count"], arrays_of(model)["norms/0/mean"]
+
+
+for training in (True, False):
+    rng = inputs.rng()
+    arrays, x = drawn(rng, net_shapes((3, 6, 5, 2))), rng.normal(size=(8, 3)).astype(np.float32)
+    y, left, later = program(probe_predict, training, arrays, x).run(training, arrays, x)
+    mode = "in training" if training else "in evaluation"
+    wanted, by_batch = net_by_hand(arrays, x)[0], net_by_hand(arrays, x, training=True)[0]
+    if getattr(y, "shape", None) == wanted.shape:
+        batch = np.allclose(y, by_batch, rtol=1e-3, atol=1e-3)
+        require(
+            not batch, "The prediction for one example depends on the others: BatchNorm uses the batch's statistics."
+        )
+    compare(y, wanted, rtol=1e-3, atol=1e-3, label=f"the prediction of a model {mode}")
+    require(
+        left["dropout/rngs/count"] == 0 and all(np.array_equal(left[name], arrays[name]) for name in arrays),
+        f"After `predict` the arrays of a model {mode} are no longer what they were.",
+    )
+    moved = not np.array_equal(later["norms/0/mean"], arrays["norms/0/mean"])
+    require(
+        moved == training and (later["dropout/rngs/count"] > 0) == training,
+        f"The model was {mode} before `predict`, and is not afterwards.",
+    )
+arrays, batches = drawn(inputs.rng(), net_shapes((3, 6, 5, 2))), np.ones((2, 4, 3), np.float32)
+count, mean = program(probe_returned, arrays, batches).run(arrays, batches)
+wanted = arrays
+for batch in (*batches, batches[0]):
+    wanted = net_by_hand(wanted, batch, training=True)[1]
+require(
+    count > 0, "The model that `recalibrate` returns was in training, and drops nothing any more: it is another mode."
+)
+compare(mean, wanted["norms/0/mean"], rtol=1e-3, atol=1e-3, label="the mean after one more call of the returned model")
+
+# %% [markdown] why="nnx-modes"
+# The settings belong to the structure, the statistics to the state. A view is a new structure over the *same* state, so it changes no setting of the model, but what it learns lands in the model's arrays; a clone has arrays of its own. **Next:** `model.eval()` sets both settings in place. Who has to set them back, and what happens if an exception comes in between?
+
+
+# %% wrong="nnx-modes" because="Switches the model itself to evaluation, and leaves it there: the next training step runs without Dropout."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    listening = nnx.view(model, deterministic=True, use_running_average=False)
+    for x in batches:
+        listening(x)
+    return model
+
+
+def predict(model, x):
+    model.eval()
+    return model(x)
+
+
+# %% wrong="nnx-modes" because="Turns Dropout off and forgets BatchNorm: each prediction depends on the batch, and moves the statistics."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    listening = nnx.view(model, deterministic=True, use_running_average=False)
+    for x in batches:
+        listening(x)
+    return model
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True)(x)
+
+
+# %% wrong="nnx-modes" because="Takes a view for a copy: it shares the arrays, so the model that was handed over changes too."
+def recalibrate(model, batches):
+    listening = nnx.view(model, deterministic=True, use_running_average=False)
+    for x in batches:
+        listening(x)
+    return nnx.clone(model)
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% wrong="nnx-modes" because="Puts the whole model into training mode: Dropout is on, and the later statistics are those of data with holes."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    listening = nnx.view(model, deterministic=False, use_running_average=False)
+    for x in batches:
+        listening(x)
+    return model
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% wrong="nnx-modes" because="Turns Dropout off and trusts that BatchNorm is in training: a model in evaluation learns nothing."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    listening = nnx.view(model, deterministic=True)
+    for x in batches:
+        listening(x)
+    return model
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% wrong="nnx-modes" because="Returns the view with its settings: the statistics are right, and Dropout stays off for ever."
+def recalibrate(model, batches):
+    listening = nnx.view(nnx.clone(model), deterministic=True, use_running_average=False)
+    for x in batches:
+        listening(x)
+    return listening
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% wrong="nnx-modes" because="Takes all batches as one: the statistics move once, and not once for each batch."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    nnx.view(model, deterministic=True, use_running_average=False)(batches.reshape(-1, batches.shape[-1]))
+    return model
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% right="nnx-modes"
+def recalibrate(model, batches):
+    graphdef, state = nnx.split(model)
+    quiet, _ = nnx.split(nnx.view(model, deterministic=True, use_running_average=False))
+
+    def follow(state, x):
+        listening = nnx.merge(quiet, state, copy=True)
+        listening(x)
+        return nnx.state(listening), None
+
+    state, _ = jax.lax.scan(follow, state, batches)
+    return nnx.merge(graphdef, state)
+
+
+def predict(model, x):
+    other = nnx.clone(model)
+    other.eval()
+    return other(x)
+
+
+# %% right="nnx-modes"
+def recalibrate(model, batches):
+    copied = jax.tree.map(jnp.copy, model)
+    for x in batches:
+        nnx.view(copied, deterministic=True, use_running_average=False)(x)
+    return copied
+
+
+@jax.jit
+def predict(model, x):
+    model.set_attributes(deterministic=True, use_running_average=True)
+    return model(x)
+
+
+# %% [markdown] task="nnx-freeze" stars=2 minutes=20 skills="09_training,nnx-train-step"
+# ## Freeze what is already good
+# **Goal.** Go on from a model that others have trained: some of its parts learn, the others stay as they are, cost no gradient and no optimizer state.
+#
+# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is `Pretrained` from the setup; `tx` an Optax transformation; `loss(model, x, y)` gives `()`; `frozen` is a tuple of one or more names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen when one of these names is a part of its path; all other parameters learn. Returns `(optimizer, gradient)`: an `nnx.Optimizer` over the parameters that learn, and a function `gradient(model, x, y)` that gives an `nnx.State` with the gradient of the loss by these parameters, and nothing else in it. The two fit: a training step is `optimizer.update(model, gradient(model, x, y))`.
+#
+# **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`: `encoder_gain` is another name than `encoder`.
+#
+# **Judged.** The paths in the gradient and in the optimizer's state; the parameters after two steps, also with weight decay: the frozen ones keep every bit. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `optax.adamw` pulls every parameter that it knows of towards 0, whatever its gradient. What does that do to a parameter whose gradient you have set to 0?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# One filter says it all: a parameter, and not on one of the frozen paths. `nnx.All`, `nnx.Any` and `nnx.Not` make filters from filters. Who needs this filter? The optimizer as `wrt`, and `nnx.split`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# In `gradient`, split the model into what the filter takes and the rest (`...`), differentiate by the first, and merge both inside the loss. Split in every call: the model moves between calls.
+#
+# </details>
+
+
+# %% answer="nnx-freeze"
+def freeze(model, tx, loss, frozen):
+    """An optimizer of the parameters off the frozen paths, and gradient(model, x, y), a State of the same ones."""
+    ### BEGIN SOLUTION
+    learns = nnx.All(nnx.Param, *(nnx.Not(nnx.PathContains(name)) for name in frozen))
+
+    def gradient(model, *batch):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), *batch))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    ### END SOLUTION
+
+
+# %% check="nnx-freeze" name="example" points=1
+"""The example: with the encoder frozen, three arrays have a gradient."""
+
+
+def probe_example(x, y):
+    model = Pretrained(rngs=nnx.Rngs(0))
+    optimizer, gradient = freeze(model, optax.sgd(0.1), square_loss, ("encoder",))
+    return sorted(arrays_of(gradient(model, x, y)))
+
+
+found = ask(probe_example, np.ones((4, 3), np.float32), np.ones(4, np.float32))
+compare(found, ["encoder_gain", "head/bias", "head/kernel"], label="the list of paths in the gradient")
+
+# %% hidden="nnx-freeze" name="gradient" points=2
+"""The gradient has the right leaves with the right values, for one frozen part and for two."""
+
+
+def probe_gradient(arrays, x, y, frozen):
+    model = fill(Pretrained(rngs=nnx.Rngs(0)), arrays)
+    return arrays_of(freeze(model, optax.sgd(0.1), square_loss, frozen)[1](model, x, y))
+
+
+rng = inputs.rng()
+shapes = {"encoder/0/kernel": (3, 5), "encoder/0/bias": (5,), "encoder/1/kernel": (5, 4), "encoder/1/bias": (4,)}
+shapes |= {"encoder_gain": (4,), "head/kernel": (4, 1), "head/bias": (1,)}
+arrays, x, y = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(np.float32)
+slopes = jax.tree.map(np.asarray, jax.grad(pretrained_loss)(arrays, x, y))
+for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
+    wanted = {name: slope for name, slope in slopes.items() if not set(frozen) & set(name.split("/"))}
+    got = program(probe_gradient, arrays, x, y, frozen).run(arrays, x, y, frozen)
+    which = f"frozen={frozen}"
+    for name in sorted(set(got) - set(wanted)):
+        zeros = ", though it is 0" if not np.any(got[name]) else ""
+        said = f"for `{name}`, which is frozen{zeros}" if name in slopes else "for something that is no parameter"
+        require(False, f"With {which} the gradient has a leaf {said}.")
+    for name in sorted(set(wanted) - set(got)):
+        require(False, f"With {which} the gradient has no leaf for `{name}`, which learns.")
+    compare(got, wanted, rtol=1e-3, atol=1e-4, label=f"the gradient with {which}")
+
+# %% hidden="nnx-freeze" name="steps" points=2
+"""After two steps with weight decay the frozen parameters keep every bit, the others are where Optax takes them."""
+
+
+def probe_steps(arrays, x, y, frozen):
+    model = fill(Pretrained(rngs=nnx.Rngs(0)), arrays)
+    optimizer, gradient = freeze(model, optax.adamw(0.1, weight_decay=0.5), square_loss, frozen)
+    for _ in range(2):
+        slopes = gradient(model, x, y)
+        optimizer.update(model, slopes)
+    return arrays_of(model), [name for name in arrays_of(optimizer) if "/mu/" in name]
+
+
+def by_hand(arrays, x, y, frozen, again):
+    moving = {name: array for name, array in arrays.items() if not set(frozen) & set(name.split("/"))}
+    tx, still = optax.adamw(0.1, weight_decay=0.5), arrays
+    state = tx.init(moving)
+    for _ in range(2):
+        slopes = jax.grad(lambda moving: pretrained_loss(still | moving, x, y))(arrays | moving if again else moving)
+        slopes = {name: slopes[name] for name in moving}
+        updates, state = tx.update(slopes, state, moving)
+        moving = optax.apply_updates(moving, updates)
+    return arrays | jax.tree.map(np.asarray, moving), moving
+
+
+rng = inputs.rng()
+shapes = {"encoder/0/kernel": (3, 5), "encoder/0/bias": (5,), "encoder/1/kernel": (5, 4), "encoder/1/bias": (4,)}
+shapes |= {"encoder_gain": (4,), "head/kernel": (4, 1), "head/bias": (1,)}
+arrays, x, y = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(np.float32)
+for frozen in (("encoder",), ("head", "encoder_gain")):
+    raised = error(probe_steps, arrays, x, y, frozen)
+    require(
+        raised is None,
+        f"With frozen={frozen} `optimizer.update(model, gradient(...))` raises {'a ValueError' if raised == 'ValueError' else 'an error'}: "
+        "are the optimizer and the gradient about the same parameters?",
+    )
+    after, memory = program(probe_steps, arrays, x, y, frozen).run(arrays, x, y, frozen)
+    wanted, moving = by_hand(arrays, x, y, frozen, again=False)
+    for name in sorted(set(arrays) - set(moving)):
+        same = np.array_equal(after[name], arrays[name])
+        require(same, f"`{name}` is frozen (frozen={frozen}), and has moved after two steps with weight decay.")
+    require(
+        len(memory) == len(moving),
+        f"With frozen={frozen} the optimizer keeps a running mean for {len(memory)} arrays; {len(moving)} of them learn.",
+    )
+    after.pop("units", None)
+    compare(after, wanted, rtol=1e-3, atol=1e-3, label=f"the parameters after two steps with frozen={frozen}")
+
+# %% [markdown] why="nnx-freeze"
+# What is no argument of the differentiated function has no gradient, no running means and no update: frozen parts ride along as constants. A gradient of 0 is something else, since momentum, weight decay and noise move a parameter without any gradient. **Next:** after a while the last layer of the encoder may learn too. What of the optimizer's state would you want to keep?
+
+
+# %% wrong="nnx-freeze" because="Sets the frozen gradients to 0: the leaves are still there, Adam keeps means of zeros, and weight decay moves what was to stay."
+def freeze(model, tx, loss, frozen):
+    def gradient(model, x, y):
+        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+        slopes = jax.grad(lambda params: loss(nnx.merge(graphdef, params, rest), x, y))(params)
+        still = lambda path: any(name in path for name in frozen)
+        for path, variable in nnx.to_flat_state(slopes):
+            variable.set_value(jnp.zeros_like(variable[...]) if still(path) else variable[...])
+        return slopes
+
+    return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
+
+
+# %% wrong="nnx-freeze" because="Stops the gradient on its way to the frozen parameters: that makes zeros, not an absence."
+def freeze(model, tx, loss, frozen):
+    def gradient(model, x, y):
+        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+        def stopped(params):
+            stop = lambda path, p: (
+                jax.lax.stop_gradient(p) if any(f"'{name}'" in jax.tree_util.keystr(path) for name in frozen) else p
+            )
+            return loss(nnx.merge(graphdef, jax.tree_util.tree_map_with_path(stop, params), rest), x, y)
+
+        return jax.grad(stopped)(params)
+
+    return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
+
+
+# %% wrong="nnx-freeze" because="Filters the gradient and not the optimizer: the two do not fit."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
+
+    def gradient(model, x, y):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
+
+
+# %% wrong="nnx-freeze" because="Leaves nnx.Param out of the filter: every Variable off the frozen paths learns, constants too."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen)))
+
+    def gradient(model, x, y):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% wrong="nnx-freeze" because="Trains the frozen parts and freezes the others."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, nnx.Any(*(nnx.PathContains(name) for name in frozen)))
+
+    def gradient(model, x, y):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% wrong="nnx-freeze" because="Looks for the name in the text of the path: `encoder` is in `encoder_gain` too."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, lambda path, value: not any(name in "/".join(map(str, path)) for name in frozen))
+
+    def gradient(model, x, y):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% wrong="nnx-freeze" because="Looks at the first part of the path only: a name further in freezes nothing."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, lambda path, value: path[0] not in frozen)
+
+    def gradient(model, x, y):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% wrong="nnx-freeze" because="Splits a copy of the model once, outside: every gradient is taken where training began."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
+    graphdef, moving, rest = nnx.split(nnx.clone(model), learns, ...)
+
+    def gradient(model, x, y):
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% right="nnx-freeze"
+def freeze(model, tx, loss, frozen):
+    def learns(path, variable):
+        return isinstance(variable, nnx.Param) and not set(path) & set(frozen)
+
+    def gradient(model, x, y):
+        def of_these(moving):
+            copied = nnx.clone(model)
+            nnx.update(copied, moving)
+            return loss(copied, x, y)
+
+        return jax.grad(of_these)(nnx.state(model, learns))
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% right="nnx-freeze"
+def freeze(model, tx, loss, frozen):
+    still = nnx.Any(*map(nnx.PathContains, frozen))
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.All(nnx.Param, nnx.Not(still)))
+
+    @jax.jit
+    def gradient(model, x, y):
+        return nnx.state(jax.grad(loss)(model, x, y), optimizer.wrt)
+
+    return optimizer, gradient
+
+
+# %% [markdown] task="nnx-scanned" stars=3 minutes=30 skills="05_vmap,07_randomness,08_control_flow,nnx-modes"
+# ## A hundred layers, the code of one
+# **Goal.** A deep model of equal blocks takes long to compile, since each block is code of its own. Keep all blocks in one, with an axis more, and let a loop go through them.
+#
+# **Signature.** `Deep(width, depth, *, rngs)`, an `nnx.Module`: `model.blocks` is *one* `Block` from the setup, of which every array has a first axis of the length `depth`: `blocks/linear/kernel` is `(depth, width, width)`. Row i is block i. `model(x)` takes x `(n, width)`, float32, through blocks 0, 1, ... one after the other and gives `(n, width)`. In training mode the running statistics of every block follow what went through it.
+#
+# **Example.** `Deep(2, 3, rngs=nnx.Rngs(0))` has `blocks/norm/mean` of shape `(3, 2)`. If every kernel and bias is 0, the output is the input, and all running means stay 0.
+#
+# **Judged.** Values and statistics, in training and in evaluation; gradients; that blocks begin with different kernels; that a loop runs over the blocks and the program does not grow with `depth`. **Not judged.** How the kernels are drawn.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which transformation makes of "build one block from a key" a function that builds many, and which loop goes through a stack, row by row?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `jax.vmap` over keys gives a module whose arrays have a new first axis, for modules are trees. As such, it can be what `jax.lax.scan` goes through. And inside the loop: a block that is called in training mode changes. Where does the change have to go?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# A key for each block: split one that `rngs.params()` gives. The body of the scan takes x and a block, calls the block, and gives the new x and, as its second result, the block's state (or the block). What the scan stacks up goes back into `self.blocks`.
+#
+# </details>
+
+
+# %% answer="nnx-scanned"
+class Deep(nnx.Module):
+    """`depth` blocks, kept as one block with a first axis more: (n, width) -> (n, width)."""
+
+    def __init__(self, width, depth, *, rngs):
+        ### BEGIN SOLUTION
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+        ### END SOLUTION
+
+    def __call__(self, x):
+        ### BEGIN SOLUTION
+        def through(x, block):
+            x = block(x)
+            return x, nnx.state(block, nnx.BatchStat)
+
+        x, statistics = jax.lax.scan(through, x, self.blocks)
+        nnx.update(self.blocks, statistics)
+        return x
+        ### END SOLUTION
+
+
+# %% check="nnx-scanned" name="example" points=1
+"""The example: three blocks of zeros give back what goes in."""
+
+
+def probe_example(arrays, x):
+    model = fill(Deep(2, 3, rngs=nnx.Rngs(0)), arrays)
+    return model(x), arrays_of(model)["blocks/norm/mean"]
+
+
+arrays = {"blocks/linear/kernel": np.zeros((3, 2, 2), np.float32), "blocks/linear/bias": np.zeros((3, 2), np.float32)}
+x = np.float32([[1, 2], [3, 4], [5, 6]])
+shapes = {"linear/kernel": (3, 2, 2), "linear/bias": (3, 2)} | {
+    f"norm/{name}": (3, 2) for name in ("scale", "bias", "mean", "var")
+}
+found = ask(lambda: {name: array.shape for name, array in arrays_of(Deep(2, 3, rngs=nnx.Rngs(0))).items()})
+compare(found, {f"blocks/{name}": shape for name, shape in shapes.items()}, label="the dict of shapes")
+compare(program(probe_example, arrays, x).run(arrays, x), (x, np.zeros((3, 2), np.float32)), label="(output, means)")
+
+# %% hidden="nnx-scanned" name="values" points=2
+"""Block after block, in training and in evaluation, and the statistics of each block follow what went through it."""
+
+
+def probe_values(depth, training, arrays, x):
+    model = fill(Deep(4, depth, rngs=nnx.Rngs(0)), arrays)
+    model.set_attributes(use_running_average=not training)
+    y = model(x)
+    return y, arrays_of(model)
+
+
+def by_hand(arrays, x, training, order):
+    kernels, biases = arrays["blocks/linear/kernel"], arrays["blocks/linear/bias"]
+    scales, shifts, means, variances = (arrays[f"blocks/norm/{name}"] for name in ("scale", "bias", "mean", "var"))
+    means, variances, x = means.copy(), variances.copy(), x.astype(np.float64)
+    for i in order:
+        h = x @ kernels[i] + biases[i]
+        mean, var = (h.mean(0), h.var(0)) if training else (means[i], variances[i])
+        if training:
+            means[i], variances[i] = 0.9 * means[i] + 0.1 * mean, 0.9 * variances[i] + 0.1 * var
+        x = x + np.tanh((h - mean) / np.sqrt(var + 1e-5) * scales[i] + shifts[i])
+    return np.float32(x), arrays | {"blocks/norm/mean": means, "blocks/norm/var": variances}
+
+
+for depth, training in ((3, True), (5, False)):
+    rng, mode = inputs.rng(), "in training" if training else "in evaluation"
+    shapes = {"linear/kernel": (4, 4), "linear/bias": (4,)} | {
+        f"norm/{n}": (4,) for n in ("scale", "bias", "mean", "var")
+    }
+    arrays = drawn(rng, {f"blocks/{name}": (depth, *shape) for name, shape in shapes.items()})
+    x = rng.normal(size=(9, 4)).astype(np.float32)
+    y, after = program(probe_values, depth, training, arrays, x).run(depth, training, arrays, x)
+    wanted, moved = by_hand(arrays, x, training, range(depth))
+    require(
+        set(after) == set(arrays),
+        "The model has other arrays than one `Block` in `blocks`: every block's `kernel` is a row of one array.",
+    )
+    if getattr(y, "shape", None) == wanted.shape and not np.allclose(y, wanted, rtol=1e-3, atol=1e-3):
+        for said, order in (
+            ("The blocks come in the wrong order, the last one first.", range(depth)[::-1]),
+            ("Only the first block is used, once for every block.", [0] * depth),
+            ("Only one block is used, and once.", [0]),
+            ("Only the last block has a say: does each block get what came out of the one before?", [depth - 1]),
+        ):
+            require(not np.allclose(y, by_hand(arrays, x, training, order)[0], rtol=1e-3, atol=1e-3), said)
+    compare(y, wanted, rtol=1e-3, atol=1e-3, label=f"the output {mode}")
+    still = np.array_equal(after.get("blocks/norm/mean"), arrays["blocks/norm/mean"])
+    require(
+        not (training and still),
+        "In training the running means have not moved: what a block learns inside the loop has to come out of it.",
+    )
+    compare(after, moved, rtol=1e-3, atol=1e-3, label=f"the arrays after a call {mode}")
+
+# %% hidden="nnx-scanned" name="beginning" points=1
+"""Each block begins with a kernel of its own, and another seed gives others; gradients come through."""
+
+
+def probe_kernels(seed):
+    return arrays_of(Deep(3, 4, rngs=nnx.Rngs(seed))).get("blocks/linear/kernel", jnp.zeros(0))
+
+
+def probe_gradient(arrays, x):
+    graphdef, params, rest = nnx.split(fill(Deep(3, 4, rngs=nnx.Rngs(0)), arrays), nnx.Param, ...)
+    loss = lambda params: nnx.merge(graphdef, params, rest, copy=True)(x)[0, 0]
+    return arrays_of(jax.grad(loss)(params)).get("blocks/norm/bias")
+
+
+seed = int(inputs.rng().integers(1, 1000))
+kernels, others = np.asarray(ask(probe_kernels, seed)), np.asarray(ask(probe_kernels, seed + 1))
+require(
+    kernels.shape == (4, 3, 3),
+    f"`blocks/linear/kernel` of four blocks of width 3 has the shape {kernels.shape}; wanted (4, 3, 3).",
+)
+require(
+    not any(np.array_equal(a, b) for a, b in itertools.combinations(kernels, 2)),
+    "Two blocks begin with the same kernel: has each a key of its own?",
+)
+require(not np.array_equal(kernels, others), "Another seed gives the same model: is the `rngs` that is handed in used?")
+arrays = {"blocks/linear/kernel": np.zeros((4, 3, 3), np.float32), "blocks/norm/bias": np.ones((4, 3), np.float32)}
+wanted = np.zeros((4, 3), np.float32)
+wanted[:, 0] = 1 - np.tanh(1) ** 2
+x = inputs.rng().normal(size=(5, 3)).astype(np.float32)
+compare(program(probe_gradient, arrays, x).run(arrays, x), wanted, label="the gradient by the biases of the norms")
+
+# %% hidden="nnx-scanned" name="program" points=2
+"""One loop goes through the blocks, and three times as many blocks are no more code."""
+
+
+def probe_still(depth, arrays, x):
+    model = fill(Deep(4, depth, rngs=nnx.Rngs(0)), arrays)
+    return model(x), arrays_of(model).get("blocks/norm/mean")
+
+
+x, made = inputs.rng().normal(size=(6, 4)).astype(np.float32), {}
+for depth in (4, 12):
+    arrays = {f"blocks/norm/{name}": np.zeros((depth, 4), np.float32) for name in ("scale", "bias", "mean", "var")}
+    arrays |= {
+        "blocks/linear/kernel": np.ones((depth, 4, 4), np.float32),
+        "blocks/linear/bias": arrays["blocks/norm/mean"],
+    }
+    made[depth] = program(probe_still, depth, arrays, x)
+    compare(made[depth].run(depth, arrays, x)[0], x, label=f"the output of {depth} blocks that add nothing")
+require(made[4].loops > 0, "No loop runs in the program: each block is code of its own.")
+require(
+    made[12].operations <= made[4].operations + 10,
+    f"The program of 4 blocks has {made[4].operations} operations, that of 12 blocks {made[12].operations}: it grows with "
+    "the depth.",
+)
+
+# %% [markdown] why="nnx-scanned"
+# A module is a tree, so `vmap` can build a stack of blocks and `scan` can take it apart again, row by row; the body is traced once, whatever the depth. What a block changes in itself happens to that row inside the loop, and comes out only as a result: the same rule as for `jit`. **Next:** reverse mode keeps what every block computed on the way forward. Where in this model would you put `jax.checkpoint` (15)?
+
+
+# %% wrong="nnx-scanned" because="Keeps a list of blocks: each is traced by itself, and forty blocks are forty times the code."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        self.blocks = nnx.List([Block(width, rngs=rngs) for _ in range(depth)])
+
+    def __call__(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+# %% wrong="nnx-scanned" because="Stacks the blocks, and takes them apart again with a Python loop: the storage is one, the code is not."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        self.depth = depth
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        blocks = [jax.tree.map(lambda a: a[i], self.blocks) for i in range(self.depth)]
+        for block in blocks:
+            x = block(x)
+        self.blocks = jax.tree.map(lambda *rows: jnp.stack(rows), *blocks)
+        return x
+
+
+# %% wrong="nnx-scanned" because="Leaves in the loop what the blocks learn there: the running statistics stay at 0 and 1 for ever."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        x, _ = jax.lax.scan(lambda x, block: (block(x), None), x, self.blocks)
+        return x
+
+
+# %% wrong="nnx-scanned" because="Gives every block the same key: all begin with the same kernel."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        key = rngs.params()
+        self.blocks = jax.vmap(lambda i: Block(width, rngs=nnx.Rngs(key)))(jnp.arange(depth))
+
+    def __call__(self, x):
+        x, self.blocks = jax.lax.scan(lambda x, block: (block(x), block), x, self.blocks)
+        return x
+
+
+# %% wrong="nnx-scanned" because="Runs all blocks side by side on the same input, and keeps the last result: vmap is no chain."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        ys, self.blocks = jax.vmap(lambda block: (block(x), block))(self.blocks)
+        return ys[-1]
+
+
+# %% wrong="nnx-scanned" because="Goes through the loop with one and the same block: deep, but with the parameters of one."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        first = jax.tree.map(lambda a: a[0], self.blocks)
+        (x, _), states = jax.lax.scan(lambda c, _: ((c[1](c[0]), c[1]), c[1]), (x, first), self.blocks)
+        self.blocks = states
+        return x
+
+
+# %% right="nnx-scanned"
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        blocks = [Block(width, rngs=rngs) for _ in range(depth)]
+        self.blocks = jax.tree.map(lambda *rows: jnp.stack(rows), *blocks)
+
+    def __call__(self, x):
+        x, self.blocks = jax.lax.scan(lambda x, block: (block(x), block), x, self.blocks)
+        return x
+
+
+# %% right="nnx-scanned"
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        self.blocks = jax.vmap(lambda rngs: Block(width, rngs=rngs))(rngs.split(depth))
+
+    def __call__(self, x):
+        graphdef, params, rest = nnx.split(self.blocks, nnx.Param, ...)
+
+        def through(x, row):
+            block = nnx.merge(graphdef, *row, copy=True)
+            return block(x), nnx.state(block, nnx.Not(nnx.Param))
+
+        x, rest = jax.lax.scan(through, x, (params, rest))
+        nnx.update(self.blocks, rest)
+        return x
+
+
+# %% [markdown] task="nnx-load-linen" stars=2 minutes=20 skills="06_pytrees,nnx-modes,nnx-freeze"
+# ## From Linen: someone else's weights
+# **Goal.** A new setting: a colleague's model is written with Linen, Flax's older interface, and its trained weights have come to you as a dict of dicts. Put them into your NNX model.
+#
+# **Signature.** `load_from_linen(model, variables)`: `model` is a `Net` from the setup, just made; `variables` is what `LinenNet` of the same sizes has: `{"params": {...}, "batch_stats": {...}}`. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called, and the same arrays as in NNX: `kernel` and `bias`; `scale` and `bias`, and among the `batch_stats`, `mean` and `var`. Returns the model with these arrays (the same object or a new one).
+#
+# **Example.** `LinenNet((2, 3, 1))` gives `{"params": {"Dense_0": {"kernel": (2, 3), "bias": (3,)}, "BatchNorm_0": {"scale": (3,), "bias": (3,)}, "Dense_1": ...}, "batch_stats": {"BatchNorm_0": {"mean": (3,), "var": (3,)}}}`, shapes in place of arrays. `Dense_1` becomes `model.layers[1]`.
+#
+# **Judged.** The same scores in evaluation, for models of any depth, also when the dict has been sorted by name (as `jax.tree.map` does); that the model can go on training. **Not judged.** What the counters of Dropout are.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Sort the names `Dense_0` to `Dense_10`. Which is the third?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `arrays_of(model)` shows the paths on your side. Go through the layers by number, and look each up by its name. A BatchNorm has its four arrays in two places.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `nnx.update(module, {"kernel": ..., "bias": ...})` puts arrays into a module by their names (and says nothing when a name or a shape does not fit). `a | b` makes one dict of two.
+#
+# </details>
+
+
+# %% answer="nnx-load-linen"
+def load_from_linen(model, variables):
+    """The model (a Net) with the arrays of a LinenNet of the same sizes."""
+    ### BEGIN SOLUTION
+    params, statistics = variables["params"], variables["batch_stats"]
+    for i, layer in enumerate(model.layers):
+        nnx.update(layer, params[f"Dense_{i}"])
+    for i, norm in enumerate(model.norms):
+        nnx.update(norm, params[f"BatchNorm_{i}"] | statistics[f"BatchNorm_{i}"])
+    return model
+    ### END SOLUTION
+
+
+# %% check="nnx-load-linen" name="example" points=1
+"""A Linen model as it was made: the same scores."""
+
+
+def probe_scores(sizes, variables, x):
+    model = load_from_linen(Net(sizes, rngs=nnx.Rngs(0)), variables)
+    model.eval()
+    return model(x)
+
+
+theirs, x = LinenNet((2, 3, 1)), np.float32([[1, 2], [-3, 4], [0, 1]])
+variables = jax.tree.map(np.asarray, theirs.init(jax.random.key(0), x))
+got = program(probe_scores, (2, 3, 1), variables, x).run((2, 3, 1), variables, x)
+compare(got, np.asarray(theirs.apply(variables, x)), label="the scores")
+
+# %% hidden="nnx-load-linen" name="scores" points=3
+"""The same scores for trained weights, in shallow models and in one of a dozen layers."""
+
+
+def probe_loaded(sizes, variables, x):
+    model = load_from_linen(Net(sizes, rngs=nnx.Rngs(0)), variables)
+    return nnx.view(model, deterministic=True, use_running_average=True)(x), arrays_of(model)
+
+
+def as_linen(arrays, norms):
+    params, statistics = {}, {}
+    for name, array in sorted(arrays.items()):
+        kind, i, last = name.split("/")
+        place = f"{'Dense' if kind == 'layers' else 'BatchNorm'}_{i}"
+        (statistics if last in ("mean", "var") else params).setdefault(place, {})[last] = array
+    return {"params": dict(sorted(params.items())), "batch_stats": dict(sorted(statistics.items()))}
+
+
+for sizes in ((4, 4, 4, 4), (3, 5, 2), (4,) * 13):
+    rng, depth = inputs.rng(), len(sizes) - 1
+    arrays, x = drawn(rng, net_shapes(sizes)), rng.normal(size=(6, sizes[0])).astype(np.float32)
+    variables = as_linen(arrays, depth - 1)
+    got, loaded = program(probe_loaded, sizes, variables, x).run(sizes, variables, x)
+    same = lambda name, other: np.shape(loaded.get(name)) == other.shape and np.array_equal(loaded[name], other)
+    for name, wanted in arrays.items():
+        kind, i, last = name.split("/")
+        where = f"the {last} of {'layer' if kind == 'layers' else 'BatchNorm'} {i}"
+        there = [other.split("/")[1] for other, array in arrays.items() if same(name, array)]
+        why = f"it is that of number {there[0]}" if there else "it is as the model was made, or changed on the way"
+        why = "it is transposed" if wanted.ndim == 2 and same(name, wanted.T) else why
+        require(same(name, wanted), f"In a model of {depth} layers {where} is not the one that Linen has: {why}.")
+    compare(got, net_by_hand(arrays, x)[0], rtol=1e-2, atol=1e-2, label=f"the scores of {depth} layers")
+
+# %% hidden="nnx-load-linen" name="goes-on" points=1
+"""The loaded model is a model: it can be split, differentiated and called in training."""
+
+
+def probe_training(variables, x):
+    model = load_from_linen(Net((2, 3, 2), rngs=nnx.Rngs(0)), variables)
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def total(params):
+        ours = nnx.view(nnx.merge(graphdef, params, rest, copy=True), deterministic=True)
+        return ours(x).sum(), nnx.state(ours, nnx.BatchStat)
+
+    slopes, statistics = jax.grad(total, has_aux=True)(params)
+    return arrays_of(slopes), arrays_of(statistics)
+
+
+rng = inputs.rng()
+arrays, x = drawn(rng, net_shapes((2, 3, 2))), rng.normal(size=(5, 2)).astype(np.float32)
+inner = {"kernel": arrays["layers/0/kernel"], "bias": arrays["layers/0/bias"]}
+outer = {"kernel": arrays["layers/1/kernel"], "bias": arrays["layers/1/bias"]}
+norm = {name: arrays[f"norms/0/{name}"] for name in ("scale", "bias", "mean", "var")}
+params = {"Dense_0": inner, "Dense_1": outer, "BatchNorm_0": {"scale": norm["scale"], "bias": norm["bias"]}}
+variables = {"params": params, "batch_stats": {"BatchNorm_0": {"mean": norm["mean"], "var": norm["var"]}}}
+slopes, statistics = program(probe_training, variables, x).run(variables, x)
+moved = net_by_hand(arrays, x, training=True)[1]
+kept = {name: moved[name] for name in ("norms/0/mean", "norms/0/var")}
+require(
+    sorted(slopes) == sorted(set(arrays) - set(kept)),
+    "The gradient of the loaded model by its parameters has other leaves than that of a `Net` as it is made.",
+)
+compare(slopes["layers/1/bias"], np.float32([5, 5]), label="the gradient by the last bias")
+compare(statistics, kept, rtol=1e-3, atol=1e-3, label="the running statistics after one call in training")
+
+# %% [markdown] why="nnx-load-linen"
+# Both are trees of arrays with names; only the names differ. So moving weights is a matter of paths, and what goes wrong goes wrong silently: two layers of one shape can be swapped, and statistics left at 0 and 1, without an error. Therefore one compares what comes out. **Next:** PyTorch keeps the kernel of a linear layer as `(outputs, inputs)`. What else would you look at before you trust such a file (12)?
+
+
+# %% wrong="nnx-load-linen" because="Goes through the dict in its order: sorted by name, `Dense_10` comes before `Dense_2`."
+def load_from_linen(model, variables):
+    params, statistics = variables["params"], variables["batch_stats"]
+    dense = [params[name] for name in sorted(params) if name.startswith("Dense")]
+    for layer, arrays in zip(model.layers, dense, strict=True):
+        nnx.update(layer, arrays)
+    for i, norm in enumerate(model.norms):
+        nnx.update(norm, params[f"BatchNorm_{i}"] | statistics[f"BatchNorm_{i}"])
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Forgets the statistics, which are no parameters: mean 0 and variance 1, as in a model that was never trained."
+def load_from_linen(model, variables):
+    params = variables["params"]
+    for i, layer in enumerate(model.layers):
+        nnx.update(layer, params[f"Dense_{i}"])
+    for i, norm in enumerate(model.norms):
+        nnx.update(norm, params[f"BatchNorm_{i}"])
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Transposes the kernels, as one has to for PyTorch: Linen and NNX agree."
+def load_from_linen(model, variables):
+    params, statistics = variables["params"], variables["batch_stats"]
+    for i, layer in enumerate(model.layers):
+        arrays = params[f"Dense_{i}"]
+        nnx.update(layer, {"kernel": arrays["kernel"].T, "bias": arrays["bias"]})
+    for i, norm in enumerate(model.norms):
+        nnx.update(norm, params[f"BatchNorm_{i}"] | statistics[f"BatchNorm_{i}"])
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Pours the leaves over in the order in which each tree has them: two trees, two orders."
+def load_from_linen(model, variables):
+    graphdef, state, rest = nnx.split(model, nnx.Any(nnx.Param, nnx.BatchStat), ...)
+    arrays = jax.tree.leaves(variables)
+    return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), arrays), rest)
+
+
+# %% wrong="nnx-load-linen" because="Updates the whole model with Linen's names: names that do not fit are passed over without a word."
+def load_from_linen(model, variables):
+    nnx.update(model, variables["params"])
+    nnx.update(model, variables["batch_stats"])
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Takes the last layer for the output and leaves it out, as one does for fine-tuning."
+def load_from_linen(model, variables):
+    params, statistics = variables["params"], variables["batch_stats"]
+    for i, norm in enumerate(model.norms):
+        nnx.update(model.layers[i], params[f"Dense_{i}"])
+        nnx.update(norm, params[f"BatchNorm_{i}"] | statistics[f"BatchNorm_{i}"])
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Puts in the standard deviation where the variance belongs."
+def load_from_linen(model, variables):
+    params, statistics = variables["params"], variables["batch_stats"]
+    for i, layer in enumerate(model.layers):
+        nnx.update(layer, params[f"Dense_{i}"])
+    for i, norm in enumerate(model.norms):
+        found = statistics[f"BatchNorm_{i}"]
+        nnx.update(norm, params[f"BatchNorm_{i}"] | {"mean": found["mean"], "var": jnp.sqrt(found["var"])})
+    return model
+
+
+# %% right="nnx-load-linen"
+def load_from_linen(model, variables):
+    kinds = {"Dense": "layers", "BatchNorm": "norms"}
+    state = nnx.to_pure_dict(nnx.state(model, nnx.Any(nnx.Param, nnx.BatchStat)))
+    for collection in variables.values():
+        for name, arrays in collection.items():
+            kind, i = name.split("_")
+            state[kinds[kind]][int(i)].update(arrays)
+    nnx.update(model, state)
+    return model
+
+
+# %% right="nnx-load-linen"
+def load_from_linen(model, variables):
+    graphdef, state = nnx.split(model)
+    for path, variable in nnx.to_flat_state(state):
+        if path[0] in ("layers", "norms"):
+            place = f"{'Dense' if path[0] == 'layers' else 'BatchNorm'}_{path[1]}"
+            collection = "batch_stats" if path[2] in ("mean", "var") else "params"
+            variable[...] = variables[collection][place][path[2]]
+    return nnx.merge(graphdef, state)
