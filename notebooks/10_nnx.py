@@ -45,7 +45,7 @@ def refusal(call):
     try:
         call()
     except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem).splitlines()[0][:110]}")
+        print(f"{type(problem).__name__}: {str(problem).splitlines()[0][:160]}")
     else:
         print("No error!")
 
@@ -110,7 +110,7 @@ print("the next key is fold_in(key(0), 4):", rngs.params() == jax.random.fold_in
 print(nnx.Linear(2, 3, rngs=rngs))
 
 # %% [markdown]
-# A module shows what it is: Variables with shapes and bytes, settings with values. So `rngs` is mutable: *that* is the convenience, and it has to be paid for under `jit`, as we shall see. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each name.
+# A module shows what it is: Variables with shapes and bytes, settings with values. And `rngs` has counted while it was used: objects that change are the convenience of NNX, and what it takes under `jit` we shall see. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each name.
 #
 # ## Where does an update go?
 # A first model, and `nnx.Optimizer`: an Optax transformation together with its state. `wrt` says for which kind of Variable.
@@ -236,7 +236,7 @@ for name, chosen in filters.items():
     print(f"{name:21s}", ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(galaxy, chosen))])
 
 # %% [markdown] predict="nnx-share"
-# We write 0 into `params["head"]["bias"]`, the State that was split off. Does `galaxy` change?
+# We write 7 into `params["head"]["bias"]`, the State that was split off. Does `galaxy` change?
 #
 # - [ ] no: a split is a copy | Nothing is copied: that would double the memory.
 # - [x] yes | Right: the State holds the model's own Variables. So does what `nnx.merge` makes of it.
@@ -340,7 +340,9 @@ print(f"right on new stars {right(tuned, new_x, new_near):.3f}")
 print(f"parameters {megabytes(nnx.state(tuned, nnx.Param)):.4f} MB, optimizer {megabytes(optimizer):.4f} MB")
 
 # %% [markdown]
-# The old optimizer did not fit the new head: it has a memory for each parameter that *was* there. Make a new one after surgery. **Shared parts come apart.** Two layers may hold the same Variable. For plain transformations a module is a tree, and a tree has no sharing: inside there are two. `nnx.split` knows better, and keeps one:
+# The old optimizer did not fit the new head: it has a memory for each parameter that *was* there. Make a new one after surgery.
+#
+# **Shared parts come apart.** Two layers may hold the same Variable. For plain transformations a module is a tree, and a tree has no sharing: inside there are two. `nnx.split` knows better, and keeps one:
 
 
 # %%
@@ -391,12 +393,11 @@ def begin(key):
 
 
 models, optimizers = jax.vmap(begin)(jax.random.split(jax.random.key(3), 4))
-print("first kernels:", models.first.kernel.shape)
 steps = jax.jit(jax.vmap(step, in_axes=(0, 0, None, None)))
 for _ in range(300):
     models, optimizers, value = steps(models, optimizers, x, y)
 scores = jax.vmap(call, in_axes=(0, None))(models, new_x)
-print("right, each alone:", np.mean(scores.argmax(-1) == new_y, axis=1))
+print("kernels", models.first.kernel.shape, " right on new stars", np.mean(scores.argmax(-1) == new_y, axis=1))
 
 # %% [markdown]
 # ## Four libraries, one idea

@@ -575,7 +575,7 @@ def capture_activations(model, x):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `optimizer.update(model, gradient)` changes the model in place. Which model is that, inside `jit`?
+# The optimizer's `update` changes a model in place. Which model is that, inside `jit`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -744,8 +744,7 @@ def compiled(model, optimizer, x, y):
 
 
 def train_step(model, optimizer, x, y):
-    metrics = compiled(model, optimizer, x, y)
-    return model, optimizer, metrics
+    return model, optimizer, compiled(model, optimizer, x, y)
 
 
 # %% wrong="nnx-train-step" because="Takes jit off, so that the update in place is seen: now Python runs every operation of every step."
@@ -830,9 +829,9 @@ def train_step(model, optimizer, x, y):
         squares = [jnp.sum(jnp.square(variable[...])) for path, variable in flat if path[-1] == "kernel"]
         return loss + sum(squares) / 100, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
-    gradient, metrics = jax.grad(penalised, has_aux=True)(params)
+    gradient, said = jax.grad(penalised, has_aux=True)(params)
     optimizer.update(model, gradient)
-    return model, optimizer, metrics
+    return model, optimizer, said
 
 
 # %% right="nnx-train-step"

@@ -72,6 +72,17 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
     "k = jax.random.fold_in(key, i)": {
         ("dropped fold_in", "fold_in(key, ...) -> key", "k = (lambda kept, *rest, **more: kept)(key, i)"),
     },
+    "m = nnx.view(nnx.clone(m), deterministic=True)": {
+        ("the other mode", "deterministic=True -> False", "m = nnx.view(nnx.clone(m), deterministic=False)"),
+        ("dropped clone", "clone(x) -> x", "m = nnx.view((lambda kept, *rest, **more: kept)(m), deterministic=True)"),
+    },
+    "m.set_attributes(use_running_average=False)": {
+        ("the other mode", "use_running_average=False -> True", "m.set_attributes(use_running_average=True)"),
+    },
+    "s = nnx.state(m, nnx.Not(f))": {
+        ("dropped Not", "Not(filter) -> filter", "s = nnx.state(m, (lambda kept, *rest, **more: kept)(f))"),
+    },
+    "m = view(m, deterministic=not training)": set(),
     "ks = jax.random.split(key, n)": {
         ("one key for all", "split(key, n) -> n times key", "ks = (lambda key, num=2: key[None].repeat(num))(key, n)"),
     },

@@ -12,6 +12,14 @@ COLLECTIVES = frozenset(
     "psum pmean pmax pmin all_gather psum_scatter ppermute all_to_all "
     "with_sharding_constraint reshard device_put".split()
 )
+# Calls whose first argument could stand without them.
+DROPPED = {
+    "stop_gradient": "stop_gradient(x) -> x",
+    "fold_in": "fold_in(key, ...) -> key",
+    "clone": "clone(x) -> x",
+    "Not": "Not(filter) -> filter",
+}
+MODES = frozenset({"deterministic", "use_running_average"})
 FIELDS = {"data_fields": "meta_fields", "meta_fields": "data_fields"}
 OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
 
@@ -33,7 +41,8 @@ def mutants(reference: str) -> list[Mutant]:
     """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
     stop_gradients, sum for mean, integers that are off by one, and what goes wrong with containers: a dropped
     is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch; and with random keys: one for
-    all, a dropped fold_in, p for 1 - p, a quotient for a remainder."""
+    all, a dropped fold_in, p for 1 - p, a quotient for a remainder; and with modules: the other mode, the model itself
+    for its clone, the filter for its contrary."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
@@ -81,6 +90,9 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             yield from _axes("changed in_axes", keyword.value, path)
         if keyword.arg == "argnums":
             yield from _axes("changed argnums", keyword.value, path)
+        if keyword.arg in MODES and isinstance(keyword.value, ast.Constant):
+            other = not keyword.value.value
+            yield "the other mode", f"{keyword.arg}={not other} -> {other}", _set_leaf(path, 0, other)
         if keyword.arg == "is_leaf":
             yield "dropped is_leaf", "is_leaf=... -> none", _drop_keyword("is_leaf")
     if name == "vmap" and len(node.args) > 1:
@@ -94,10 +106,8 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
         yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
     if name in COLLECTIVES and node.args:
         yield "dropped collective", f"{name}(x, ...) -> x", _drop
-    if name == "stop_gradient" and node.args:
-        yield "dropped stop_gradient", "stop_gradient(x) -> x", _drop
-    if name == "fold_in" and node.args:
-        yield "dropped fold_in", "fold_in(key, ...) -> key", _drop
+    if name in DROPPED and node.args:
+        yield f"dropped {name}", DROPPED[name], _drop
     if name == "split" and ast.unparse(node.func).endswith("random.split"):
         yield "one key for all", "split(key, n) -> n times key", _one_key
     if name in ("range", "arange", "fori_loop", "roll"):
