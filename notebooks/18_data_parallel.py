@@ -3,7 +3,7 @@
 #
 # *An hour, then [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).* Afterwards you can train one model on eight devices, with all parameters on each or an eighth on each; say what the devices tell each other and what each of them stores, and read both off the compiled program; keep the optimizer's state spread; accumulate gradients with one reduction; and recognise the mistakes that give right numbers.
 #
-# **Assumed.** Gradients (04), `vmap` (05), pytrees (06), `scan` (08), optax (09), `memory_analysis` (14), meshes and NamedSharding (16), Explicit axes (17). Recall before you go on; answer first, then open the fold.
+# **Assumed.** Gradients (04), `vmap` (05), pytrees (06), `scan` (08), optax (09), NNX modules (10), the network of lesson 11, `memory_analysis` (14), meshes and NamedSharding (16), Explicit axes (17). Recall before you go on; answer first, then open the fold.
 #
 # 1. From 16: a float32 array of shape `(64, 256)` lies on a mesh of eight devices with the axis `"data"`. How many bytes does each device hold under `P("data")`, and under `P()`?
 #
@@ -28,11 +28,13 @@
 
 # %%
 import grader.checks
+import grader.lessons.digits
 
 # Before JAX is first used, which counts its devices once. Besides `jax_num_cpu_devices`, it gives the simulated devices
 # threads to spare: with few, a training loop that runs ahead of its results can lock up on a small machine.
 grader.checks.devices.start(8)
 
+import functools
 import itertools
 import math
 import re
@@ -45,7 +47,8 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from jax.sharding import AxisType, NamedSharding
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 
@@ -117,7 +120,7 @@ def loss(params, x, y):
 optimizer = optax.adam(1e-3)
 
 
-def step(params, state, x, y):
+def step(params, state, x, y, loss=loss):
     value, gradients = jax.value_and_grad(loss)(params, x, y)
     updates, state = optimizer.update(gradients, state, params)
     return optax.apply_updates(params, updates), state, value
@@ -391,6 +394,45 @@ plt.show()
 
 # %% [markdown]
 # ## Do they learn the same?
+# So far it was a network whose programs are short to read. Now the one of lesson 11, from NNX, with convolutions. `nnx.split` gives its parameters as a tree, the step is the same, and the rule asks for nothing but shapes.
+
+
+# %%
+class Block(nnx.Module):
+    def __init__(self, channels, *, rngs):
+        self.conv = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
+
+    def __call__(self, x):
+        return x + nnx.relu(self.conv(x))
+
+
+class Network(nnx.Module):
+    """Images (B, 28, 28, 1) -> the score of each digit (B, 10)"""
+
+    def __init__(self, channels, depth, *, rngs):
+        self.shrink = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([Block(channels, rngs=rngs) for _ in range(depth)])
+        self.hidden = nnx.Linear(14 * 14 * channels, 64, rngs=rngs)
+        self.scores = nnx.Linear(64, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = nnx.relu(self.shrink(images))
+        for block in self.blocks:
+            x = block(x)
+        return self.scores(nnx.relu(self.hidden(x.reshape(len(x), -1))))
+
+
+graph, start = nnx.split(jax.jit(lambda: Network(16, 2, rngs=nnx.Rngs(0)))())
+
+
+def network_loss(params, x, y):
+    return optax.softmax_cross_entropy_with_integer_labels(nnx.merge(graph, params)(x), y).mean()
+
+
+found = grader.lessons.digits.get()
+print(found.says)
+(pictures, marks), (unseen, unseen_marks) = found.arrays(train=True), found.arrays(train=False)
+drawn = np.random.default_rng(18).integers(len(marks), size=(60, 128))  # which examples, in 60 steps
 
 # %% [markdown] predict="dp-curves"
 # We train from the same parameters on the same batches: one device, data parallel, FSDP. The three loss curves …
@@ -400,22 +442,30 @@ plt.show()
 # - [ ] differ a little, as each device sees other images | Each *gradient* differs. What is used is their mean.
 
 # %%
-starts = {
-    "one device": (params, state, devices[0]),
-    "data parallel": (params_dp, state_dp, split),
-    "FSDP": (params_fsdp, init_cut(params_fsdp), split),
+alone = SingleDeviceSharding(devices[0])
+ways = {  # where a batch goes, and where a leaf goes
+    "one device": (alone, lambda leaf: alone),
+    "data parallel": (split, lambda leaf: everywhere),
+    "FSDP": (split, sharding_for),
 }
 curves = {}
-for name, (p, s, place) in starts.items():
+for name, (place, rule) in ways.items():
+    p = jax.device_put(start, jax.tree.map(rule, start))
+    shapes = jax.eval_shape(optimizer.init, p)
+    s = jax.jit(optimizer.init, out_shardings=jax.tree.map(rule, shapes))(p)
+    train = jax.jit(functools.partial(step, loss=network_loss))
     losses = []
-    for i in 10 * list(range(0, 1536, 256)):
-        batch = jax.device_put((images[i : i + 256], labels[i : i + 256]), place)
-        p, s, value = programs[name](p, s, *batch)
+    for chosen in drawn:
+        batch = (pictures[chosen, ..., None] / np.float32(255), marks[chosen])
+        p, s, value = train(p, s, *jax.device_put(batch, place))
         losses.append(value)  # stays on its device: a float here would make the loop wait (09)
     curves[name] = np.array(losses)
-    right = np.mean(np.argmax(scores(jax.device_get(p), images[1536:]), axis=1) == labels[1536:])
+    guesses = nnx.merge(graph, jax.device_get(p))(unseen[:1000, ..., None] / np.float32(255)).argmax(-1)
     gap = np.abs(curves[name] - curves["one device"]).max()
-    print(f"{name:14s} last loss {losses[-1]:.4f}, {right:.1%} of unseen digits, largest gap to one device {gap:.1e}")
+    print(
+        f"{name:14s} keeps {stored((p, s)):9,} bytes on a device, last loss {losses[-1]:.3f}, "
+        f"{np.mean(guesses == unseen_marks[:1000]):.1%} of unseen digits, largest gap to one device {gap:.0e}"
+    )
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 for (name, losses), colour, width in zip(curves.items(), ("#d8d3c8", "#7db8e8", "#1d2430"), (9, 5, 1.2), strict=True):
