@@ -1,0 +1,444 @@
+# %% [markdown]
+# # 11 · MNIST: from files to a trained network
+#
+# *Forty minutes, then [the exercises](../exercises/11_mnist/11_mnist.ipynb).* Afterwards you can feed a compiled step from PyTorch's data sets and loaders, keep every batch the same shape, say who waits for whom, start worker processes that do not deadlock, train a residual network with a progress bar and a curve, look inside it, and show what it gets wrong.
+#
+# **Assumed.** `jit` (03), keys (07), training steps and what waits (09), NNX modules, `split` and `merge` (10). Recall before you go on; answer first, then open the fold.
+#
+# 1. From 03: a compiled step has met images `(128, 28, 28, 1)`; now `(29, 28, 28, 1)` come. What happens?
+#
+# <details><summary>Answer</summary>
+#
+# It is traced and compiled once more: a program is for given shapes and dtypes.
+# </details>
+#
+# 2. From 09: why is a loop slower that prints the loss in every step?
+#
+# <details><summary>Answer</summary>
+#
+# The number has to be there to be printed, so Python waits; and then the device waits for Python.
+# </details>
+#
+# 3. From 10: a plainly jitted step changes a module in place and returns nothing. What has changed afterwards?
+#
+# <details><summary>Answer</summary>
+#
+# Nothing. What a step changes goes in as an argument and comes out as a result.
+# </details>
+
+# %%
+import functools
+import itertools
+import multiprocessing
+import queue
+import sys
+import threading
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from flax import nnx
+from tqdm import tqdm
+
+from grader.lessons import digits
+from grader.lessons.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
+
+found = digits.get()
+print(SAYS)
+print(found.says)
+
+# %% [markdown]
+# ## The question: who feeds the program?
+# Pictures come from files, one at a time, through Python. A training step is a program that wants batches, as fast as it can eat. PyTorch has the best known tools for what is in between, and they know nothing of JAX: `torchvision.datasets.MNIST` and `torch.utils.data.DataLoader`. (`MNIST` and `DataLoader` above are these; where there is no torch, stand-ins of the same interface. If you have MNIST already, set `JAXERCISE_DIGITS` to the folder with `MNIST/raw` in it. What was found is what the line above says: real MNIST, or 1,797 real digits that need no download. All that follows runs with either.)
+#
+# ![From a file to a program. A data set gives one example by its index: an image and a label. The loader draws an order, asks for 128 examples and hands them to collate, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes them and gives new parameters. Left of collate all is Python, one example at a time; right of it all is one program, one batch at a time.](../images/mnist_feed.svg)
+#
+# A **data set** is anything with a length and an index. `transform` is called on each image when it is asked for: here into floats, with a channel axis. For training, the digit is also moved by up to two pixels, another way in each epoch: it stays the same digit, and the network cannot learn pixels by heart.
+
+
+# %%
+draws = np.random.default_rng(11)
+
+
+def to_floats(image):
+    """An image (28, 28) with values 0 to 255 -> (28, 28, 1) float32 from 0 to 1"""
+    return np.asarray(image, np.float32)[..., None] / 255
+
+
+def jittered(image):
+    """The same, moved by up to two pixels each way."""
+    rows, columns = draws.integers(5, size=2)
+    return np.pad(to_floats(image), ((2, 2), (2, 2), (0, 0)))[rows : rows + 28, columns : columns + 28]
+
+
+train_set = MNIST(found.root, train=True, transform=jittered)
+test_set = MNIST(found.root, train=False, transform=to_floats)
+image, label = train_set[0]
+print(
+    f"{len(train_set):,} to train on, {len(test_set):,} to test with; the first: {image.shape}, {image.dtype}, {label}"
+)
+
+_, axes = plt.subplots(2, 8, figsize=(7, 2), layout="constrained")
+for i, ax in enumerate(axes.T.flat):
+    image, label = train_set[i // 2]  # each twice: it is transformed anew
+    ax.imshow(image[..., 0], cmap="gray_r")
+    ax.set_title(label if i % 2 == 0 else "", fontsize=8)
+    ax.axis("off")
+
+# %% [markdown]
+# ## Batches of one shape
+# The **loader** draws an order, asks for examples, and hands a list of them to `collate_fn`. Left alone it makes torch tensors, which JAX does not take. So the function is ours: NumPy arrays are what both sides understand.
+
+
+# %%
+def collate(examples):
+    """A list of (image, label) -> images (B, 28, 28, 1) float32, labels (B,) int32"""
+    images, labels = zip(*examples, strict=True)
+    return np.stack(images), np.array(labels, np.int32)
+
+
+load = functools.partial(DataLoader, batch_size=128, collate_fn=collate)
+xs, ys = next(iter(load(test_set)))
+print(type(xs).__name__, xs.shape, xs.dtype, type(ys).__name__, ys.shape, ys.dtype)
+
+# %% [markdown] predict="mnist-drop-last"
+# The number of test images is no multiple of 128. How often is a compiled function traced in **two** epochs?
+#
+# - [ ] once: it is the same function | The function is the same, the shapes are not: the last batch is shorter.
+# - [x] twice | Right: once for 128, once for what is left over. In the second epoch both programs are there.
+# - [ ] four times, twice in each epoch | The programs are kept; nothing new comes in the second epoch.
+
+
+# %%
+def count_traces(loader):
+    traces = []
+    look = jax.jit(lambda xs: traces.append(xs.shape[0]) or jnp.mean(xs))
+    for _ in range(2):
+        for xs, _ in loader:
+            look(xs)
+    return traces
+
+
+print("all batches:    traced for the sizes", count_traces(load(test_set)))
+print("drop_last=True: traced for the sizes", count_traces(load(test_set, drop_last=True)))
+
+# %% [markdown]
+# For a small function that is a moment, for a large model it is minutes. In training, drop the last batch: with `shuffle=True` other examples are left out in each epoch. A test has to see every image, so there the last batch is padded and masked; an exercise does that.
+#
+# ## The network
+# Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. How many there are is a number, and the same class gives a network for a laptop and one for an accelerator.
+
+
+# %%
+class Block(nnx.Module):
+    def __init__(self, channels, *, rngs):
+        self.conv = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
+
+    def __call__(self, x):
+        return x + nnx.relu(self.conv(x))
+
+
+class Network(nnx.Module):
+    """Images (B, 28, 28, 1) -> the score of each digit (B, 10)"""
+
+    def __init__(self, channels, depth, *, rngs):
+        self.shrink = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([Block(channels, rngs=rngs) for _ in range(depth)])
+        self.hidden = nnx.Linear(14 * 14 * channels, 64, rngs=rngs)
+        self.scores = nnx.Linear(64, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = nnx.relu(self.shrink(images))
+        for block in self.blocks:
+            x = block(x)
+        return self.scores(nnx.relu(self.hidden(x.reshape(len(x), -1))))
+
+
+SIZES = {"cpu": {"channels": 16, "depth": 2}, "accelerator": {"channels": 64, "depth": 32}}
+for name, sizes in SIZES.items():
+    shapes = nnx.state(nnx.eval_shape(lambda: Network(**sizes, rngs=nnx.Rngs(0))), nnx.Param)
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    print(f"{name:12s} {sizes}: {count:,} parameters, {4 * count / 2**20:.1f} MiB")
+
+kind = "cpu" if jax.default_backend() == "cpu" else "accelerator"
+print("here:", kind)
+
+# %% [markdown]
+# ![A residual block. What comes in goes two ways: straight on, and through a 3 by 3 convolution and a relu. Both are added. Below, a network of such blocks: a convolution with stride 2, depth blocks one after the other, two linear layers, ten scores. The straight ways form one line from the first layer to the last, along which gradients come back.](../images/mnist_residual.svg)
+#
+# ## The step
+# As in 09, a pure function from everything that changes to everything that has changed: `split` takes the module apart into its fixed part, closed over, and its parameters, which go in and come out. They are donated. Loss and share of hits come back too, as arrays that nobody has looked at.
+
+# %%
+STEPS = 220
+model = jax.jit(lambda: Network(**SIZES[kind], rngs=nnx.Rngs(0)))()
+graph, params = nnx.split(model)
+tx = optax.adam(optax.warmup_cosine_decay_schedule(0.0, 0.003, STEPS // 10, STEPS))
+
+
+def loss(params, xs, ys):
+    scores = nnx.merge(graph, params)(xs)
+    hits = jnp.mean(scores.argmax(-1) == ys)
+    return optax.softmax_cross_entropy_with_integer_labels(scores, ys).mean(), hits
+
+
+@functools.partial(jax.jit, donate_argnames=("params", "state"))
+def step(params, state, xs, ys):
+    (value, hits), gradient = jax.value_and_grad(loss, has_aux=True)(params, xs, ys)
+    updates, state = tx.update(gradient, state, params)
+    return optax.apply_updates(params, updates), state, value, hits
+
+
+@jax.jit
+def predict(params, xs):
+    return nnx.merge(graph, params)(xs).argmax(-1)
+
+
+# %% [markdown]
+# ## The loop
+# `seed` fixes the loader's order. The bar moves every 20 steps, and only then does anybody look at a number: the accuracy on test digits, and the mean of 20 losses that have come in meanwhile.
+
+# %%
+seed(0)
+loader = load(train_set, shuffle=True, drop_last=True)
+forever = itertools.chain.from_iterable(itertools.repeat(loader))
+some_images, some_labels = next(iter(load(test_set, batch_size=min(len(test_set), 1000))))
+state, losses, hits, curve = tx.init(params), [], [], {}
+began = time.perf_counter()
+with tqdm(total=STEPS, file=sys.stdout, mininterval=5, bar_format="{l_bar}{bar:20}{r_bar}") as bar:
+    for n, (xs, ys) in enumerate(itertools.islice(forever, STEPS), 1):
+        params, state, value, hit = step(params, state, xs, ys)
+        losses.append(value)
+        hits.append(hit)
+        if n % 20 == 0:
+            curve[n] = np.mean(predict(params, some_images) == some_labels)
+            bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}, test {curve[n]:.1%}", refresh=False)
+            bar.update(20)
+print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, in {time.perf_counter() - began:.0f} s")
+
+# %%
+_, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
+left.semilogy(np.asarray(losses), linewidth=1)
+left.set(xlabel="step", ylabel="loss of the batch")
+right.plot(np.convolve(np.asarray(hits), np.ones(10) / 10, "valid"), linewidth=1, label="training, moved digits")
+right.plot(list(curve), list(curve.values()), "o-", label="test")
+right.set(xlabel="step", ylabel="accuracy", ylim=(0.5, 1.02))
+right.legend()
+plt.show()
+
+# %% [markdown]
+# The first steps are slow ones: the rate rises from 0. Then the loss falls for as long as the digits keep moving, and the test follows. Training digits score no better than test digits, as no digit comes twice in the same place.
+#
+# ## Who waits for whom?
+# In a turn of the loop the loader works, and then the device. JAX runs ahead (01): while the device computes, Python may already load the next batch. Say, the files lie on a slow disk, so that a batch takes as long to load as a step takes to compute.
+
+# %% [markdown] predict="mnist-waiting"
+# Loading takes a time L, a step takes about as long, S. Which loops need clearly **less** than L + S a turn?
+#
+# - [ ] none: the step needs its batch first | *Its* batch, yes. But not the next one, and that is what is loaded meanwhile.
+# - [ ] only the one with a thread that loads ahead | A thread is one way. Python itself is free too, unless it waits.
+# - [x] both: the one with a thread, and the plain loop that looks at nothing | Right: either a thread loads while Python waits for the loss, or nobody waits and Python loads.
+# - [ ] all three, also the one that looks at every loss | That one waits for the step, then loads, while the device has nothing to do.
+
+
+# %%
+def ahead(batches, how_many=2):
+    """The same batches, put on the device by a thread that is up to `how_many` ahead."""
+    shelf, end = queue.Queue(maxsize=how_many), object()
+
+    def fill():
+        for batch in batches:
+            shelf.put(jax.device_put(batch))
+        shelf.put(end)
+
+    threading.Thread(target=fill, daemon=True).start()
+    return iter(shelf.get, end)
+
+
+def seconds(batches, look, turns=12):
+    """Of a turn: load a batch, make a step."""
+    now, opt = jax.tree.map(jnp.copy, (params, state))
+    begin = time.perf_counter()
+    for xs, ys in itertools.islice(batches, turns):
+        now, opt, value, _ = step(now, opt, xs, ys)
+        if look:
+            float(value)
+    jax.block_until_ready(now)
+    return (time.perf_counter() - begin) / turns
+
+
+def slow_disk(pause):
+    for batch in itertools.repeat((xs, ys), 12):
+        time.sleep(pause)
+        yield batch
+
+
+alone = min(seconds(slow_disk(0), look=True) for _ in range(3))
+ways = {
+    "looks at every loss": lambda: seconds(slow_disk(alone), look=True),
+    "looks, and a thread loads ahead": lambda: seconds(ahead(slow_disk(alone)), look=True),
+    "looks at nothing": lambda: seconds(slow_disk(alone), look=False),
+}
+print(f"L = S = {1e3 * alone:.1f} ms, L + S = {2e3 * alone:.1f} ms")
+rounds = [[way() for way in ways.values()] for _ in range(3)]
+for name, times in zip(ways, zip(*rounds, strict=True), strict=True):
+    print(f"{name:32s} {1e3 * min(times):6.1f} ms a turn")
+
+# %% [markdown]
+# A thread is enough as long as loading *waits* (for disk, for network). Where it *computes* in Python, two threads share one interpreter, and processes are the next step. First look whether you need them: how many images a second does each side manage?
+
+# %%
+begin = time.perf_counter()
+loaded = sum(len(ys) for _, ys in itertools.islice(loader, 10))
+by_loader = loaded / (time.perf_counter() - begin)
+print(f"the loader gives {by_loader:9,.0f} images a second")
+print(f"the step takes   {128 / alone:9,.0f}")
+
+raw, marks = found.arrays(train=True)
+begin = time.perf_counter()
+for _ in range(10):
+    chosen = draws.choice(len(raw), 128, replace=False)
+    xs, ys = raw[chosen, ..., None].astype(np.float32) / 255, marks[chosen]
+print(f"indexing one array {1280 / (time.perf_counter() - begin):7,.0f}")
+
+# %% [markdown]
+# The slower of the first two is what you train at. And what fits into memory needs no loader: one array, indexed by a shuffled list of numbers, is far faster than an example at a time (the first exercise). Shifts then move into the compiled step (another exercise).
+#
+# ## Worker processes, and fork
+# `DataLoader(num_workers=2)` loads in two other processes. On Linux these were for a long time made by `fork`: a copy of this process, in which *one* thread goes on. JAX has many threads, and a lock that one of the others held at that moment stays locked in the copy for ever.
+
+# %%
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    child = multiprocessing.get_context("fork").Process(target=int)  # does nothing, and is gone
+    child.start()
+    child.join()
+print("\n".join({str(one.message) for one in caught if "JAX" in str(one.message)}) or "no warning")
+
+# %% [markdown]
+# So let them come from a process that never had JAX: `forkserver` starts one clean process, which imports what you tell it, and forks the workers. They get the data set and the functions by pickle, so these must live in a module: what is defined in a notebook cannot be found there. (Hence the course's own `numpy_collate` here.)
+
+# %%
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["grader.lessons.loaders"])
+plain_set = MNIST(found.root, train=True, transform=np.asarray)
+processes = {"num_workers": 2, "multiprocessing_context": context, "persistent_workers": True, "prefetch_factor": 2}
+for name, options in {"in this process": {}, "in two workers": processes}.items():
+    workers = DataLoader(plain_set, batch_size=128, drop_last=True, collate_fn=numpy_collate, **options)
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        shapes = {xs.shape for xs, _ in itertools.islice(workers, 8)}
+        times.append(time.perf_counter() - begin)
+    print(f"{name:16s} 8 batches of {shapes}: {times[0]:.2f} s, and {min(times[1:]):.2f} s in a later epoch")
+    del workers
+
+# %% [markdown]
+# For small images workers cost more than they bring: each batch is made there and pickled over here. They pay where an example takes milliseconds (a JPEG, a sentence to tokenise). **In workers, no JAX**: no `jnp` in a data set, a transform or a collate function. And no generator that all share: after a fork each worker would have a copy of `draws` in the same state, and all would jitter alike. Seed by worker (`worker_init_fn`), or draw on the device with keys (07).
+#
+# ## Grain
+# **Grain** is the loader made for JAX. It needs neither torch nor a collate function, its order is a function of a seed and its place in the data can be saved, so a run that was stopped goes on with the next batch (24). Nothing here needs it; this is what the loop above would start with:
+#
+# ```python
+# import grain
+#
+# loader = (
+#     grain.MapDataset.source(train_set)              # anything with a length and an index
+#     .shuffle(seed=0)
+#     .repeat()
+#     .batch(128, drop_remainder=True)                # NumPy arrays
+#     .to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=16))
+# )
+# batches = iter(loader)
+# place = batches.get_state()                         # goes into the checkpoint; batches.set_state(place) goes back
+# ```
+#
+# ## What does it see?
+# `nnx.capture` runs a module and keeps what its methods returned. It works in a compiled function too; here for one image, with what each block has added to what was there.
+
+# %%
+watch = jax.jit(
+    lambda params, xs: nnx.capture(nnx.merge(graph, params), nnx.Intermediate, method_outputs=nnx.Intermediate)(xs)
+)
+one = int(np.argmax(some_labels == 8))
+scores, seen = watch(params, some_images[one : one + 1])
+outputs = {"shrink": nnx.relu(seen["shrink"]["__call__"][0])}
+outputs |= {f"block {i}": seen["blocks"][i]["__call__"][0] for i in (0, len(model.blocks) - 1)}
+_, axes = plt.subplots(len(outputs), 9, figsize=(7, 0.85 * len(outputs)), layout="constrained")
+for row, (name, maps) in zip(axes, outputs.items(), strict=True):
+    row[0].imshow(some_images[one, ..., 0], cmap="gray_r")
+    for ax, channel in zip(row[1:], np.moveaxis(np.asarray(maps[0]), -1, 0), strict=False):
+        ax.imshow(channel, cmap="viridis")
+    for ax in row:
+        ax.axis("off")
+    row[0].set_title(name, fontsize=8)
+print("scores:", np.round(np.asarray(scores[0]), 1))
+
+# %% [markdown]
+# Each channel answers to something else: edges from above, from the left, the inside of a loop. With the blocks the answers grow sharper; nothing is lost on the way, as what came in is still part of the sum.
+#
+# ## What does it get wrong?
+# One number hides much. Which digits are taken for which, and how sure was it?
+
+# %%
+images, labels = (np.concatenate(part) for part in zip(*load(test_set, batch_size=200), strict=True))
+guessed = np.concatenate([predict(params, images[i : i + 200]) for i in range(0, len(images), 200)])
+print(f"test accuracy, every image: {np.mean(guessed == labels):.2%}")
+taken_for = np.zeros((10, 10), int)
+np.add.at(taken_for, (labels, guessed), 1)
+wrong = np.flatnonzero(guessed != labels)[:8]
+_, (grid, *small) = plt.subplots(1, 1 + len(wrong), figsize=(7, 2), width_ratios=[3] + [1] * len(wrong))
+grid.imshow(np.log1p(taken_for), cmap="Blues")
+grid.set(xlabel="taken for", ylabel="is", xticks=range(10), yticks=range(10))
+for ax, i in zip(small, wrong, strict=True):
+    ax.imshow(images[i, ..., 0], cmap="gray_r")
+    ax.set_title(f"{labels[i]} as {guessed[i]}", fontsize=8)
+    ax.axis("off")
+plt.show()
+
+# %% [markdown]
+# Look at the mistakes before you change the network: some of these digits you would not have read either. The rows and columns of the table say which pairs need more examples.
+#
+# ## What else goes wrong
+# **Types.** Pixels are uint8, and wrap round: `image - 128` of a dark pixel is bright. Divided by a Python number, NumPy makes float64 of them: twice the bytes from the loader to the device, where JAX makes float32 of it anyway.
+
+# %%
+pixels = np.array([0, 100, 200], np.uint8)
+print("pixels - 128:", pixels - np.uint8(128), "  pixels / 255:", (pixels / 255).dtype)
+
+# %% [markdown]
+# **Mirrored digits.** What may be done to an image is a question to the data: cats may be mirrored, digits not, and a 6 turned round is a 9.
+#
+# **The test set has a vote.** The curve above was drawn with test digits, and nothing was chosen by it. Whoever picks the best point of it, or the number of steps, has trained on the test set a little. Early stopping needs images of its own; the last exercise does it.
+#
+# **Channels first.** PyTorch has `(B, 1, 28, 28)`, Flax `(B, 28, 28, 1)`. With `(B, 1, 28, 28)` a convolution here takes 28 for the number of channels, and says so.
+#
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a data set | a length and an index; `transform` for what happens to each example |
+# | NumPy instead of tensors | `collate_fn`, with `np.stack` and an explicit dtype |
+# | one program for all batches | `drop_last=True`; for a test pad and mask |
+# | data that fit into memory | one array and shuffled indices, no loader |
+# | to load while the device computes | look at nothing; or a thread that loads ahead |
+# | worker processes | `forkserver`, functions from a module, no JAX in them |
+# | a place in the data that can be saved | Grain |
+# | what a layer gives | `nnx.capture(..., method_outputs=nnx.Intermediate)` |
+# | a depth that trains | blocks that add |
+#
+# ## What it became
+#
+# | in older code, or elsewhere | now |
+# |---|---|
+# | `for x, y in loader: x.to(device)` (PyTorch) | the compiled step takes NumPy arrays; `jax.device_put` in a thread where the way is long |
+# | `optimizer.zero_grad()`, `loss.backward()`, `with torch.no_grad()` | `jax.value_and_grad`; nothing is recorded unless asked |
+# | `tensorflow_datasets` as the loader for JAX | still works; Grain has its place |
+# | `self.sow(...)`, then `nnx.state(model, nnx.Intermediate)` | `nnx.capture` around the call |
+# | `from torch.utils.data import default_collate`, then `jnp.asarray(tensor.numpy())` | a NumPy collate: one copy less |
+#
+# Next: the exercises. In the first, the batches are yours.
