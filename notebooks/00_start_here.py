@@ -197,7 +197,7 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # | **II** | **Models and training** | |
 # | 09 | [training](09_training.ipynb) | optax from pure functions up, schedules, accumulation |
 # | 10 | [nnx](10_nnx.ipynb) | modules, state, split and merge, modes |
-# | 11 | mnist *(coming)* | loaders that feed JAX, a residual CNN, evaluation |
+# | 11 | [mnist](11_mnist.ipynb) | loaders that feed JAX, a residual CNN, evaluation |
 # | 12 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras |
 # | 13 | debugging *(coming)* | NaNs, checkify, leaks, reading JAX's errors |
 # | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, compiling ahead |

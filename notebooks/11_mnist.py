@@ -53,7 +53,9 @@ print(found.says)
 
 # %% [markdown]
 # ## The question: who feeds the program?
-# Pictures come from files, one at a time, through Python. A training step is a program that wants batches, as fast as it can eat. PyTorch has the best known tools for what is in between, and they know nothing of JAX: `torchvision.datasets.MNIST` and `torch.utils.data.DataLoader`. (`MNIST` and `DataLoader` above are these; where there is no torch, stand-ins of the same interface. If you have MNIST already, set `JAXERCISE_DIGITS` to the folder with `MNIST/raw` in it. What was found is what the line above says: real MNIST, or 1,797 real digits that need no download. All that follows runs with either.)
+# Pictures come from files, one at a time, through Python. A training step is a program that wants batches, as fast as it can eat. PyTorch has the best known tools for what is in between, and they know nothing of JAX: `torchvision.datasets.MNIST` and `torch.utils.data.DataLoader`.
+#
+# `MNIST` and `DataLoader` above are these two; where there is no torch, stand-ins with the same interface. Which digits were found, the line above says: real MNIST, or 1,797 real digits that need no download. If you have MNIST, set `JAXERCISE_DIGITS` to the folder with `MNIST/raw` in it. All that follows runs with either.
 #
 # ![From a file to a program. A data set gives one example by its index: an image and a label. The loader draws an order, asks for 128 examples and hands them to collate, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes them and gives new parameters. Left of collate all is Python, one example at a time; right of it all is one program, one batch at a time.](../images/mnist_feed.svg)
 #
@@ -309,7 +311,7 @@ print(f"indexing one array {1280 / (time.perf_counter() - begin):7,.0f}")
 # The slower of the first two is what you train at. And what fits into memory needs no loader: one array, indexed by a shuffled list of numbers, is far faster than an example at a time (the first exercise). Shifts then move into the compiled step (another exercise).
 #
 # ## Worker processes, and fork
-# `DataLoader(num_workers=2)` loads in two other processes. On Linux these were for a long time made by `fork`: a copy of this process, in which *one* thread goes on. JAX has many threads, and a lock that one of the others held at that moment stays locked in the copy for ever.
+# `DataLoader(num_workers=2)` loads in two other processes. On Linux, before Python 3.14, these are made by `fork` unless you say otherwise: a copy of this process, in which *one* thread goes on. JAX has many threads, and a lock that one of the others held at that moment stays locked in the copy for ever.
 
 # %%
 with warnings.catch_warnings(record=True) as caught:
@@ -330,15 +332,15 @@ processes = {"num_workers": 2, "multiprocessing_context": context, "persistent_w
 for name, options in {"in this process": {}, "in two workers": processes}.items():
     workers = DataLoader(plain_set, batch_size=128, drop_last=True, collate_fn=numpy_collate, **options)
     times = []
-    for _ in range(3):
+    for _ in range(2):
         begin = time.perf_counter()
         shapes = {xs.shape for xs, _ in itertools.islice(workers, 8)}
         times.append(time.perf_counter() - begin)
-    print(f"{name:16s} 8 batches of {shapes}: {times[0]:.2f} s, and {min(times[1:]):.2f} s in a later epoch")
+    print(f"{name:16s} 8 batches of {shapes}: {times[0]:.2f} s, and {times[1]:.2f} s in the next epoch")
     del workers
 
 # %% [markdown]
-# For small images workers cost more than they bring: each batch is made there and pickled over here. They pay where an example takes milliseconds (a JPEG, a sentence to tokenise). **In workers, no JAX**: no `jnp` in a data set, a transform or a collate function. And no generator that all share: after a fork each worker would have a copy of `draws` in the same state, and all would jitter alike. Seed by worker (`worker_init_fn`), or draw on the device with keys (07).
+# The first epoch waits for processes to start and import, so keep them (`persistent_workers`). Later ones find batches that were made ahead, and pay for carrying them over here. Workers are worth it where an example takes milliseconds (a JPEG, a sentence to tokenise) and the device has to wait; look at the figures above first. **In workers, no JAX**: no `jnp` in a data set, a transform or a collate function. And no generator that all share: after a fork each worker would have a copy of `draws` in the same state, and all would jitter alike. Seed by worker (`worker_init_fn`), or draw on the device with keys (07).
 #
 # ## Grain
 # **Grain** is the loader made for JAX. It needs neither torch nor a collate function, its order is a function of a seed and its place in the data can be saved, so a run that was stopped goes on with the next batch (24). Nothing here needs it; this is what the loop above would start with:
@@ -358,7 +360,7 @@ for name, options in {"in this process": {}, "in two workers": processes}.items(
 # ```
 #
 # ## What does it see?
-# `nnx.capture` runs a module and keeps what its methods returned. It works in a compiled function too; here for one image, with what each block has added to what was there.
+# `nnx.capture` runs a module and keeps what its methods returned. It works in a compiled function too. Here is one image, and what comes out of the first layer, of the first block and of the last.
 
 # %%
 watch = jax.jit(
@@ -379,10 +381,10 @@ for row, (name, maps) in zip(axes, outputs.items(), strict=True):
 print("scores:", np.round(np.asarray(scores[0]), 1))
 
 # %% [markdown]
-# Each channel answers to something else: edges from above, from the left, the inside of a loop. With the blocks the answers grow sharper; nothing is lost on the way, as what came in is still part of the sum.
+# Each channel answers to something else: edges from above, from the left, the inside of a loop. With each block something is added to them; nothing is lost on the way, as what came in is still part of the sum.
 #
 # ## What does it get wrong?
-# One number hides much. Which digits are taken for which, and how sure was it?
+# One number hides much. Which digits are taken for which?
 
 # %%
 images, labels = (np.concatenate(part) for part in zip(*load(test_set, batch_size=200), strict=True))
@@ -404,7 +406,7 @@ plt.show()
 # Look at the mistakes before you change the network: some of these digits you would not have read either. The rows and columns of the table say which pairs need more examples.
 #
 # ## What else goes wrong
-# **Types.** Pixels are uint8, and wrap round: `image - 128` of a dark pixel is bright. Divided by a Python number, NumPy makes float64 of them: twice the bytes from the loader to the device, where JAX makes float32 of it anyway.
+# **Types.** Pixels are uint8, and wrap round: `image - 128` of a dark pixel is bright. Divided by a Python number, NumPy makes float64 of them: twice the bytes in the loader, of which JAX makes float32 anyway.
 
 # %%
 pixels = np.array([0, 100, 200], np.uint8)

@@ -32,6 +32,8 @@ def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: p
     """Without the network, with a deprecated name as an error, without a warning; logs that it asks for are fine."""
     monkeypatch.setenv("PYTHONWARNINGS", "error::DeprecationWarning:__main__")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("JAXERCISE_DIGITS", "embedded")
+    (tmp_path / "course.toml").touch()  # what it keeps lies below, in work/
     notebook = nbformat.read(lesson_path(COURSE, lesson), as_version=4)
     # Python's own way to name the module of a warning misses notebook cells, so the filter is set inside as well.
     strict = "import warnings\nwarnings.filterwarnings('error', category=DeprecationWarning, module='__main__')"

@@ -1,0 +1,86 @@
+"""Draws README's picture of a trained run: it runs lesson 11's own cells and draws what they leave behind.
+
+Losses, accuracies, channels and mistakes are those of that run; nothing is written down here.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from style import INK, MAPPED, QUIET, RESULT, card, save, words
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+SKIPPED = ("get_context", "slow_disk", "by_loader")  # cells that time loaders, which the picture does not show
+
+
+def run_lesson() -> dict[str, Any]:
+    """The names that the lesson's cells have bound when all have run."""
+    cells = (ROOT / "notebooks" / "11_mnist.py").read_text(encoding="utf-8").split("# %%")
+    names: dict[str, Any] = {}
+    for cell in cells:
+        head, _, source = cell.partition("\n")
+        if "[markdown]" not in head and not any(word in source for word in SKIPPED):
+            exec(compile(source, "lesson 11", "exec"), names)
+    return names
+
+
+os.environ.setdefault("JAXERCISE_DIGITS", "embedded")  # the same digits for whoever draws it anew
+ran = run_lesson()
+axes = card(17.4, 6.4)
+
+
+def inset(left: float, top: float, width: float, height: float) -> Axes:
+    """Axes for a plot or an image on the card, in its units."""
+    (all_wide, _), (all_high, _) = axes.get_xlim()[::-1], axes.get_ylim()
+    place = (left / all_wide, 1 - (top + height) / all_high, width / all_wide, height / all_high)
+    inner: Axes = axes.figure.add_axes(place)
+    inner.patch.set_alpha(0)
+    return inner
+
+
+def picture(left: float, top: float, size: float, pixels: np.ndarray, colours: str) -> None:
+    inner = inset(left, top, size, size)
+    inner.imshow(pixels, cmap=colours, interpolation="nearest")
+    inner.set(xticks=[], yticks=[])
+
+
+steps = ran["STEPS"]
+words(axes, 0.6, 0.75, f"{steps} steps", size=12, align="left", bold=True)
+curve = inset(1.25, 1.25, 5.6, 3.7)
+curve.spines[["top", "right"]].set_visible(False)
+curve.tick_params(labelsize=8.5, colors=INK)
+smooth = np.convolve(np.asarray(ran["hits"]), np.ones(10) / 10, "valid")
+curve.plot(np.arange(10, steps + 1), 100 * smooth, color=MAPPED, linewidth=1.6, label="training digits, moved")
+curve.plot(
+    list(ran["curve"]), [100 * a for a in ran["curve"].values()], "o-", color=INK, markersize=4, label="test digits"
+)
+curve.set(ylim=(40, 102), xlabel="step")
+curve.set_ylabel("% right", fontsize=9)
+curve.legend(fontsize=8.5, frameon=False, loc="lower right")
+said = f"{np.mean(ran['guessed'] == ran['labels']):.1%} of {len(ran['labels'])} digits that it has never seen"
+words(axes, 0.7, 5.95, said, size=9, align="left", colour=QUIET)
+
+words(axes, 7.6, 0.75, "What its layers see", size=12, align="left", bold=True)
+digit = ran["some_images"][ran["one"], ..., 0]
+for row, (name, maps) in enumerate(ran["outputs"].items()):
+    top = 1.3 + 1.5 * row
+    words(axes, 7.6, top - 0.07, name, size=8.5, align="left", code=True, colour=QUIET)
+    picture(7.6, top + 0.13, 1.05, digit, "gray_r")
+    for k in range(3):
+        picture(8.85 + 1.15 * k, top + 0.13, 1.05, np.asarray(maps[0][..., k]), "viridis")
+words(axes, 7.6, 5.95, "three channels of each, for one 8", size=9, align="left", colour=QUIET)
+
+words(axes, 13.0, 0.75, "What it gets wrong", size=12, align="left", bold=True)
+for k, i in enumerate(ran["wrong"][:3]):
+    top = 1.3 + 1.5 * k
+    picture(13.0, top, 1.3, ran["images"][i, ..., 0], "gray_r")
+    words(axes, 14.6, top + 0.65, f"{ran['labels'][i]}, taken for {ran['guessed'][i]}", size=10, align="left")
+count = int(np.sum(ran["guessed"] != ran["labels"]))
+words(axes, 13.0, 5.95, f"{count} of {len(ran['labels'])}", size=9, align="left", colour=QUIET)
+axes.plot([7.2, 7.2], [0.6, 6.0], color=RESULT, linewidth=1)
+axes.plot([12.6, 12.6], [0.6, 6.0], color=RESULT, linewidth=1)
+save(axes, __file__)
