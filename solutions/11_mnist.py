@@ -682,7 +682,7 @@ def evaluate(predict, images, labels, size):
     return dict(zip(("loss", "accuracy"), totals / len(labels), strict=True))
 
 
-# %% [markdown] task="mnist-cnn" stars=2 minutes=20 skills="03_jit,09_training"
+# %% [markdown] task="mnist-cnn" stars=2 minutes=20 skills="nnx-mlp,nnx-train-step,09_training"
 # ## A residual network
 # **Goal.** Write a convolutional network whose depth is a number, and let it learn real digits.
 #
