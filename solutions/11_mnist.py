@@ -992,7 +992,7 @@ class CNN(nnx.Module):
 # ## Shifted, each its own way
 # **Goal.** A digit that is moved by a pixel or two is the same digit. Move every image of a batch by a random step of its own, on the device, inside the compiled step.
 #
-# **Signature.** `augment(key, images, most)`: `images` is `(n, h, w, c)`; `most` is a whole number, 1 or larger, known while tracing. Returns images of the same shape and dtype. Image i has a key of its own, the i-th of `jax.random.split(key, n)`, and draws `down, right = jax.random.randint(own, (2,), -most, most + 1)`: everything in it moves `down` rows down and `right` columns to the right. What leaves the image is lost, what is uncovered is 0.
+# **Signature.** `augment(key, images, most)`: `images` is `(n, h, w, c)`; `most` is a whole number, 1 or larger, known while tracing. Returns images of the same shape and dtype. Image i has a key of its own, the i-th of `jax.random.split(key, n)`, and draws two numbers with `jax.random.randint(own, (2,), -most, most + 1)`: everything in it moves down by the first, and right by the second. What leaves the image is lost, what is uncovered is 0.
 #
 # **Example.** A 3 × 3 image with a 1 in the middle, and down 1, right -1: the 1 is then in the lower left corner. Down 1, right 2, and it is gone.
 #
@@ -1066,7 +1066,7 @@ for shape, most in (((20, 7, 7, 1), 2), ((10, 5, 8, 3), 1)):
         )
         require(
             right or not (middle and np.allclose(got[inside], turned[inside])),
-            "The images move right by `down`, and down by `right`.",
+            "The images move right by the first number, and down by the second.",
         )
         blank = [tuple(map(tuple, np.argwhere(np.abs(one).sum(-1) == 0))) for one in got]
         require(right or len(set(blank)) > 1, "All images move by the same step: each should have a key of its own.")
