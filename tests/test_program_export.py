@@ -286,6 +286,16 @@ def test_outputs_tell_shape_dtype_and_place() -> None:
     assert [out.sharding.shard_shape(out.shape) for out in eight.outputs] == [(1, 4), (4,)]
 
 
+@pytest.mark.parametrize("sizes", [(8,), (4, 2), (2, 4), (2, 2, 2)])
+def test_a_program_may_place_things_on_a_mesh_of_any_form(sizes: tuple[int, ...]) -> None:
+    names = ("a", "b", "c")[: len(sizes)]
+    place, ones = NamedSharding(devices.mesh(sizes, names), P(*names)), np.ones((8, 8, 8), np.float32)
+    _, loaded = rebuilt(lambda x: lax.with_sharding_constraint(x + 1, place), ones)
+    [got] = loaded.run([ones])
+    assert got.sharding.shard_shape(got.shape) == tuple(8 // size for size in (*sizes, 1, 1)[:3])
+    np.testing.assert_array_equal(got, ones + 1)
+
+
 @pytest.mark.parametrize("explicit", [False, True])
 def test_a_program_may_place_things_itself(explicit: bool) -> None:
     """Its arguments lie nowhere in particular; it spreads them over eight devices."""

@@ -108,9 +108,22 @@ def _placed(parameters: list[jax.ShapeDtypeStruct], devices: int) -> list[jax.Sh
     """A parameter that lies nowhere in particular is replicated when the program places things itself."""
     if devices == 1 or any(shape.sharding is not None for shape in parameters):
         return parameters
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("devices",))
+    # Of the smallest axes there are: a program that places things on a 4 x 2 mesh is refused arguments on one of 8.
+    sizes = _prime_factors(devices)
+    names = tuple(f"devices_{i}" for i in range(len(sizes)))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]).reshape(sizes), names)
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     return [shape.update(sharding=everywhere) for shape in parameters]
+
+
+def _prime_factors(number: int) -> list[int]:
+    factors, divisor = [], 2
+    while number > 1:
+        while number % divisor == 0:
+            factors.append(divisor)
+            number //= divisor
+        divisor += 1
+    return factors
 
 
 def _named(sharding: Any) -> Any:
