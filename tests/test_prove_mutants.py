@@ -44,6 +44,16 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
         ("changed argnums", "0 -> 1", "g = jax.grad(f, argnums=(1, 2))"),
         ("changed argnums", "2 -> 0", "g = jax.grad(f, argnums=(0, 0))"),
     },
+    "y = jax.block_until_ready(f(x))": {
+        ("dropped wait", "block_until_ready(x) -> x", "y = f(x)"),
+    },
+    "with open(p) as f, trace(q):\n    y = f": {
+        (
+            "dropped with",
+            "with trace(q) -> none",
+            "with open(p) as f, __import__('contextlib').nullcontext():\n    y = f",
+        ),
+    },
     "y = x + jax.lax.stop_gradient(z)": {
         ("dropped stop_gradient", "stop_gradient(x) -> x", "y = x + (lambda kept, *rest, **more: kept)(z)"),
     },

@@ -40,9 +40,9 @@ Change = Callable[[ast.AST], None]
 def mutants(reference: str) -> list[Mutant]:
     """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
     stop_gradients, sum for mean, integers that are off by one, and what goes wrong with containers: a dropped
-    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch; and with random keys: one for
-    all, a dropped fold_in, p for 1 - p, a quotient for a remainder; and with modules: the other mode, the model itself
-    for its clone, the filter for its contrary."""
+    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch; with random keys: one for
+    all, a dropped fold_in, p for 1 - p, a quotient for a remainder; with modules: the other mode, the model itself
+    for its clone, the filter for its contrary; and with timelines: a dropped wait or `with`."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
@@ -76,12 +76,18 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
         yield from _parts(node)
     if isinstance(node, ast.IfExp):
         yield "swapped branches", "a if ... else b -> b if ... else a", _other_branch
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args:
+        yield from _assigned(node.value)
+    if isinstance(node, ast.With):
+        for place, item in enumerate(node.items):
+            if item.optional_vars is None:
+                yield "dropped with", f"with {ast.unparse(item.context_expr)} -> none", _no_context(place)
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
         yield "flipped sum", "+= -> -=", _subtract
 
 
 def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = _name(node)
     for i, keyword in enumerate(node.keywords):
         path = ("keywords", i)
         if keyword.arg == "axis":
@@ -115,6 +121,16 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
             number = _integer(argument)
             if number is not None:
                 yield "off by one", f"{number} -> {number + 1}", _set_leaf(("args", i), 0, number + 1)
+
+
+def _assigned(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
+    """Where a wait's value is not used, it only warms up: that is no mistake that values would show."""
+    if _name(call) == "block_until_ready":
+        yield "dropped wait", "block_until_ready(x) -> x", _no_wait
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _parts(node: ast.BinOp) -> Iterator[tuple[str, str, Change]]:
@@ -212,6 +228,20 @@ def _one_key(call: ast.AST) -> None:
 
 def _other_branch(node: ast.AST) -> None:
     node.body, node.orelse = node.orelse, node.body  # type: ignore[attr-defined]
+
+
+def _no_wait(node: ast.AST) -> None:
+    node.value = node.value.args[0]  # type: ignore[attr-defined]
+
+
+def _no_context(place: int) -> Change:
+    """What stands within this `with` runs as if that part of it were not there."""
+
+    def change(node: ast.AST) -> None:
+        nothing = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
+        node.items[place].context_expr = nothing  # type: ignore[attr-defined]
+
+    return change
 
 
 def _subtract(node: ast.AST) -> None:
