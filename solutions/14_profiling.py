@@ -190,7 +190,7 @@ def cost(f, *shapes):
 # ## A trace of one call
 # **Goal.** Write the trace of one call of a compiled function: the whole call, and nothing else.
 #
-# **Signature.** `capture_trace(f, *arguments)`: `f` is a function that has not been compiled yet. Compile it, write a trace of **one** call into a folder of its own, and return `(result, events)`: what `f(*arguments)` gives, and what `read_trace` (from the setup) finds in that folder.
+# **Signature.** `capture_trace(f, *arguments)`: `f` is a function that has not been compiled yet. Compile it, write a trace of **one** call into a folder of its own, and return `(result, events)`: what `f(*arguments)` gives, an array or a tree of arrays, and what `read_trace` (from the setup) finds in that folder.
 #
 # **Example.** `capture_trace(long_work, jnp.eye(384))` gives the result and some hundred events. Those with an `operation` are what ran on the device: the product in the loop is among them 100 times.
 #
