@@ -105,6 +105,14 @@ def test_a_label_takes_the_place_of_the_result() -> None:
     assert failure(f(1), f(2, 3), label="the gradient of w").message == "The gradient of w has shape (1,); wanted (2,)."
 
 
+def test_a_label_that_ends_in_a_comma_loses_it_before_a_path() -> None:
+    label = "the way of steps 1 and 2, under jit,"
+    assert failure([f(1)], [f(2, 3)], label=label).message.startswith(
+        "The way of steps 1 and 2, under jit[0] has shape"
+    )
+    assert failure(f(1), f(2, 3), label=label).message.startswith("The way of steps 1 and 2, under jit, has shape")
+
+
 HIDDEN = {
     "one value": "Values of the result, float32[], are not right.",
     "one of many": "Values of the result, float32[2], are not right.",

@@ -40,7 +40,7 @@ def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | N
     if _is_container(want):
         _same_container(got, want, path)
         for step, one, other in _children(got, want):
-            _compare(one, other, path + step, rtol, atol)
+            _compare(one, other, path.removesuffix(",") + step, rtol, atol)  # a label may end as an apposition does
     elif isinstance(want, np.ndarray | np.generic | jax.Array):
         _same_array(got, want, path, rtol, atol)
     else:
