@@ -28,8 +28,10 @@
 
 # %%
 import time
+import timeit
 from collections import OrderedDict
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -50,7 +52,7 @@ def refusal(call):
 
 # %% [markdown]
 # ## The question: where do the bytes go?
-# A colleague hands you a model. It is a dict, in it a list, in that dicts of tuples; some biases are missing. It does not fit onto the device that you have. How large is it, and which part is to blame?
+# A colleague hands you a model. It is a dict, in it a list, in that dicts of tuples; some biases are missing. Its file is larger than you expected. How large is the model, and which part is to blame?
 
 # %%
 rng = np.random.default_rng(6)
@@ -87,7 +89,7 @@ for name, part in model.items():
     print(f"{name:8s} {sum(leaf.nbytes for leaf in jax.tree.leaves(part)) / 2**20:.3f} MiB")
 
 # %% [markdown]
-# The table of words is to blame for more than half. And as a part of a tree is a tree, the same line answers for each part.
+# The table of words is to blame for more than half. As a part of a tree is a tree, one line answers for each part.
 #
 # ## Leaves and form
 # `jax.tree.flatten` takes a tree apart into two things: a list of leaves, and all the rest, its **form** (`jax.tree.structure` gives that alone).
@@ -95,13 +97,12 @@ for name, part in model.items():
 # %% [markdown] predict="pytrees-order"
 # What is `jax.tree.leaves({"w": 1, "b": 2, "a": (3, None)})`?
 #
+# - [x] `[3, 2, 1]` | Right: sorted by key, and `None` has no leaves.
 # - [ ] `[1, 2, 3]` | The order in which it was written, which Python's dicts keep. JAX sorts the keys, so that the order of writing does not matter.
 # - [ ] `[3, None, 2, 1]` | Sorted by key, yes. But `None` counts as a container with nothing in it.
-# - [x] `[3, 2, 1]` | Right: sorted by key, and `None` has no leaves.
 
 # %%
-small = {"w": 1, "b": 2, "a": (3, None)}
-leaves, form = jax.tree.flatten(small)
+leaves, form = jax.tree.flatten({"w": 1, "b": 2, "a": (3, None)})
 print(leaves, form)
 print(jax.tree.unflatten(form, ["third", "second", "first"]))
 
@@ -110,7 +111,7 @@ print(jax.tree.unflatten(form, ["third", "second", "first"]))
 #
 # ![A tree drawn from its root: a dict with the keys a, b and w; a holds a tuple of 3 and None. Its leaves, 3, 2 and 1, stand in a row at the bottom, in the order of the sorted keys; None is an empty container and no leaf. To the right: flatten gives the list of leaves and the form, unflatten puts them together again.](../images/pytrees_flatten.svg)
 #
-# What is a container, and what is a leaf? A container is what JAX was told about: dicts, lists, tuples, named tuples, `None`, and what you will register below. **Everything else is a leaf**, whether JAX can compute with it or not.
+# What is a container, and what is a leaf? Containers are dicts, `OrderedDict` and `defaultdict` among them, lists, tuples, named tuples, `None`, and classes that were registered, as you will do below. **Everything else is a leaf**, a `set` or a `deque` as well, whether JAX can compute with it or not.
 
 
 # %%
@@ -123,7 +124,6 @@ odd = {
     "a named tuple": Range(0.0, 1.0),
     "empty containers": [[], {}, None, ()],
     "a string": "relu",
-    "a function": max,
     "a set": {1, 2},
     "an OrderedDict": OrderedDict(w=1, b=2),
 }
@@ -138,8 +138,8 @@ refusal(lambda: jax.tree.leaves({"w": 1, 2: 3}))
 # A jitted function is called with `{"a": 1., "b": 2.}`, `{"b": 2., "a": 1.}`, `[1., 2.]` and `(1., 2.)`. How often is it traced?
 #
 # - [ ] once | All four have the leaves 1 and 2. But the function sees containers, and could ask `isinstance(x, list)`.
+# - [ ] twice | The two dicts have one form, yes. But a list and a tuple are two kinds of container.
 # - [x] three times | Right: the two dicts have one form, the list and the tuple have their own.
-# - [ ] four times | The keys of a dict are sorted, so the order of writing is forgotten.
 
 # %%
 traces = []
@@ -158,17 +158,17 @@ print("half the size:", sum(leaf.nbytes for leaf in jax.tree.leaves(half)) / 2**
 
 errors = jax.tree.map(lambda exact, rounded: float(jnp.sum((exact - rounded) ** 2)), model, half)
 print("squared errors of the first layer:", errors["layers"][0])
-print("length of all errors together:", jnp.sqrt(jax.tree.reduce(jnp.add, errors)))
+print("norm of all errors:", jnp.sqrt(jax.tree.reduce(jnp.add, errors)))
 
 # %% [markdown]
-# `map` looks at containers before it looks at you. A tuple is a container, also where you think of it as one thing:
+# Shapes are tuples, and you may want something for each of them:
 
 # %% [markdown] predict="pytrees-shapes"
 # Shapes stand in a dict. What does `jax.tree.map(jnp.zeros, {"w": (3, 2), "b": (2,)})` give?
 #
-# - [ ] zeros of the shapes `(3, 2)` and `(2,)` | That was meant. But the leaves of this tree are 3, 2 and 2.
-# - [ ] an error | `jnp.zeros(3)` is fine: a vector of three.
-# - [x] under "w" a tuple of two vectors, of 3 and of 2 zeros | Right, and nothing says so.
+# - [ ] under "w" a matrix of 3 rows and 2 columns, under "b" a vector of 2 | That was meant. But the leaves of this tree are 3, 2 and 2.
+# - [x] under "w" two vectors, one of 3 and one of 2, under "b" one of 2 | Right, each in a tuple: a shape is a container, its numbers are the leaves. Nothing says so.
+# - [ ] an error, as `jnp.zeros` is handed a 3 from inside a shape, and no shape | `jnp.zeros(3)` is fine: a vector of three.
 
 # %%
 shapes = {"w": (3, 2), "b": (2,)}
@@ -177,7 +177,7 @@ zeros = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda node: isinstance(node, tu
 print("with is_leaf:", jax.tree.map(jnp.shape, zeros))
 
 # %% [markdown]
-# (The second `map` says it again: a shape *is* a tuple.) `is_leaf` is asked at every node on the way down; where it says True, the walk stops. Most functions of `jax.tree` take it. The two lines show the place where most mistakes with trees happen: a container that was meant as a leaf, or the other way round.
+# `is_leaf` is asked at every node on the way down; where it says True, the walk stops. Most functions of `jax.tree` take it. Most mistakes with trees are of this kind: a container that was meant as a leaf, or the other way round.
 #
 # **Two trees that differ.** The messages name the place, so read them to the end:
 
@@ -197,17 +197,17 @@ print("largest of the words:", model["words"].max(), "becomes", scaled["words"].
 print("spread out:", jax.tree.broadcast(rates, model)["layers"][0])
 
 # %% [markdown]
-# The first tree is a **prefix** of the second. `in_axes` of `vmap` is one too, and so are shardings (16); there `None` has a meaning of its own and counts as a leaf.
+# The first tree is a **prefix** of the second. `in_axes` of `vmap` is one too, and so are shardings (16). In `in_axes`, `None` counts as a leaf: it means "not mapped".
 #
 # ## What is no array
-# `None` goes through everything, as there is nothing in it. Other leaves that are no arrays do not:
+# Real models hold more than arrays:
 
 # %% [markdown] predict="pytrees-none"
 # `layer = {"w": jnp.ones(3), "b": None, "name": "first"}`, and the loss uses `w` alone. What does `jax.grad` by `layer` do?
 #
-# - [ ] it gives a slope for `w` and zeros for the rest | A slope for each *leaf*, and the string is one.
 # - [x] it refuses, because of the name | Right: a string is a leaf, and no number. `None` would not have mattered.
 # - [ ] it refuses, because of `None` | `None` has no leaves. It comes back as it is.
+# - [ ] it gives a slope for `w` alone | A slope for each *leaf*, and the string is one.
 
 
 # %%
@@ -221,7 +221,7 @@ refusal(lambda: jax.grad(loss)({"w": jnp.ones(3), "b": None, "step": 7}, 2.0))
 print(jax.grad(loss)({"w": jnp.ones(3), "b": None}, 2.0))
 
 # %% [markdown]
-# `jit` refuses strings as well; an `int` it takes, and traces. There are three ways out: keep settings apart from parameters; part the tree before the transformation, with `None` in the gaps (an exercise); or give the settings a place in the form, which needs a class of your own, below.
+# `None` goes through everything, as there is nothing in it. `jit` refuses strings as well; an `int` it takes, and traces. There are three ways out: keep settings apart from parameters; part the tree before the transformation, with `None` in the gaps (an exercise); or give the settings a place in the form, which needs a class of your own, below.
 #
 # ## Names
 # A path says where a leaf stands. `leaves_with_path` gives it as a tuple of keys, each of the kind of its container, and `keystr` makes text of it: as you would write it in Python, or simply.
@@ -234,23 +234,21 @@ largest = sorted(jax.tree.leaves_with_path(model), key=lambda place: -place[1].n
 for path, leaf in largest[:3]:
     print(f"{jax.tree_util.keystr(path):24s} {leaf.nbytes / 2**20:.3f} MiB, {leaf.dtype}{list(leaf.shape)}")
 
-# %% [markdown]
-# `map_with_path` hands the path to your function, beside the leaf. So a tree of the same form can hold the names themselves:
-
-# %%
 names = jax.tree.map_with_path(lambda path, _: jax.tree_util.keystr(path, simple=True, separator="."), model)
 print(names["layers"][2])
 
 # %% [markdown]
+# `map_with_path` hands the path to your function, beside the leaf: here it made a tree of the same form that holds the names.
+#
 # ## A container of your own
-# A model has parameters, and settings beside them. In Python that is a class. To JAX an object of a class that it does not know is a leaf.
+# A model has parameters, and settings beside them. In Python that is a class.
 
 # %% [markdown] predict="pytrees-class"
 # `Plain` is a dataclass with a `w`, a `b` and the name of an activation. What does `jax.jit(lambda layer: layer.w)` do with a `Plain`?
 #
 # - [ ] it returns `w` | Without `jit` it would. `jit` first takes the argument apart into leaves that it can trace.
-# - [x] it refuses the whole object | Right: the object is one leaf, and no array.
 # - [ ] it refuses the string | It never gets to see it: nobody told JAX that there is something in the object.
+# - [x] it refuses the object | Right: an object of a class that JAX does not know is one leaf, and no array.
 
 
 # %%
@@ -282,8 +280,7 @@ class Dense:
         return getattr(jnp, self.activation)(self.w @ x + self.b)
 
 
-seen = []
-dense = Dense(normal(4, 4), jnp.zeros(4))
+seen, dense = [], Dense(normal(4, 4), jnp.zeros(4))
 print("leaves:", jax.tree.map(jnp.shape, jax.tree.leaves(dense)))
 print("form:  ", jax.tree.structure(dense))
 
@@ -312,10 +309,17 @@ print("vmap returns one with leaves", jax.tree.map(jnp.shape, jax.tree.leaves(en
 refusal(lambda: jax.tree.map(jnp.add, dense, sine))
 
 # %% [markdown]
-# The gradient is a `Dense`, three layers at once are a `Dense`, and two layers with different activations are never mixed up. Optimizer states (09) and Flax modules (10) are nothing else.
+# The gradient is a `Dense`, three layers at once are a `Dense`, and two layers with different activations are never mixed up. Optimizer states (09) and Flax modules (10) are containers in the same way.
 #
-# For classes that are not dataclasses there is `register_pytree_with_keys`, which takes two functions: one that takes an object apart into keys with children and static rest, and one that builds it again.
-#
+# A class that is no dataclass, such as one that others wrote, is registered with two functions: one takes an object apart into keys with children and what is static, one builds it again. (Where the constructor takes all attributes by name, `register_dataclass` does it too, given their names: the data as `data_fields`, what is static as `meta_fields`.)
+
+# %%
+apart = lambda box: ([(jax.tree_util.GetAttrKey("w"), box.w)], box.by)  # pairs of key and child; what is static
+together = lambda by, children: SimpleNamespace(w=children[0], by=by)
+jax.tree_util.register_pytree_with_keys(SimpleNamespace, apart, together)
+print(jax.tree.leaves_with_path(SimpleNamespace(w=1.5, by="ten")), jax.tree.structure(SimpleNamespace(w=1.5, by="ten")))
+
+# %% [markdown]
 # ## What goes wrong with classes
 # **What changes is static.** A counter of steps is an int, and looks like a setting. It is in the key, and every step is compiled anew. Measure both ways, compiling included:
 
@@ -380,37 +384,36 @@ tied = {"into": table, "out": table}
 moved = jax.tree.map(lambda leaf: leaf * 1.0, tied)
 print("one object before:", tied["into"] is tied["out"], " after a map:", moved["into"] is moved["out"])
 slopes = jax.grad(lambda tree: jnp.sum(tree["into"] @ tree["out"][:64]))(tied)
-print("gradients of the two are equal:", bool(jnp.allclose(slopes["into"], slopes["out"])))
+print("one gradient for both:", bool(jnp.allclose(slopes["into"], slopes["out"])))
 
 # %% [markdown]
-# ## What many leaves cost
-# `jit` takes its arguments apart at each call. Is that dear?
+# ## Few large arrays, or many small ones
+# `jit` takes its arguments apart at each call.
 
 # %% [markdown] predict="pytrees-leaves-cost"
 # A jitted function adds 1 to 100,000 numbers. They come as 1 array, or as 1,000 arrays of 100. The second takes …
 #
-# - [ ] as long | The numbers are as many. But each array is an object of its own, checked and handed over one by one.
-# - [ ] twice as long | More than that. Look at how it grows.
-# - [x] many times as long | Right: the time goes with the number of leaves, and hardly with the numbers in them.
+# - [x] many times as long | Right: each array is an object of its own, checked and handed over one by one. With arrays so small that is nearly all of the time.
+# - [ ] about twice as long | More than that. Look at how it grows with the leaves.
+# - [ ] about equally long | The numbers are as many. But each array is an object of its own.
 
 # %%
 add_one = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree))
-for n in (1, 10, 100, 1000):
-    tree = [jnp.ones(100_000 // n) for _ in range(n)]
+for n, size in ((1, 100_000), (10, 10_000), (100, 1_000), (1_000, 100), (1_000, 1)):
+    tree = [jnp.ones(size) for _ in range(n)]
     jax.block_until_ready(add_one(tree))  # compile, and warm up
-    start = time.perf_counter()
-    for _ in range(20):
-        jax.block_until_ready(add_one(tree))
-    print(f"{n:5d} leaves: {1e3 / 20 * (time.perf_counter() - start):7.3f} ms a call")
+    best = min(timeit.repeat(lambda: jax.block_until_ready(add_one(tree)), number=1, repeat=30))
+    print(f"{n:5d} leaves of {size:6d}: {1e3 * best:7.3f} ms a call")
 
 # %% [markdown]
-# A few hundred leaves are common, and a program that computes for some milliseconds hides them. With many small steps it does not: then layers of one form are kept as **one** layer whose leaves have an axis more, or many steps run in one program (08, 09).
+# For small arrays the time is that of the leaves: a thousand of one number each take about as long as a thousand of a hundred. Where that weighs, layers of one form are kept as **one** layer whose leaves have an axis more, or many steps run in one program (08, 09).
 #
 # ## Trees with an axis more
 # Above, `vmap` made one tree of three layers, with a leading axis in each leaf, and it takes such a tree. Indexing goes through `map`:
 
 # %%
-one, average = jax.tree.map(lambda leaf: leaf[1], ensemble), jax.tree.map(lambda leaf: leaf.mean(axis=0), ensemble)
+one = jax.tree.map(lambda leaf: leaf[1], ensemble)
+average = jax.tree.map(lambda leaf: leaf.mean(axis=0), ensemble)
 print("the middle one is the average:", jax.tree.map(lambda a, b: bool(jnp.allclose(a, b)), one, average))
 print("all three on one input:", jax.vmap(lambda layer, x: layer(x), in_axes=(0, None))(ensemble, jnp.ones(4)).shape)
 
@@ -422,11 +425,9 @@ vector, unravel = ravel_pytree(dense)
 curvature = jax.hessian(lambda vector: jnp.sum(unravel(vector)(jnp.ones(4)) ** 2))(vector)
 print("vector", vector.shape, " Hessian", curvature.shape, " and back:", jax.tree.structure(unravel(vector)))
 
-
 # %% [markdown]
 # ## Trees of shapes
 # `jax.eval_shape` runs a function on shapes alone and gives back its result's tree, with a `jax.ShapeDtypeStruct` for each array. So you can ask about a model before there is one:
-
 
 # %%
 plan = jax.eval_shape(lambda: {"w": jnp.ones((1_000_000, 1_000_000)), "b": jnp.zeros(1_000_000)})
@@ -439,10 +440,8 @@ print(f"{sum(leaf.size for leaf in jax.tree.leaves(plan)):,} parameters, none of
 # | you want | you write |
 # |---|---|
 # | all arrays, in order; how many, how large | `jax.tree.leaves(tree)`, then Python |
-# | leaves and form, and back | `jax.tree.flatten`, `jax.tree.unflatten` |
-# | the form alone, to compare | `jax.tree.structure(tree)` |
-# | something for each leaf, of one tree or several | `jax.tree.map(f, tree, …)` |
-# | one result of all leaves | `jax.tree.reduce(f, tree)` |
+# | leaves and form, and back; the form alone | `jax.tree.flatten`, `jax.tree.unflatten`; `jax.tree.structure` |
+# | something for each leaf, of one tree or several; one result of all | `jax.tree.map(f, tree, …)`; `jax.tree.reduce(f, tree)` |
 # | a container to count as a leaf | `is_leaf=…` |
 # | one value for a whole part | a prefix as the first tree, `jax.tree.broadcast` |
 # | names | `jax.tree.leaves_with_path`, `jax.tree.map_with_path`, `jax.tree_util.keystr` |

@@ -2,7 +2,7 @@
 # # 06 · Exercises: pytrees
 # Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
 #
-# A word that comes back: a tree's **form** is everything about it but the values of its leaves, so its kinds of containers, their keys and lengths, and where `None` stands. `jax.tree.structure` shows it.
+# A word that comes back: a tree's **form** is everything about it but its leaves, so its kinds of containers, their keys and lengths, their static fields, and where `None` stands. `jax.tree.structure` shows it.
 
 # %% setup
 from grader.checks import ask, compare, counted, error, inputs, program, require
@@ -65,7 +65,7 @@ def metres_walked(point):
     return METRES[point.unit] * (point.x + point.y)
 
 
-# %% [markdown] task="pytrees-bytes" stars=1 minutes=8 skills="01_arrays"
+# %% [markdown] task="pytrees-bytes" stars=1 minutes=8 skills="01_arrays,06_pytrees"
 # ## The size of a model that does not exist
 # **Goal.** How much memory will the parameters of a model take? Answer it for a model that is there, and for one of which there are only shapes. One line is missing.
 #
@@ -73,7 +73,7 @@ def metres_walked(point):
 #
 # **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, whether these are arrays or shapes.
 #
-# **Judged.** The number, for many dtypes and containers; that nothing is made: the shapes may stand for 4 TiB. **Not judged.** Speed.
+# **Judged.** The number, for many dtypes and containers; that nothing is made: the shapes may stand for petabytes. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -133,26 +133,34 @@ for what in rng.permutation(list(trees)):
     wanted, tree = trees[what]
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
-    require(number and got == wanted, f"The number is not right for a tree with {what}.")
+    require(number and int(got) == wanted, f"The number is not right for a tree with {what}.")
 
 # %% hidden="pytrees-bytes" name="shapes" points=2
-"""Right for shapes of many TiB, of which nothing is made."""
+"""Right for shapes of petabytes, of which nothing is made."""
 k = int(inputs.rng().integers(1, 100))
 huge = {"table": jax.ShapeDtypeStruct((1024,) * 4, jnp.float32)}
-huge["head"] = Layer(jax.ShapeDtypeStruct((2**30, k), jnp.bfloat16), jax.ShapeDtypeStruct((2**30,), jnp.int8))
+huge["head"] = Layer(jax.ShapeDtypeStruct((2**44, k), jnp.bfloat16), jax.ShapeDtypeStruct((2**44,), jnp.int8))
 small = Layer(jax.ShapeDtypeStruct((k, 2), jnp.float16), jax.ShapeDtypeStruct((), jnp.float32))
-for what, wanted, tree in (("a few", 4 * k + 4, small), ("more than 4 TiB of", 2**42 + (2 * k + 1) * 2**30, huge)):
+table = {"table": huge["table"]}
+cases = (("a few shapes", 4 * k + 4, small), ("a shape of 4 TiB", 2**42, table))
+for what, wanted, tree in (*cases, ("shapes of petabytes", 2**42 + (2 * k + 1) * 2**44, huge)):
+    raised = error(tree_bytes, tree)
     require(
-        error(tree_bytes, tree) is None,
-        f"For {what} shapes there was an exception. Shapes have no numbers, and none may be made: count with `.shape` "
+        raised != "OverflowError",
+        f"For {what} your answer raised OverflowError: a size does not fit into the 32 bits of JAX's whole numbers. "
+        "Count with Python's, which have no limit.",
+    )
+    require(
+        raised is None,
+        f"For {what} your answer raised {raised}. Shapes have no numbers, and none may be made: count with `.shape` "
         "or `.size`, and `.dtype`.",
     )
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
     require(
-        number and got == wanted,
-        f"The number is not right for {what} shapes."
-        + " Python's whole numbers have no limit; JAX's have 32 bits." * (tree is huge),
+        number and int(got) == wanted,
+        f"The number is not right for {what}."
+        + " Python's whole numbers have no limit; JAX's have 32 bits." * (tree is not small),
     )
 
 # %% [markdown] why="pytrees-bytes"
@@ -221,7 +229,7 @@ def tree_bytes(tree):
     return jax.tree.reduce(lambda one, other: one + other, sizes, 0)
 
 
-# %% [markdown] task="pytrees-transpose" stars=1 minutes=10 skills="01_arrays,pytrees-bytes"
+# %% [markdown] task="pytrees-transpose" stars=1 minutes=10 skills="03_jit,06_pytrees,pytrees-bytes"
 # ## A list of dicts, a dict of lists
 # **Goal.** Training leaves a list behind, with a container of metrics for each step. To draw it you want *one* container, with all steps in each array. The same turn makes one ensemble of a list of models.
 #
@@ -229,7 +237,7 @@ def tree_bytes(tree):
 #
 # **Example.** `[{"loss": 2.0, "hits": [1, 0]}, {"loss": 1.5, "hits": [1, 1]}]` gives `{"loss": [2.0, 1.5], "hits": [[1, 1], [0, 1]]}`. The inner list of hits is a container: each of its two numbers becomes an array of two steps.
 #
-# **Judged.** Form, values and dtypes; that trees of different forms are refused with an exception. **Not judged.** Which exception.
+# **Judged.** Form, values and dtypes, also under `jit`; that trees of different forms are refused with an exception. **Not judged.** Which exception.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -260,10 +268,13 @@ def transpose_trees(trees):
 """The example: two steps."""
 steps = [{"loss": 2.0, "hits": [1, 0]}, {"loss": 1.5, "hits": [1, 1]}]
 wanted = {"loss": np.array([2, 1.5], np.float32), "hits": [np.array([1, 1], np.int32), np.array([0, 1], np.int32)]}
-compare(ask(transpose_trees, steps), wanted)
+got = ask(transpose_trees, steps)
+compare(got, wanted)
+are_jax = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
+require(are_jax, "The leaves of the result are not JAX arrays: did NumPy stack them?")
 
 # %% hidden="pytrees-transpose" name="values" points=1
-"""Right for nested containers of arrays, in their dtypes, and for a single tree."""
+"""Right for nested containers of arrays, in their dtypes, and for a single tree; under jit."""
 
 
 def draw(rng):
@@ -282,6 +293,14 @@ for n in (4, 1):
         "step": pick(lambda tree: tree["step"]),
         "ok": pick(lambda tree: tree["ok"]),
     }
+    raised = error(lambda trees: jax.jit(transpose_trees)(trees), trees)
+    require(
+        raised is None,
+        "Under jit a function of NumPy's met a tracer, which holds no numbers: stack with `jnp`."
+        if raised == "TracerArrayConversionError"
+        else f"For {n} tree{'s' * (n > 1)} of nested containers your answer raised {raised} under jit.",
+        kind="raised",
+    )
     compare(program(transpose_trees, trees).run(trees), wanted, label=f"the result for {n} tree{'s' * (n > 1)}")
 
 # %% hidden="pytrees-transpose" name="refused" points=1
@@ -325,6 +344,15 @@ def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.concatenate([jnp.atleast_1d(leaf) for leaf in leaves]), *trees)
 
 
+# %% wrong="pytrees-transpose" because="Stacks with NumPy and repairs the dtypes: the leaves are no JAX arrays, and under jit NumPy meets a tracer."
+def transpose_trees(trees):
+    def stack(*leaves):
+        stacked = np.stack(leaves)
+        return stacked.astype(jax.dtypes.canonicalize_dtype(stacked.dtype))
+
+    return jax.tree.map(stack, *trees)
+
+
 # %% wrong="pytrees-transpose" because="Stacks along the last axis: the steps have to be the first."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=-1), *trees)
@@ -352,7 +380,7 @@ def transpose_trees(trees):
     return form.unflatten(map(jnp.stack, zip(*rows, strict=True)))
 
 
-# %% [markdown] task="pytrees-rates" stars=2 minutes=12 skills="01_arrays,04_grad,05_vmap,pytrees-transpose"
+# %% [markdown] task="pytrees-rates" stars=2 minutes=12 skills="01_arrays,06_pytrees,pytrees-transpose"
 # ## A learning rate for each part
 # **Goal.** One step downhill for a whole model, in which each part has a learning rate of its own: none for the embedding, a small one for the layers, a large one for the head. A part may be a single array or half of the model.
 #
@@ -429,8 +457,8 @@ prefixes = {
 }
 for what, (rates, embed, first, second) in prefixes.items():
     params, gradients = draw(rng), draw(rng)
-    fine = error(step_by_parts, rates, params, gradients) is None
-    require(fine, f"There was an exception where `rates` has {what}.")
+    raised = error(step_by_parts, rates, params, gradients)
+    require(raised is None, f"Where `rates` has {what}, your answer raised {raised}.")
     got = ask(step_by_parts, rates, params, gradients)
     pairs = zip(params["layers"], gradients["layers"], (first, second), strict=True)
     wanted = {
@@ -511,7 +539,7 @@ def step_by_parts(rates, params, gradients):
     return form.unflatten(new)
 
 
-# %% [markdown] task="pytrees-by-path" stars=2 minutes=15 skills="01_arrays,pytrees-rates"
+# %% [markdown] task="pytrees-by-path" stars=2 minutes=15 skills="06_pytrees,pytrees-rates"
 # ## Rules by name
 # **Goal.** No weight decay for biases, half the learning rate for the embedding, this layer on that device: large training programs hold a short table of rules, each for the parameters whose *names* fit a pattern. Write the function that goes by such a table.
 #
@@ -623,6 +651,8 @@ cases = {
 rng = inputs.rng()
 for what, (rules, factors) in cases.items():
     tree = draw(rng)
+    raised = error(probe_rules, rules, tree)
+    require(raised is None, f"A tree of dicts, lists, tuples and `Layer`s: your answer raised {raised}.", kind="raised")
     got = ask(probe_rules, rules, tree)
     (first, second), (one, other), scale = tree["layers"], tree["pair"], np.float32(factors)
     wanted = {
@@ -745,7 +775,7 @@ def map_by_path(rules, tree, name=""):
     return next((function for pattern, function in rules if re.search(pattern, name)), lambda leaf: leaf)(tree)
 
 
-# %% [markdown] task="pytrees-partition" stars=2 minutes=20 skills="03_jit,04_grad,pytrees-transpose"
+# %% [markdown] task="pytrees-partition" stars=2 minutes=20 skills="03_jit,04_grad,06_pytrees,pytrees-transpose"
 # ## What trains, and what does not
 # **Goal.** A model holds weights beside strings, settings and counters, and neither `jit` nor `grad` takes all of these. Part it: what is wanted goes into one tree, the rest into another, and later the two become one again. Equinox is built on this pair of functions.
 #
@@ -811,6 +841,12 @@ x, y = rng.normal(size=(2, 3)).astype(np.float32)
 tree = {"a": [Layer(x, None), (0, "relu")], "b": {"c": y, "d": "", "e": []}, "f": False}
 kept = {"a": [Layer(x, None), (None, None)], "b": {"c": y, "d": None, "e": []}, "f": None}
 rest = {"a": [Layer(None, None), (0, "relu")], "b": {"c": None, "d": "", "e": []}, "f": False}
+raised = error(lambda tree: partition(is_float, tree), tree)
+require(
+    raised is None,
+    f"`partition` of nested containers raised {raised}: lists and named tuples are in it.",
+    kind="raised",
+)
 compare(ask(lambda tree: partition(is_float, tree), tree), (kept, rest), label="`partition(is_float, tree)`")
 texts = {"a": [Layer(None, None), (None, "relu")], "b": {"c": None, "d": "", "e": []}, "f": None}
 others = {"a": [Layer(x, None), (0, None)], "b": {"c": y, "d": None, "e": []}, "f": False}
@@ -823,14 +859,24 @@ rng = inputs.rng()
 x, y = rng.normal(size=(2, 3)).astype(np.float32)
 zeros = np.zeros(2, np.float32)
 numbers = {"a": 0, "b": None, "c": False}, {"a": None, "b": "", "c": None}
-compare(
-    ask(combine, *numbers), {"a": 0, "b": "", "c": False}, label="what `combine` makes of zeros and an empty string,"
-)
+
+
+def told(what, one, other):
+    raised = error(combine, one, other)
+    require(raised is None, f"{what} raised {raised}.", kind="raised")
+    return ask(combine, one, other)
+
+
+what = "`combine(kept, rest)` (zeros and an empty string)"
+compare(told(what, *numbers), {"a": 0, "b": "", "c": False}, label=what)
 tree = {"a": [Layer(x, None), (0, "relu", 0.0)], "b": {"c": zeros, "d": "", "e": y}, "f": False, "g": None}
 kept = {"a": [Layer(x, None), (None, None, 0.0)], "b": {"c": zeros, "d": None, "e": None}, "f": None, "g": None}
 rest = {"a": [Layer(None, None), (0, "relu", None)], "b": {"c": None, "d": "", "e": y}, "f": False, "g": None}
+only = {"w": None, "b": None}, {"w": x, "b": None}
+what = "`combine(kept, rest)` (both have `None` at one place)"
+compare(told(what, *only), only[1], label=what)
 for what, pair in (("`combine(kept, rest)`", (kept, rest)), ("`combine(rest, kept)`", (rest, kept))):
-    compare(ask(combine, *pair), tree, label=what)
+    compare(told(f"{what} (nested containers, with `None` of their own)", *pair), tree, label=what)
 
 # %% hidden="pytrees-partition" name="gradient" points=1
 """Gradients by the floats of a model that holds a string and a counter."""
@@ -849,6 +895,13 @@ def draw():
 
 
 y = np.float32(0.5)
+raised = error(probe_gradient, *draw(), y)
+require(
+    raised is None,
+    f"The gradient by `kept` of a model with strings and a counter raised {raised}: is there something in `kept` that is "
+    "no float, or does `combine` meet what it cannot join?",
+    kind="raised",
+)
 made = program(probe_gradient, *draw(), y)
 for _ in range(2):
     model, x = draw()
@@ -970,15 +1023,15 @@ def combine(one, other):
     return jax.tree.map(choose, one, other, is_leaf=lambda node: node is None)
 
 
-# %% [markdown] task="pytrees-register" stars=2 minutes=20 skills="02_tracing,03_jit,04_grad,05_vmap,pytrees-partition"
+# %% [markdown] task="pytrees-register" stars=2 minutes=20 skills="03_jit,04_grad,05_vmap,06_pytrees,pytrees-partition"
 # ## A class that JAX can see into
-# **Goal.** A class of your own is a leaf that no transformation takes. Tell JAX what is in it: which attributes are data, and which are settings that belong to the form.
+# **Goal.** A class of your own is a leaf that no transformation takes. Tell JAX what is in it: which attributes are data, and which are static and belong to the form.
 #
 # **Signature.** `register_point(cls)`: `cls` has the attributes `x` and `y`, arrays of one shape, and `unit`, a string; `cls(x, y, unit)` makes an instance. Afterwards an instance is a container with the leaves `x` and `y`, in this order, under these names, and `unit` is part of its form. Returns `cls`, so that `register_point` may stand above a class as a decorator. Each class is registered once.
 #
 # **Example.** For `point = cls(1.0, 2.0, "km")`, `jax.tree.leaves(point)` is `[1.0, 2.0]`, and `jax.tree.map(lambda leaf: 10 * leaf, point)` is a point with `x` 10.0, `y` 20.0 and `unit` "km".
 #
-# **Judged.** Leaves, their names in a path; points under `jit`, `grad` and `vmap`; that points of different units are never mapped together; that a jitted function is traced anew for another unit, and not for other numbers. **Not judged.** Which of the ways to register you take.
+# **Judged.** Leaves, their names in a path; points under `jit`, `grad` and `vmap`; that points of different units are never mapped together; that a jitted function is traced anew for another unit, and not for other numbers. **Not judged.** Which of the ways to register you take; of which kind the keys `x` and `y` in a path are.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -987,12 +1040,12 @@ def combine(one, other):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.tree_util.register_dataclass` takes any class that can be made from its attributes by name, with lists of what is data and what is not.
+# Static is what belongs to the form. The lesson's function for a class that is no dataclass serves here; so does `register_dataclass`, which takes any class that can be made from its attributes by name, with a list of what is data and one of what is static.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Its arguments are the class, then `data_fields` and `meta_fields`, both lists of names. And give the class back.
+# The arguments of `jax.tree_util.register_dataclass` are the class, then `data_fields` and `meta_fields`, both lists of names. And give the class back.
 #
 # </details>
 
@@ -1044,7 +1097,12 @@ def probe_vmap(x, y):
 
 x, y = inputs.rng().uniform(1, 2, size=(2, 5)).astype(np.float32)
 wanted = [np.float32(1000) * (x + y), np.float32(0.3048) * (x + y)]
-compare(ask(probe_jit, x, y), wanted, label="the way in metres under jit, of km and of ft,")
+tried = {"jit": error(probe_jit, x, y), "grad": error(probe_grad, x, y), "vmap": error(probe_vmap, x, y)}
+for what, raised in tried.items():
+    require(
+        raised is None, f"A point under {what} raised {raised}: are x and y the leaves, and only they?", kind="raised"
+    )
+compare(ask(probe_jit, x, y), wanted, label="the ways in metres under jit (in km, in ft)")
 compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="[x, y, unit] of the gradient")
 compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="[x, y, unit] of what vmap gives back")
 
@@ -1059,6 +1117,8 @@ def probe_names(x, y):
 
 
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
+raised = error(probe_names, x, y)
+require(raised is None, f"`leaves_with_path` of a list of points raised {raised}.", kind="raised")
 got = ask(probe_names, x, y)
 require(len(got) == 4, f"Two points have {len(got)} leaves together; wanted x and y of each.")
 compare([leaf for _, leaf in got], [x, y, y, x], label="the leaves of two points")
@@ -1079,6 +1139,8 @@ def probe_add(x, y, unit, other):
 
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 for unit in ("m", "ft"):
+    raised = error(probe_add, x, y, unit, unit)
+    require(raised is None, f"A map over two points of one unit raised {raised}.", kind="raised")
     compare(ask(probe_add, x, y, unit, unit), [x + y, y + y, unit], label="[x, y, unit] of the sum of two points")
 require(
     error(probe_add, x, y, "m", "ft") is not None,
@@ -1101,6 +1163,12 @@ def probe_traces(x, y):
 
 
 x, y = inputs.rng().uniform(1, 2, size=(2, 4)).astype(np.float32)
+raised = error(probe_traces, x, y)
+require(
+    raised is None,
+    f"Of some points in km and ft, one after the other, a jitted function raised {raised}.",
+    kind="raised",
+)
 last, calls = ask(probe_traces, x, y)
 compare(last, 2000 * x, label="the way of the last point")
 require(calls[1] == calls[0], "Other numbers in x and y were traced anew: they have to be leaves.")
@@ -1108,7 +1176,7 @@ require(calls[2] == calls[1] + 1, "Another unit was not traced anew: it has to b
 require(calls[3] == calls[2], "A unit that was there before was traced anew: two equal units have to be equal.")
 
 # %% [markdown] why="pytrees-register"
-# Data fields become leaves, and so tracers; meta fields go into the structure, which `jit` has in its key and `map` compares. What Python must know while it traces (a unit, an activation's name, a flag) is meta; whatever changes at each step is data. **Next:** what would be traced how often if `unit` were a number, such as metres for each unit, and a leaf?
+# Data become leaves, and so tracers; what is static (JAX: `meta_fields`) goes into the form, which `jit` has in its key and `map` compares. What Python must know while it traces (a unit, an activation's name, a flag) is static; whatever changes at each step is data. **Next:** what would be traced how often if `unit` were a number, such as metres for each unit, and a leaf?
 
 
 # %% wrong="pytrees-register" because="Makes the unit a leaf: a string is no array, and jit, grad and vmap refuse it."
@@ -1182,7 +1250,7 @@ def register_point(cls):
     return jax.tree_util.register_pytree_with_keys_class(cls)
 
 
-# %% [markdown] task="pytrees-checkpoint" stars=2 minutes=20 skills="01_arrays,pytrees-by-path"
+# %% [markdown] task="pytrees-checkpoint" stars=2 minutes=20 skills="01_arrays,06_pytrees,pytrees-by-path"
 # ## Into a file and back
 # **Goal.** A new setting: a file of arrays (such as `np.savez` writes) knows names and arrays, and nothing of containers. Save a model into such a form, and load it into a tree again.
 #
@@ -1190,7 +1258,7 @@ def register_point(cls):
 #
 # **Example.** `to_arrays({"layers": [Layer(w, b)]})` is `{"layers/0/w": w, "layers/0/b": b}`.
 #
-# **Judged.** Names, values, dtypes and form, for models of many layers and for files that hold something else; both exceptions. **Not judged.** Writing the file.
+# **Judged.** Names, values, dtypes and form, for models of many layers and for files that hold something else; that NumPy's arrays go out and JAX's come back; both exceptions. **Not judged.** Writing the file.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1238,9 +1306,12 @@ def from_arrays(like, arrays):
 """The example, out and back."""
 w, b = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6], np.float32)
 tree = {"layers": [Layer(w, b)]}
-arrays = ask(to_arrays, tree)
+arrays = ask(to_arrays, jax.tree.map(jnp.asarray, tree))
 compare(arrays, {"layers/0/w": w, "layers/0/b": b}, label="`to_arrays(tree)`")
-compare(ask(from_arrays, tree, arrays), tree, label="`from_arrays(tree, arrays)`")
+require(all(isinstance(array, np.ndarray) for array in arrays.values()), "`to_arrays` has to give NumPy's arrays.")
+again = ask(from_arrays, tree, arrays)
+compare(again, tree, label="`from_arrays(tree, arrays)`")
+require(all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(again)), "`from_arrays` has to give JAX arrays.")
 
 # %% hidden="pytrees-checkpoint" name="out" points=1
 """Gives every leaf of a large model a name of its own."""
@@ -1249,13 +1320,20 @@ layers = [Layer(rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).a
 model = {"layers": layers, "head": (jnp.asarray(rng.normal(size=3), jnp.bfloat16), {"b": None, "w": layers[0].w + 1})}
 wanted = {f"layers/{i}/{name}": getattr(layer, name) for i, layer in enumerate(layers) for name in ("w", "b")}
 wanted |= {"head/0": np.asarray(model["head"][0]), "head/1/w": layers[0].w + 1}
+raised = error(to_arrays, model)
+require(
+    raised is None,
+    f"`to_arrays` of a model with lists, tuples, named tuples and `None` raised {raised}.",
+    kind="raised",
+)
 got = ask(to_arrays, model)
-require(isinstance(got, dict), f"to_arrays gives a {type(got).__name__}; wanted a dict.")
+require(isinstance(got, dict), f"`to_arrays` gives a {type(got).__name__}; wanted a dict.")
 require(
     len(got) == len(wanted),
     f"A model with {len(wanted)} leaves has {len(got)} arrays: every leaf needs a name that no other one has.",
 )
 compare(got, wanted, label="`to_arrays(model)`")
+require(all(isinstance(array, np.ndarray) for array in got.values()), "`to_arrays` has to give NumPy's arrays.")
 
 # %% hidden="pytrees-checkpoint" name="back" points=2
 """Fills arrays or shapes by name, in whatever order the file has them, in the dtypes of `like`."""
@@ -1266,38 +1344,54 @@ arrays = {f"layers/{i}/{name}": getattr(layer, name) for i, layer in enumerate(m
 arrays |= {"pair/0": model["pair"][0], "pair/1": model["pair"][1]}
 shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
 like = {"layers": [Layer(shape(2, 2), shape(2)) for _ in range(12)], "pair": (shape(2), shape(2)), "none": None}
-compare(
-    ask(from_arrays, like, dict(sorted(arrays.items()))),
-    model,
-    label="the result of `from_arrays` with names in sorted order",
+ordered = dict(sorted(arrays.items()))
+raised = error(from_arrays, like, ordered)
+require(
+    raised is None,
+    f"`from_arrays` into shapes in lists, tuples and `None`, from a file with its names in sorted order, raised {raised}.",
+    kind="raised",
 )
+compare(ask(from_arrays, like, ordered), model, label="the result of `from_arrays` with names in sorted order")
 names = list(arrays)
 mixed = {names[i]: arrays[names[i]] for i in rng.permutation(len(names))} | {"optimizer/step": np.int32(3)}
+raised = error(from_arrays, like, mixed)
+require(raised is None, f"`from_arrays` from a file with a name more than `like` needs raised {raised}.", kind="raised")
 compare(ask(from_arrays, like, mixed), model, label="the result of `from_arrays` with a name more")
 smaller = {"pair": (np.zeros(2, np.float16), jax.ShapeDtypeStruct((2,), jnp.float32))}
 wanted = {"pair": (model["pair"][0].astype(np.float16), model["pair"][1])}
+raised = error(from_arrays, smaller, mixed)
+require(raised is None, f"`from_arrays` of a part of the names, one into float16, raised {raised}.", kind="raised")
+got = ask(from_arrays, smaller, mixed)
 compare(
-    ask(from_arrays, smaller, mixed),
+    got,
     wanted,
     label="the result of `from_arrays` into another dtype, of a part of the names",
 )
+require(all(isinstance(leaf, jax.Array) for leaf in got["pair"]), "`from_arrays` has to give JAX arrays.")
 
 # %% hidden="pytrees-checkpoint" name="refused" points=1
 """Refuses a file in which a name is missing or an array has another shape."""
 w, b = inputs.rng().normal(size=(2, 4)).astype(np.float32)
 like = {"layers": [Layer(np.zeros((2, 2), np.float32), np.zeros(4, np.float32))]}
 good = {"layers/0/w": w.reshape(2, 2), "layers/0/b": b}
+raised = error(from_arrays, like, good)
+require(raised is None, f"`from_arrays` of one layer's arrays, all of the right shape, raised {raised}.", kind="raised")
 compare(ask(from_arrays, like, good), {"layers": [Layer(w.reshape(2, 2), b)]}, label="the result of `from_arrays`")
 without = {"layers/0/w": w.reshape(2, 2), "layers/1/b": b}
+raised = error(from_arrays, like, without)
 require(
-    error(from_arrays, like, without) == "KeyError",
+    raised is not None,
     "A name that `like` has and the file has not should end with KeyError: a leaf that is left as it was is a model "
     "that was never trained.",
 )
+require(
+    raised == "KeyError", f"For a name that the file has not it should raise KeyError, and not {raised}.", kind="raised"
+)
 for what, array in (("as many numbers in another shape", w), ("a shape that could be broadcast", w[:1])):
+    raised = error(from_arrays, like, {"layers/0/w": array, "layers/0/b": b})
+    require(raised is not None, f"An array of {what} should end with ValueError, and was taken.")
     require(
-        error(from_arrays, like, {"layers/0/w": array, "layers/0/b": b}) == "ValueError",
-        f"An array of {what} should end with ValueError.",
+        raised == "ValueError", f"For an array of {what} it should raise ValueError, and not {raised}.", kind="raised"
     )
 
 # %% [markdown] why="pytrees-checkpoint"
@@ -1316,6 +1410,37 @@ def from_arrays(like, arrays):
         if leaf.shape != array.shape:
             raise ValueError("another shape")
     return form.unflatten([jnp.asarray(array, leaf.dtype) for leaf, array in zip(leaves, arrays.values(), strict=True)])
+
+
+# %% wrong="pytrees-checkpoint" because="Puts the two kinds of array the wrong way round: JAX's go out, and NumPy's come back."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): jnp.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays[jax.tree_util.keystr(path, simple=True, separator="/")]
+        if array.shape != leaf.shape:
+            raise ValueError("another shape")
+        return np.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Asserts the shape: an AssertionError is another exception than the ValueError that callers wait for."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays[jax.tree_util.keystr(path, simple=True, separator="/")]
+        assert array.shape == leaf.shape
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(find, like)
 
 
 # %% wrong="pytrees-checkpoint" because="Names a leaf by its last key: all layers have a w, and the last one is kept."
