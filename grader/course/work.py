@@ -3,6 +3,8 @@
     work/lessons/05_vmap.ipynb      a copy of notebooks/05_vmap.ipynb, so that running it changes no committed file
     work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
     work/images/                    a copy of images/, brought up to date each time
+    work/answers/05_vmap.ipynb      a lesson's answers, when asked for
+    work/earlier/                   notebooks that were begun anew, with the time in their names
 
 Everything that a copy links to lies under work/ too, so its links and pictures work whether JupyterLab was opened
 there or at the top of the course. Three prefixes change on the way; pictures in lessons need no change.
@@ -14,16 +16,23 @@ import hashlib
 import json
 import os
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grader.course import build, whole
+import nbformat
+
+from grader.course import build, solved, whole
 from grader.course.tree import Course
 
 # Settings of JupyterLab for those who learn and those who teach: which of nbgrader's panels they have.
 JUPYTER = Path(__file__).parent / "jupyter"
 IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"))
 IN_LESSONS = (("../exercises/", "../"),)
+
+
+class NothingBuilt(Exception):
+    """A notebook that was to be copied is not there; the text says what makes it."""
 
 
 def copies(course: Course) -> list[Path]:
@@ -40,6 +49,55 @@ def copies(course: Course) -> list[Path]:
                 added.append(own)
     _images(course)
     return added
+
+
+def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
+    """A fresh copy of a lesson's exercises, and where the learner's own is now, if there was one.
+
+    Raises NothingBuilt where the course has no such notebook.
+    """
+    built, own = build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id)
+    if not built.is_file():
+        raise NothingBuilt(f"There is no {course.shown(built)} to copy. `grader build {lesson_id}` makes it.")
+    kept = _aside(course, own)
+    whole.write(own, _moved(built.read_text(encoding="utf-8"), IN_EXERCISES), mode=0o644, alone=True)
+    _images(course)
+    return own, kept
+
+
+def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
+    """The notebook of a lesson's answers, made anew where it is another now, and where an older one went."""
+    own = course.root / "work" / "answers" / f"{lesson_id}.ipynb"
+    made = solved.notebook(course.lesson(lesson_id))
+    if own.is_file() and _same_cells(own, made):
+        return own, None
+    kept = _aside(course, own)
+    whole.write(own, nbformat.writes(made) + "\n", mode=0o644, alone=True)
+    return own, kept
+
+
+def _same_cells(path: Path, made: nbformat.NotebookNode) -> bool:
+    """Whether it has been run at most; what cannot be read is another."""
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return [_text(cell) for cell in there] == [_text(cell) for cell in made.cells]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _text(cell: Any) -> tuple[str, str]:
+    return cell["cell_type"], "".join(cell["source"])
+
+
+def _aside(course: Course, own: Path) -> Path | None:
+    """Keeps what lies there under work/earlier/, with the time in its name; where it is now."""
+    if not os.path.lexists(own):
+        return None
+    now = datetime.now()  # as the learner's clock says
+    kept = course.root / "work" / "earlier" / f"{own.stem}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    own.rename(kept)
+    return kept
 
 
 def first(course: Course) -> str:
