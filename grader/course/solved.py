@@ -14,8 +14,8 @@ GOAL = re.compile(r"^\*\*Goal\.\*\*.*?(?=\n\n|\n\*\*|\Z)", re.MULTILINE | re.DOT
 OPENING = """\
 # {number} · Answers: {title}
 The course's own answers, each with the checks that stand in the exercises, other ways to write it, and wrong answers \
-with what is wrong in them. Run it from the top: what you see pass is what your notebook is asked too. It is made anew \
-when you ask for it again, so keep notes elsewhere.
+with what is wrong in them. Run it from the top: what you see pass is what your notebook is asked too. When \
+you ask for it again it is made anew, and one that you have written in is kept aside.
 
 Try first. An answer that you have looked for is remembered; one that you have only read is not."""
 
