@@ -5,11 +5,11 @@
 #
 # **Assumed.** Tracing (02), `jit` (03), `grad` (04), `vmap` (05), pytrees (06), keys (07). Recall before you go on; answer first, then open the fold.
 #
-# 1. From 02: a traced function holds `for _ in range(3): x = jnp.sin(x)`. How many `sin` has its jaxpr?
+# 1. From 02: `print("here")` stands in a function that is traced once, and its program runs three times. How often does it print?
 #
 # <details><summary>Answer</summary>
 #
-# Three. Python runs the loop while tracing; the tracer sees three calls, and knows of no loop.
+# Once, while tracing. The program holds only what was done to tracers.
 # </details>
 #
 # 2. From 03: why does `jit` refuse `if x > 0:` when `x` is an argument?
@@ -27,6 +27,7 @@
 # </details>
 
 # %%
+import functools
 import time
 
 import jax
@@ -51,20 +52,19 @@ def equations(function, *arguments):
     return len(jax.make_jaxpr(function)(*arguments).eqns)
 
 
-def milliseconds(function, *arguments):
-    """The median of five calls, after one that compiles."""
-    jax.block_until_ready(function(*arguments))
-    times = []
-    for _ in range(5):
+def milliseconds(*calls, rounds=12):
+    """The least time of each call. They take turns, so a busy moment meets all alike; the first round compiles."""
+    times = np.empty((rounds, len(calls)))
+    for at in np.ndindex(times.shape):
         start = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - start)
-    return 1000 * float(np.median(times))
+        jax.block_until_ready(calls[at[1]]())
+        times[at] = time.perf_counter() - start
+    return 1000 * times[1:].min(axis=0)
 
 
 # %% [markdown]
 # ## The question: where does the time go?
-# A pendulum swings and slowly comes to rest. One step of it is two lines; a simulation is a thousand steps. It runs at once, until you put `jit` around all of it. Then it hangs for a while before the first step.
+# A pendulum swings and slowly comes to rest. One step of it is two lines; a simulation is a thousand steps. Would you put `jit` around all of it, or around one step?
 
 
 # %%
@@ -86,9 +86,9 @@ print("angle and speed after 300 steps:", python_loop(pendulum, 300))
 # %% [markdown] predict="control-unrolled"
 # `jax.jit(python_loop, static_argnums=1)` is compiled for n = 10, 100 and 800. How does the time to compile grow?
 #
-# - [ ] it stays: there is one loop to compile | In your text, yes. But Python runs the loop while tracing, and XLA never hears of it.
-# - [x] with n | Right: every turn is written out, and each operation has to be optimized.
-# - [ ] hardly, the compiler sees that the turns are alike | It could look for repetition in a list of thousands of operations, and does not.
+# - [ ] not at all: there is one loop to compile | In your text, yes. But Python runs the loop while tracing, and XLA never hears of it.
+# - [x] as n does: every turn is compiled | Right: each is written out, and each operation has to be optimized.
+# - [ ] hardly: the compiler sees equal turns | It could look for repetition in a list of thousands of operations, and does not.
 
 
 # %%
@@ -131,8 +131,9 @@ def python_calls(pendulum):
     return pendulum
 
 
-print(f"1000 steps, each called from Python: {milliseconds(python_calls, pendulum):7.2f} ms")
-print(f"1000 steps in one scan:              {milliseconds(jax.jit(lambda now: scanned(now, 1000)), pendulum):7.2f} ms")
+in_one_scan = jax.jit(lambda now: scanned(now, 1000))
+calls, scan = milliseconds(lambda: python_calls(pendulum), lambda: in_one_scan(pendulum))
+print(f"1000 steps, each called from Python: {calls:7.2f} ms\n1000 steps in one scan:              {scan:7.2f} ms")
 
 # %% [markdown]
 # ## scan: carry, read, collect
@@ -154,28 +155,19 @@ balance, log = jax.lax.scan(month, 0.0, flows)
 print("at the end", balance, "  interest", log["interest"], "  short", log["short"])
 print(jax.make_jaxpr(lambda flows: jax.lax.scan(month, 0.0, flows))(flows))
 
-# %% [markdown]
-# The body stands there once, whatever the length. That is why the carry must look the same after each turn as before it:
-
 # %% [markdown] predict="control-carry"
 # `jax.lax.scan(lambda total, x: (total + x, None), jnp.int32(0), jnp.ones(3))` adds up three floats. What comes out?
 #
-# - [ ] 3.0 | In Python the sum would turn into a float with the first addition. A program has one type for each value.
-# - [ ] 3 | Nobody rounds for you.
+# - [ ] 3.0, as in Python | There the sum would turn into a float with the first addition. A program has one type for each value.
+# - [ ] 3, an integer | Nobody rounds for you.
 # - [x] a TypeError | Right: int32 goes in, float32 comes out, and the second turn would be another program.
 
 # %%
 refusal(lambda: jax.lax.scan(lambda total, x: (total + x, None), jnp.int32(0), jnp.ones(3)))
-refusal(lambda: jax.lax.scan(lambda all, x: (jnp.append(all, x), None), jnp.zeros(0), jnp.ones(3)))
+refusal(lambda: jax.lax.scan(lambda found, x: (jnp.append(found, x), None), jnp.zeros(0), jnp.ones(3)))
 
 # %% [markdown]
-# The same for a list that grows: collect it, or give the carry its full size and write with `.at[i].set`.
-#
-# ## The table
-#
-# ![A table. Rows: Python if, for and while; where; cond and switch; scan; fori_loop; while_loop. Columns: what it may depend on under jit, how often its body stands in the program, forward mode, reverse mode, and what it becomes under vmap. Python's three need values that are known while tracing. where computes both sides. cond runs one branch, and both under vmap. scan has a fixed length and takes grad. fori_loop takes grad only when its bounds are numbers. while_loop may run as long as it likes, refuses reverse mode, and under vmap runs until the last is done.](../images/control_table.svg)
-#
-# The rest of this lesson reads the table off, row by row.
+# The body stands in the program once, whatever the length: so the carry must look the same after each turn as before it. The second call wanted a list that grows. Collect its entries instead, or start with an array of full size and write with `.at[i].set`.
 #
 # ## Branches: one of two, or both
 # `jax.lax.cond(condition, yes, no, *arguments)` puts both branches into the program; which one runs is decided when the value is there.
@@ -194,7 +186,7 @@ by_cond = jax.jit(lambda x, want: jax.lax.cond(want, heavy, light, x))
 by_where = jax.jit(lambda x, want: jnp.where(want, heavy(x), light(x)))
 matrix = jnp.ones((64, 64)) / 64
 for name, function in (("cond", by_cond), ("where", by_where)):
-    yes, no = (milliseconds(function, matrix, want) for want in (True, False))
+    yes, no = milliseconds(lambda: function(matrix, True), lambda: function(matrix, False))
     print(f"{name:6s} heavy wanted: {yes:6.2f} ms, not wanted: {no:6.2f} ms")
 refusal(lambda: jax.lax.cond(True, lambda: 1, lambda: 1.0))
 
@@ -204,16 +196,16 @@ refusal(lambda: jax.lax.cond(True, lambda: 1, lambda: 1.0))
 # %% [markdown] predict="control-cond"
 # Eight matrices, none of which wants the heavy branch: `jax.vmap(by_cond)(matrices, jnp.zeros(8, bool))`. What does it cost?
 #
-# - [ ] next to nothing | For one condition that is so. Here there are eight of them, and one instruction for all matrices.
-# - [x] the heavy branch, for all eight | Right: under vmap, examples go in lockstep. A `cond` that differs between them becomes a choice after computing both.
-# - [ ] an error: the condition has to be one truth | Inside it is. `vmap` has a rule for it.
+# - [x] as much as the heavy branch on all eight | Right: under vmap, examples go in lockstep. A `cond` that differs between them becomes a choice after computing both.
+# - [ ] next to nothing: the light branch on all | For one condition that is so. Here there are eight of them, and one instruction for all matrices.
+# - [ ] an error: eight truths where one is wanted | `by_cond` is written for one. `vmap` turns a `cond` into something that can take eight.
 
 # %%
 matrices, nobody = jnp.stack([matrix] * 8), jnp.zeros(8, bool)
 each = jax.jit(jax.vmap(by_cond))
 shared = jax.jit(jax.vmap(by_cond, in_axes=(0, None)))
-print(f"a condition for each of 8: {milliseconds(each, matrices, nobody):6.2f} ms")
-print(f"one condition for all 8:   {milliseconds(shared, matrices, False):6.2f} ms")
+of_each, of_all = milliseconds(lambda: each(matrices, nobody), lambda: shared(matrices, False))
+print(f"a condition for each of 8: {of_each:6.2f} ms\none condition for all 8:   {of_all:6.2f} ms")
 
 
 # %% [markdown]
@@ -225,14 +217,15 @@ def careful_root(x):
     return jax.lax.cond(x > 0, jnp.sqrt, jnp.zeros_like, x)
 
 
-print(jax.make_jaxpr(jax.vmap(careful_root))(jnp.array([-1.0, 0.0, 4.0])))
-print("slopes, by cond: ", jax.vmap(jax.grad(careful_root))(jnp.array([-1.0, 0.0, 4.0])))
 by_one_where = lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)
-print("slopes, by where:", jax.vmap(jax.grad(by_one_where))(jnp.array([-1.0, 0.0, 4.0])))
+numbers = jnp.array([-1.0, 0.0, 4.0])
+print(jax.make_jaxpr(jax.vmap(careful_root))(numbers))
+for name, root in {"cond": careful_root, "where": by_one_where}.items():
+    print(f"slopes by {name:5s}", jax.grad(lambda xs: jnp.sum(jax.vmap(root)(xs)))(numbers))
 
 
 # %% [markdown]
-# Look at the two `stop_gradient`s. Each branch is given a copy of x in which the entries that it is not meant for are held constant: that keeps the NaN of lesson 04 out. With `where` this is your job.
+# Look at the two `stop_gradient`s of the program above. Each branch is given a copy of x in which the entries that it is not meant for are held constant: that keeps the NaN of lesson 04 out. With `where` this is your job.
 #
 # ## Loops that end when they are done
 # `jax.lax.while_loop(condition, body, carry)` asks before each turn, on the device. What either function needs to know goes along in the carry, and nothing is collected. When is the pendulum at rest?
@@ -265,8 +258,8 @@ refusal(lambda: jax.grad(doublings)(3.0))
 # %% [markdown] predict="control-fori"
 # `power(x, n)` is `jax.lax.fori_loop(0, n, lambda i, y: y * x, 1.0)`. Which gradients by x exist: (a) `jax.grad(lambda x: power(x, 3))`, (b) `jax.grad(power)` under `jit`, with n as a traced argument?
 #
-# - [ ] both | (b) is a loop whose number of turns is not known when the program is made.
-# - [x] only (a) | Right: with both bounds known, fori_loop *is* a scan; else it is a while_loop.
+# - [x] only (a): its bounds are numbers | Right: with both bounds known, fori_loop *is* a scan; else it is a while_loop.
+# - [ ] both: they are gradients by x, not n | But (b) is a loop whose number of turns is not known when the program is made.
 # - [ ] neither: it is a while_loop inside | It was so in early versions, and many still avoid it for that.
 
 
@@ -281,25 +274,33 @@ print("(a)", jax.grad(lambda x: power(x, 3))(2.0))
 refusal(lambda: jax.jit(jax.grad(power))(2.0, 3))
 
 # %% [markdown]
-# If you need both, an early end and a gradient: scan to a limit, and **freeze**: `carry = where(done, old, new)`. Turns after the end are computed and thrown away. Or say what the slope is by a rule of your own (04); an exercise does that.
+# If you need both, an early end and a gradient: scan to a limit, and **freeze**: `carry = where(going, new, old)`. Turns after the end are computed and thrown away; and they are differentiated, too. Here, roots are taken until x is at most 1:
 
 # %%
 frozen = lambda x: jax.lax.scan(lambda x, _: (jnp.where(x < 100, 2 * x, x), None), x, None, length=10)[0]
-print("value and slope:", jax.value_and_grad(frozen)(3.0))
+print("value and slope:        ", *jax.value_and_grad(frozen)(3.0))
+lower = lambda x: jnp.sqrt(x - 1)
+turns = {"where": lambda x, _: (jnp.where(x > 1, lower(x), x), None)}
+turns["cond"] = lambda x, _: (jax.lax.cond(x > 1, lower, lambda x: x, x), None)
+for name, turn in turns.items():
+    print(f"roots, frozen by {name:6s} ", *jax.value_and_grad(lambda x: jax.lax.scan(turn, x, length=6)[0])(3.0))
+
+# %% [markdown]
+# That is the NaN of lesson 04. If the body has no finite slope at a carry that stands still, freeze by `cond` **in the body**. Or say what the slope is by a rule of your own (04); an exercise does that.
 
 # %% [markdown] predict="control-while"
 # `doublings` under `vmap`: of 100,000 numbers one needs sixty turns, the others two. How long does it take?
 #
-# - [ ] as if all needed two: one of 100,000 is nothing | That one has company: nobody can leave before it.
-# - [x] as if all needed sixty | Right: the loop turns until the last one is done; whoever is done is kept still.
-# - [ ] an error | The condition becomes "is anybody not done?".
+# - [ ] as if all needed two: one more is nothing | That one has company: nobody can leave before it.
+# - [ ] not at all: a loop has one condition | It becomes "is anybody not done?".
+# - [x] as if all needed sixty, as the one does | Right: the loop turns until the last one is done; whoever is done is kept still.
 
 # %%
 two_turns, sixty_turns = jnp.full(100_000, 30.0), jnp.full(100_000, 100 / 2.0**60)
 many = jax.jit(jax.vmap(doublings))
-print(f"all need two:    {milliseconds(many, two_turns):6.2f} ms")
-print(f"one needs sixty: {milliseconds(many, two_turns.at[7].set(sixty_turns[7])):6.2f} ms")
-print(f"all need sixty:  {milliseconds(many, sixty_turns):6.2f} ms")
+one_of_them = two_turns.at[7].set(sixty_turns[7])
+two, one, all_ = milliseconds(lambda: many(two_turns), lambda: many(one_of_them), lambda: many(sixty_turns))
+print(f"all need two: {two:6.2f} ms    one needs sixty: {one:6.2f} ms    all need sixty: {all_:6.2f} ms")
 
 # %% [markdown]
 # ## What the way back keeps
@@ -330,27 +331,29 @@ def smooth(row):
 
 
 rows = jnp.ones((20_000, 16))
-for name, function in {"vmap": jax.vmap(smooth), "map": lambda rows: jax.lax.map(smooth, rows)}.items():
-    scratch = jax.jit(lambda rows: function(rows)).lower(rows).compile().memory_analysis().temp_size_in_bytes
-    print(f"{name:4s}: {scratch / 1e6:6.2f} MB of scratch space, {milliseconds(jax.jit(function), rows):6.1f} ms")
+made = [jax.jit(f).lower(rows).compile() for f in (jax.vmap(smooth), lambda rows: jax.lax.map(smooth, rows))]
+took = milliseconds(lambda: made[0](rows), lambda: made[1](rows))
+for name, program, least in zip(("vmap", "map"), made, took, strict=True):
+    print(f"{name:4s}: {program.memory_analysis().temp_size_in_bytes / 1e6:6.2f} MB of scratch space, {least:6.1f} ms")
 
 # %% [markdown]
 # ## Unrolling
 # A loop has a price for each turn. `unroll=k` writes the body out k times for each turn: a longer program with fewer turns. Whether it pays, only a clock can say.
 
 # %%
+made, seconds = {}, {}
 for unroll in (1, 4, 16, 100):
     short_steps = jax.jit(lambda x: jax.lax.scan(lambda x, _: (0.5 * x + 1, None), x, length=10_000, unroll=unroll)[0])
-    lowered = short_steps.lower(1.0)
-    start = time.perf_counter()
-    lowered.compile()
-    compiled = time.perf_counter() - start
-    print(f"unroll={unroll:3d}: compiled in {compiled:4.2f} s, runs {milliseconds(short_steps, 1.0):6.3f} ms")
+    lowered, start = short_steps.lower(1.0), time.perf_counter()
+    made[unroll] = functools.partial(lowered.compile(), jnp.float32(1))
+    seconds[unroll] = time.perf_counter() - start
+for unroll, least in zip(made, milliseconds(*made.values()), strict=True):
+    print(f"unroll={unroll:3d}: compiled in {seconds[unroll]:4.2f} s, runs {least:6.3f} ms")
 
 
 # %% [markdown]
 # ## A thousand poles at once
-# A pole stands on a cart, and falls unless the cart is pushed. Position, speed, angle and turning speed are the state; a controller is four numbers, and pushes with `gains @ state`, ten newtons at most. **A loop over time, `vmap` over environments.**
+# A pole stands on a cart, and falls unless the cart is pushed. Position, speed, angle and turning speed are the state. The field has names for this: cart and pole are an **environment**; what looks at the state and chooses the push is the **controller** (here four numbers: it pushes with `gains @ state`, ten newtons at most); one run from start to end is an **episode**. **A loop over time, `vmap` over environments.**
 
 
 # %%
@@ -380,8 +383,9 @@ controllers = {
     "all four": jnp.array([1.0, 3.0, 40.0, 10.0]),
 }
 print("all states:", episodes(controllers["all four"], firsts).shape)
-print(f"1000 environments, 200 steps each: {milliseconds(episodes, controllers['all four'], firsts):6.2f} ms")
-print(f"one environment:                   {milliseconds(episodes, controllers['all four'], firsts[:1]):6.2f} ms")
+plan = controllers["all four"]
+thousand, single = milliseconds(lambda: episodes(plan, firsts), lambda: episodes(plan, firsts[:1]))
+print(f"200 steps each: 1000 environments {thousand:6.2f} ms, one environment {single:6.2f} ms")
 
 # %%
 figure, panels = plt.subplots(2, 4, figsize=(11, 4.6), layout="constrained", sharex=True, sharey="row")
@@ -398,7 +402,7 @@ panels[1, 0].set_ylabel("position (metres)")
 plt.show()
 
 # %% [markdown]
-# Pushing by the angle alone makes the pole swing, wider each time. With the turning speed too it stands, and the cart drifts away; with all four the cart turns back. Those numbers were found by trial. But the rollout is a scan, so it has a gradient. Train by it, and the training is a scan too: a loop in a loop, and one program.
+# Pushing by the angle alone makes the pole swing, wider each time. With the turning speed too it stands, and the cart drifts away; with all four the cart turns back. Those numbers were found by trial. But an episode is a scan, so it has a gradient. Train by it, and the training is a scan too: a loop in a loop, and one program.
 
 
 # %%
@@ -430,6 +434,8 @@ print("loops in the program:", train.lower(learnt).as_text().count("stablehlo.wh
 #
 # ## Summary
 #
+# ![A table. Rows: Python if, for and while; where; cond and switch; scan; fori_loop; while_loop. Columns: what it may depend on under jit, how often its body stands in the program, forward mode, reverse mode, and what it becomes under vmap. Python's three need values that are known while tracing. where computes both sides. cond runs one branch, and both under vmap. scan has a fixed length and takes grad. fori_loop takes grad only when its bounds are numbers. while_loop may run as long as it likes, refuses reverse mode, and under vmap runs until the last is done.](../images/control_table.svg)
+#
 # | you want | you write |
 # |---|---|
 # | a loop or branch over what is known while tracing (layers, a flag) | Python's own |
@@ -438,7 +444,7 @@ print("loops in the program:", train.lower(learnt).as_text().count("stablehlo.wh
 # | n turns; to collect something; a gradient | `jax.lax.scan` |
 # | n turns, nothing to collect | `jax.lax.fori_loop`; a gradient if the bounds are Python numbers |
 # | until it is done | `jax.lax.while_loop`; no reverse mode, and `vmap` waits for the last |
-# | until it is done, and a gradient | a scan that freezes, or a rule of your own |
+# | until it is done, and a gradient | a scan that freezes (by `cond` in the body, where it may have no finite slope), or a rule of your own |
 # | a function on each row, one by one | `jax.lax.map` |
 # | fewer, longer turns | `unroll=` |
 # | a simulator | scan over time, vmap over environments |

@@ -36,7 +36,7 @@ def blur(row):
 
 
 def newton_sqrt(a):
-    """The square root of a positive number, by Newton's steps until it no longer gets better: () -> ()"""
+    """The square root of a positive number, by Newton's steps until |y² - a| is at most a millionth of a: () -> ()"""
     unfinished = lambda carry: (jnp.abs(carry[0] ** 2 - a) > 1e-6 * a) & (carry[1] < 60)
     better = lambda carry: ((carry[0] + a / carry[0]) / 2, carry[1] + 1)
     return jax.lax.while_loop(unfinished, better, (jnp.ones_like(a), 0))[0]
@@ -380,7 +380,7 @@ def piecewise(x):
 #
 # **Signature.** `rnn(params, start, xs, length)`: `params` is `{"w": (h, h), "u": (h, d), "b": (h,)}`, `start` is `(h,)`, `xs` is `(t, d)`, all float32; `length` is an int32 `()`, from 0 to t. Step i makes the state `tanh(w @ state + u @ xs[i] + b)` if `i < length`; later steps leave it as it is. Returns `(last, states)`: the state at the end, `(h,)`, and the state after every step, `(t, h)`.
 #
-# **Example.** With `w = [[0]]`, `u = [[1]]`, `b = [0]`, start `[0.5]` and length 1, the sequence `[[0], [9]]` gives `last = [0]` and `states = [[0], [0]]`; with length 0 both stay at 0.5.
+# **Example.** With `w = [[0, 1], [0, 0]]`, `u = [[1], [0]]`, `b = [0, 0]`, start `[0, 0.5]` and length 1, the sequence `[[0], [9]]` gives `last = [tanh(0.5), 0]`, and both rows of `states` are the same; with length 0 all of them stay at `[0, 0.5]`.
 #
 # **Judged.** Values, for one sequence and for a batch of them under `vmap`; one loop, and a program that does not grow with t. **Not judged.** Whether the padding is computed and thrown away.
 #
@@ -418,13 +418,12 @@ def rnn(params, start, xs, length):
 
 # %% check="control-rnn" name="example" points=1
 """The example: one real row and one of padding; then nothing but padding."""
-params = {"w": np.zeros((1, 1), np.float32), "u": np.ones((1, 1), np.float32), "b": np.zeros(1, np.float32)}
-start, xs, one = np.array([0.5], np.float32), np.array([[0], [9]], np.float32), np.int32(1)
+params = {"w": np.float32([[0, 1], [0, 0]]), "u": np.float32([[1], [0]]), "b": np.zeros(2, np.float32)}
+start, xs, one = np.array([0, 0.5], np.float32), np.array([[0], [9]], np.float32), np.int32(1)
 made = program(rnn, params, start, xs, one)
-compare(made.run(params, start, xs, one), (0 * start, np.zeros((2, 1), np.float32)), label="(last, states)")
-compare(
-    made.run(params, start, xs, 0 * one), (start, np.full((2, 1), 0.5, np.float32)), label="the result for length 0"
-)
+after = np.float32([np.tanh(0.5), 0])
+compare(made.run(params, start, xs, one), (after, np.stack([after, after])), label="(last, states)")
+compare(made.run(params, start, xs, 0 * one), (start, np.stack([start, start])), label="the result for length 0")
 
 # %% hidden="control-rnn" name="values" points=2
 """Right for a batch of sequences of different lengths."""
@@ -455,12 +454,14 @@ if getattr(got[0], "shape", None) == (5, 3):
         not np.allclose(got[0], unmasked, atol=1e-3) or np.allclose(last, unmasked, atol=1e-3),
         "The last state is the one after reading all rows: the padding was read as well.",
     )
-    turned = {"w": params["w"].T, "u": params["u"].T, "b": params["b"]}
-    other_side = np.stack([by_hand(turned, start, x, length)[0] for x, length in zip(xs, lengths, strict=True)])
-    require(
-        not np.allclose(got[0], other_side, atol=1e-3),
-        "The last states are those for `w` and `u` transposed: on which side of the product do they stand?",
-    )
+    for names in (("w", "u"), ("w",), ("u",)):
+        turned = {name: value.T if name in names else value for name, value in params.items()}
+        other_side = np.stack([by_hand(turned, start, x, length)[0] for x, length in zip(xs, lengths, strict=True)])
+        require(
+            not np.allclose(got[0], other_side, atol=1e-3),
+            f"The last states are those for {' and '.join(names)} transposed: on which side of its product does a "
+            "matrix stand?",
+        )
 compare(got[0], last, label="the last states of a batch")
 if getattr(got[1], "shape", None) == (5, 6, 3):
     early = np.allclose(got[1][:, 1:], states[:, :-1], atol=1e-3)
@@ -553,6 +554,17 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
+# %% wrong="control-rnn" because="Writes the state on the left of w alone: each of its numbers meets a column of w in place of a row."
+def rnn(params, start, xs, length):
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(state @ params["w"] + params["u"] @ x + params["b"])
+        state = jnp.where(i < length, new, state)
+        return state, state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
 # %% right="control-rnn"
 def rnn(params, start, xs, length):
     driven = xs @ params["u"].T + params["b"]
@@ -585,7 +597,7 @@ def rnn(params, start, xs, length):
 #
 # **Example.** For `x² - 2` from 1 with tolerance 0.1: f(1) is -1, one step leads to 1.5 with f = 0.25, a second one to 1.4167 with f = 0.0069. So x = 1.4167, and steps = 2.
 #
-# **Judged.** Values and number of steps, also from a start that is good enough, and when the method goes in circles; one loop; that `f` is not run for another 45 steps when five were enough. **Not judged.** What comes out where the slope is 0, and whether your result can be differentiated.
+# **Judged.** Values and number of steps, also from a start that is good enough (`|f(x)|` may be exactly `tolerance`, and that may be 0), and when the method goes in circles; one loop; that `f` is not run for another 45 steps when five were enough. **Not judged.** What comes out where the slope is 0, and whether your result can be differentiated.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -675,6 +687,13 @@ exact = program(lambda s, t: newton_root(lambda x: (x - 9) * (x + 1), s, t), zer
 got = exact.run(np.float32(9), tolerance)
 require(int(np.max(got[1])) == 0, "A step is taken from a start that is good enough already.")
 compare(got, (np.float32(9), np.int32(0)), label="the result from a start that is good enough")
+for start, tie in ((8, 9), (9, 0)):  # f(8) is -9, f(9) is 0
+    got = exact.run(np.float32(start), np.float32(tie))
+    require(
+        int(np.max(got[1])) == 0,
+        "A step is taken from a start where |f(x)| is exactly `tolerance`: that is good enough already.",
+    )
+    compare(got, (np.float32(start), np.int32(0)), label="the result where |f| is exactly the tolerance")
 
 # %% hidden="control-newton" name="early" points=1 observed=true
 """f is not run any more once x is good enough."""
@@ -753,6 +772,13 @@ def newton_root(f, start, tolerance):
     return jax.lax.while_loop(unfinished, step, step((start, 0)))
 
 
+# %% wrong="control-newton" because="Goes on while |f| is at least the tolerance: a start that meets it exactly is good enough already."
+def newton_root(f, start, tolerance):
+    step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
+    unfinished = lambda carry: (jnp.abs(f(carry[0])) >= tolerance) & (carry[1] < 50)
+    return jax.lax.while_loop(unfinished, step, (start, 0))
+
+
 # %% right="control-newton"
 def newton_root(f, start, tolerance):
     look = lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))
@@ -785,7 +811,7 @@ def newton_root(f, start, tolerance):
 #
 # **Example.** Seven rows with `size=3`: two chunks of three rows and one that is not full.
 #
-# **Judged.** Values, for every n and size; one loop; that `size` rows are worked on together: with `blur` from the setup, which needs d times 512 numbers for a row, the largest array in the program has to hold `size` times as many (or those of n rows, if n is less). **Not judged.** What is done with the last chunk, as long as its result is right.
+# **Judged.** Values, for every n and size, and for rows that are numbers, vectors or matrices; one loop; that `size` rows are worked on together. `blur` from the setup makes d times 512 numbers of a row, so the largest array in the program holds `size` times d times 512 of them, not more and not fewer. **Not judged.** What is done with the last chunk (it may be padded), and the memory where `size` is larger than n.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -824,7 +850,17 @@ made = program(lambda xs: chunked_map(lambda row: 10 * row[::-1], xs, 3), xs)
 compare(made.run(xs), 10 * xs[:, ::-1])
 
 # %% hidden="control-chunks" name="values" points=2
-"""Right when the size divides n, when it does not, and when it is larger than n."""
+"""Right when the size divides n, when it does not, when it is larger than n, and whatever shape a row has."""
+
+
+def probe_rows(xs):
+    return chunked_map(lambda row: row + 1, xs, 3)
+
+
+for shape in ((7,), (7, 2), (7, 2, 3)):
+    raised = error(probe_rows, np.ones(shape, np.float32))
+    rows = "numbers" if shape == (7,) else f"arrays of {len(shape) - 1} axes"
+    require(raised is None, f"For xs of shape {shape}, whose rows are {rows}, your answer raised {raised}.")
 for n, size in ((6, 2), (7, 3), (5, 1), (3, 8), (4, 4)):
     xs = inputs.rng().normal(size=(n, 2, 3)).astype(np.float32)
     made = program(lambda xs, size: chunked_map(lambda row: row.T + jnp.sum(row), xs, size), xs, size)
@@ -900,6 +936,13 @@ def chunked_map(f, xs, size):
     return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
 
 
+# %% wrong="control-chunks" because="Pads as if a row were a vector: rows that are numbers have no second axis, matrices a third."
+def chunked_map(f, xs, size):
+    padded = jnp.pad(xs, [(0, -len(xs) % size), (0, 0)])
+    ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
+    return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
+
+
 # %% right="control-chunks"
 def chunked_map(f, xs, size):
     return jax.lax.map(f, xs, batch_size=size)
@@ -925,7 +968,7 @@ def chunked_map(f, xs, size):
 #
 # **Example.** With `miss` from the setup, `w = [1]`, rate 0.25 and three batches `x = [[1], [1], [1]]`, `y = [3, NaN, 3]`: the first step leads from 1 to 2, the second is bad. Returned are `w = [2]` and steps = 1.
 #
-# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step; that one loop does it, in a program that does not grow with n. **Not judged.** Whether steps after the bad one are computed and thrown away.
+# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step, and for parameters that are huge but finite; that one loop does it, in a program that does not grow with n. **Not judged.** Whether steps after the bad one are computed and thrown away.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1010,7 +1053,7 @@ for at in (7, bad, 0):
             require(not np.allclose(entries, early, rtol=1e-3), f"{where.capitalize()} the last good step is missing.")
     compare(got, ({"w": by_hand(w, xs, ys, 0.1, at).astype(np.float32)}, np.int32(at)), label=f"the result {where}")
 
-# %% hidden="control-stop" name="inf" points=2
+# %% hidden="control-stop" name="inf" points=1
 """Infinite counts: in the loss alone, in the gradient, and in the step alone."""
 rng = inputs.rng()
 made = program(
@@ -1036,6 +1079,44 @@ for what in kinds:
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
         require(int(got[1]) <= bad, f"The run goes on after {what}.")
     compare(got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad)), label=f"the result with {what}")
+
+# %% hidden="control-stop" name="large" points=1
+"""Large is not infinite, and the loss that counts is the one before the step."""
+tilted = program(
+    lambda params, batches: early_stop(tilt, params, batches, 2.0),
+    {"w": np.zeros(2, np.float32)},
+    {"x": np.zeros((6, 2), np.float32), "y": np.zeros(6, np.float32)},
+)
+missed = program(
+    lambda params, batches: early_stop(miss, params, batches, 2.0),
+    {"w": np.zeros(1, np.float32)},
+    {"x": np.zeros((6, 1), np.float32), "y": np.zeros(6, np.float32)},
+)
+rng = inputs.rng()
+big = int(rng.integers(1, 4))
+w, ys = np.float64(rng.uniform(1, 2)), np.zeros(6, np.float32)
+ys[big] = 1e17  # its loss has room in float32; at the parameter after it, 4e18, the loss has not
+got = missed.run({"w": np.float32([w])}, {"x": np.full((6, 1), 10, np.float32), "y": ys})
+if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
+    require(
+        int(got[1]) > big,
+        "A step is refused because the loss at its *new* parameters is not finite; that loss belongs to the next step.",
+    )
+    require(int(got[1]) == big + 1, "The run goes on after an infinite loss.")
+for y in ys[: big + 1]:
+    w = w - 40 * (10 * w - y)
+compare(got, ({"w": np.float32([w])}, np.int32(big + 1)), label="the result where the loss after a step is infinite")
+xs, ys = rng.uniform(-0.2, 0.2, size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
+xs[big] = -1e38  # both parameters become 2e38: neither their squares nor their sum has room in float32
+got = tilted.run({"w": np.zeros(2, np.float32)}, {"x": xs, "y": ys})
+if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
+    require(
+        int(got[1]) > big,
+        "The run ends at a step whose loss and new parameters are all finite. A large number is still finite; the sum of "
+        "several, or of their squares, may not be.",
+    )
+w = -2 * xs.astype(np.float64).sum(axis=0)
+compare(got, ({"w": w.astype(np.float32)}, np.int32(6)), label="the result with large parameters")
 
 # %% hidden="control-stop" name="program" points=1
 """One loop, and a program that does not grow with the number of batches."""
@@ -1136,6 +1217,34 @@ def early_stop(loss, params, batches, rate):
             running = running & jnp.all(jnp.isfinite(leaf))
         new = jax.tree.map(lambda n, p: jnp.where(running, n, p), new, params)
         return (new, steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Adds up the squares of the parameters and asks whether the sum is finite: large numbers make it infinite."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        size = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(new))
+        running = running & jnp.isfinite(value) & jnp.isfinite(size)
+        return (jax.tree.map(lambda n, p: jnp.where(running, n, p), new, params), steps + running, running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Asks for the loss at the new parameters too: that is the next step's, on a batch of its own."
+def early_stop(loss, params, batches, rate):
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        for leaf in jax.tree.leaves((value, new, loss(new, batch))):
+            running = running & jnp.all(jnp.isfinite(leaf))
+        return (jax.tree.map(lambda n, p: jnp.where(running, n, p), new, params), steps + running, running), None
 
     (params, steps, _), _ = jax.lax.scan(step, (params, 0, True), batches)
     return params, steps
