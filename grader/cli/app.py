@@ -15,9 +15,8 @@ from grader.course import Course
 class Verbs(typer.core.TyperGroup):
     """The help lists verbs as one meets them: what learners use, what instructors use, what authors use."""
 
-    ORDER = (
-        "lab check solution reset grade report instructor collect bundle build prove preview new import doctor".split()
-    )
+    LEARNERS, INSTRUCTORS = "lab check progress solution reset", "grade report instructor collect bundle"
+    ORDER = f"{LEARNERS} {INSTRUCTORS} build prove preview new import doctor".split()
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=self.ORDER.index)

@@ -205,6 +205,7 @@ def check(
     """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
     from grader.exam.batch import Entry
     from grader.exam.batch import grade as grade_all
+    from grader.learner import progress
     from grader.reports import terminal
 
     course = open_course()
@@ -213,6 +214,7 @@ def check(
     [result] = grade_all(course, [Entry(path.resolve(), "you", path.stem)], 1)
     whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
     out.print(terminal.learner(result, whys))
+    progress.note(course, result)
     out.print(
         f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count.",
         markup=False,

@@ -1,4 +1,4 @@
-"""Verbs of a learner's desk: see the answers, begin anew."""
+"""Verbs of a learner's desk: what is done, the answers, begin anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,41 @@ from grader.cli.app import app, fail, open_course, out
 from grader.course import Course
 
 LessonArgument = Annotated[str, typer.Argument(metavar="NN_topic", help="The lesson.")]
+
+
+MARKS = {"done": ("✓", "green"), "begun": ("◐", "yellow"), "open": ("○", "dim")}
+
+
+@app.command()
+def progress() -> None:
+    """Say what of the course is done and what comes next: by exercise, the best that `grader check` has seen."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from grader.course import work
+    from grader.learner.progress import ways
+    from grader.reports.terminal import number
+
+    course = open_course()
+    found = ways(course)
+    table = Table(pad_edge=False, box=None)
+    table.add_column("lesson", no_wrap=True)
+    table.add_column("points", justify="right", no_wrap=True)
+    table.add_column("exercises")
+    for way in found:
+        marks = Text()
+        for step in way.steps:
+            marks.append(*MARKS["done" if step.done else "begun" if step.earned else "open"]).append(" ")
+        table.add_row(Text(way.lesson), f"{number(way.earned)}/{number(way.points)}", marks)
+    out.print(table)
+    earned, points = sum(way.earned for way in found), sum(way.points for way in found)
+    out.print(f"{number(earned)} of {number(points)} points. ✓ full points, ◐ some, ○ none yet.")
+    following = next((way for way in found if way.next), None)
+    if following is None or following.next is None:
+        out.print("Everything is done.")
+        return
+    own = course.shown(work.exercises_copy(course, following.lesson))
+    out.print(f"Next: {following.next.exercise.title}, in {own}.", markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -13,26 +13,26 @@ NAME = ".jaxercise.json"
 VERSION = 1
 
 
-def path() -> Path:
-    """Under work/ of the course that the notebook lies in; beside the notebook where there is no course."""
-    here = Path.cwd()
+def path(here: Path | None = None) -> Path:
+    """Under work/ of the course that `here` lies in, a notebook's folder if not said; beside it where there is none."""
+    here = here or Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
     return root / "work" / NAME if root is not None else here / NAME
 
 
-def read(part: str) -> dict[str, Any]:
+def read(part: str, here: Path | None = None) -> dict[str, Any]:
     """One part of what is kept; empty where there is nothing, or nothing that this version can read."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        kept = json.loads(path().read_text(encoding="utf-8"))
+        kept = json.loads(path(here).read_text(encoding="utf-8"))
         if isinstance(kept, dict) and kept.get("version") == VERSION and isinstance(kept.get(part), dict):
             return dict(kept[part])
     return {}
 
 
-def add(part: str, name: str, value: Any) -> None:
+def add(part: str, name: str, value: Any, here: Path | None = None) -> None:
     """Keep one thing more. A file that cannot be written costs the memory of it, nothing else."""
     with contextlib.suppress(OSError):
-        target = path()
+        target = path(here)
         kept: dict[str, Any] = {}
         with contextlib.suppress(ValueError, RecursionError, FileNotFoundError):
             kept = json.loads(target.read_text(encoding="utf-8"))
