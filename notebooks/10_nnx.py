@@ -28,6 +28,7 @@
 
 # %%
 import functools
+import textwrap
 import time
 
 import jax
@@ -41,13 +42,12 @@ np.set_printoptions(precision=3, suppress=True)
 
 
 def refusal(call):
-    """Runs `call()`, which should fail, and prints the first line of its error."""
+    """Runs `call()`, which should fail, and prints how its error begins."""
     try:
         call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem).splitlines()[0][:160]}")
-    else:
         print("No error!")
+    except Exception as problem:
+        print(textwrap.fill(textwrap.shorten(f"{type(problem).__name__}: {problem}", 200), 110))
 
 
 # %% [markdown]
@@ -107,10 +107,11 @@ rngs = nnx.Rngs(0)
 one, other = (nnx.Linear(3, 3, rngs=rngs) for _ in range(2))
 print("same kernel:", bool(jnp.all(one.kernel[...] == other.kernel[...])), "  keys handed out:", rngs.params.count[...])
 print("the next key is fold_in(key(0), 4):", rngs.params() == jax.random.fold_in(jax.random.key(0), 4))
-print(nnx.Linear(2, 3, rngs=rngs))
+for path, variable in nnx.to_flat_state(nnx.state(one)):
+    print("/".join(path), type(variable).__name__, variable.shape, variable.dtype)
 
 # %% [markdown]
-# A module shows what it is: Variables with shapes and bytes, settings with values. And `rngs` has counted while it was used: objects that change are the convenience of NNX, and what it takes under `jit` we shall see. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each name.
+# Each array stands under the path of its attribute, with its kind; `print(one)` shows the settings too. And `rngs` has counted while it was used: objects that change are the convenience of NNX, and what it takes under `jit` we shall see. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each name.
 #
 # ## Where does an update go?
 # A first model, and `nnx.Optimizer`: an Optax transformation together with its state. `wrt` says for which kind of Variable.
@@ -176,8 +177,8 @@ for _ in range(100):
         start = time.perf_counter()
         jax.block_until_ready(way(small, optimizer, x, y))
         seconds.append(time.perf_counter() - start)
-print("steps counted now:", optimizer.step[...])
 print(f"a step: {1e6 * min(took[step]):.0f} µs by jax.jit, {1e6 * min(took[carried]):.0f} µs by nnx.jit")
+print("steps counted now:", optimizer.step[...])
 
 # %% [markdown]
 # ## Apart, and together again
@@ -219,7 +220,6 @@ for name, state in {"Param": params, "BatchStat": statistics, "the rest": rest}.
     paths = ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(state)]
     print(f"{name:10s} {len(paths):2d} arrays {megabytes(state):.4f} MB, such as {paths[0]}")
 merged = nnx.merge(graphdef, params, statistics, rest)
-print("put together again:", type(merged).__name__, "  the form has arrays:", len(jax.tree.leaves(graphdef)) > 0)
 
 # %% [markdown]
 # ![A Galaxy in the middle with its Variables, each marked with its kind, and settings. nnx.split gives graphdef, the form with all settings and no array, and a State for each filter: params, statistics, the rest with Dropout's key and counter. nnx.merge goes back.](../images/nnx_split.svg)
@@ -317,7 +317,8 @@ side = np.linspace(-1.1, 1.1, 150, dtype=np.float32)
 plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 _, axes = plt.subplots(1, 2, figsize=(7.4, 3.7), layout="constrained")
 for ax, (name, model) in zip(axes, {"before": calm, "after": trained[True]}.items(), strict=True):
-    ax.contourf(side, side, call(model, plane).argmax(axis=1).reshape(150, 150), [-1, 0.5, 1.5, 3], alpha=0.4)
+    found = call(model, plane).argmax(axis=1).reshape(150, 150)
+    ax.contourf(side, side, found, [-0.5, 0.5, 1.5, 2.5], colors=["C0", "C1", "C2"], alpha=0.3)
     for i, mark in enumerate("o^s"):
         ax.plot(*x[y == i].T, mark, markersize=3, color=f"C{i}")
     ax.set(title=f"{name}: {right(model, new_x, new_y):.1%} of new stars right", aspect="equal")
@@ -414,7 +415,7 @@ class LinenBlock(linen.Module):
 
 block, data, key = LinenBlock(), jnp.ones((5, 2)), jax.random.key(0)
 variables = block.init(key, data, training=False)
-print(jax.tree.map(jnp.shape, variables))
+print(*(f"{kind}: {jax.tree.map(jnp.shape, tree)}" for kind, tree in variables.items()), sep="\n")
 out, moved = block.apply(variables, data, training=True, rngs={"dropout": key}, mutable=["batch_stats"])
 print("apply:", out.shape, "and", list(moved))
 
@@ -438,8 +439,7 @@ print("apply:", out.shape, "and", list(moved))
 #
 # | you want | you write |
 # |---|---|
-# | a model | a class from `nnx.Module`; layers in attributes, several in an `nnx.List` |
-# | its initial parameters | `Model(rngs=nnx.Rngs(seed))` |
+# | a model | a class from `nnx.Module`, layers in attributes, several in an `nnx.List`; then `Model(rngs=nnx.Rngs(seed))` |
 # | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)`, anew after surgery |
 # | a compiled step | plain `jax.jit`; return model *and* optimizer |
 # | a gradient, when there are counters or statistics | `nnx.split(model, nnx.Param, ...)`; merge inside with `copy=True`; return what moved |
@@ -461,4 +461,4 @@ print("apply:", out.shape, "and", list(moved))
 # | `sow`, then `nnx.state(model, nnx.Intermediate)` or `nnx.pop` | `nnx.capture` |
 # | `nnx.VariableState`, `model.iter_modules()`, `rngs.fork(split=n)` | `nnx.Variable`, `nnx.iter_modules(model)`, `rngs.split(n)` |
 #
-# Next: the exercises. In the first, two lines are missing.
+# Next: the exercises. In the first, what keeps the layers is missing.

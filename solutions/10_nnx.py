@@ -5,6 +5,7 @@
 # Where a task speaks of the **path** of an array, it means the names on the way to it: `layers/0/kernel` is `model.layers[0].kernel`. `arrays_of` in the setup shows a model so.
 
 # %% setup
+import functools
 import itertools
 
 from flax import linen, nnx
@@ -80,8 +81,8 @@ class Net(nnx.Module):
     """Linear, BatchNorm, relu, Dropout for each hidden size, then a last Linear: (n, sizes[0]) -> (n, sizes[-1])."""
 
     def __init__(self, sizes, *, rngs):
-        self.layers = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes))
-        self.norms = nnx.List(nnx.BatchNorm(size, momentum=0.9, rngs=rngs) for size in sizes[1:-1])
+        self.layers = nnx.List(map(functools.partial(nnx.Linear, rngs=rngs), sizes, sizes[1:]))
+        self.norms = nnx.List(map(functools.partial(nnx.BatchNorm, momentum=0.9, rngs=rngs), sizes[1:-1]))
         self.dropout = nnx.Dropout(0.5, rngs=rngs)
 
     def __call__(self, x):
@@ -133,15 +134,14 @@ class Pretrained(nnx.Module):
     """An encoder with a gain, and a head: (n, 3) -> (n,). `units` is a constant of the model, and no parameter."""
 
     def __init__(self, *, rngs):
-        self.encoder = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in ((3, 5), (5, 4)))
+        first, second = nnx.Linear(3, 5, rngs=rngs), nnx.Linear(5, 4, rngs=rngs)
+        self.encoder = nnx.Sequential(first, jnp.tanh, second, jnp.tanh)
         self.encoder_gain = nnx.Param(jnp.ones(4))
         self.head = nnx.Linear(4, 1, rngs=rngs)
         self.units = nnx.Variable(jnp.float32(2))
 
     def __call__(self, x):
-        for layer in self.encoder:
-            x = jnp.tanh(layer(x))
-        return self.units * self.head(self.encoder_gain * x)[:, 0]
+        return self.units * self.head(self.encoder_gain * self.encoder(x))[:, 0]
 
 
 def square_loss(model, x, y):
@@ -149,10 +149,17 @@ def square_loss(model, x, y):
     return jnp.mean((model(x) - y) ** 2)
 
 
+def pretrained_shapes():
+    """The shape of each parameter of a `Pretrained`, by path."""
+    encoder = {"0/kernel": (3, 5), "0/bias": (5,), "2/kernel": (5, 4), "2/bias": (4,)}
+    rest = {"encoder_gain": (4,), "head/kernel": (4, 1), "head/bias": (1,)}
+    return {f"encoder/layers/{name}": shape for name, shape in encoder.items()} | rest
+
+
 def pretrained_loss(arrays, x, y):
     """square_loss of a `Pretrained` as a pure function of its parameters by path: for the checks."""
-    for i in (0, 1):
-        x = jnp.tanh(x @ arrays[f"encoder/{i}/kernel"] + arrays[f"encoder/{i}/bias"])
+    for i in (0, 2):
+        x = jnp.tanh(x @ arrays[f"encoder/layers/{i}/kernel"] + arrays[f"encoder/layers/{i}/bias"])
     return jnp.mean((2 * (arrays["encoder_gain"] * x @ arrays["head/kernel"] + arrays["head/bias"])[:, 0] - y) ** 2)
 
 
@@ -1191,8 +1198,7 @@ def probe_gradient(arrays, x, y, frozen):
 
 
 rng = inputs.rng()
-shapes = {"encoder/0/kernel": (3, 5), "encoder/0/bias": (5,), "encoder/1/kernel": (5, 4), "encoder/1/bias": (4,)}
-shapes |= {"encoder_gain": (4,), "head/kernel": (4, 1), "head/bias": (1,)}
+shapes = pretrained_shapes()
 arrays, x, y = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(np.float32)
 slopes = jax.tree.map(np.asarray, jax.grad(pretrained_loss)(arrays, x, y))
 for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
@@ -1233,8 +1239,7 @@ def by_hand(arrays, x, y, frozen, again):
 
 
 rng = inputs.rng()
-shapes = {"encoder/0/kernel": (3, 5), "encoder/0/bias": (5,), "encoder/1/kernel": (5, 4), "encoder/1/bias": (4,)}
-shapes |= {"encoder_gain": (4,), "head/kernel": (4, 1), "head/bias": (1,)}
+shapes = pretrained_shapes()
 arrays, x, y = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(np.float32)
 for frozen in (("encoder",), ("head", "encoder_gain")):
     raised = error(probe_steps, arrays, x, y, frozen)
