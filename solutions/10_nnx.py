@@ -151,9 +151,15 @@ def square_loss(model, x, y):
 
 def pretrained_shapes():
     """The shape of each parameter of a `Pretrained`, by path."""
-    encoder = {"0/kernel": (3, 5), "0/bias": (5,), "2/kernel": (5, 4), "2/bias": (4,)}
-    rest = {"encoder_gain": (4,), "head/kernel": (4, 1), "head/bias": (1,)}
-    return {f"encoder/layers/{name}": shape for name, shape in encoder.items()} | rest
+    return {
+        "encoder/layers/0/kernel": (3, 5),
+        "encoder/layers/0/bias": (5,),
+        "encoder/layers/2/kernel": (5, 4),
+        "encoder/layers/2/bias": (4,),
+        "encoder_gain": (4,),
+        "head/kernel": (4, 1),
+        "head/bias": (1,),
+    }
 
 
 def pretrained_loss(arrays, x, y):
