@@ -132,16 +132,36 @@ print("drop_last=True: traced for the sizes", count_traces(load(test_set, drop_l
 # For a small function that is a moment, for a large model it is minutes. In training, drop the last batch: with `shuffle=True` other examples are left out in each epoch. A test has to see every image, so there the last batch is padded and masked; an exercise does that.
 #
 # ## The network
-# Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. How many there are is a number, and the same class gives a network for a laptop and one for an accelerator.
+# Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. If they add with measure:
+
+# %% [markdown] predict="mnist-depth"
+# An untrained convolution and relu give about as much as they get. 32 blocks in a row add what they give to what came in; the images have numbers up to 1. How large are the numbers at the end?
+#
+# - [ ] about 1 | Nothing in a block brings them back to where they were.
+# - [ ] about 33: one, and 32 times one more | The second block does not get 1, it gets what the first has made of it.
+# - [x] hundreds of thousands | Right: each block adds a share of what is *there by then*, so they grow like interest.
+
+# %%
+x, conv = test_set[0][0][None], functools.partial(nnx.Conv, kernel_size=(3, 3), rngs=nnx.Rngs(0))
+start, convs = nnx.relu(conv(1, 16)(x)), [conv(16, 16) for _ in range(32)]
+for share in (1, 1 / 32):
+    x = start
+    for one in convs:
+        x = x + share * nnx.relu(one(x))
+    print(f"share {share:<8} largest number at first {start.max():.2f}, after 32 blocks {x.max():,.2f}")
+
+
+# %% [markdown]
+# With scores of a hundred thousand the loss begins at a hundred thousand, and training begins far off. (A network of 32 such blocks, without the share, stood in a tour of JAX that this course grew from.) Divided by the depth, all blocks together add about as much as one. How deep it is, is then a number, and one class serves a laptop and an accelerator.
 
 
 # %%
 class Block(nnx.Module):
-    def __init__(self, channels, *, rngs):
-        self.conv = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
+    def __init__(self, channels, share, *, rngs):
+        self.conv, self.share = nnx.Conv(channels, channels, (3, 3), rngs=rngs), share
 
     def __call__(self, x):
-        return x + nnx.relu(self.conv(x))
+        return x + self.share * nnx.relu(self.conv(x))
 
 
 class Network(nnx.Module):
@@ -149,7 +169,7 @@ class Network(nnx.Module):
 
     def __init__(self, channels, depth, *, rngs):
         self.shrink = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
-        self.blocks = nnx.List([Block(channels, rngs=rngs) for _ in range(depth)])
+        self.blocks = nnx.List([Block(channels, 1 / depth, rngs=rngs) for _ in range(depth)])
         self.hidden = nnx.Linear(14 * 14 * channels, 64, rngs=rngs)
         self.scores = nnx.Linear(64, 10, rngs=rngs)
 
@@ -166,11 +186,10 @@ for name, sizes in SIZES.items():
     count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     print(f"{name:12s} {sizes}: {count:,} parameters, {4 * count / 2**20:.1f} MiB")
 
-kind = "cpu" if jax.default_backend() == "cpu" else "accelerator"
-print("here:", kind)
+print("here:", kind := "cpu" if jax.default_backend() == "cpu" else "accelerator")
 
 # %% [markdown]
-# ![A residual block. What comes in goes two ways: straight on, and through a 3 by 3 convolution and a relu. Both are added. Below, a network of such blocks: a convolution with stride 2, depth blocks one after the other, two linear layers, ten scores. The straight ways form one line from the first layer to the last, along which gradients come back.](../images/mnist_residual.svg)
+# ![A residual block. What comes in goes two ways: straight on, and through a 3 by 3 convolution and a relu, of which it takes a share. Both are added. Below, a network of such blocks: a convolution with stride 2, depth blocks one after the other, two linear layers, ten scores. The straight ways form one line from the first layer to the last, along which gradients come back.](../images/mnist_residual.svg)
 #
 # ## The step
 # As in 09, a pure function from everything that changes to everything that has changed: `split` takes the module apart into its fixed part, closed over, and its parameters, which go in and come out. They are donated. Loss and share of hits come back too, as arrays that nobody has looked at.
@@ -431,7 +450,7 @@ print("pixels - 128:", pixels - np.uint8(128), "  pixels / 255:", (pixels / 255)
 # | worker processes | `forkserver`, functions from a module, no JAX in them |
 # | a place in the data that can be saved | Grain |
 # | what a layer gives | `nnx.capture(..., method_outputs=nnx.Intermediate)` |
-# | a depth that trains | blocks that add |
+# | a depth that trains | blocks that add, each its share |
 #
 # ## What it became
 #
@@ -439,7 +458,6 @@ print("pixels - 128:", pixels - np.uint8(128), "  pixels / 255:", (pixels / 255)
 # |---|---|
 # | `for x, y in loader: x.to(device)` (PyTorch) | the compiled step takes NumPy arrays; `jax.device_put` in a thread where the way is long |
 # | `optimizer.zero_grad()`, `loss.backward()`, `with torch.no_grad()` | `jax.value_and_grad`; nothing is recorded unless asked |
-# | `tensorflow_datasets` as the loader for JAX | still works; Grain has its place |
 # | `self.sow(...)`, then `nnx.state(model, nnx.Intermediate)` | `nnx.capture` around the call |
 # | `from torch.utils.data import default_collate`, then `jnp.asarray(tensor.numpy())` | a NumPy collate: one copy less |
 #

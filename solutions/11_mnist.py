@@ -851,7 +851,7 @@ require(
 )
 
 # %% [markdown] why="mnist-cnn"
-# Each block adds something to what is there, so with small weights it does nothing, and the gradient finds a way past it to the first layer: that is why dozens of blocks can be trained. **Next:** take the sum away, set `blocks` to 30, and look at the first losses of both.
+# Each block adds something to what is there, so with small weights it does nothing, and the gradient finds a way past it to the first layer: that is why dozens of blocks can be trained. **Next:** set `blocks` to 30 and look at the first loss. What does the lesson's block do about it?
 
 
 # %% wrong="mnist-cnn" because="No sum: every block replaces what came in, and the way back through many of them is lost."

@@ -5,7 +5,7 @@ from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, SHARED, arrow, box, c
 
 axes = card(17, 8.6)
 words(axes, 0.6, 0.7, "A block adds to what comes in", size=13, align="left", bold=True)
-words(axes, 8.0, 0.72, "x + relu(conv(x))", size=11, align="left", code=True)
+words(axes, 8.0, 0.72, "x + share * relu(conv(x))", size=11, align="left", code=True)
 axes.plot([0.6, 16.4], [1.2, 1.2], color=EDGE, linewidth=1)
 
 
@@ -26,6 +26,7 @@ box(axes, 3.8, 3.15, 3.0, 0.9, "conv 3 × 3", fill=SHARED)
 arrow(axes, (6.85, 3.6), (8.15, 3.6))
 box(axes, 8.2, 3.15, 2.2, 0.9, "relu", fill="white")
 axes.plot([10.45, 12.95], [3.6, 3.6], color=INK, linewidth=1.3)
+words(axes, 11.6, 3.9, "times 1 / depth", size=9.5, colour=QUIET)
 arrow(axes, (12.95, 3.6), (12.95, 2.53))
 
 axes.plot([0.6, 16.4], [4.6, 4.6], color=EDGE, linewidth=1)
