@@ -128,7 +128,7 @@ images, labels = np.array([0, 51, 102, 153, 255], np.uint8).reshape(5, 1, 1), np
 got = ask(lambda *data: list(batches(*data)), images, labels, 2, np.array([4, 0, 3, 1, 2]))
 first = np.float32([1, 0]).reshape(2, 1, 1, 1), np.array([9, 5], np.int32)
 second = np.float32([0.6, 0.2]).reshape(2, 1, 1, 1), np.array([8, 6], np.int32)
-compare(got, [first, second], label="the batches")
+compare(got, [first, second], label="the list of batches")
 
 # %% hidden="mnist-batches" name="batches" points=2
 """Every batch is right, and each has the shapes and dtypes of the first."""
@@ -315,6 +315,10 @@ for sizes in ((40, 9, 23), (3,), (16, 16, 16, 16)):
                 np.mean([a.mean() for a in part]) for part in (losses, hits)
             ],
             "Only the last batch counts.": [part[-1].mean() for part in (losses, hits)],
+            "The batches' means are added up and then divided by the number of examples: that divides twice.": [
+                np.sum([a.mean() for a in losses]) / sum(sizes),
+                np.nan,
+            ],
             "That is a sum over the batches, not a mean over the examples.": [
                 np.sum([a.mean() for a in part]) for part in (losses, hits)
             ],
@@ -325,6 +329,11 @@ for sizes in ((40, 9, 23), (3,), (16, 16, 16, 16)):
                 require(not near or np.isclose(right, value, rtol=1e-3), f"{name}: {said[0].lower()}{said[1:]}")
         still = np.shape(got[0]) == middles.shape and np.allclose(got[0], middles)
         require(not still, "The state that comes back is the one that went in: each step gives a new one.")
+        alone = np.shape(got[0]) == middles.shape and np.allclose(got[0], nearest_by_hand(middles, parts[-1:])[0])
+        require(
+            len(parts) == 1 or not alone,
+            "Only the last step has changed the state: does each begin where the last ended?",
+        )
     compare(got, (state, totals), label="(state, totals)")
 
 # %% hidden="mnist-metrics-on-device" name="traced" points=2
@@ -528,6 +537,7 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
     if (n, size) == (7, 3) and isinstance(got, dict) and np.shape(got.get("loss")) == ():
         others = {
             "The last batch is left out: a test counts every image.": losses[:6].mean(),
+            "The padding is counted too, as blank images.": (losses.sum() + 2 * np.log(np.exp(np.arange(4)).sum())) / 9,
             "The mean of the batches' means: the last image counts as much as three.": np.mean(
                 [losses[:3].mean(), losses[3:6].mean(), losses[6]]
             ),
@@ -832,7 +842,7 @@ for channels, blocks in ((3, 2), (4, 4)):
 
 def probe_learns(fill, images, labels, others):
     graph, params, rest = nnx.split(CNN(12, 2, rngs=nnx.Rngs(0)), nnx.Param, ...)
-    params = jax.tree.map(lambda leaf: fill.get(str(leaf.shape), leaf), params)
+    params = jax.tree.map(lambda leaf: fill.get(str(leaf.shape), jnp.zeros(leaf.shape)), params)
     return fit(nnx.merge(graph, params, rest), images, labels)(others)
 
 
@@ -1070,7 +1080,7 @@ for shape, most in (((20, 7, 7, 1), 2), ((10, 5, 8, 3), 1)):
         )
         blank = [tuple(map(tuple, np.argwhere(np.abs(one).sum(-1) == 0))) for one in got]
         require(right or len(set(blank)) > 1, "All images move by the same step: each should have a key of its own.")
-    compare(got, wanted, label=f"the images of shape {shape}, with most={most},")
+    compare(got, wanted, label=f"the images of shape {shape} with most={most}")
 
 # %% hidden="mnist-augment" name="program" points=1
 """More images are not more code."""
@@ -1240,7 +1250,7 @@ def train_until(epoch, score, state, patience, most):
 # %% check="mnist-early-stopping" name="example" points=1
 """The example: scores 1, 3, 2, 3, 4 and a patience of 2."""
 course = np.array([1, 3, 2, 3, 4], np.float32)
-raised = error(lambda *data: train_until(*yearly(data[0]), *data[1:]), course, 2, 5)
+raised = error(lambda *data: jax.tree.map(np.asarray, train_until(*yearly(data[0]), *data[1:])[0]), course, 2, 5)
 require(
     raised != "RuntimeError",
     "The state that is returned is gone: `epoch` takes over the buffers of what it is given. Copy what you keep.",
@@ -1273,7 +1283,9 @@ for what, (course, patience, most) in COURSES.items():
         if since == patience:
             break
     course = np.array(course, np.float32)
-    raised = error(lambda *data: train_until(*yearly(data[0]), *data[1:]), course, patience, most)
+    raised = error(
+        lambda *data: jax.tree.map(np.asarray, train_until(*yearly(data[0]), *data[1:])[0]), course, patience, most
+    )
     require(
         raised != "RuntimeError",
         "The state that is returned is gone: `epoch` takes over the buffers of what it is given. Copy what you keep.",
