@@ -72,13 +72,13 @@ def both(*expressions):
 both("x[7:1:-2]", "xp.where(x % 2 == 0, x, -x)", "(x[:, None] * x[:3]).shape", "xp.sqrt(x).std() > 0.5")
 
 # %% [markdown]
-# These five do not. Read them line by line, and say what surprises you; the rest of the lesson explains each.
+# These four do not. Read them line by line, and say what surprises you; the rest of the lesson explains each.
 
 # %%
-both("x[20]", "x[[1, 2]]", "(x / 4).dtype", "x.sum() ** 8", "x.__setitem__(0, 99)")
+both("x[20]", "x[[1, 2]]", "(x / 4).dtype", "x.__setitem__(0, 99)")
 
 # %% [markdown]
-# An index that does not exist gives an entry all the same; a list is no index; the results have 32 bits where NumPy takes 64, so a large number **overflows without a word**; and nothing can be assigned.
+# An index that does not exist gives an entry all the same; a list is no index; the result has 32 bits where NumPy takes 64; and nothing can be assigned.
 #
 # ## Arrays do not change
 # A `jax.Array` keeps its values for ever. That is not a limitation of taste: a compiled program may run later, elsewhere, or twice, and must find what it was given. To "change" an array, make a new one. `x.at[where]` says where, a method says what:
@@ -134,23 +134,23 @@ def shortest(call, repeats=5):
 
 
 compiled_updates = jax.jit(ten_updates)
-print(f"one copy in NumPy:         {shortest(np.array(big).copy):7.1f} ms")
+print(f"one update:                {shortest(lambda: big.at[0].set(1.0)):7.1f} ms")
 print(f"ten updates, one by one:   {shortest(lambda: ten_updates(big)):7.1f} ms")
 print(f"ten updates, under jit:    {shortest(lambda: compiled_updates(big)):7.1f} ms")
-scratch = compiled_updates.lower(big).compile().memory_analysis().temp_size_in_bytes
+scratch = compiled_updates.lower(big).compile().memory_analysis().temp_size_in_bytes  # lesson 02 goes this way slowly
 print(f"memory that jit needs beside argument and result: {scratch} bytes")
 
 # %% [markdown]
-# One by one, each update makes an array of 40 MB. In a compiled function the steps between are nobody's, and XLA writes over them in place: one copy for all ten. So do not fear `.at`, but put loops full of it under `jit` (lesson 03 also gives the argument's memory away).
+# One by one, ten updates take about ten times as long as one: each makes an array of 40 MB. In a compiled function the steps between are nobody's, and XLA writes over them in place: ten take about as long as one. So do not fear `.at`, but put loops full of it under `jit` (lesson 03 also gives the argument's memory away).
 #
-# ## Copies, and one view that bites
+# ## Copies and views
 # A slice of a JAX array behaves as a copy, always: there is no way to write to the original through it. What comes *from* NumPy, and what goes *to* it?
 
 # %% [markdown] predict="arrays-alias"
 # `x = jax.device_put(buffer)` on a CPU, with a NumPy array `buffer` of zeros. Then `buffer[0] = 5`. What is `x[0]`?
 #
+# - [x] 5, since the memory is shared | Right, here: the buffer was taken as it is, without a copy. Elsewhere, or with another buffer, it can be 0.
 # - [ ] 0, since a JAX array never changes | JAX never changes it. NumPy may: on a CPU, both can hold the *same memory*.
-# - [x] 5, here | Right: the buffer was taken as it is, without a copy. Elsewhere, or with another buffer, it can be 0.
 # - [ ] an error: the buffer is in use | It would be welcome. Nothing locks it.
 
 # %%
@@ -167,9 +167,9 @@ back = np.asarray(shared)  # the way to NumPy; also jax.device_get, for whole co
 print(type(back).__name__, "writeable:", back.flags.writeable, "  np.array(...) is:", np.array(shared).flags.writeable)
 
 # %% [markdown]
-# So the rule for data loaders: **an array that was handed to JAX is not written to again**, or a copy is handed over. `jnp.asarray` and `jnp.array` do copy, but do not say when they have read the last entry. The way back is safe: what `np.asarray` gives forbids writing.
+# So the rule for data loaders: **an array that was handed to JAX is not written to again**, or a copy is handed over. `jnp.asarray` and `jnp.array` copy, perhaps after the line has returned (this notebook does not catch them at it): `block_until_ready()` before you write. The way back is safe: what `np.asarray` gives forbids writing.
 #
-# Otherwise the two mix freely. `jnp` functions take NumPy arrays; an operator with one JAX array gives a JAX array; NumPy's *functions* give NumPy arrays, computed on the CPU. Lists are not taken: that one becomes an array is to be seen in your code.
+# Otherwise the two mix freely. `jnp` functions take NumPy arrays; an operator with one JAX array gives a JAX array; NumPy's *functions* give NumPy arrays, computed on the CPU. Lists are refused: write `jnp.array(...)` where one is to become an array.
 
 # %%
 row = jnp.ones(3)
@@ -181,11 +181,11 @@ refusal(lambda: jnp.sin([1.0, 2.0]))
 # A program on an accelerator has nobody to raise an error to.
 
 # %% [markdown] predict="arrays-bounds"
-# `x = jnp.arange(6)`. What are `x[10]` and `x.at[10].set(99)`?
+# At the start, `x[20]` gave an entry. With `x = jnp.arange(6)`, what is `x.at[10].set(99)`?
 #
-# - [ ] an `IndexError`, both | That is NumPy. Here nothing is raised, ever, once indices are values of the program.
-# - [ ] 5, and 99 stands in the last place | Half right: reading takes the nearest entry. But writing there would destroy a good value.
-# - [x] 5, and an unchanged array | Right: a gather is clamped to the nearest end, an update out of bounds is dropped.
+# - [ ] an `IndexError` | That is NumPy. Here nothing is raised, ever, once indices are values of the program.
+# - [ ] 99 in the last place | *Reading* takes the nearest entry. But writing there would destroy a good value.
+# - [x] `x`, nothing changed | Right: an update out of bounds is dropped, while a gather is clamped to the nearest end.
 
 # %%
 print("read: ", x[10], x[-10], x[jnp.array([0, 3, 10])])
@@ -211,7 +211,7 @@ mask = table % 5 == 0
 print("a mask:        ", table[mask], "  where:", jnp.where(mask, table, 0)[1])
 
 # %% [markdown]
-# The mask matters later: how many entries a mask picks depends on the *values*, and a compiled program needs to know its shapes beforehand (02). `jnp.where` and `.at[mask].set` keep the shape.
+# The mask matters later: how many entries a mask picks depends on the *values*, and a compiled program needs to know its shapes beforehand (02). `jnp.where(mask, new, old)` keeps the shape, and works in a program; `.at[mask]` asks for the number of places too, and works only outside one.
 #
 # ## Dtypes
 # Accelerators are built for 32 bits and fewer, so JAX promotes differently from NumPy. Where two arrays meet, the result has the smallest dtype that the *kinds* of both need, not the one that holds every value: int32 with float16 is float16. And Python's own numbers are **weakly typed**: they bring a kind (whole, or with a fraction), and take their bits from the array that they meet.
@@ -258,14 +258,14 @@ with warnings.catch_warnings(record=True) as caught:
 
 # %% [markdown]
 # ## 32 bits, 64 bits, 16 bits
-# JAX makes no 64-bit number unless it is told to beforehand. Ask for one, and you get 32 bits and that warning. Hand one over from NumPy:
+# JAX makes no 64-bit number unless it is told to beforehand. Ask for one, and you get 32 bits and that warning. And what if a number comes that needs more?
 
 # %% [markdown] predict="arrays-overflow"
 # `jnp.asarray(np.array([2**31 + 5]))`, an int64 from NumPy, with JAX's usual settings, is …
 #
 # - [ ] an `OverflowError` | That is what the *Python* number `2**31 + 5` earns, as its value is looked at.
-# - [x] a negative number | Right: the upper 32 bits are cut off. Timestamps, hashes and row numbers of large tables die this way.
-# - [ ] 2147483653 in int64 | Only with `jax_enable_x64`.
+# - [x] a negative number | Right: the upper 32 bits are cut off, without a word. Timestamps, hashes and row numbers of large tables die this way.
+# - [ ] the largest int32 | So an index out of bounds is moved to the nearest end. Here nobody looks at the value.
 
 # %%
 refusal(lambda: jnp.asarray(2**31 + 5))
@@ -275,7 +275,7 @@ with jax.enable_x64(True):
     print("with 64 bits:", jnp.asarray(np.array([2**31 + 5])), jnp.ones(3).dtype, jnp.float32(1).dtype)
 
 # %% [markdown]
-# For a whole program: `jax.config.update("jax_enable_x64", True)` first thing, or `JAX_ENABLE_X64=1 python …`. Then NumPy's float64 stays float64, at twice the memory. In the other direction there are two formats of 16 bits: bfloat16 keeps the range of float32, float16 more of its precision. Both are for *storing*; what is added up needs more:
+# For a whole program: `jax.config.update("jax_enable_x64", True)` first thing, or `JAX_ENABLE_X64=1 python …`. Then NumPy's float64 stays float64, at twice the memory. In the other direction there are two formats of 16 bits: bfloat16 has the range of float32 and fewer digits, float16 more digits and a small range. Both are for *storing*; what is added up needs more:
 
 # %%
 for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
@@ -291,15 +291,15 @@ print("300 times 1, added up in bfloat16:", total, "  since 256 + 1 is", jnp.bfl
 # %% [markdown]
 # A loss kept like this stops moving, and no error says so. How to add up right is an exercise.
 #
-# ## The clock: JAX does not wait
-# Python's part in `x @ x` is to send the operation off. It returns at once, with an array whose values are still on their way. This is **asynchronous dispatch**: Python prepares the next step while the device works.
+# ## The clock
+# In NumPy, a line has done its work when Python goes on to the next one.
 
 # %% [markdown] predict="arrays-dispatch"
 # A product of two matrices of 1,500 x 1,500 takes tens of milliseconds on a CPU. How long does the line `product = matrix @ matrix` take?
 #
 # - [ ] tens of milliseconds | That is until the result is there. The line itself does not wait.
-# - [x] far less than one | Right: it is sent off. Time *that*, and everything looks a hundred times too fast.
 # - [ ] nothing until it is printed | JAX is not lazy: the work begins now, whether anybody looks or not.
+# - [x] less than one millisecond | Right: it is sent off. Time *that*, and everything looks a hundred times too fast.
 
 # %%
 matrix = jnp.asarray(np.random.default_rng(1).normal(size=(1500, 1500)), jnp.float32)
@@ -324,6 +324,8 @@ print(f"a number of it in Python's hands after {1e3 * (time.perf_counter() - sta
 # %% [markdown]
 # ![Two timelines. Without waiting: Python sends three products off and reads the clock at once, while the device has only begun the first; the time measured is the dispatch. With block_until_ready: Python waits until the device has finished the last one, then reads the clock.](../images/arrays_async.svg)
 #
+# Python's part in `x @ x` is to send the operation off. It returns at once, with an array whose values are still on their way. This is **asynchronous dispatch**: Python prepares the next step while the device works.
+#
 # Everything that needs *numbers* in Python waits by itself: `print`, `float()`, `np.asarray`, an `if`. In a training loop `print(loss)` in each step makes Python and the device take turns. For a clock there is `jax.block_until_ready`, which takes a whole container of arrays. Two more rules: the first call compiles and is timed apart; and a single number is an anecdote, so take several.
 #
 # ## Is it faster than NumPy?
@@ -347,7 +349,7 @@ if importlib.util.find_spec("torch"):
 # Matrices of 8 x 8. Who is first?
 #
 # - [x] NumPy | Right: 8,000 multiplications are nothing, so what counts is how much Python and dispatch surround each call, and NumPy has least.
-# - [ ] JAX, operation by operation | Each operation is sent to a device, with a future made for its result. That costs more than the product.
+# - [ ] JAX, operation by operation | Each operation is sent to a device, which keeps book of a result that is not there yet. That costs more than the product.
 # - [ ] JAX with jit | One dispatch instead of eight. It closes most of the gap, but not all.
 
 # %%
@@ -376,7 +378,7 @@ plt.show()
 # %% [markdown]
 # Read your own table; two things hold on most machines. On the left, what is timed is the *calling*, and NumPy is first. On the right, all of them spend their time in the same thing, a library's matrix product on all cores: whoever is ahead there has the better product for this machine, and `jit` has little to add. A number that looks absurd probably is: other programs use the same cores, and threads wait for each other. Close them, and measure again.
 #
-# What `jit` is good at are long chains of *small* steps on large arrays. There it fuses them, and nothing in between goes to memory:
+# Now a chain of *small* steps on a large array. As one program they are **fused**: nothing in between goes to memory.
 
 
 # %%
@@ -398,7 +400,7 @@ scratch = compiled_bumps.lower(on_device).compile().memory_analysis().temp_size_
 print(f"one by one, {steps} operations write {many.nbytes / 1e6:.0f} MB each; compiled, {scratch} bytes lie between")
 
 # %% [markdown]
-# So JAX on a CPU is not, by itself, a faster NumPy. The gain comes from `jit` over many operations, from `vmap` instead of Python loops, and from devices that NumPy cannot use.
+# The two rows of JAX show what fusing saves. Against NumPy it says little: on a few cores NumPy may keep up with both, its loops are compiled as well. So JAX on a CPU is not, by itself, a faster NumPy. The gain comes from `jit` over many operations, from `vmap` instead of Python loops, and from devices that NumPy cannot use.
 #
 # ## Where an array lies
 # Every array lies on a device (or on several, lesson 16). What you do not place goes to the first one, and follows whatever it meets; what you place with `jax.device_put` is **committed** and stays.

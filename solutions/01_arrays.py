@@ -363,6 +363,10 @@ groups = [groups[i] for i in rng.permutation(len(groups))]
 answers = ask(lambda pairs: [predict_dtypes(*pair) for pair in pairs], [pair for _, pair, _ in groups])
 for answer, (what, _, wanted) in zip(answers, groups, strict=True):
     require(answer in NAMES, f"Where {what}, the answer is not the name of a dtype.")
+    require(
+        not answer.endswith("64"),
+        f"Where {what}, you say 64 bits, which JAX has off: did NumPy promote them? `+` lets it, where neither is JAX's.",
+    )
     require(answer == wanted, f"Not right where {what}.")
 
 # %% hidden="arrays-predict-dtypes" name="arrays" points=1
@@ -395,6 +399,10 @@ asked = [asked[i] for i in rng.permutation(len(asked))]
 answers = ask(lambda pairs: [predict_dtypes(*pair) for pair in pairs], [pair for _, pair, _ in asked])
 for answer, (what, _, wanted) in zip(answers, asked, strict=True):
     require(answer in NAMES, f"Where {what}, the answer is not the name of a dtype.")
+    require(
+        not answer.endswith("64"),
+        f"Where {what}, you say 64 bits, which JAX has off: did NumPy promote them? `+` lets it, where neither is JAX's.",
+    )
     require(answer == wanted, f"Not right where {what}.")
 
 # %% [markdown] why="arrays-predict-dtypes"
@@ -611,7 +619,7 @@ def stable_sum(x):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `frame[where] = value` becomes `frame = frame.at[where].set(value)`, for slices with steps as well. One of the five lines is easier with `jnp.where`, and one needs no indexing at all.
+# `frame[where] = value` becomes `frame = frame.at[where].set(value)`, for slices with steps as well. A mask is no such place in a program: for that line, `jnp.where`. And one line needs no indexing at all.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -636,6 +644,11 @@ def repair(frame, gains):
 # %% check="arrays-in-place" name="example" points=1
 """The example: a frame of two rows."""
 frame, gains = np.array([[1, 2, 3, 4], [5, 6, -7, 8]], np.float32), np.array([1, 2], np.float32)
+require(
+    error(lambda frame, gains: jax.jit(repair)(frame, gains), frame, gains) != "NonConcreteBooleanIndexError",
+    "A mask in brackets: how many places it picks depends on the values, and a program has to know that beforehand. For "
+    "that line, choose between two whole arrays with `jnp.where`.",
+)
 got = program(repair, frame, gains).run(frame, gains)
 compare(got, np.array([[2, 2, 3, 3], [0, 0, 3, 3]], np.float32), label="the mended frame")
 
@@ -705,6 +718,15 @@ def repair(frame, gains):
     return frame
 
 
+# %% wrong="arrays-in-place" because="Takes a mask for a place: .at[mask] needs to know how many there are, so it works outside a program only."
+def repair(frame, gains):
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    frame = frame.at[frame < 0].set(0)
+    frame = frame / gains[:, None]
+    frame = frame.at[:, 0].set(frame[:, 1])
+    return frame.at[:, -1].set(frame[:, -2])
+
+
 # %% wrong="arrays-in-place" because="Works on a NumPy copy: the values would be right, but NumPy cannot be part of a program."
 def repair(frame, gains):
     mended = np.array(frame)
@@ -767,11 +789,11 @@ def repair(frame, gains):
 # ## An honest clock
 # **Goal.** Measure how long a call takes until its result is there: the function with which you can believe your own benchmarks.
 #
-# **Signature.** `time_it(f, x, repeats=5)`: `f` takes one argument and gives an array, or a tuple or dict of arrays; `repeats` is an odd number. Calls `f(x)` once without the clock, since a first call may compile, then `repeats` times, each on its own. Returns the **median** in seconds, a Python float.
+# **Signature.** `time_it(f, x, repeats=5)`: `f` takes one argument and gives an array, or a tuple or dict of arrays; `repeats` is an odd number. Calls `f(x)` once without the clock, since a first call may compile, and waits for its result; then `repeats` times, each on its own. Returns the **median** in seconds, a Python float.
 #
 # **Example.** `time_it(nap, x)` is a little over 0.05 for every `x`: `nap`, in the setup, sleeps for 50 ms.
 #
-# **Judged.** The number, for compiled loops of matrix products: at least half of the true time; that neither a slow first call nor one slow call among the repeats comes into it; how often `f` is called. **Not judged.** Which clock you read.
+# **Judged.** The number, for compiled loops of matrix products: at least half of the true time; that neither a slow first call nor one slow call among the repeats comes into it; how often `f` is called, and that the result before is there by then. **Not judged.** Which clock you read.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -874,6 +896,25 @@ require(
     "its own, and take the median.",
 )
 
+
+def probe_before(x):
+    results, there = [], []
+
+    def f(x):
+        there.append(all(result.is_ready() for result in results))
+        results.append(long_chain(x) if not results else x)
+        return results[-1]
+
+    time_it(f, x, 1)
+    return there
+
+
+require(
+    all(ask(probe_before, jnp.eye(128))),
+    "When the clock starts, the device is still at work on the first call, the one without the clock: wait for that one "
+    "as well.",
+)
+
 # %% [markdown] why="arrays-time-it"
 # The clock stops when the *whole result* is there, the first call pays for compiling, and a median does not care about one bad call. **Next:** which number would you report for a service that must answer within 10 ms: the median, the mean, or another one?
 
@@ -885,6 +926,17 @@ def time_it(f, x, repeats=5):
     for _ in range(repeats):
         start = time.perf_counter()
         f(x)
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+# %% wrong="arrays-time-it" because="Calls once without the clock and does not wait for it: the first call that is timed waits for two."
+def time_it(f, x, repeats=5):
+    f(x)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
         seconds.append(time.perf_counter() - start)
     return float(np.median(seconds))
 
@@ -992,7 +1044,7 @@ def time_it(f, x, repeats=5):
 #
 # **Example.** On 4 cells, masses `[10, 2]` at positions `[0.25, 3.5]` give `[8.5, 2.5, 0, 1]`: the second particle lies between the last cell and the first.
 #
-# **Judged.** Values, for positions on cells and between them, many in one cell, on both sides of the ring; no loop, the same program for any number of particles. **Not judged.** Memory, and the order in which masses are added up.
+# **Judged.** Values, for positions on cells and between them, many in one cell, on both sides of the ring, also a hair below 0; no loop, the same program for any number of particles. **Not judged.** Memory, and the order in which masses are added up.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1057,6 +1109,14 @@ cases = (
 for what, positions in cases:
     positions, masses = positions.astype(np.float32), rng.uniform(0.5, 2, size=12).astype(np.float32)
     compare(made.run(positions, masses), by_hand(positions, masses, 5), atol=1e-4, label=what)
+positions = -(10 ** rng.uniform(-12, -7, size=12)).astype(np.float32)
+got = made.run(positions, masses)
+require(
+    getattr(got, "shape", None) != (5,) or np.isclose(got.sum(), masses.sum(), rtol=1e-3),
+    "Mass is lost where a particle lies a hair below 0, at -1e-8 for instance. Look at the indices there: is one of them "
+    "out of bounds, so that its update is dropped?",
+)
+compare(got, by_hand(positions, masses, 5), atol=1e-4, label="the mass of particles a hair below 0")
 
 # %% hidden="arrays-deposit" name="program" points=1
 """Right for more particles and cells too, by the same program and without a loop."""
@@ -1109,6 +1169,15 @@ def deposit(positions, masses, cells):
 def deposit(positions, masses, cells):
     nearest = jnp.round(positions).astype(jnp.int32) % cells
     return jnp.zeros(cells, masses.dtype).at[nearest].add(masses)
+
+
+# %% wrong="arrays-deposit" because="Goes round before it goes down: % of a float may round up to `cells`. Floor first, then % the integer."
+def deposit(positions, masses, cells):
+    around = positions % cells
+    lower = jnp.floor(around).astype(jnp.int32)
+    part = around - lower
+    grid = jnp.zeros(cells, masses.dtype).at[lower].add((1 - part) * masses)
+    return grid.at[(lower + 1) % cells].add(part * masses)
 
 
 # %% wrong="arrays-deposit" because="Swaps the two parts: the farther cell gets more."
