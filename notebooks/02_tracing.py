@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 02 · Tracing: what Python runs, and when
 #
-# *Forty minutes, then [the exercises](../exercises/02_tracing/02_tracing.ipynb).* Afterwards you can say which lines of a function Python runs and which become part of a program, read that program at each stage from jaxpr to HLO, name the six errors that tracing raises and mend them, find a leaked tracer, and see what a function costs before it runs.
+# *Forty minutes, then [the exercises](../exercises/02_tracing/02_tracing.ipynb).* Afterwards you can say which lines of a function Python runs and which become part of a program, read that program at each stage from jaxpr to HLO, name the errors that tracing raises and mend them, find a leaked tracer, and see what a function costs before it runs.
 #
 # **Assumed.** [The start page](00_start_here.ipynb), and arrays (01). Recall before you go on; answer first, then open the fold.
 #
@@ -47,8 +47,8 @@ def refusal(call, length=160):
 
 
 # %% [markdown]
-# ## The question: why does my counter stand still?
-# A measurement is smoothed, and its author wants to see the function at work: a print, and a counter.
+# ## The question: who runs my lines?
+# A measurement is smoothed. Its author wants to see the function at work, and puts in a print and a counter.
 
 # %% [markdown] predict="tracing-print"
 # `smooth` is compiled and then called three times, with three different arrays of four numbers. What does its `print(x)` print?
@@ -111,7 +111,7 @@ print("\n".join(written))
 print(jax.make_jaxpr(polynomial)(1.0))
 
 # %% [markdown]
-# Below our diary is JAX's: a **jaxpr**. The loop is gone, since Python went round it while the tracer took notes. `0 * 1.5 + 2` has become the number 2. What never touches a tracer never stands in the program.
+# Below our diary is JAX's: a **jaxpr**. Its lines are the same four operations, with a type for each result; "Reading a jaxpr", below, names the parts. The loop is gone, since Python went round it while the tracer took notes. `0 * 1.5 + 2` has become the number 2: what Python or NumPy computes from plain numbers never stands in the program.
 #
 # A real tracer behaves like an array as far as it can. What does it know?
 
@@ -165,7 +165,7 @@ for equation in closed.eqns:
 # (`~` marks the weak type of `jnp.log(2.0)`. This time the input is not weak, so that number is converted first.)
 #
 # ## Two times
-# So every line of a function belongs to one of two times. **While tracing** Python runs: loops go round, `if` decides, prints print, NumPy computes. **In the program** are the operations that tracers went through; they run later, in each call.
+# So every line of a function belongs to one of two times. **While tracing** Python runs: loops go round, `if` decides, prints print, NumPy computes. **In the program** are the operations that tracers went through, and whatever else `jnp` was asked to do meanwhile; they run later, in each call.
 #
 # ![A function with a print, a Python loop, an if on the shape and a jax.debug.print, beside what happens while tracing and what stands in the program. Python prints, loops three times and decides by the shape; the program holds three sin, a sum, a debug print and a multiplication by 1.414, which NumPy computed. Below, three calls: the first traces and runs, the second with the same shape only runs, the third with a new shape traces and runs.](../images/tracing_times.svg)
 
@@ -188,8 +188,8 @@ print(jax.make_jaxpr(describe)(jnp.ones((5, 2))))
 # %% [markdown] predict="tracing-debug"
 # `jax.debug.print` stands in the **first** line of a function, `print` in the second. It is compiled and called twice with the same shape. What comes, in which order? (d: debug, p: print)
 #
-# - [ ] d p d p | So it stands there, and so plain Python would do it.
 # - [x] p d d | Right: first all of Python's run, then the program's. The second call has only the latter.
+# - [ ] d p d p | So it stands there, and so plain Python would do it.
 # - [ ] d p d | Python does run once only. But it runs through *all* lines before the program starts.
 
 
@@ -207,7 +207,7 @@ for x in (jnp.ones(3), 2 * jnp.ones(3), jnp.ones(4)):
     jax.effects_barrier()  # wait for the prints
 
 # %% [markdown]
-# The third call has a new shape, so Python ran again. A trace is kept for each shape and dtype; what else counts, lesson 03 says. (`make_jaxpr` keeps its traces too: `ask_around` was traced twice above, and printed once.)
+# The third call has a new shape, so Python ran again. A trace is kept for each shape and dtype; what else counts, lesson 03 says. (`make_jaxpr` keeps its traces too: above it was called twice with `ask_around`, whose lines ran once.)
 #
 # **Side effects** are what a function does beside returning a result: it prints, counts, writes into a list, draws from NumPy's dice. They happen at the first time, once. So a counter counts traces, a clock stands still, and dice fall once and for all:
 
@@ -237,6 +237,8 @@ questions = {
     "NumPy": lambda x: np.cos(x),
     "a mask": lambda x: x[x > 0.2],
     "a shape": lambda x: jnp.ones(x.argmax()),
+    "a slice": lambda x: x[: x.argmax()],
+    "a format": lambda x: f"{x[0]:.2f}",
     "size, loop": lambda x: sum(value for value in x) if len(x) > 2 else x[0],
 }  # fmt: skip
 for who, question in questions.items():
@@ -252,6 +254,8 @@ for who, question in questions.items():
 # | `np.cos(x)`, `np.asarray(x)` | an array of numbers | `TracerArrayConversionError` | `jnp.cos(x)` |
 # | `x[x > 0]` | to know how many | `NonConcreteBooleanIndexError` | `jnp.where(x > 0, x, 0)`, `x.sum(where=x > 0)` |
 # | `jnp.zeros(n)`, `x.reshape(n, -1)` | a shape | `TypeError` | sizes from `x.shape`, or from outside |
+# | `x[:n]` | the ends of a slice | `IndexError` | `jnp.where(jnp.arange(len(x)) < n, x, 0)`; or n from outside |
+# | `f"{x:.2f}"` | digits | `TypeError` | `jax.debug.print("{:.2f}", x)` |
 #
 # An array that is **no argument** does not help much. Inside `jit`, what `jnp` computes from it is written down too, just as `jnp.log(2.0)` was:
 
@@ -274,8 +278,8 @@ print("slope:", jax.grad(lambda x: (print(x), x**2)[1] if x > 0 else -x)(3.0))
 # %% [markdown] predict="tracing-leak"
 # Under `jit`, `norm` appends `jnp.abs(x).max()` to the list `peaks`, and returns something else. After one call, `peaks[0]` is …
 #
-# - [ ] the largest value of that call | There was no value when Python appended.
 # - [x] a tracer that has no meaning any more | Right: printing it gives no hint, and computing with it is an error, often far away.
+# - [ ] the largest value of that call | There was no value when Python appended.
 # - [ ] nothing, the list is empty | The list is Python's, and Python did append, while tracing.
 
 # %%
@@ -380,13 +384,13 @@ for rounds in (10, 100, 500):
 
 # %% [markdown]
 # ## A loop in the program
-# A Python loop is written out: with more rounds the program grows, and so does the time to compile it. The loops of lesson 08 are *one* equation. Its body is a jaxpr, and stands inside.
+# A Python loop is written out: with more rounds the program grows, and so does the time to compile it. JAX has loops of its own (lesson 08).
 
 # %% [markdown] predict="tracing-scan"
 # `jax.lax.scan` repeats a body with `settle(x)` 500 times. How many equations has the jaxpr, and how often is the body traced?
 #
-# - [ ] 1,000 equations, traced 500 times | That is the Python loop.
 # - [x] one equation, the body traced once | Right: the equation holds the body's jaxpr, and a length.
+# - [ ] 1,000 equations, traced 500 times | That is the Python loop.
 # - [ ] one equation, traced 500 times | Python would have to run the body for that. It is not there any more when the loop goes round.
 
 
@@ -404,7 +408,7 @@ print(f"{equations} equation, {instructions} HLO instructions;  compile {1e3 * c
 print(jax.make_jaxpr(lambda x: jax.lax.scan(lambda x, _: (settle(x), None), x, length=500)[0])(signal))
 
 # %% [markdown]
-# What stands in brackets are the equation's **parameters**, `equation.params`. An inner `jit` looks the same (many functions of `jnp` are one), a `cond` holds a jaxpr for each branch, `relu` one with a rule for its slope. So to know all that a function does, go down:
+# One equation, and the body is a jaxpr inside it. What stands in brackets are the equation's **parameters**, `equation.params`. An inner `jit` looks the same (many functions of `jnp` are one); `cond`, an `if` in the program (08), holds a jaxpr for each branch; `relu`, whose slope is given by hand (04), is one more wrapper. `jaxprs_in_params` finds the jaxprs among the parameters. So to know all that a function does, go down:
 
 
 # %%

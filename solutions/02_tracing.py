@@ -715,6 +715,12 @@ for what, (operations, size) in wanted.items():
 # %% hidden="tracing-size" name="huge" points=1
 """Right for an input that no machine can hold."""
 n = 2 ** int(inputs.rng().integers(48, 52))
+refused = error(lambda n: plain(size_of_program(softly, n)), n)
+require(
+    refused is None or ("Memory" not in refused and "Runtime" not in refused),
+    "For an input that no machine can hold, the memory ran out: an array of that size was to be made. Describe the input "
+    "instead, by its shape and dtype.",
+)
 got = ask(lambda n: plain(size_of_program(softly, n)), n)
 compare(got, {"operations": 2, "bytes": 8 * n}, label="with an input that no machine can hold, the result")
 
