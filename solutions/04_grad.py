@@ -221,7 +221,7 @@ def grads(loss, params, x, y):
 #
 # **Signature.** `fix_zero_gradient(model, params, xs, ys, rate)`: `model(params, xs)` gives `(n,)`, such as `visitors` from the setup; `params` is a dict of arrays, `xs` is `(n, d)`, `ys` is `(n,)`, all float32; `rate` is a float. Returns `(new_params, reported)`. People count whole visitors, so `reported` is the mean squared error of the *rounded* expectation at the old parameters, `()`, as above. The step itself goes down the gradient of the mean squared error *without* rounding.
 #
-# **Example.** One day with `xs = [[0]]`, `w = [0]`, `b = 0`: the expectation is exp(0) = 1. With `ys = [4]` and rate 0.5 the error is -3, the slope by `b` is 2 · (-3) · 1 = -6, and so the new `b` is 3; `w` stays 0. Reported is 9.
+# **Example.** One day with `xs = [[0]]`, `w = [0]`, `b = 0.5`: the expectation is exp(0.5) = 1.65. With `ys = [4]` the error is -2.35 and the slope by `b` is 2 · (-2.35) · 1.65 = -7.75, so with rate 0.1 the new `b` is 1.275; `w` stays 0. Reported is (2 - 4)² = 4.
 #
 # **Judged.** The new parameters and the reported loss, for several models. **Not judged.** How often the model is run.
 #
@@ -259,10 +259,11 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 
 # %% check="grad-zero" name="example" points=1
 """The example: one day."""
-params = {"w": np.zeros(1, np.float32), "b": np.float32(0)}
+params = {"w": np.zeros(1, np.float32), "b": np.float32(0.5)}
 xs, ys = np.zeros((1, 1), np.float32), np.array([4], np.float32)
-made = program(lambda params, xs, ys: fix_zero_gradient(visitors, params, xs, ys, 0.5), params, xs, ys)
-wanted = {"w": np.zeros(1, np.float32), "b": np.float32(3)}, np.float32(9)
+made = program(lambda params, xs, ys: fix_zero_gradient(visitors, params, xs, ys, 0.1), params, xs, ys)
+slope = 2 * (np.exp(0.5) - 4) * np.exp(0.5)
+wanted = {"w": np.zeros(1, np.float32), "b": np.float32(0.5 - 0.1 * slope)}, np.float32(4)
 compare(made.run(params, xs, ys), wanted, label="(new_params, reported)")
 
 # %% hidden="grad-zero" name="values" points=2
@@ -293,7 +294,24 @@ for _ in range(3):
         "result, and without a step on the way whose slope is 0?",
     )
     wanted = {"w": params["w"] - 0.01 * (slopes @ xs), "b": params["b"] - np.float32(0.01) * slopes.sum()}
+    rounded = params["w"] - 0.01 * ((2 * (np.round(expected) - ys) * expected / 7) @ xs)
+    by_w = got[0].get("w") if isinstance(got[0], dict) else None
+    require(
+        getattr(by_w, "shape", None) != (3,) or not np.allclose(by_w, rounded, rtol=1e-4, atol=1e-5),
+        "The slope is taken at the rounded error. What goes down is the error without rounding; the rounding is for the "
+        "report only.",
+    )
     compare(got[0], wanted, label="the new parameters")
+
+
+def probe_linear(slope, xs, ys):
+    return fix_zero_gradient(lambda params, xs: xs @ params["slope"], {"slope": slope}, xs, ys, 0.1)
+
+
+slope, xs, ys = (inputs.rng().normal(size=size).astype(np.float32) for size in (2, (5, 2), 5))
+new = slope - np.float32(0.1) * (2 * (xs @ slope - ys) / 5) @ xs
+got = program(probe_linear, slope, xs, ys).run(slope, xs, ys)
+compare(got[0], {"slope": new}, label="the new parameters of a linear model")
 
 # %% hidden="grad-zero" name="reported" points=1
 """Reports the loss of the rounded expectation, at the old parameters."""
@@ -329,7 +347,6 @@ for _ in range(3):
             "What is reported is the loss at the new parameters.",
         )
     compare(got[1], np.float32(rounded), label="what is reported")
-    compare(got[0], {"slope": new}, label="the new parameters of a linear model")
 
 # %% [markdown] why="grad-zero"
 # What `loss` does not compute from its own argument is a constant to `grad`, and a staircase is flat wherever it has a slope. JAX answered both questions truly; they were not the ones that were meant. **Next:** accuracy, the share of right answers, is what people want. Why is it never the loss?
@@ -384,6 +401,17 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return new, jnp.mean((jnp.round(model(new, xs)) - ys) ** 2)
 
 
+# %% wrong="grad-zero" because="Rounds and lets the slope through: the slope is then taken at the rounded error."
+def fix_zero_gradient(model, params, xs, ys, rate):
+    def loss(params):
+        expected = model(params, xs)
+        rounded = expected + jax.lax.stop_gradient(jnp.round(expected) - expected)
+        return jnp.mean((rounded - ys) ** 2)
+
+    told, slopes = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
+
+
 # %% wrong="grad-zero" because="Adds the gradient: that is uphill."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
@@ -419,7 +447,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 #
 # **Example.** With `quartic` from the setup, which is `x⁴`, the third derivative is `24x`: at `x = 3` it is 72.
 #
-# **Judged.** Values, to the precision of float32; that the result can itself be differentiated. **Not judged.** How the derivatives are taken, as long as they are derivatives: a difference of nearby values is too rough.
+# **Judged.** Values, to the precision of float32, also of steep functions; that the result can itself be differentiated. **Not judged.** How the derivatives are taken, as long as they are derivatives: a difference of nearby values is too rough.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -465,6 +493,14 @@ for _ in range(6):
         rough = np.isclose(got, wanted, rtol=0.2)
         require(not rough, "The third derivative is right to a digit or two only: is it a difference of nearby values?")
     compare(got, np.float32(wanted), atol=1e-4, label="the third derivative")
+made = program(lambda x: third_derivative(lambda x: 1e4 * x**2 + jnp.sin(x), x), np.float32(0))
+for _ in range(3):
+    x = np.float32(inputs.rng().uniform(0.1, 1.4))
+    require(
+        np.isclose(made.run(x), -np.cos(x), rtol=1e-3, atol=1e-3),
+        "With a steep parabola added, whose third derivative is 0, the result is another: is one of the three derivatives a "
+        "difference of nearby values? Rounding then eats what is left.",
+    )
 
 # %% hidden="grad-third-derivative" name="again" points=1
 """Can be differentiated once more."""
@@ -492,6 +528,12 @@ def third_derivative(f, x):
 def third_derivative(f, x):
     h = 0.05
     return (f(x + 2 * h) - 2 * f(x + h) + 2 * f(x - h) - f(x - 2 * h)) / (2 * h**3)
+
+
+# %% wrong="grad-third-derivative" because="Takes the last derivative as a difference: large second derivatives leave it no digits."
+def third_derivative(f, x):
+    h, bend = 1e-3, jax.grad(jax.grad(f))
+    return (bend(x + h) - bend(x - h)) / (2 * h)
 
 
 # %% wrong="grad-third-derivative" because="Gives the coefficient of the Taylor series: it is the derivative divided by 3 · 2 · 1."
@@ -864,7 +906,7 @@ def safe_norm(rows):
 #
 # **Example.** The gradient of `3 x₀ + 4 x₁` by `x` is `[3, 4]`, of length 5. With `clip_gradient(x, 1.0)` in place of `x` it is `[0.6, 0.8]`; with limit 10 it stays `[3, 4]`.
 #
-# **Judged.** Values; gradients by `x`, long, short and zero, for vectors and matrices, under `jit` with a traced limit; the gradient by `limit`. **Not judged.** Forward mode: a `custom_vjp` has none.
+# **Judged.** Values; gradients by `x`, long, short and zero, for vectors and matrices, under `jit` with a traced limit; the gradient by `limit`. **Not judged.** Gradients whose squares leave the range of float32; forward mode: a `custom_vjp` has none.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -938,6 +980,13 @@ for factor, what in ((0.25, "a gradient four times too long"), (4.0, "a gradient
     compare(value, x, label="the result")
     if factor < 1:
         require(not np.allclose(by_x, arriving, rtol=1e-3), "A gradient that is too long is passed on as it is.")
+        for axis in (0, 1):
+            lengths = np.linalg.norm(arriving, axis=axis, keepdims=True)
+            apart = arriving * np.minimum(1, factor * length / lengths)
+            require(
+                not np.allclose(by_x, apart, rtol=1e-3),
+                "Each row or column is measured by itself. `|g|` is one number, for the whole array.",
+            )
     compare(by_x, arriving * np.float32(min(1, factor)), label=what)
     compare(by_limit, np.float32(0), label="the gradient by limit")
 
@@ -971,6 +1020,19 @@ def clip_gradient(x, limit):
         return x
 
     braked.defvjp(lambda x, limit: (x, limit), lambda limit, g: (jnp.clip(g, -limit, limit), None))
+    return braked(x, limit)
+
+
+# %% wrong="grad-clip" because="Measures each row by itself: |g| is one number for the whole array."
+def clip_gradient(x, limit):
+    @jax.custom_vjp
+    def braked(x, limit):
+        return x
+
+    def backward(limit, g):
+        return g * jnp.minimum(1, limit / jnp.linalg.norm(g, axis=-1, keepdims=True)), None
+
+    braked.defvjp(lambda x, limit: (x, limit), backward)
     return braked(x, limit)
 
 
