@@ -180,6 +180,14 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # ## How this course works
 # Each lesson begins with a question that somebody had, asks you to **predict** before a cell runs, and shows the result beside your prediction. Then come its **exercises**: a function to write, checks under it that say what is missing, three hints, and hidden checks that `grader check 05_vmap` runs in a terminal. Some checks read the *program* that JAX made of your function: how many loops, which communication, how many bytes on each device.
 #
+# The map fills as `grader check` sees your notebooks (run the cell again), and so does `grader progress`, in a terminal.
+
+# %%
+import grader.lessons
+
+grader.lessons.course_map()
+
+# %% [markdown]
 # Start with 01 if you are new to JAX, with 03 if you know NumPy well and have seen a tracer, with 16 if you train on one device and want more.
 #
 # | | lesson | what it is about |

@@ -74,7 +74,7 @@ def test_a_file_that_is_gone_or_says_nothing_costs_the_memory_alone(
 
 
 def test_points_that_an_exercise_no_longer_has_are_not_counted(course: Path, grader: Grader) -> None:
-    earned = {"small-double": 300, "small-mean": 1, "small-gone": 5}
+    earned = {"small-double": [300, 300], "small-mean": [1, 3], "small-gone": [5, 5]}
     state = course / "work" / ".jaxercise.json"
     state.write_text(json.dumps({"version": 1, "graded": {LESSON: earned}, "predictions": {"one": {"choice": "A"}}}))
     assert told(course, grader)[0] == f"{LESSON} 4/9 ✓ ◐ ○"

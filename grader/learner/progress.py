@@ -9,8 +9,7 @@ from typing import Any
 from grader.course import Course, Exercise
 from grader.exam.record import Result
 from grader.lessons import kept
-
-PART = "graded"
+from grader.lessons.course_map import GRADED
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,11 @@ def note(course: Course, result: Result) -> None:
     """Keep what a notebook earned by exercise, unless an earlier try earned more."""
     if result.problem is not None:
         return
-    best = dict(_kept(course, result.lesson))
+    before, best = _kept(course, result.lesson), {}
     for exercise in course.lesson(result.lesson).exercises:
         earned = sum(check.points for check in result.checks if check.exercise == exercise.id)
-        best[exercise.id] = max(earned, best.get(exercise.id, 0.0))
-    kept.add(PART, result.lesson, best, course.root)
+        best[exercise.id] = [max(earned, min(before.get(exercise.id, 0.0), exercise.points)), exercise.points]
+    kept.add(GRADED, result.lesson, best, course.root)
 
 
 def ways(course: Course) -> list[Way]:
@@ -71,5 +70,8 @@ def ways(course: Course) -> list[Way]:
 
 def _kept(course: Course, lesson: str) -> Mapping[str, float]:
     """What was earned by exercise; whoever edits the file by hand deceives nobody else."""
-    found: Any = kept.read(PART, course.root).get(lesson)
-    return {str(k): v for k, v in found.items() if type(v) in (int, float)} if isinstance(found, dict) else {}
+    found: Any = kept.read(GRADED, course.root).get(lesson)
+    try:
+        return {name: float(earned) for name, (earned, _) in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
