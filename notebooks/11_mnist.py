@@ -129,10 +129,10 @@ print("all batches:    traced for the sizes", count_traces(load(test_set)))
 print("drop_last=True: traced for the sizes", count_traces(load(test_set, drop_last=True)))
 
 # %% [markdown]
-# For a small function that is a moment, for a large model it is minutes. In training, drop the last batch: with `shuffle=True` other examples are left out in each epoch. A test has to see every image, so there the last batch is padded and masked; an exercise does that.
+# Each size costs a compilation, of a large model the whole of it (03). In training, drop the last batch: with `shuffle=True` other examples are left out in each epoch. A test has to see every image, so there the last batch is padded and masked; an exercise does that.
 #
 # ## The network
-# Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. If they add with measure:
+# Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. But how much should it add?
 
 # %% [markdown] predict="mnist-depth"
 # An untrained convolution and relu give about as much as they get. 32 blocks in a row add what they give to what came in; the images have numbers up to 1. How large are the numbers at the end?
@@ -152,7 +152,7 @@ for share in (1, 1 / 32):
 
 
 # %% [markdown]
-# With scores of a hundred thousand the loss begins at a hundred thousand, and training begins far off. (A network of 32 such blocks, without the share, stood in a tour of JAX that this course grew from.) Divided by the depth, all blocks together add about as much as one. How deep it is, is then a number, and one class serves a laptop and an accelerator.
+# With scores of a hundred thousand the loss begins at a hundred thousand, and training begins far off. (32 such blocks without a share once stood in a tour of JAX.) Divided by the depth, all blocks together add about as much as one. How deep it is, is then a number, and one class serves a laptop and an accelerator.
 
 
 # %%
