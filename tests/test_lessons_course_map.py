@@ -59,7 +59,10 @@ def test_a_file_that_says_nothing_is_no_progress(here: Path, graded: object) -> 
     assert repr(seen(here, graded)).splitlines()[0] == "01 First & foremost"
 
 
-def test_without_a_course_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("listing", [None, "", "lesson = 3", "[[lesson]]", "lesson ="])
+def test_without_a_course_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str | None) -> None:
+    if listing is not None:
+        (tmp_path / "course.toml").write_text(listing)
     monkeypatch.chdir(tmp_path)
     assert repr(course_map()) == NOTHING
     assert NOTHING in course_map()._repr_html_()

@@ -12,7 +12,7 @@ from pathlib import Path
 from grader.lessons import kept
 
 GRADED = "graded"  # written by `grader check`: by lesson, [earned, points] of each exercise
-NOTHING = "There is no course.toml above this folder, so there is no map to draw."
+NOTHING = "There is no course above this folder, so there is no map to draw."
 # JupyterLab's own colours where there are any, so that it is legible in its dark theme; the green is told from grey by
 # its place and by the words too.
 STYLE = {
@@ -71,15 +71,16 @@ class Map:
 def course_map() -> Map:
     """The lessons in their order, with what `grader check` has seen of their exercises.
 
-    Lessons that are built lie beside the notebook that asks. Without a course.toml above it the map is empty.
+    Lessons that are built lie beside the notebook that asks. Without a course above it the map is empty.
     """
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
-    lessons: list[dict[str, str]] = []
-    with contextlib.suppress(OSError, ValueError):
-        lessons = tomllib.loads((root / "course.toml").read_text(encoding="utf-8"))["lesson"] if root else []
     graded = kept.read(GRADED)
-    return Map(tuple(_of(lesson, here, graded.get(lesson["id"])) for lesson in lessons))
+    try:
+        lessons = tomllib.loads((root / "course.toml").read_text(encoding="utf-8"))["lesson"] if root else []
+        return Map(tuple(_of(lesson, here, graded.get(lesson["id"])) for lesson in lessons))
+    except (OSError, ValueError, KeyError, TypeError):  # another project's course.toml
+        return Map(())
 
 
 def _of(lesson: dict[str, str], here: Path, graded: object) -> Tile:
