@@ -77,7 +77,7 @@ print("noise of steps 3 to 5, in one run:", np.array(whole[3:]), "  resumed:", n
 # The generator holds a **state** that every draw moves on. What a draw gives depends on how many were made before it, anywhere in the program: add one line, change the order, resume, run on two machines, and all numbers after it are others. And a compiled function must not have a state at all (03).
 #
 # ## A key is a value
-# JAX has no generator. A **key** is an ordinary, immutable value, and a sampler is a function of it.
+# JAX has no generator. It has **keys**, ordinary, immutable values, which are handed to samplers.
 
 # %%
 key = jax.random.key(7)
@@ -87,15 +87,15 @@ print(jax.typeof(key), " shape", key.shape, " its 64 bits:", jax.random.key_data
 # `jax.random.normal(key)` is called twice, with the same key. What comes out?
 #
 # - [ ] two different numbers | That needs a state which the first call has moved on. There is none: where would it be?
-# - [x] the same number, twice | Right: a function of its argument, like `jnp.sin`. New numbers need a new key.
 # - [ ] an error, the key was used | It would be welcome, and there is a switch for that, below. It is off.
+# - [x] the same number, twice | Right: a function of its argument, like `jnp.sin`. New numbers need a new key.
 
 # %%
 print(jax.random.normal(key), jax.random.normal(key))
-print(jax.random.normal(key, (3,)), jax.random.uniform(key, (3,)), jax.random.bernoulli(key, 0.3, (5,)))
+print(jax.random.normal(key, (3,)), jax.random.uniform(key, (3,)), jax.random.bernoulli(key, 0.5, (5,)))
 
 # %% [markdown]
-# So results can be repeated by handing over the key again, which is half of what we wanted. The other half is new keys. A key is no number, a number is no key, and a sampler takes one key, not an array of them:
+# A sampler is a function of its key. So results can be repeated by handing over the key again, which is half of what we wanted. The other half is new keys. A key is no number, a number is no key, and a sampler takes one key, not an array of them:
 
 # %%
 refusal(lambda: key + 1)
@@ -104,13 +104,14 @@ refusal(lambda: jax.random.normal(jax.random.split(key, 3)))
 print("two seeds, one key:", jax.random.key(5) == jax.random.key(2**32 + 5))
 
 # %% [markdown]
-# (With 64-bit types off, only the lower 32 bits of a seed count: mind that when you make one of a date and a time.)
+# (With 64-bit types off, only the lower 32 bits of a seed count. So write no date and time into one number: 20261121213000 has 45 bits, of which the upper 13 are lost.)
 #
 # ## Split: new keys from old ones
-# `jax.random.split(key, n)` gives an array of n keys. They look nothing like their parent, and what they draw is, for all that tests can tell, independent. From then on **the parent is spent**: draw from it, or split it again, and numbers come back that were there before.
+# `jax.random.split(key, n)` gives an array of n keys. What they draw is, for all that tests can tell, independent. From then on **the parent is spent**: draw from it, or split it again, and numbers come back that were there before.
 
 # %%
 first, second = jax.random.split(key)  # two, if you do not say how many
+print("bits of the parent", jax.random.key_data(key), " of its children", *map(jax.random.key_data, (first, second)))
 print(jax.random.normal(first), jax.random.normal(second), "  as one array:", jax.random.split(key, 4).shape)
 
 # %% [markdown]
@@ -121,8 +122,8 @@ print(jax.random.normal(first), jax.random.normal(second), "  as one array:", ja
 # %% [markdown] predict="random-prefix"
 # One key for two layers: `jax.random.normal(key, (2, 3))` and `jax.random.normal(key, (4, 2))`. How much do they have in common?
 #
-# - [ ] nothing, the shapes differ | The shape says how many numbers are wanted, not which.
 # - [x] the first six numbers | Right: number i is made of the key and of i, whatever the shape. The smaller one is a part of the larger.
+# - [ ] nothing, the shapes differ | The shape says how many numbers are wanted, not which.
 # - [ ] everything but the scale | They have six and eight entries; six of them agree.
 
 # %%
@@ -144,10 +145,12 @@ with jax.debug_key_reuse(True):
     refusal(lambda: jax.random.normal(parent))
     refusal(lambda: jax.jit(lambda key: (jax.random.normal(key), jax.random.uniform(key)))(jax.random.key(4)))
     again = jax.random.key(3)
-    print("not seen:", jax.random.normal(jax.random.fold_in(again, 1)), jax.random.normal(jax.random.fold_in(again, 1)))
+    draw = lambda: jax.random.normal(jax.random.fold_in(again, 1))
+    print("not seen: one number is folded in twice:", draw(), draw())
+    print("nor this: drawn from, and then folded into:", jax.random.normal(again), draw())
 
 # %% [markdown]
-# It looks through `jit`, and through loops (08). What it cannot know is whether you *wanted* the key that `fold_in` gave a second time. That function is next.
+# It looks through `jit`, and through loops (08). It does not watch `fold_in`, which may be given the same number twice, or a key that is spent. That function is next.
 #
 # ## Fold in: keys that have names
 # `jax.random.fold_in(key, number)` makes a new key of a key and a number. Where `split` hands out keys one after the other, `fold_in` gives the key *of* something: of step 700, of layer 3, of example 12,345. Our run, with either:
@@ -182,7 +185,7 @@ jump = lambda: jax.random.fold_in(root, steps)
 print(f"to step {steps}: walking the chain {milliseconds(walk, 1):.1f} ms, folding in {milliseconds(jump):.3f} ms")
 
 # %% [markdown]
-# Numbers that are folded in are whole ones of 32 bits; a fraction is cut off without a word. And one trap:
+# Numbers that are folded in are whole ones of 32 bits; a fraction is cut off without a word. And how do the two functions go together?
 
 # %% [markdown] predict="random-collide"
 # `a = jax.random.split(key, 3)[2]` and `b = jax.random.fold_in(key, 2)`: how are they related?
@@ -199,13 +202,13 @@ print("2.9 is 2:", jax.random.fold_in(key, 2.9) == jax.random.fold_in(key, 2))
 # Nobody promises that they agree, and nobody promises that they do not. The key checker does not see it either. A habit that avoids all of this: **a key has one job**. Either it is given to one sampler, or it is split once, or things are folded into it, each under its own number. (This lesson hands out `key` again and again, so that you can compare. Do not copy that.)
 #
 # ## Under jit
-# A key is an argument like any other: traced, so new keys do not compile again. Taken from outside, it is a constant (03).
+# A key can be handed over, or made inside.
 
 # %% [markdown] predict="random-jit"
 # `noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))`. What do three calls `noisy(0.0)` give?
 #
+# - [x] three times the same number | Right: one key, one number, under `jit` or not.
 # - [ ] three different numbers | That is what everybody means who writes this. But nothing in the three calls differs.
-# - [x] three times the same | Right: one key, one number, under `jit` or not.
 # - [ ] an error: a key is made inside | That is allowed, and sometimes useful.
 
 # %%
@@ -220,11 +223,11 @@ def noisy_step(key, step, x):
     return jnp.where(jax.random.bernoulli(drop, 0.5, x.shape), x + jax.random.normal(add, x.shape), 0)
 
 
-for seed, step in ((7, 0), (7, 1), (9, 0)):
+for seed, step in ((7, 0), (7, 1), (10, 0)):
     print(f"key {seed}, step {step}:", noisy_step(jax.random.key(seed), step, jnp.ones(4)))
 
 # %% [markdown]
-# Traced once, for new keys and new steps. The step's number goes in, its key is made inside, and one split gives each purpose its own.
+# A key is an argument like any other, so it is traced once for new keys and new steps; a key that is taken from outside or made inside is a constant (03). The step's number goes in, its key is made inside, and one split gives each purpose its own.
 #
 # ## Under vmap
 # Each example shall get noise of its own.
@@ -233,8 +236,8 @@ for seed, step in ((7, 0), (7, 1), (9, 0)):
 # `jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4))`, with `key` from outside:
 #
 # - [ ] four different numbers | vmap is no loop that draws four times, and even a loop would draw with one key.
-# - [x] one number, four times | Right: the key is shared, as all that comes from outside.
 # - [ ] an error, a key for each is missing | Sharing may be what you want, so it is none.
+# - [x] one number, which comes four times | Right: the key is shared, as all that comes from outside.
 
 # %%
 print("shared:      ", jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4)))
@@ -256,7 +259,7 @@ jax.tree.map(lambda key, leaf: jax.random.normal(key, leaf.shape, leaf.dtype), k
 
 # %% [markdown]
 # ## The same key on purpose
-# Is the setting 0.51 better than 0.50? Simulate both with noise, take the difference, and ask how far it scatters from run to run.
+# Is the setting 0.51 better than 0.50? Simulate both with noise, take the difference, and ask how far it scatters from run to run. (`split` takes a shape, too: two rows of 200 keys.)
 
 
 # %%
@@ -274,13 +277,13 @@ for name, chosen in {"two keys": others, "the same key": keys}.items():
     print(f"{name:13s} difference {differences.mean():.5f}, from run to run ± {differences.std():.5f}")
 
 # %% [markdown]
-# The noise is the same on both sides, and drops out of the difference. Reuse is a mistake where independence is meant, and a tool where a *comparison* is meant. In the same way two models are judged on the same dropout masks, or a gradient checked by nudging.
+# Yes: its loss is smaller, by some twenty times the scatter of one run. With two keys the scatter is several times the difference, and one run says nothing. The same noise on both sides drops out of the difference. Reuse is a mistake where independence is meant, and a tool where a *comparison* is meant. In the same way two models are judged on the same dropout masks, or a gradient checked by nudging.
 #
 # And samples have gradients: with the key held fixed, a draw is a function of its parameters like any other.
 
 # %%
 spread = lambda sigma: jnp.mean((sigma * jax.random.normal(key, (10_000,))) ** 2)
-print("E[(sigma z)²] at sigma = 2:", spread(2.0), "  its slope, 2 sigma:", jax.grad(spread)(2.0))
+print("E[(sigma z)²] at sigma = 3:", spread(3.0), "  its slope, 2 sigma:", jax.grad(spread)(3.0))
 
 # %% [markdown]
 # ## What can be drawn
@@ -300,7 +303,7 @@ print("by log weights", jax.random.categorical(key, jnp.log(jnp.array([0.1, 0.2,
 print("others        ", ", ".join("gamma beta dirichlet poisson truncated_normal gumbel ball orthogonal".split()))
 
 # %% [markdown]
-# One of them has an edge on which real code fell:
+# One formula that stands in many programs:
 
 # %% [markdown] predict="random-zero"
 # `-jnp.log(jax.random.uniform(key, (2**24,)))` should be 16 million waiting times. Are they all finite?
@@ -350,10 +353,10 @@ print(
 )
 
 # %% [markdown]
-# An eighth of the work and of the memory, no communication, and **the same numbers on any number of devices**. The row "before 0.5" is how JAX drew until that version; a seed from then gives other numbers today.
+# An eighth of the work and of the memory, no communication, and **the same numbers on any number of devices**. The row "before 0.5" is how JAX drew until that version; a seed from then gives other numbers today. It has fewer flops, as one run of the cipher gave two numbers, and gives one now; for that its devices had to send.
 #
 # ## Other generators
-# The numbers come from a cipher, *Threefry*, that scrambles place and key. There is a second one, `rbg`, made for TPUs. It is bought with a promise:
+# The numbers come from a cipher, *Threefry*, that scrambles place and key. There is a second one, `rbg`, made for TPUs. What does it not keep of the above?
 
 # %%
 for name in ("threefry2x32", "rbg"):
@@ -362,12 +365,13 @@ for name in ("threefry2x32", "rbg"):
     keys = jax.random.split(other, 3)
     batch = jax.vmap(jax.random.normal)(keys)
     loop = jnp.stack([jax.random.normal(key) for key in keys])
-    fewer = jax.vmap(jax.random.normal)(keys[jnp.array([0, 0, 0])])
+    own = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(other, i)))
     print(f"{name:13s} {jax.typeof(other)!s:12s} {milliseconds(lambda: bits(other)):6.1f} ms for {2**22:,} words")
-    print("    vmap:", batch, "  a loop:", loop, "  vmap over the first key, three times:", fewer)
+    print("    vmap:", batch, "  a loop:", loop)
+    print("    numbers folded in, of 9, 0, 7:", own(ids), "  of 7, 0, 9:", own(ids[::-1]))
 
 # %% [markdown]
-# Under `vmap`, `rbg` draws for the whole batch from the first key and ignores the others. So the results are not those of a loop, what an example gets depends on its batch, and one's own number folded in does not help. Keep Threefry unless a profile (14) says that drawing is what takes the time.
+# Under `vmap`, `rbg` draws for the whole batch from the first key and ignores the others. So the results are not those of a loop, and what an example gets depends on its batch, also where its own number was folded in. Keep Threefry unless a profile (14) says that drawing is what takes the time.
 #
 # ## Keys on disk
 # A key's type says what may be done with it, and files know no such type. Save its data; a checkpoint of a run that folds in the step holds the first key and the step, no more.
@@ -378,9 +382,11 @@ restored = jax.random.wrap_key_data(saved)
 print(saved, saved.dtype, "  the same key:", restored == key)
 old = jax.random.PRNGKey(7)
 print("in older code:", jax.typeof(old), " and this works, alas:", old + 1)
+refusal(lambda: jax.random.wrap_key_data(jax.random.key_data(other)))  # `other` is of rbg, and has four words
+print("with its kind:", jax.random.wrap_key_data(jax.random.key_data(other), impl="rbg") == other)
 
 # %% [markdown]
-# `jax.random.PRNGKey` gives the bare data, a `uint32[2]`. It can be added to, averaged with the parameters by a `tree.map`, cast to float; and `debug_key_reuse` does not watch it. Samplers still take it. Make new ones with `jax.random.key`.
+# Data of another generator need its name, `impl=`. `jax.random.PRNGKey` gives the bare data, a `uint32[2]`. It can be added to, averaged with the parameters by a `tree.map`, cast to float; and `debug_key_reuse` does not watch it. Samplers still take it. Make new ones with `jax.random.key`.
 #
 # ## Summary
 #
