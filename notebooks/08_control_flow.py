@@ -353,7 +353,7 @@ for unroll, least in zip(made, milliseconds(*made.values()), strict=True):
 
 # %% [markdown]
 # ## A thousand poles at once
-# A pole stands on a cart, and falls unless the cart is pushed. Position, speed, angle and turning speed are the state. The field has names for this: cart and pole are an **environment**; what looks at the state and chooses the push is the **controller** (here four numbers: it pushes with `gains @ state`, ten newtons at most); one run from start to end is an **episode**. **A loop over time, `vmap` over environments.**
+# A pole stands on a cart, and falls unless the cart is pushed. Position, speed, angle and turning speed are the state. The field has names for this: cart and pole are an **environment**; what looks at the state and chooses the push is the **controller** (here four numbers: it pushes with `gains @ state`, ten newtons at most); one run from start to end is an **episode**, and making it a **rollout**. **A loop over time, `vmap` over environments.**
 
 
 # %%
