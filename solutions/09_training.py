@@ -69,9 +69,11 @@ def descents_by_hand(starts, stations, arrivals, limit, momentum, steps, togethe
 
 
 def clear(starts, *more):
-    """Whether rounding cannot decide where the best descent ends: two are not level, and nudged starts end nearby."""
+    """Whether neither rounding nor the way decides: no two ends are level, nudged starts end nearby, no path dips."""
     (places, values), (nudged, _) = descents_by_hand(starts, *more), descents_by_hand(starts * (1 + 1e-5), *more)
-    return np.sort(values)[1] > 1.05 * values.min() > 1e-3 and np.allclose(places, nudged, atol=2e-3, rtol=0)
+    before = min(descents_by_hand(starts, *more[:-1], steps)[1].min() for steps in range(more[-1]))
+    level = np.sort(values)[1] <= 1.05 * values.min() or before <= 1.0001 * values.min()
+    return not level and values.min() > 1e-3 and np.allclose(places, nudged, atol=2e-3, rtol=0)
 
 
 # %% [markdown] task="training-weighted-loss" stars=1 minutes=8 skills="01_arrays,04_grad"
@@ -1427,13 +1429,14 @@ def probe_clipped(starts, stations, arrivals):
 
 
 def draw():
-    """Stations, times and starts whose end rounding cannot decide."""
+    """Stations, times and starts whose end rounding cannot decide; the lowest start is not the one that ends lowest."""
     while True:
         rng = inputs.rng()
         stations, source = rng.uniform(-20, 20, size=(5, 2)).astype(np.float32), rng.uniform(-15, 15, size=2)
         arrivals = (np.sqrt(((stations - source) ** 2).sum(1)) / 5).astype(np.float32)
         starts = rng.uniform(-20, 20, size=(6, 2)).astype(np.float32)
-        if all(clear(starts, stations, arrivals, limit, 0.5, 12) for limit in (np.inf, 0.3)):
+        first, last = (descents_by_hand(starts, stations, arrivals, np.inf, 0.5, n)[1].argmin() for n in (0, 12))
+        if first != last and all(clear(starts, stations, arrivals, limit, 0.5, 12) for limit in (np.inf, 0.3)):
             return starts, stations, arrivals
 
 
@@ -1481,7 +1484,8 @@ def draw():
         others = np.delete(starts, on, 0), stations, arrivals, 0.2, 0.5, 9
         places, values = descents_by_hand(*others)
         starts[on] = stations[int(rng.integers(5))]
-        if clear(*others):
+        lowest = descents_by_hand(starts, *others[1:5], 0)[1].argmin()  # here it also ends lowest
+        if clear(*others) and (starts[lowest] == others[0][values.argmin()]).all():
             return (starts, stations, arrivals), places[values.argmin()], values.min()
 
 
@@ -1525,7 +1529,7 @@ def draw():
         if not late.any() or ends.sum() < 2 or np.nanmin(np.abs(path)) < 0.05:
             continue
         low, second = np.sort(values[-1][ends])[:2]
-        if second > 1.05 * low > 1.2 * values[:, ends].min():
+        if second > 1.05 * low > 1.2 * values[:, ends].min() and values[0].argmin() == np.nanargmin(values[-1]):
             return starts, path, values
 
 
