@@ -399,11 +399,11 @@ plt.show()
 
 # %%
 class Block(nnx.Module):
-    def __init__(self, channels, *, rngs):
-        self.conv = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
+    def __init__(self, channels, share, *, rngs):
+        self.conv, self.share = nnx.Conv(channels, channels, (3, 3), rngs=rngs), share
 
     def __call__(self, x):
-        return x + nnx.relu(self.conv(x))
+        return x + self.share * nnx.relu(self.conv(x))
 
 
 class Network(nnx.Module):
@@ -411,7 +411,7 @@ class Network(nnx.Module):
 
     def __init__(self, channels, depth, *, rngs):
         self.shrink = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
-        self.blocks = nnx.List([Block(channels, rngs=rngs) for _ in range(depth)])
+        self.blocks = nnx.List([Block(channels, 1 / depth, rngs=rngs) for _ in range(depth)])
         self.hidden = nnx.Linear(14 * 14 * channels, 64, rngs=rngs)
         self.scores = nnx.Linear(64, 10, rngs=rngs)
 
