@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from grader.cli.app import fail
+from grader.course import whole
 from grader.exam.changes import Change
 from grader.exam.record import STATUSES, VERSION, CheckResult, Result, legible, total
 from grader.reports import json as json_report
@@ -244,16 +245,15 @@ def test_the_document_is_as_documented() -> None:
 
 def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "results.json"
-    json_report.write([full()], path)
+    whole.write(path, json_report.dumps([full()]), mode=0o644)
     before = path.read_text()
     assert json.loads(before)["results"][0]["learner"] == "one"
     assert path.stat().st_mode & 0o777 == 0o644
-    broken = Result("one", "05_vmap", notes=(object(),))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        json_report.write([broken], path)
+        whole.write(path, object())  # type: ignore[arg-type]
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
-        json_report.write([full()], tmp_path / "folder")
+        whole.write(tmp_path / "folder", b"")
     assert path.read_text() == before
     assert [one.name for one in sorted(tmp_path.rglob("*"))] == ["deep", "results.json", "folder"]
 

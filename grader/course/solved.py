@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-
-import nbformat
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from typing import Any
 
 from grader.course.exercises import Exercise, Lesson
-from grader.course.notebooks import KERNEL
+from grader.course.notebooks import KERNEL, Notebook
 
 GOAL = re.compile(r"^\*\*Goal\.\*\*.*?(?=\n\n|\n\*\*|\Z)", re.MULTILINE | re.DOTALL)
 OPENING = """\
@@ -20,32 +18,40 @@ you ask for it again it is made anew, and one that you have written in is kept a
 Try first. An answer that you have looked for is remembered; one that you have only read is not."""
 
 
-def notebook(lesson: Lesson) -> nbformat.NotebookNode:
+def notebook(lesson: Lesson) -> Notebook:
     """The answers of `lesson`, in the order of its exercises; a code cell for each right one runs as it stands."""
-    cells = [new_markdown_cell(OPENING.format(number=lesson.id[:2], title=lesson.title)), new_code_cell(lesson.setup)]
+    cells = [_prose(OPENING.format(number=lesson.id[:2], title=lesson.title)), _code(lesson.setup)]
     for exercise in lesson.exercises:
         cells += _answers(exercise, lesson)
-    made = new_notebook(cells=cells, metadata={**KERNEL, "jaxercise": {"holds": "answers", "lesson": lesson.id}})
-    for number, cell in enumerate(made.cells):
-        cell.id = f"answers-{number}"  # drawn ones would make two notebooks of the same answers differ
-    return made
+    for number, cell in enumerate(cells):
+        cell["id"] = f"answers-{number}"
+    metadata = {**KERNEL, "jaxercise": {"holds": "answers", "lesson": lesson.id}}
+    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _answers(exercise: Exercise, lesson: Lesson) -> list[nbformat.NotebookNode]:
+def _answers(exercise: Exercise, lesson: Lesson) -> list[dict[str, Any]]:
     task = next(cell.source for cell in lesson.cells if cell.kind == "task" and cell.id == exercise.id)
     goal = GOAL.search(task)
     cells = [
-        new_markdown_cell(f"## {exercise.title}\n\n{goal[0] if goal else ''}".rstrip()),
-        new_code_cell(exercise.reference),
-        *(new_code_cell(check.source) for check in exercise.checks if not check.hidden),
-        new_markdown_cell(f"**Why it works.** {exercise.why}"),
+        _prose(f"## {exercise.title}\n\n{goal[0] if goal else ''}".rstrip()),
+        _code(exercise.reference),
+        *(_code(check.source) for check in exercise.checks if not check.hidden),
+        _prose(f"**Why it works.** {exercise.why}"),
     ]
     for variant in exercise.right:
-        cells += [new_markdown_cell("**Another way.**"), new_code_cell(variant.source)]
+        cells += [_prose("**Another way.**"), _code(variant.source)]
     mistakes = [_folded(variant.because or "", variant.source) for variant in exercise.wrong]
     if mistakes:
-        cells.append(new_markdown_cell("\n\n".join(["**Wrong.** Look for the mistake before you read it.", *mistakes])))
+        cells.append(_prose("\n\n".join(["**Wrong.** Look for the mistake before you read it.", *mistakes])))
     return cells
+
+
+def _prose(source: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+
+def _code(source: str) -> dict[str, Any]:
+    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
 
 
 def _folded(because: str, source: str) -> str:

@@ -20,9 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from grader.course import build, solved, whole
+from grader.course.notebooks import Notebook
 from grader.course.tree import Course
 
 # Settings of JupyterLab for those who learn and those who teach: which of nbgrader's panels they have.
@@ -72,15 +71,15 @@ def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     if own.is_file() and _same_cells(own, made):
         return own, None
     kept = _aside(course, own)
-    whole.write(own, nbformat.writes(made) + "\n", mode=0o644, alone=True)
+    whole.write(own, json.dumps(made, ensure_ascii=False, indent=1) + "\n", mode=0o644, alone=True)
     return own, kept
 
 
-def _same_cells(path: Path, made: nbformat.NotebookNode) -> bool:
+def _same_cells(path: Path, made: Notebook) -> bool:
     """Whether it has been run at most; what cannot be read is another."""
     try:
         there = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [_text(cell) for cell in there] == [_text(cell) for cell in made.cells]
+        return [_text(cell) for cell in there] == [_text(cell) for cell in made["cells"]]
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -91,7 +91,7 @@ def _of(lesson: dict[str, str], here: Path, graded: object) -> Tile:
 
 def _sums(graded: object) -> tuple[float, float]:
     """Earned and possible points; nothing, where the file says what it never wrote."""
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(ValueError, TypeError):
         pairs = (
             [(float(earned), float(points)) for earned, points in graded.values()] if isinstance(graded, dict) else []
         )
