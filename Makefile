@@ -8,7 +8,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset grade instructor test prove build lint format bench soak lock clean
+.PHONY: help setup lab reset grade instructor test surfaces prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
@@ -31,6 +31,9 @@ instructor: setup ## open JupyterLab on the course with nbgrader's Formgrader an
 
 test: lint ## lint, then all tests: build freshness, the proof of the course and every lesson are among them
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+surfaces: setup ## every answer of the course, wrong ones too, in a plain kernel and through the examiner: one verdict
+	$(BIN)/pytest $(PYTEST_ARGS) --every-answer tests/test_checks_parity.py
 
 prove: setup ## prove the course: right answers pass, wrong ones and mutants do not
 	@$(BIN)/grader prove

@@ -21,6 +21,14 @@ Grader = Callable[..., subprocess.CompletedProcess[str]]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="Rewrite the expected results from what is seen.")
+    parser.addoption("--every-answer", action="store_true", help="Put every answer of the course through a kernel too.")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """What a plain run leaves out is said at its head."""
+    if config.getoption("--every-answer"):
+        return None
+    return "left out: the course's own answers in a plain kernel and through the examiner (make surfaces)"
 
 
 @pytest.hookimpl(optionalhook=True)
