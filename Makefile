@@ -29,7 +29,7 @@ grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap); wi
 instructor: setup ## open JupyterLab on the course with nbgrader's Formgrader and Assignment List
 	@$(BIN)/grader instructor
 
-test: lint ## lint, then all tests: build freshness, the proof of the course and every lesson are among them
+test: lint ## lint, then the tests: build freshness, the proof of the course and every lesson are among them
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 surfaces: setup ## every answer of the course, wrong ones too, in a plain kernel and through the examiner: one verdict
