@@ -121,8 +121,8 @@ class Collection:
         seen = told["seen"] if told is not None and same else f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         if same and notebook.is_file():
             return Taken(path, blob, seen, "unchanged")
-        whole.write(notebook, content, mode=0o644)
-        whole.write(folder / "timestamp.txt", f"{seen}\n", mode=0o644)
+        whole.write(notebook, content, mode=0o644, alone=True)
+        whole.write(folder / "timestamp.txt", f"{seen}\n", mode=0o644, alone=True)
         return Taken(path, blob, seen, "new" if same or told is None else "changed")
 
     def _before(self, repository: Repository) -> Collected | None:

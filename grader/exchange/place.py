@@ -128,6 +128,6 @@ def _digest(path: Path) -> str | None:
 
 def _put(path: Path, content: bytes) -> None:
     try:
-        whole.write(path, content, mode=0o644)
+        whole.write(path, content, mode=0o644, alone=True)
     except OSError as problem:
         raise NoBundle(f"{path} cannot be written: {problem.strerror}.") from None

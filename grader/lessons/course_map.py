@@ -74,7 +74,7 @@ def course_map() -> Map:
     Lessons that are built lie beside the notebook that asks. Without a course above it the map is empty.
     """
     here = Path.cwd()
-    root = next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
+    root = kept.course_above(here)
     graded = kept.read(GRADED)
     try:
         lessons = tomllib.loads((root / "course.toml").read_text(encoding="utf-8"))["lesson"] if root else []

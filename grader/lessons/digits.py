@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grader.lessons import fetching
+from grader.lessons import fetching, kept
 
 # A folder that has MNIST/raw in it; or the word "embedded": use the digits that need no download, and ask nobody.
 SETTING = "JAXERCISE_DIGITS"
@@ -89,8 +89,7 @@ def _asked_for(folder: Path) -> Digits:
 
 def _places() -> list[Path]:
     """Where digits may lie, best first: with the learner's work, in the user's cache, in a folder that will be gone."""
-    here = Path.cwd()
-    course = next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
+    course = kept.course_above(Path.cwd())
     places = [course / "work" / "data"] if course is not None else []
     with contextlib.suppress(RuntimeError):  # nobody knows a home
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

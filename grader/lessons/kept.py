@@ -13,10 +13,15 @@ NAME = ".jaxercise.json"
 VERSION = 1
 
 
+def course_above(here: Path) -> Path | None:
+    """The folder of the course that `here` lies in."""
+    return next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
+
+
 def path(here: Path | None = None) -> Path:
     """Under work/ of the course that `here` lies in, a notebook's folder if not said; beside it where there is none."""
     here = here or Path.cwd()
-    root = next((folder for folder in (here, *here.parents) if (folder / "course.toml").is_file()), None)
+    root = course_above(here)
     return root / "work" / NAME if root is not None else here / NAME
 
 
