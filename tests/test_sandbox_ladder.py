@@ -33,10 +33,13 @@ LANDLOCK = "444"
 
 
 def doctor_says(*command: str) -> str:
+    """What it says of confinement, without its marks."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (0, 1), done.stderr  # 1: something else stands in the way, for a user without a home
+    lines = [line[2:] for line in done.stdout.splitlines()]
+    [start] = [i for i, line in enumerate(lines) if line.startswith("Confinement of learners' processes: ")]
+    return "\n".join(lines[start:])
 
 
 def this_machine() -> str:

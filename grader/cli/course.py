@@ -1,4 +1,4 @@
-"""Verbs about the course and the machine: build, prove, open it in JupyterLab, ask what this machine can confine."""
+"""Verbs about the course and the machine: build, prove, open it in JupyterLab, ask what is wrong with the set-up."""
 
 from __future__ import annotations
 
@@ -10,18 +10,30 @@ from typing import Annotated, NoReturn
 import typer
 
 from grader.cli.app import JobsOption, app, fail, open_course, out
-from grader.course import Course
+from grader.course import Course, CourseError
 
 
 @app.command("doctor")
 def examine_machine() -> None:
-    """Say how this machine confines learners' processes, and how to get more."""
-    from grader.sandbox import doctor
-    from grader.sandbox.process import Zygote
+    """Say what is right and wrong with this machine and its set-up, with the command that mends each fault.
 
-    zygote = Zygote.start([])
-    out.print(doctor.report(zygote.confined), markup=False, soft_wrap=True)
-    zygote.stop()
+    ✓ is fine, ! costs you something, ✗ stands in the way; with a ✗ it ends with 1.
+    """
+    from grader.exam.record import legible
+    from grader.machine.examine import examine
+
+    try:
+        root = open_course().root
+    except CourseError:  # also one whose text is broken: `grader build` says how
+        root = None
+    grades = []
+    for finding in examine(root):
+        grades.append(finding.grade)
+        for line in finding.lines():
+            out.print(legible(line), markup=False, soft_wrap=True)
+    stops = grades.count("stops")
+    if stops:
+        raise fail("1 thing stands in the way (✗)." if stops == 1 else f"{stops} things stand in the way (✗).", 1)
 
 
 @app.command()
