@@ -51,8 +51,9 @@ format: setup ## lay the code out as lint wants it
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: setup ## time the grader against stock nbgrader on the example class
+bench: setup ## time the grader against stock nbgrader on the example class, and a cold make lab
 	@$(BIN)/python -m benchmarks.grading
+	@$(BIN)/python -m benchmarks.lab
 
 soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes; LESSON=05_vmap)
 	@$(BIN)/python -m benchmarks.soak $(if $(LESSON),--course . --lesson "$(LESSON)")

@@ -27,12 +27,12 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import grading, semester
+from benchmarks import grading, results, semester
 from benchmarks.others import environment
 from grader.course import Course
 from grader.gradebook.database import LOOKED_UP
 
-TITLE = "# A class of 300 in the gradebook"
+TITLE = "A class of 300 in the gradebook"
 
 
 def main() -> None:
@@ -49,13 +49,7 @@ def main() -> None:
     print("\n".join(lines))
     if asked.course is None:
         about = (__doc__ or "").partition("\n\n")[2].strip()
-        write([TITLE, "", about, "", f"{date.today().isoformat()}: {grading.machine()}", "", *lines])
-
-
-def write(lines: list[str]) -> None:
-    """Put this part at the end of RESULTS.md, in the place of its last edition."""
-    others = grading.RESULTS.read_text(encoding="utf-8").partition(f"\n{TITLE}\n")[0].rstrip()
-    grading.RESULTS.write_text("\n".join([others, "", *lines]) + "\n", encoding="utf-8")
+        results.put(TITLE, [about, "", f"{date.today().isoformat()}: {grading.machine()}", "", *lines])
 
 
 def storing(course: Course) -> list[str]:

@@ -23,11 +23,11 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import classroom, others
+from benchmarks import classroom, others, results
 from benchmarks.others import ROOT, run
 from grader.course import Course
 
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+TITLE = "How fast grading is"
 GRADER = [sys.executable, "-m", "grader"]
 WARM = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -123,11 +123,8 @@ def main() -> None:
     lines = measure(asked.lesson, asked.count, not asked.no_others)
     print("\n".join(lines))
     if not asked.no_others:
-        head = "# How fast grading is\n\nWritten by `make bench`. " + (__doc__ or "").partition("\n\n")[2].strip()
-        text = "\n".join([head, "", f"{date.today().isoformat()}: {machine()}", "", *lines])
-        # What benchmarks.gradebook has written there stays.
-        _, mark, rest = RESULTS.read_text(encoding="utf-8").partition("\n# A class of 300")
-        RESULTS.write_text(f"{text}\n{mark}{rest}", encoding="utf-8")
+        head = "Written by `make bench`. " + (__doc__ or "").partition("\n\n")[2].strip()
+        results.put(TITLE, [head, "", f"{date.today().isoformat()}: {machine()}", "", *lines])
 
 
 if __name__ == "__main__":

@@ -59,8 +59,11 @@ def grader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def lab(course: Path, theme: str = "JupyterLab Light", verb: str = "lab") -> Iterator[str]:
-    """Run the real `grader lab`, or `grader instructor`; yields the address that it opens. Ends all that it started."""
+def lab(
+    course: Path, theme: str = "JupyterLab Light", verb: str = "lab", command: list[str] | None = None
+) -> Iterator[str]:
+    """Run the real `grader lab`, `grader instructor`, or another command that opens JupyterLab; yields the address that
+    it opens. Ends all that it started."""
     own = course / "build" / "jupyter"
     opened = own / "opened"
     _configure(own, theme)
@@ -70,7 +73,7 @@ def lab(course: Path, theme: str = "JupyterLab Light", verb: str = "lab") -> Ite
     browser.chmod(0o755)
     with (own / "log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "grader", verb],
+            command or [sys.executable, "-m", "grader", verb],
             cwd=course,
             env={**environment(course), "BROWSER": f"{browser} %s"},
             stdin=subprocess.DEVNULL,
