@@ -245,7 +245,8 @@ print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, in {time.perf_
 _, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
 left.semilogy(np.asarray(losses), linewidth=1)
 left.set(xlabel="step", ylabel="loss of the batch")
-right.plot(np.convolve(np.asarray(hits), np.ones(10) / 10, "valid"), linewidth=1, label="training, moved digits")
+smooth = np.convolve(np.asarray(hits), np.ones(10) / 10, "valid")  # the mean of ten steps, drawn at the last of them
+right.plot(np.arange(10, len(hits) + 1), smooth, linewidth=1, label="training, moved digits")
 right.plot(list(curve), list(curve.values()), "o-", label="test")
 right.set(xlabel="step", ylabel="accuracy", ylim=(0.5, 1.02))
 right.legend()
@@ -406,13 +407,14 @@ print("scores:", np.round(np.asarray(scores[0]), 1))
 # One number hides much. Which digits are taken for which?
 
 # %%
-images, labels = (np.concatenate(part) for part in zip(*load(test_set, batch_size=200), strict=True))
-guessed = np.concatenate([predict(params, images[i : i + 200]) for i in range(0, len(images), 200)])
+parts = [(xs, ys, predict(params, xs)) for xs, ys in load(test_set, batch_size=40)]  # divides 360, and 10,000
+images, labels, guessed = (np.concatenate(part) for part in zip(*parts, strict=True))
 print(f"test accuracy, every image: {np.mean(guessed == labels):.2%}")
 taken_for = np.zeros((10, 10), int)
 np.add.at(taken_for, (labels, guessed), 1)
 wrong = np.flatnonzero(guessed != labels)[:8]
-_, (grid, *small) = plt.subplots(1, 1 + len(wrong), figsize=(7, 2), width_ratios=[3] + [1] * len(wrong))
+_, axes = plt.subplots(1, 1 + len(wrong), squeeze=False, figsize=(7, 2), width_ratios=[3] + [1] * len(wrong))
+grid, *small = axes[0]
 grid.imshow(np.log1p(taken_for), cmap="Blues")
 grid.set(xlabel="taken for", ylabel="is", xticks=range(10), yticks=range(10))
 for ax, i in zip(small, wrong, strict=True):
