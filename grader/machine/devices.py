@@ -29,7 +29,7 @@ print(json.dumps({{"found": found, "simulated": len(jax.devices("cpu"))}}))
 # Measured on two cores with jax 0.10.2. A process with 8 simulated devices and one small program held 0.24 GB in 61
 # threads; 64 devices 0.33 GB and 397; 256 devices 0.61 GB and 1,037. The kernels of the lessons that take most, at
 # their highest: lesson 18 held 0.97 GB, lesson 11 0.81 GB, lesson 16 0.45 GB. JupyterLab itself and a browser come on
-# top, and so does grading, whose examiner, worker and executor hold about as much as a lesson.
+# top, and so does grading: two examiners with their workers and executors held 0.58 GB of their own (lesson 05).
 BASE_GB, DEVICE_GB, DEVICE_THREADS = 0.25, 0.003, 6
 LESSON_GB, WISHED_GB = 1.0, 2.0
 MOST_TRIED = 256
@@ -79,8 +79,8 @@ def memory() -> Finding:
     total, free = available_gb()
     there = f"{free:.1f} of {total:.1f} GB of memory are free"
     if free >= WISHED_GB:
-        return Finding("fine", f"Memory: {there}; a lesson takes up to {LESSON_GB:.0f} GB, grading about as much.")
-    text = f"{there}; a lesson takes up to {LESSON_GB:.0f} GB, and grading about as much beside it."
+        return Finding("fine", f"Memory: {there}; a lesson takes up to {LESSON_GB:.0f} GB, grading half as much.")
+    text = f"{there}; a lesson takes up to {LESSON_GB:.0f} GB, and grading half as much beside it."
     text += "\nA kernel that dies without a word has run out of it: shut down kernels that you do not need"
     text += "\n(JupyterLab: Kernel > Shut Down All Kernels), close other programs, or see who takes most:"
     mend = "ps -axo rss,pid,comm | sort -rn | head"
