@@ -230,8 +230,12 @@ class Notebook:
 
     def output(self, cell: str) -> str:
         """The text under the cell, as it stands on the page."""
+        return "\n".join(self.outputs(cell))
+
+    def outputs(self, cell: str) -> list[str]:
+        """The text of each output under the cell, folded text too."""
         outputs = "[...cell.outputArea.node.querySelectorAll('.jp-OutputArea-output')]"
-        return str(self._of(cell, f"{outputs}.map(one => one.textContent.trim()).join('\\n')"))
+        return list(self._of(cell, f"{outputs}.map(one => one.textContent.trim())"))
 
     def save(self) -> None:
         """Save with Ctrl+S, and wait until nothing is unsaved."""

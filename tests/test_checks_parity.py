@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -9,6 +10,7 @@ import pytest
 from conftest import COURSES, ROOT
 from nbclient import NotebookClient
 
+from grader.checks.outcomes import WIDTH
 from grader.course import Course, Lesson
 from grader.exam.batch import imports
 from grader.exam.pool import Pool
@@ -47,6 +49,10 @@ def in_a_kernel(lesson: Lesson, folder: Path) -> list[dict[str, str]]:
     seen: list[dict[str, str]] = [{} for _ in answers(lesson)]
     for number, check, cell in places:
         errors = [output for output in notebook.cells[cell].outputs if output.output_type == "error"]
+        for error in errors:  # what is read before a fold, title and all
+            lines = re.sub(r"\x1b\[\d*m", "", "\n".join(error.traceback)).splitlines()
+            assert len(lines) < 5, lines
+            assert max(map(len, lines)) <= WIDTH, lines
         seen[number][check] = ENDINGS.get(errors[0].ename, "failed") if errors else "passed"
         if not errors:
             assert any("✓" in str(output.get("data")) for output in notebook.cells[cell].outputs), "no tick"

@@ -46,7 +46,7 @@ def test_first_hour(tmp_path: Path) -> None:
             assert notebook.run_all()
             for exercise in others:
                 for check in exercise.checks:
-                    assert notebook.output(check.id) == ("" if check.hidden else f"✓ {check.title}")
+                    assert notebook.outputs(check.id)[:1] == ([] if check.hidden else [f"✓ {check.title}"])
             notebook.save()
         except BaseException:
             page.screenshot(path=_screenshot("where_it_failed"))
@@ -87,16 +87,23 @@ def _one_exercise(notebook: desk.Notebook, exercise: Exercise) -> None:
     _keep(notebook, "not_attempted")
     notebook.type(exercise.id, exercise.wrong[0].source)
     assert notebook.run(exercise.id) == ""
-    failed = notebook.run(check.id)
+    notebook.run(check.id)
+    failed, *beside, hint = notebook.outputs(check.id)
     assert failed.startswith(f"✗ {check.title}\n  ")
     assert "wanted" in failed
+    assert "is missing" in "".join(beside), "a shape, drawn"
+    assert hint.startswith("Hint 1 · a question")
+    assert not notebook.page.get_by_text("Hint 1").last.evaluate("one => one.closest('details').open")
     _keep(notebook, "failed")
     for message in (untouched, failed):
         assert "Traceback" not in message
         assert len(message.splitlines()) <= 4
     notebook.type(exercise.id, exercise.reference)
     assert notebook.run(exercise.id) == ""
-    assert notebook.run(check.id) == f"✓ {check.title}"
+    notebook.run(check.id)
+    tick, why = notebook.outputs(check.id)
+    assert tick == f"✓ {check.title}"
+    assert why.startswith("Why it works")
     _keep(notebook, "passed")
 
 

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import jax
 
-from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted
+from grader.checks import noted
+from grader.checks.outcomes import PLACE, CheckBroken, CheckFailed, NotAttempted
 from grader.program.codec import Classes, Malformed, Unsendable, abstract, encode
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
@@ -191,20 +192,24 @@ class Program:
 
     def count(self, kind: str) -> int:
         """Number of collectives of this kind."""
+        noted.read(self, kind)
         return sum(item.kind == kind for item in self.facts.collectives)
 
     def elements(self, kind: str) -> int:
         """Elements that the collectives of this kind produce together on one device."""
+        noted.read(self, kind)
         return sum(item.elements for item in self.facts.collectives if item.kind == kind)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
         """The collectives of the compiled program."""
+        noted.read(self, "collectives")
         return self.facts.collectives
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in Facts.__dataclass_fields__:
             raise AttributeError(name)
+        noted.read(self, name)
         return getattr(self.facts, name)
 
 
@@ -256,7 +261,7 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     short = f"{_subject(p)} raised {kind}"
     hidden = f"{short}." if kind in exception_names() else f"{_subject(p)} raised an exception of its own."
     text = "\n".join(reply["text"].strip().splitlines()[:4])
-    place = f"\nIn line {line} of your cell: {reply['source']}" if line and reply["source"] else ""
+    place = f"\n{PLACE}{line} of your cell: {reply['source']}" if line and reply["source"] else ""
     return CheckFailed(
         f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=hidden
     )

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grader.checks import noted
 from grader.checks.outcomes import CheckFailed
 from grader.program.codec import is_key
 
@@ -28,12 +29,14 @@ def compare(
     path, the index, what came and what was wanted; in a hidden check the path, shape and dtype only.
     """
     _compare(got, want, label, rtol, atol)
+    noted.judged()
 
 
 def require(condition: Any, message: str, kind: str = "property") -> None:
     """Pass when `condition` holds; else fail with `message`, a sentence about the answer, shown also when hidden."""
     if not bool(condition):
         raise CheckFailed(message, kind=kind, where=kind, first=message)
+    noted.judged()
 
 
 def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
@@ -95,7 +98,8 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     if not isinstance(got, np.ndarray | np.generic | jax.Array):
         _fail("type", path, f"{path} is {_article(got)}; wanted an array {describe_array(want)}.")
     if got.shape != want.shape:
-        _fail("shape", path, f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}.")
+        said = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
+        _fail("shape", path, said, shapes=(got.shape, want.shape))
     if got.dtype != want.dtype:
         _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
     if is_key(want):
@@ -169,7 +173,16 @@ def _article(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def _fail(kind: str, path: str, message: str, hidden: str | None = None, first: str | None = None) -> None:
+def _fail(
+    kind: str,
+    path: str,
+    message: str,
+    hidden: str | None = None,
+    first: str | None = None,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+) -> None:
     message = message[0].upper() + message[1:]
     hidden = None if hidden is None else hidden[0].upper() + hidden[1:]
-    raise CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
+    failed = CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
+    failed.shapes = shapes
+    raise failed

@@ -7,9 +7,10 @@ import contextlib
 import os
 import re
 import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
-from grader.checks import asking, inputs
+from grader.checks import asking, inputs, noted
 from grader.program.names import Names, names
 from grader.program.sides import namedtuples
 from grader.program.surroundings import Surroundings
@@ -19,14 +20,31 @@ VERBS = frozenset({"ask", "error", "program"})
 SETUP_ID = re.compile(r"setup(-\d+)?")
 # These cell magics run their cell's text in the notebook's namespace, and grading runs it too.
 RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
-# JupyterLab's own green, which its themes choose to be read; then VS Code's; then one for white paper.
-GREEN = "var(--jp-success-color0, var(--vscode-testing-iconPassed, #1a7f37))"
-_title = ""
+HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only who wrote the course has a cell with it
 
 
-def current_title() -> str:
-    """The first line of the check cell that runs now; empty outside a notebook."""
-    return _title
+@dataclass(frozen=True)
+class Check:
+    """A check cell that runs: its title, its text, its id where the front end tells it, the names that it needs."""
+
+    title: str
+    source: str = ""
+    cell_id: str | None = None
+    needs: frozenset[str] = frozenset()
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is shown as it would be in grading, with nothing beside it."""
+        return HIDDEN in self.source or "NBGRADER_EXECUTION" in os.environ
+
+
+NONE = Check("")
+_check = NONE
+
+
+def current() -> Check:
+    """The check cell that runs now; one without a title outside a notebook."""
+    return _check
 
 
 def check_title(source: str) -> str | None:
@@ -45,9 +63,11 @@ class Desk:
 
     def __init__(self, shell: Any) -> None:
         from grader.checks.ready import Ready
+        from grader.checks.shown import Shown
 
         self.shell = shell
         self.ready = Ready(shell)
+        self.shown = Shown(shell.user_ns)
         self.surroundings = Surroundings(shell.user_ns)
         self.stderr = Stderr()
         self.told_ids = False  # whether this notebook's front end says which cell is the setup
@@ -56,12 +76,15 @@ class Desk:
 
     def before(self, info: Any) -> None:
         """Before a check: its title, its stream of inputs, and the surroundings as the setup left them."""
-        global _title
+        global _check
         source = info.raw_cell or ""
-        _title = check_title(source) or ""
-        if _title:
+        _check = Check(check_title(source) or "", source, getattr(info, "cell_id", None))
+        if _check.title:
             inputs.begin(source)
+            noted.judged()
             self.ready.needs = needs = _names(source).needs
+            _check = replace(_check, needs=needs)
+            self.ready.guards = not _check.hidden
             rebound = self.surroundings.before_checks(needs)
             if rebound:
                 print(put_back(rebound))
@@ -71,19 +94,23 @@ class Desk:
             self.surroundings.before_checks(())
 
     def after(self, result: Any) -> None:
-        """After a check that passed: the tick. After any other cell: note what it bound and changed."""
+        """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
         self.stderr.back()
-        self.ready.needs = ()
-        if _title:
+        self.ready.needs, self.ready.guards = (), False
+        if _check.title:
             if result.success:
-                self.tick()
+                self.shown.passed(_check)
+            else:
+                self.shown.failed(_check, result.error_in_exec or result.error_before_exec)
             return
-        cell = _names(result.info.raw_cell or "")
+        source = result.info.raw_cell or ""
+        cell = _names(source)
         self.ready.after_cell(cell.binds, result.error_in_exec)
         if self.is_setup(result.info):
             self.setup(cell)
         else:
-            self.surroundings.after_cell(cell.binds, result.info.raw_cell or "")
+            self.surroundings.after_cell(cell.binds, source)
+            self.shown.answered(cell, source)
 
     def is_setup(self, info: Any) -> bool:
         """By the cell's id where the front end tells it; else the cell that imports the verbs of checks."""
@@ -98,17 +125,6 @@ class Desk:
         self.surroundings.after_setup(cell.binds)
         bound = {name: self.shell.user_ns[name] for name in cell.binds if name in self.shell.user_ns}
         asking.allow(namedtuples(bound))
-
-    @staticmethod
-    def tick() -> None:
-        """Say that the check passed: green where there is colour, plain text elsewhere."""
-        from html import escape
-
-        from IPython.display import display
-
-        text = f"✓ {_title}"
-        html = f'<div style="color: {GREEN}" role="status">{escape(text)}</div>'
-        display({"text/plain": text, "text/html": html}, raw=True)
 
 
 class Stderr:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import textwrap
 
+from grader.program.legible import legible
+
 # JupyterLab breaks an error's lines in the middle of a word. Broken here, between words, they fit a narrow window too.
 WIDTH = 78
+# What is read at a glance, title and all; the rest of a long message stands below, in a fold.
+LINES = 4
+PLACE = "In line "  # how the line of a message begins that says where in a learner's cell an exception came from
 
 
 class Ended(Exception):
@@ -21,30 +26,54 @@ class Ended(Exception):
         super().__init__(message)
         self.message = message
 
-    def parts(self, title: str = "") -> tuple[str, str]:
-        """The head (the check's title, else the message's first line) and what stands below it, broken to fit."""
-        head, *below = [*filter(None, [title]), *self.message.splitlines(), *self.advice.splitlines()] or [""]
-        return _fitted([head], f"{self.mark} "), _fitted(below, "  ")
+    def glance(self, title: str) -> tuple[list[str], list[str], int]:
+        """What is read at a glance: lines of the head, which are the check's title, those below it, and how many lines
+        were left out there. Outside a check the message's first line is the head, and nothing is left out."""
+        head, below = self.whole(title)
+        if not title or len(head) + len(below) <= LINES:
+            return head, below, 0
+        rest = self._said()
+        # The title stands in the cell, and so does the line that raised: of those one line each is enough.
+        head = [_one_line(f"{self.mark} {title}", WIDTH)]
+        ending = [f"  {_one_line(rest[-1], WIDTH - 2)}"] if rest[-1].startswith(PLACE) else []
+        below = _fitted(rest[:-1] if ending else rest, "  ")
+        left_out = max(len(head) + len(below) + len(ending) - LINES, 0)
+        if left_out:
+            left_out += 1  # the line that says so takes the place of one
+            below = [*below[: len(below) - left_out], f"  … {left_out} more lines below."]
+        return head, [*below, *ending], left_out
+
+    def whole(self, title: str) -> tuple[list[str], list[str]]:
+        """The head's lines and those below it, with nothing left out."""
+        first, *rest = [*filter(None, [title]), *self._said()] or [""]
+        return _fitted([first], f"{self.mark} "), _fitted(rest, "  ")
+
+    def _said(self) -> list[str]:
+        return [*legible(self.message).splitlines(), *self.advice.splitlines()]
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for this before it draws a traceback
-        from grader.checks.notebook import current_title
+        from grader.checks.notebook import current
 
+        check = current()
+        head, below = self.whole(check.title) if check.hidden else self.glance(check.title)[:2]
         # Bold and no colour: on JupyterLab's error boxes, pink or dark red, no one colour of text reads well.
-        head, below = self.parts(current_title())
-        return [f"\x1b[1m{head}\x1b[0m", *filter(None, [below])]
+        return ["\x1b[1m" + "\n".join(head) + "\x1b[0m", *filter(None, ["\n".join(below)])]
 
 
-def _fitted(lines: list[str], indent: str) -> str:
+def _one_line(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder=" …", break_on_hyphens=False)
+
+
+def _fitted(lines: list[str], indent: str) -> list[str]:
     """`lines` behind `indent`; what does not fit goes below, as far in as its line begins: an error may quote code."""
-    return "\n".join(
+    return [
         piece
         for line in lines
-        for own in [" " * (len(line) - len(line.lstrip()))]
+        for own in [" " * min(len(line) - len(line.lstrip()), WIDTH // 2)]
         for piece in textwrap.wrap(
-            line.strip(), WIDTH, initial_indent=indent + own, subsequent_indent="  " + own,
-            break_long_words=False, break_on_hyphens=False,
+            line.strip(), WIDTH, initial_indent=indent + own, subsequent_indent="  " + own, break_on_hyphens=False
         )
-    )  # fmt: skip
+    ]
 
 
 class CheckFailed(Ended):
@@ -52,7 +81,7 @@ class CheckFailed(Ended):
 
     `kind` is what kind of difference was found ("values", "shape", "dtype", "structure", "raised", "program", ...),
     `where` its place, `first` the index and value of the first difference. `hidden_message` says no more than kind,
-    path, shape and dtype: it is what a hidden check shows.
+    path, shape and dtype: it is what a hidden check shows. `shapes` are what came and what was wanted, of "shape".
     """
 
     def __init__(
@@ -61,6 +90,18 @@ class CheckFailed(Ended):
         super().__init__(message)
         self.kind, self.where, self.first = kind, where, first
         self.hidden_message = message if hidden_message is None else hidden_message
+        self.shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+
+def stumbled(problem: Exception) -> CheckFailed:
+    """How a check failed that raised over a result: by its own assertion, or as it did not expect such a result."""
+    kind = type(problem).__name__
+    if isinstance(problem, AssertionError):
+        # What an assertion of NumPy's says shows values: not from a hidden check.
+        bare = "This does not hold for your answer."
+        return CheckFailed(str(problem) or bare, kind="property", hidden_message=bare)
+    message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
+    return CheckFailed(message, kind="unjudged", where=kind)
 
 
 class NotAttempted(Ended):

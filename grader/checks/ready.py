@@ -1,4 +1,6 @@
-"""Refuses to run a check whose answer is not there: a NameError would show the check's own lines, not the reason.
+"""Looks at a check before it runs: one whose answer is not there is refused, and one that stumbles says so in words.
+
+A NameError or what a check did not expect would show the check's own lines, and not the reason.
 
 Imported in a notebook only, as it needs IPython.
 """
@@ -6,12 +8,14 @@ Imported in a notebook only, as it needs IPython.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from IPython.core.error import InputRejected
 
-from grader.checks.outcomes import Ended, NotAttempted
+from grader.checks import asking
+from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
 
 
 class NotDefined(Ended, InputRejected):
@@ -35,6 +39,7 @@ class Ready:
         self.shell = shell
         self.ended: dict[str, str] = {}
         self.needs: Iterable[str] = ()
+        self.guards = False  # whether the cell that runs is a check that may stumble
         shell.ast_transformers.append(self)
 
     def after_cell(self, binds: Iterable[str], problem: BaseException | None) -> None:
@@ -48,4 +53,32 @@ class Ready:
         """IPython's hook; where it raises InputRejected, the cell does not run."""
         for name in sorted(set(self.needs) - set(self.shell.user_ns)):
             raise NotDefined(name, self.ended.get(name))
-        return tree
+        return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
+
+
+def guarded(tree: ast.Module) -> ast.Module:
+    """The same cell; what it raises of its own once it has asked the answer becomes a check that failed."""
+    asking.take_evidence()
+    guard = ast.parse(GUARD)
+    [attempt] = guard.body
+    assert isinstance(attempt, ast.Try)
+    attempt.body = tree.body or attempt.body
+    return guard
+
+
+# What an `except` names may be worked out while the exception waits. One that is not named goes on as it was.
+GUARD = """
+try:
+    pass
+except __import__("grader.checks.ready", fromlist=["ready"]).to_turn() as __stumbled:
+    raise __import__("grader.checks.outcomes", fromlist=["outcomes"]).stumbled(__stumbled) from None
+"""
+
+
+def to_turn() -> tuple[type[Exception], ...]:
+    """The class of the exception that waits, where a check ends with `stumbled` in its place; else none."""
+    problem = sys.exc_info()[1]
+    if not isinstance(problem, Exception) or isinstance(problem, Ended | CheckBroken):
+        return ()
+    judged = bool(asking.take_evidence())
+    return (type(problem),) if judged or isinstance(problem, AssertionError) else ()

@@ -11,7 +11,7 @@ import numpy as np
 
 from grader.checks import asking, inputs
 from grader.checks.asking import Answer, Probe, overhear, set_surface, take_evidence
-from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
+from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.exam.feedback import SHOWN, Shown, constants, guard
@@ -99,16 +99,13 @@ class CheckRoom:
 
 def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
     """An assertion of the check's, or a result so odd that the check stumbled over it; else the check's own fault."""
-    kind = type(problem).__name__
-    if isinstance(problem, AssertionError):
-        # What an assertion of NumPy's says shows values: not from a hidden check.
-        said = "" if check.hidden else str(problem)
-        return record(check, "failed", said or "This does not hold for your answer.", kind="property")
-    if judged:
-        message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
-        return record(check, "failed", message, kind="unjudged", where=kind)
+    if judged or isinstance(problem, AssertionError):
+        failed = stumbled(problem)
+        message = failed.hidden_message if check.hidden else failed.message
+        return record(check, "failed", message, kind=failed.kind, where=failed.where)
     # Whoever runs the grader reads it all; what goes into a result may be read by the learner.
     traceback.print_exception(problem, file=sys.stderr)
+    kind = type(problem).__name__
     said = kind if check.hidden else f"{kind}: {problem}"
     return record(check, "error", f"The check itself is at fault: {said}.")
 
