@@ -8,7 +8,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset grade instructor test surfaces prove build lint format bench soak lock clean
+.PHONY: help setup lab watch reset grade instructor test surfaces prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
@@ -19,6 +19,9 @@ setup: ## make .venv from the pinned versions, if need be (TORCH=cpu, no or cuda
 
 lab: setup ## put new lessons and exercises under work/ and open JupyterLab there
 	@$(BIN)/grader lab
+
+watch: setup ## judge each of your notebooks when you save it, with hints and what comes next
+	@$(BIN)/grader watch
 
 reset: setup ## begin a lesson's exercises anew, keeping what you have aside (LESSON=05_vmap)
 	@$(BIN)/grader reset "$(or $(LESSON),$(error Name the lesson: make reset LESSON=05_vmap))"

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "machine": {"sandbox"},
     "exam": {"course", "sandbox", "checks", "program"},
     "prove": {"exam", "course"},
-    "learner": {"course", "exam", "lessons"},
+    "learner": {"course", "exam", "lessons", "reports"},
     "reports": {"exam"},
     "gradebook": {"course", "exam", "reports"},
     "exchange": {"course", "exam", "reports"},

@@ -36,8 +36,11 @@ class Desk:
             self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build)
         return self.examiners[lesson]
 
-    def grade(self, path: str, learner: str, lesson: str) -> Result:
-        """Grade one notebook, and keep its result if results are kept; what cannot be graded is one with a problem."""
+    def grade(self, path: str, learner: str, lesson: str, only: str | None = None) -> Result:
+        """Grade one notebook, or one exercise of it; what cannot be graded is a result with a problem.
+
+        That of a whole notebook is kept, if results are kept.
+        """
         began = time.monotonic()
         try:
             notebook = content(Path(path))
@@ -45,10 +48,27 @@ class Desk:
         except Unreadable as problem:
             points = self.course.lesson(lesson).points
             return Result(learner, lesson, max_score=points, duration_s=time.monotonic() - began, problem=str(problem))
-        result = self.examiner(lesson).grade(submission)
-        if self.ledger is not None:
+        result = self.examiner(lesson).grade(submission, only)
+        if self.ledger is not None and only is None:
             self.ledger.keep(result, notebook)
         return result
+
+    def settle(self, learner: str, lesson: str, exercise: str) -> Result:
+        """What an exercise's checks gave when it was judged alone, with the misconception where it is known."""
+        examiner = self.examiner(lesson)
+        return Result(learner, lesson, checks=tuple(examiner.settle(examiner.lesson.exercise(exercise))))
+
+    def prepare(self, learner: str, lesson: str, exercise: str) -> Result:
+        """Find out what there is to know of an exercise's own answer, before anybody waits for it."""
+        examiner = self.examiner(lesson)
+        examiner.note(examiner.lesson.exercise(exercise))
+        return Result(learner, lesson)
+
+    def do(self, do: str = "grade", **what: Any) -> Result:
+        """One request: to grade, to settle or to prepare."""
+        if do == "settle":
+            return self.settle(**what)
+        return self.prepare(**what) if do == "prepare" else self.grade(**what)
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
@@ -60,7 +80,7 @@ def serve(stream: socket.socket, control: socket.socket) -> None:
             desks.append(Desk(Zygote(control), **request))
             return None
         try:
-            return desks[0].grade(**request).to_json()
+            return desks[0].do(**request).to_json()
         except Exception as problem:  # our own fault: say so, and go on with the next notebook
             traceback.print_exc(file=sys.stderr)
             text = f"The grader itself failed: {type(problem).__name__}: {problem}"

@@ -58,6 +58,7 @@ class Examiner:
         self._own = Isolated(zygote, lesson.setup, self.classes, self.known)
         self.own_names = own_names(lesson)
         self._read: dict[str, Note] = {}
+        self._unsettled: dict[str, tuple[list[CheckResult], str]] = {}
 
     @property
     def minutes(self) -> float:
@@ -70,8 +71,12 @@ class Examiner:
         programs = Programs(self.zygote, self.compiled.for_learners)
         return Isolated(self.zygote, self.lesson.setup, self.classes, programs, self.known)
 
-    def grade(self, submission: Submission) -> Result:
-        """The result of one submission; faults in it end as records, never as exceptions."""
+    def grade(self, submission: Submission, only: str | None = None) -> Result:
+        """The result of one submission; faults in it end as records, never as exceptions.
+
+        With `only`, this exercise alone is put through its checks, after all that comes before it in the notebook. Then
+        whoever waits for it waits for nothing else: `settle` names the misconception, when there is time.
+        """
         began = time.monotonic()
         steps = plan(submission, self.lesson)
         seed = submission.seed(self.secret)
@@ -80,10 +85,15 @@ class Examiner:
         results: list[CheckResult] = []
         try:
             for step in steps.steps:
-                if isinstance(step, Judge):
-                    results += self._judge(step, sitting, seed)
-                else:
+                if not isinstance(step, Judge):
                     sitting.run(step.source, step.label, step.exercise)
+                elif only is None:
+                    results += self._judge(step, sitting, seed)
+                elif step.exercise.id != only:
+                    sitting.pass_by(step)
+                else:
+                    results += self._at_once(step, sitting, seed)
+                    break
         finally:
             sitting.isolated.drop()
         order = {check.id: i for i, check in enumerate(c for e in self.lesson.exercises for c in e.checks)}
@@ -101,11 +111,31 @@ class Examiner:
         """The results of an exercise's checks, with the misconception where it is known."""
         if step.untouched:
             return list(sitting.judge(step))
-        note, results = self.note(step.exercise), list(sitting.judge(step))
+        self.note(step.exercise)
+        return self._named(step.exercise, list(sitting.judge(step)), seed)
+
+    def _at_once(self, step: Judge, sitting: Sitting, seed: str) -> list[CheckResult]:
+        """The results of an exercise's checks, without a moment for the course's own answers."""
+        if not step.untouched and self.notes.of(step.exercise).read:
+            self.note(step.exercise)  # read, and not run: its programs are known then
+        results = list(sitting.judge(step))
+        self._unsettled[step.exercise.id] = results, seed
+        return results
+
+    def settle(self, exercise: Exercise) -> list[CheckResult]:
+        """What its checks gave last with `only`, now with the misconception where it is known."""
+        if exercise.id not in self._unsettled:
+            return []
+        self.note(exercise)
+        return self._named(exercise, *self._unsettled.pop(exercise.id))
+
+    def _named(self, exercise: Exercise, results: list[CheckResult], seed: str) -> list[CheckResult]:
+        """Results with the misconception where it is known; what was found out on the way is written down."""
+        note = self.note(exercise)
         if any(result.status == "failed" for result in results):
-            note.take(self.notes.of(step.exercise))  # what another examiner found out meanwhile
-            results = name(step.exercise, results, seed, note, partial(self.rehearse, reuse=True))
-        self.keep(step.exercise)
+            note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
+            results = name(exercise, results, seed, note, partial(self.rehearse, reuse=True))
+        self.keep(exercise)
         return results
 
     def note(self, exercise: Exercise) -> Note:

@@ -48,6 +48,11 @@ class Sitting:
             self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
         yield from judge(exercise, self.isolated, self.room, self.seed)
 
+    def pass_by(self, step: Judge) -> None:
+        """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
+        if self._unjudged(step) is None:
+            self.isolated.prepare(step.exercise.names)
+
     def _unjudged(self, step: Judge) -> tuple[str, str, bool] | None:
         """Status and message of an exercise that is not put through its checks, and whether that message quotes the
         learner's process; None when it is put through them."""
