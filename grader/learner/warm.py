@@ -11,9 +11,8 @@ from typing import Any
 
 from grader.course import Course
 from grader.exam.batch import imports, secret
-from grader.exam.pool import Pool
+from grader.exam.pool import Fault, Pool
 from grader.exam.record import Result
-from grader.sandbox.wire import Fault
 
 LEARNER = "you"  # as `grader check` has it: its inputs are the same
 
