@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -116,7 +117,8 @@ def test_processes_that_die_cost_one_judgement(desk: Desk) -> None:
         desk.save(double="right")
         seen = watching.says("✓ 01_small · Double: 3 of 3", seen)
         for process in psutil.Process(watching.process.pid).children(recursive=True):
-            process.kill()  # the examiner, and what it was forked from
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()  # the examiner, and what it was forked from
         desk.save(double="right", mean="right")
         watching.says("✓ 01_small · A loss: 3 of 3", seen)
 
