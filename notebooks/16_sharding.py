@@ -111,7 +111,7 @@ for spec in specs:
 #
 # ![A mesh of 4 by 2 devices, numbered 0 to 7, with the axes a and b, and six layouts. P(a, b): 4 by 2 pieces, one on each device. P(b, a): 2 by 4 pieces. P((a, b), None): 8 pieces one under the other. P(a, None): 4 pieces, the first on 0 and 1, the next on 2 and 3, and so on. P(None, b): 2 pieces side by side, on the even and on the odd devices. P(): all on each.](../images/sharding_layouts.svg)
 #
-# For all other purposes `placed` is the array that it was: same shape, same numbers, `np.asarray(placed)` collects it. Look at the lower half: **an axis of the mesh that no entry names makes copies**. `P("a", None)` says nothing of b, so the two devices of a row hold the same rows. Replication is not a command, it is what is left over.
+# For all other purposes `placed` is the array that it was: same shape, same numbers, `np.asarray(placed)` collects it. Look at the lower half: **an axis of the mesh that no entry names makes copies**. `P("a", None)` says nothing of b, so the two devices of a row hold the same rows. Replication is not a command, it is what is left over. And **in a tuple the first name is the outermost**: `P(("a", "b"))` hands the eight pieces to the devices 0, 1, 2, and so on, `P(("b", "a"))` to 0, 2, 4, 6 first (b = 0), then to 1, 3, 5, 7.
 #
 # The arithmetic needs no array at all, so a plan for a table of terabytes is free:
 
@@ -138,7 +138,7 @@ refusal(lambda: jax.device_put(x, NamedSharding(mesh, P("a", "a"))))
 # Read them from the end. *Valid for values of rank at least 3, applied to rank 2*: three entries, two axes; often a batch axis that is not there. *Partitioned 4 times, but the dimension size is 6*: the mesh's a is 4; the tiling factors are pieces along each axis. *Duplicate entries*: the same axis of the mesh cannot give a device coordinates twice. (Fewer entries than axes are fine: the rest is `None`.)
 #
 # ## Computation follows data
-# Nobody tells `jit`, or a plain `@`, where to run. It runs where its arguments lie, and every device works on what it has. Here is the product that made people believe it: the left side cut into rows, the right side into columns.
+# Nobody tells `jit`, or a plain `@`, where to run. It runs where its arguments lie, and every device works on what it has. So a product needs no more words than its two sides have: the left one cut into rows, the right one into columns.
 
 # %% [markdown] predict="sharding-dot"
 # `lhs @ rhs` with `lhs` under `P("a", None)` and `rhs` under `P(None, "b")`. What has to travel?
@@ -164,7 +164,7 @@ for left, right in (P("a"), P()), (P(None, "a"), P("a")), (P(), P("a")), (P("a")
     travels(f"{left!s:13s} @ {right}", jnp.matmul, put(x, *left), put(x, *right))
 
 # %% [markdown]
-# Cut where nothing is summed: free. The summed axis cut the same way on both sides: every device has a part of every sum, and an **all-reduce** adds them. Cut on one side only, or on two that do not fit: something is **gathered** first, and each device holds, for a moment, more than its share.
+# Cut where nothing is summed: free. The summed axis cut the same way on both sides: every device has a part of every sum, and an **all-reduce** adds them. The summed axis cut on one side only, as in the last two: something is **gathered** first, and each device holds, for a moment, more than its share.
 #
 # That is the whole trade: *it always runs, and the layout decides what it costs.* What never runs is a computation whose arguments lie on different devices:
 
@@ -185,8 +185,8 @@ print("with an array that nobody placed:", (put(x, "a") + jnp.ones((8, 8))).shar
 # %% [markdown] predict="sharding-collectives"
 # `table` is `(16, 64)`, rows cut into eight. Which of these needs **no** message?
 #
-# - [ ] `table.sum(0)` | Sums down the rows, and the rows are apart: the parts have to be added.
 # - [x] `table.T` | Right: a piece transposed is a piece of the transpose. The result is just called `P(None, "d")`.
+# - [ ] `table.sum(0)` | Sums down the rows, and the rows are apart: the parts have to be added.
 # - [ ] `jnp.roll(table, 1, axis=0)` | Each device's last row belongs to the next device now.
 
 # %%
@@ -218,7 +218,7 @@ compiled = lowered.compile().as_text()
 print(re.sub(r", (metadata|use_global|channel_id|to_apply)[^\n]*", "", compiled[compiled.index("ENTRY") :]))
 
 # %% [markdown]
-# Before: shapes of whole arrays, `(16, 64)`, and `sdy.sharding` on arguments and results. That is **Shardy**, which carries these remarks along every operation until each value has a layout (it *propagates*), where wishes collide picks one, and leaves the cutting and the collectives to the SPMD partitioner. Older JAX left the propagation to **GSPMD** too; its notation, `devices=[8,1]<=[8]`, still stands at the parameter after: a grid of 8 by 1 pieces, on the devices in order. One program, compiled once, run by all (**S**ingle **P**rogram, **M**ultiple **D**ata), each on `(2, 64)`.
+# Before: shapes of whole arrays, `(16, 64)`, and `sdy.sharding` on arguments and results. That is **Shardy**, which carries these remarks along every operation until each value has a layout (it *propagates*), where wishes collide picks one, and leaves the cutting and the collectives to the SPMD partitioner. Older JAX left the propagation to **GSPMD** too; in the second program the parameter still has its notation, `devices=[8,1]<=[8]`: a grid of 8 by 1 pieces, on the devices in order. One program, compiled once, run by all (**S**ingle **P**rogram, **M**ultiple **D**ata), each on `(2, 64)`.
 #
 # ## Saying it: in, out, and in between
 
@@ -237,7 +237,7 @@ middle = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), columns)
 print("with_sharding_constraint:", middle(table).sharding.spec)
 
 # %% [markdown]
-# Most code needs none of the first: place the data, and `jit` follows. `out_shardings` is for what nothing decides otherwise, `with_sharding_constraint` for a value in the middle.
+# Most code needs no `in_shardings`: place the data, and `jit` follows. `out_shardings` is for what nothing decides otherwise, `with_sharding_constraint` for a value in the middle.
 #
 # What nothing decides otherwise: **arrays that are born**. A table made on one device and cut afterwards has to fit there first. Read it off the programs:
 
@@ -255,7 +255,7 @@ for name, options in (("nothing said", {}), ("out_shardings=rows", {"out_shardin
 # For a tree of arrays, `out_shardings` takes a tree of shardings, and `eval_shape` (06) says what that tree looks like before anything exists. The last exercise does it.
 #
 # ## Sizes that do not divide
-# Outside `jit` a layout that does not divide is an error. Inside, values may have any size: the compiler pads. It is at the border that it gives way.
+# Outside `jit` a layout that does not divide is an error. Inside, values may have any size: the compiler pads. That leaves the border, where they come out.
 
 # %% [markdown] predict="sharding-uneven"
 # `table` has 16 rows on eight devices. `jax.jit(lambda t: jnp.diff(t, axis=0))(table)` has 15. Where do they lie?
@@ -271,17 +271,17 @@ travels("diff that wraps around", lambda t: jnp.roll(t, -1, axis=0) - t, table)
 refusal(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table))
 
 # %% [markdown]
-# The first two are silent, and gather all rows (1,024 numbers are 16 rows: one is padding); the third makes 16 rows, of which the last is to be ignored, and one row travels. `out_shardings` is loud, so prefer it where a result leaves. For data: pad to a multiple, carry a mask, and let no padding into a mean (an exercise).
+# At the border the compiler gives way. The first two are silent, and gather all rows (1,024 numbers are 16 rows: one is padding); the third makes 16 rows, of which the last is to be ignored, and one row travels. `out_shardings` is loud, so prefer it where a result leaves. For data: pad to a multiple, carry a mask, and let no padding into a mean (an exercise).
 #
-# ## How much faster? Honestly
+# ## How much faster?
 # Tutorials like to time one operation on a large array, whole and cut. So do we, with a product: all of it on one device, its rows cut over eight, and, for comparison, an eighth of the rows alone on one.
 
 # %% [markdown] predict="sharding-speed"
 # With eight *simulated* devices, against one device:
 #
-# - [ ] eight times as fast | They are parts of one processor, whose cores one device uses already.
 # - [x] about as fast when the array is large, much slower when it is tiny | Right: the same work on the same cores, plus the start of eight runs.
-# - [ ] always slower | Starting eight runs costs a fraction of a millisecond. In a long computation you do not see it.
+# - [ ] up to eight times as fast when it is large, about as fast when it is tiny | They are parts of one processor, whose cores one device uses already.
+# - [ ] much slower, as each of the eight has to be started and waited for | Starting eight runs costs a fraction of a millisecond. In a long computation you do not see it.
 
 
 # %%

@@ -131,11 +131,11 @@ def atmosphere(key, levels):
 # ## Which spec gives this piece?
 # **Goal.** You know which piece each device should hold. Say it as a spec. Two lines are missing.
 #
-# **Signature.** `spec_for(mesh, shape, piece)`: a mesh of one or two axes; `shape` and `piece` are tuples of ints of the same length, of any rank. Returns the `P` under which each device holds a piece of that shape. There is exactly one: all axes of the mesh have different sizes, and so does their product.
+# **Signature.** `spec_for(mesh, shape, piece)`: a mesh of one or two axes; `shape` and `piece` are tuples of ints of the same length, of any rank. Returns the `P` under which each device holds a piece of that shape. All axes of the mesh have different sizes, none of them 1, so there is exactly one such `P`, but for the order of names in a tuple.
 #
 # **Example.** On a mesh with `"a"` of 4 and `"b"` of 2, an array `(16, 8)` and pieces `(8, 2)`: 2 pieces along axis 0 and 4 along axis 1, so `P("b", "a")`. For pieces `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
 #
-# **Judged.** The shape of the piece under your spec, for several ranks and meshes. **Not judged.** Whether you write `None` for axes at the end that are not cut.
+# **Judged.** The shape of the piece under your spec, for several ranks and meshes. **Not judged.** Whether you write `None` for axes at the end that are not cut, and the order of names in a tuple: it changes who holds which piece, not the pieces.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -203,7 +203,7 @@ for sizes, cuts in CUTS.items():
         )
 
 # %% [markdown] why="sharding-spec-for"
-# A spec says which axes of the mesh cut which axis of the array, and so it fixes the piece; here the piece fixed the spec, as no two axes of the mesh have one size. **Next:** on a mesh of 2 x 2, under which two specs does each device hold `(8, 4)` of `(16, 4)`, and which devices hold the same rows under each?
+# A spec says which axes of the mesh cut which axis of the array, and so it fixes the piece; here the piece fixed the spec, as all axes of the mesh have different sizes. **Next:** on a mesh of 2 x 2, under which two specs does each device hold `(8, 4)` of `(16, 4)`, and which devices hold the same rows under each?
 
 
 # %% wrong="sharding-spec-for" because="Writes the mesh's names down in the mesh's order: an entry belongs to an axis of the array, in the array's order."
@@ -474,6 +474,7 @@ for steps in ([], [("reshape", (8, 1))], [("replicate", 0)], [("replicate", 1)],
 """Every device holds what it held, after steps of all kinds."""
 LAYOUTS = {
     "T alone": ((4, 2), [("T",)]),
+    "a mesh of three equal axes, T and a reshape that adds an axis": ((2, 2, 2), [("T",), ("reshape", (2, 2, 1, 2))]),
     "a reshape that merges": ((4, 2), [("reshape", (1, 8))]),
     "T, then a reshape that merges": ((4, 2), [("T",), ("reshape", (8, 1))]),
     "a reshape that merges, then T": ((4, 2), [("reshape", (8, 1)), ("T",)]),
@@ -549,6 +550,24 @@ def from_positional(mesh, steps):
             entries[rest[0]] = ()
         else:
             names, entries = list(order), []
+            for size in rest[0]:
+                entry = ()
+                while names and pieces_of(mesh, entry) < size:
+                    entry += (names.pop(0),)
+                entries.append(entry)
+    return P(*entries)
+
+
+# %% wrong="sharding-from-positional" because="Deals out the mesh's own names in a reshape: by then `T` may have turned their order, and `replicate` may have taken some away."
+def from_positional(mesh, steps):
+    entries = [(name,) for name in mesh.axis_names]
+    for step, *rest in steps:
+        if step == "T":
+            entries = entries[::-1]
+        elif step == "replicate":
+            entries[rest[0]] = ()
+        else:
+            names, entries = list(mesh.axis_names), []
             for size in rest[0]:
                 entry = ()
                 while names and pieces_of(mesh, entry) < size:
@@ -738,7 +757,7 @@ require(sent > 0, "Nothing travels in the compiled mean, so each device has all 
 require(sent <= 64, f"The compiled mean sends {sent:,} numbers; 16 sums and a count are enough.")
 
 # %% [markdown] why="sharding-pad-to-divide"
-# Sizes are the business of the layout, and the mask keeps them out of the mathematics: sums are taken where rows lie, and 17 numbers meet. Asked for under `jit` without padding, the layout would have been dropped without a word. **Next:** a loss is a mean too. What must its gradient not see of the padding, and does `jnp.where` see to it?
+# Sizes are the business of the layout, and the mask keeps them out of the mathematics: sums are taken where rows lie, and of an array `(m, d)` no more than d sums and one count meet. Asked for under `jit` without padding, the layout would have been dropped without a word. **Next:** a loss is a mean too. What must its gradient not see of the padding, and does `jnp.where` see to it?
 
 
 # %% wrong="sharding-pad-to-divide" because="Asks for the layout under jit without padding: where it does not divide, Auto mode drops the wish in silence, and each device has all rows."
@@ -1080,11 +1099,11 @@ def predict_collectives(shape, cut, summed, wanted):
 # ## From weather: a state that is born in pieces
 # **Goal.** A new setting: no model, no layers. A weather model begins from a state of many fields, and no device can hold all of it. Make it in pieces, with a rule for each field, as large code bases have for their parameters.
 #
-# **Signature.** `sharded_init(mesh, init, rules, key)`: a mesh of any axes; `init(key)` returns a tree of arrays; `rules` is a list of pairs `(ending, spec)`. A leaf goes by the **first** rule whose ending its path ends with, the path written as in `"wind/u"`; where none fits it is whole on each device, `P()`. An entry of a spec that does not divide its axis counts as `None`, for that axis alone, and entries beyond the leaf's axes are left out. Returns the tree `init(key)`, with every leaf placed by its rule.
+# **Signature.** `sharded_init(mesh, init, rules, key)`: a mesh of any axes; `init(key)` returns a tree of arrays; `rules` is a list of pairs `(ending, spec)`. A leaf goes by the **first** rule whose ending its path ends with, as text: the path of `u` in `wind` is `"wind/u"`, and `"y"` fits `"humidity"`. Where none fits it is whole on each device, `P()`. An entry of a spec is a name, a tuple of names or `None`; one that does not divide its axis counts as `None`, for that axis alone, and entries beyond the leaf's axes are left out. Returns the tree `init(key)`, with every leaf placed by its rule.
 #
-# **Example.** On a mesh with `"lat"` of 4 and `"lon"` of 2, under the rules `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("sea", P("lat", "lon"))]`: of `wind/u` `(16, 8, 3)` each device holds `(4, 4, 3)`; `sea` has `(6, 8)`, four does not divide 6, so each device holds `(6, 4)`; `clock` `()` is on all.
+# **Example.** On a mesh with `"lat"` of 4 and `"lon"` of 2, under the rules `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`: of `wind/u` `(16, 8, 3)` each device holds `(4, 4, 3)`, of `humidity` `(16, 8)` it holds `(2, 8)`; `sea` has `(6, 8)`, four does not divide 6, so each device holds `(6, 4)`; `clock` `()` is on all.
 #
-# **Judged.** The values, which are those of `init(key)`; which part of every leaf each device holds; of the compiled program, that no device is handed more than its parts; that `init` is only ever traced, never run on one device. **Not judged.** Auto or Explicit axes.
+# **Judged.** The values, which are those of `init(key)`; which part of every leaf each device holds; of the compiled program, that no device is handed more than its parts; that `init` is only ever traced, never run on values, and that a leaf is in pieces from where `init` makes it, not cut later. **Not judged.** Auto or Explicit axes.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1122,11 +1141,11 @@ def sharded_init(mesh, init, rules, key):
 
 
 # %% check="sharding-init" name="example" points=1
-"""The example: wind, sea and clock of a small state."""
+"""The example: wind, humidity, sea and clock of a small state."""
 
 
 def probe_example(mesh, key):
-    rules = [("wind/u", P("lat", "lon")), ("u", P("lat")), ("sea", P("lat", "lon"))]
+    rules = [("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]
     return sharded_init(mesh, lambda key: atmosphere(key, 3), rules, key)
 
 
@@ -1135,6 +1154,7 @@ state = ask(probe_example, mesh, jax.random.key(16))
 compare(state, jax.device_get(atmosphere(jax.random.key(16), 3)), label="the state")
 for name, leaf, spec in (
     ("wind/u", state["wind"]["u"], P("lat", "lon")),
+    ("humidity", state["humidity"], P(("lat", "lon"))),
     ("ground/sea", state["ground"]["sea"], P(None, "lon")),
     ("clock", state["clock"], P()),
 ):
@@ -1154,11 +1174,26 @@ def probe_places(mesh, key, rules):
 A, B = "north", "east"
 ROWS, BOTH, TURNED = P(A), P(A, B), P(B, A)
 RULES = (
-    [("wind/u", BOTH), ("u", ROWS), ("y", P((A, B))), ("sea", BOTH), ("cloud", P(A, B, None)), ("sun", BOTH)],
+    [
+        ("wind/u", BOTH),
+        ("u", ROWS),
+        ("height", P((A, B))),
+        ("y", ROWS),
+        ("sea", BOTH),
+        ("cloud", P(A, B, None)),
+        ("sun", BOTH),
+    ],
     [("v", P(None, None, (A, B))), ("wind/v", ROWS), ("height", TURNED), ("wind", BOTH), ("clock", ROWS), ("", P(B))],
 )
 WANTED = (
-    {"wind/u": BOTH, "humidity": P((A, B)), "ground/sea": P(None, B), "cloud": ROWS, "sun": ROWS},
+    {
+        "wind/u": BOTH,
+        "ground/height": P((A, B)),
+        "humidity": ROWS,
+        "ground/sea": P(None, B),
+        "cloud": ROWS,
+        "sun": ROWS,
+    },
     {
         "ground/height": TURNED,
         "clock": P(),
@@ -1174,6 +1209,8 @@ WHY = {
     "cloud": "an entry that does not divide counts as None for its axis alone",
     "wind/u": "the first rule that fits counts, and it has to fit the end of the path",
     "wind/v": "the first rule that fits counts, and an entry that does not divide counts as None",
+    "ground/height": "the first rule that fits the end of the path counts, and an entry of it may be a tuple of names",
+    "humidity": "an ending is compared as text, letter by letter",
     "sun": "entries beyond the leaf's axes are left out",
     "clock": "entries beyond the leaf's axes are left out",
 }
@@ -1218,23 +1255,36 @@ require(
 )
 
 # %% hidden="sharding-init" name="traced" points=1 observed=true
-"""`init` is only traced: nothing is ever made whole on one device."""
+"""`init` is only ever traced, and what it makes is in pieces from the first."""
 
 
 def probe_traced(mesh, key):
-    seen_keys = []
+    seen_keys, rows = [], []
 
     def init(key):
         seen_keys.append(isinstance(key, jax.core.Tracer))
-        return {"u": jax.random.normal(key, (16, 8))}
+        u = jax.random.normal(key, (16, 8))
+        jax.debug.inspect_array_sharding(u, callback=lambda sharding: rows.append(sharding.shard_shape((16, 8))[0]))
+        return {"u": u}
 
     sharded_init(mesh, init, [("u", P("lat"))], key)
-    return seen_keys
+    return seen_keys, rows
 
 
-traced = ask(probe_traced, devices.mesh((4, 2), ("lat", "lon")), jax.random.key(int(inputs.rng().integers(2**31))))
+traced, rows = ask(
+    probe_traced, devices.mesh((4, 2), ("lat", "lon")), jax.random.key(int(inputs.rng().integers(2**31)))
+)
 require(len(traced) > 0, "`init` was never called.")
-require(all(traced), "`init` was run on one device, where a large state does not fit: it should only ever be traced.")
+require(
+    all(traced),
+    "`init` was run on values: a large state is then made whole on one device, where it does not fit. "
+    "It should only ever be traced.",
+)
+require(
+    16 not in rows,
+    "Where `init` makes it, a leaf is whole on a device, and it is cut afterwards. The layout has to be said to the "
+    "program that makes it: to the `jit` of `init`, or inside.",
+)
 
 # %% [markdown] why="sharding-init"
 # Shapes first, then a rule for each, then one compiled program in which every device makes its own parts: each number is made of the key and of its place, so who makes it does not matter (07). **Next:** parameters of a network and the state of its optimizer are such trees too. What would the rules for both be, if they should lie alike?
@@ -1249,6 +1299,28 @@ def sharded_init(mesh, init, rules, key):
         return jax.device_put(leaf, NamedSharding(mesh, P(*entries)))
 
     return jax.tree.map_with_path(put, init(key))
+
+
+# %% wrong="sharding-init" because="Compiles `init` and cuts what comes out of it: nothing told that program where its results lie, so it makes them whole."
+def sharded_init(mesh, init, rules, key):
+    def put(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
+        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        return jax.device_put(leaf, NamedSharding(mesh, P(*entries)))
+
+    return jax.tree.map_with_path(put, jax.jit(init)(key))
+
+
+# %% wrong="sharding-init" because="Asks for the layout outside of the program that makes the leaves: by then they are there, whole."
+def sharded_init(mesh, init, rules, key):
+    def place(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
+        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, P(*entries)))
+
+    return jax.tree.map_with_path(place, jax.jit(init)(key))
 
 
 # %% wrong="sharding-init" because="Leaves the layout to the compiler: nothing decides it, so all lies whole on one device."
@@ -1289,6 +1361,31 @@ def sharded_init(mesh, init, rules, key):
         name = jax.tree_util.keystr(path[-1:], simple=True)
         spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
         entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        return NamedSharding(mesh, P(*entries))
+
+    shapes = jax.eval_shape(init, key)
+    return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
+
+
+# %% wrong="sharding-init" because="Compares whole names: an ending is text, so y fits humidity."
+def sharded_init(mesh, init, rules, key):
+    def sharding(path, leaf):
+        name = "/" + jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if name.endswith(f"/{ending}")), P())
+        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        return NamedSharding(mesh, P(*entries))
+
+    shapes = jax.eval_shape(init, key)
+    return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
+
+
+# %% wrong="sharding-init" because="Takes every entry for one name: it may be a tuple of names too, which cuts into the product of their sizes."
+def sharded_init(mesh, init, rules, key):
+    def sharding(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
+        pairs = zip(leaf.shape, spec, strict=False)
+        entries = [entry if isinstance(entry, str) and size % mesh.shape[entry] == 0 else None for size, entry in pairs]
         return NamedSharding(mesh, P(*entries))
 
     shapes = jax.eval_shape(init, key)
