@@ -8,7 +8,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab watch reset grade instructor test surfaces prove build lint format bench soak lock clean
+.PHONY: help setup lab watch carry reset grade instructor test surfaces prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
@@ -22,6 +22,9 @@ lab: setup ## put new lessons and exercises under work/ and open JupyterLab ther
 
 watch: setup ## judge each of your notebooks when you save it, with hints and what comes next
 	@$(BIN)/grader watch
+
+carry: setup ## carry what you wrote over into the notebooks of a newer course (LESSON=05_vmap; all without one)
+	@$(BIN)/grader carry $(if $(LESSON),"$(LESSON)")
 
 reset: setup ## begin a lesson's exercises anew, keeping what you have aside (LESSON=05_vmap)
 	@$(BIN)/grader reset "$(or $(LESSON),$(error Name the lesson: make reset LESSON=05_vmap))"

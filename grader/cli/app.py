@@ -15,7 +15,8 @@ from grader.course import Course
 class Verbs(typer.core.TyperGroup):
     """The help lists verbs as one meets them: what learners use, what instructors use, what authors use."""
 
-    LEARNERS, INSTRUCTORS = "lab watch check progress solution reset", "grade report instructor collect bundle"
+    LEARNERS = "lab watch check progress solution carry reset"
+    INSTRUCTORS = "grade report instructor collect bundle"
     ORDER = f"{LEARNERS} {INSTRUCTORS} build prove preview new import doctor".split()
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -87,11 +87,13 @@ def lab(
 
     What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
     """
+    from grader.cli.carrying import tell_aged
     from grader.course import work
 
     course = open_course()
     added = work.copies(course)
     out.print(f"work/: {len(added)} new, nothing overwritten." if added else "work/: nothing new, nothing overwritten.")
+    tell_aged(course)
     if open_browser:
         ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{work.first(course)}"]
         _jupyterlab(course, "learner", [*ours, *(options or ())])

@@ -203,6 +203,8 @@ def check(
     ],
 ) -> None:
     """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
+    from grader.cli.carrying import changed_since
+    from grader.course import work
     from grader.exam.batch import Entry
     from grader.exam.batch import grade as grade_all
     from grader.learner import progress
@@ -220,6 +222,8 @@ def check(
         markup=False,
     )
     _say_by_hand(course, {path.stem})
+    if path.resolve() == work.exercises_copy(course, path.stem) and changed_since(course, path.stem):
+        out.print(changed_since(course, path.stem), markup=False, soft_wrap=True)
     if result.problem is not None or result.score < result.max_score:
         raise typer.Exit(1)
 

@@ -4,23 +4,26 @@
     work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
     work/images/                    a copy of images/, brought up to date each time
     work/answers/05_vmap.ipynb      a lesson's answers, when asked for
-    work/earlier/                   notebooks that were begun anew, with the time in their names
+    work/earlier/                   notebooks that were begun anew or carried over, with the time in their names
 
 Everything that a copy links to lies under work/ too, so its links and pictures work whether JupyterLab was opened
 there or at the top of the course. Three prefixes change on the way; pictures in lessons need no change.
+
+One rule for all copies, of lessons too: laying out never writes over one. Where the course has a newer version, `aged`
+says so, and `carried` brings over what the learner wrote, when the learner asks for it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grader.course import build, solved, whole
+from grader.course import build, given, solved, whole
 from grader.course.notebooks import Notebook
 from grader.course.tree import Course
 
@@ -34,19 +37,42 @@ class NothingBuilt(Exception):
     """A notebook that was to be copied is not there; the text says what makes it."""
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A built notebook, where the learner's own copy of it lies, and which links change between the two."""
+
+    lesson: str
+    built: Path
+    own: Path
+    changes: tuple[tuple[str, str], ...]
+
+    def text(self) -> str:
+        """What is laid out. Raises OSError where nothing is built."""
+        return json.dumps(self.notebook(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+    def notebook(self) -> Notebook:
+        """The same, as data."""
+        return _moved(json.loads(self.built.read_text(encoding="utf-8")), self.changes)
+
+
+def planned(course: Course, lesson_id: str) -> tuple[Copy, Copy]:
+    """What learners get copies of, built or not: the lesson itself, then its exercises."""
+    return (
+        Copy(lesson_id, build.lesson_path(course, lesson_id), lesson_copy(course, lesson_id), IN_LESSONS),
+        Copy(lesson_id, build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id), IN_EXERCISES),
+    )
+
+
 def copies(course: Course) -> list[Path]:
     """Adds a copy of every built notebook that the learner does not have yet; returns the notebooks that were added."""
     added = []
     for lesson_id in course.ids:
-        for built, own, changes in (
-            (build.lesson_path(course, lesson_id), lesson_copy(course, lesson_id), IN_LESSONS),
-            (build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id), IN_EXERCISES),
-        ):
+        for copy in planned(course, lesson_id):
             # A link that leads nowhere is the learner's too.
-            if built.is_file() and not os.path.lexists(own):
-                whole.write(own, _moved(built.read_text(encoding="utf-8"), changes), mode=0o644, alone=True)
-                added.append(own)
-    _images(course)
+            if copy.built.is_file() and not os.path.lexists(copy.own):
+                whole.write(copy.own, copy.text(), mode=0o644, alone=True)
+                added.append(copy.own)
+    pictures(course)
     return added
 
 
@@ -55,13 +81,12 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
 
     Raises NothingBuilt where the course has no such notebook.
     """
-    built, own = build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id)
-    if not built.is_file():
-        raise NothingBuilt(f"There is no {course.shown(built)} to copy. `grader build {lesson_id}` makes it.")
-    kept = _aside(course, own)
-    whole.write(own, _moved(built.read_text(encoding="utf-8"), IN_EXERCISES), mode=0o644, alone=True)
-    _images(course)
-    return own, kept
+    _, copy = planned(course, lesson_id)
+    if not copy.built.is_file():
+        raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
+    kept = replace(course, copy.own, copy.text())
+    pictures(course)
+    return copy.own, kept
 
 
 def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
@@ -70,9 +95,7 @@ def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     made = solved.notebook(course.lesson(lesson_id))
     if own.is_file() and _same_cells(own, made):
         return own, None
-    kept = _aside(course, own)
-    whole.write(own, json.dumps(made, ensure_ascii=False, indent=1) + "\n", mode=0o644, alone=True)
-    return own, kept
+    return own, replace(course, own, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
 
 
 def _same_cells(path: Path, made: Notebook) -> bool:
@@ -88,12 +111,25 @@ def _text(cell: Any) -> tuple[str, str]:
     return cell["cell_type"], "".join(cell["source"])
 
 
+def replace(course: Course, own: Path, content: str | bytes) -> Path | None:
+    """Writes a learner's notebook anew; where what lay there is kept, if anything did."""
+    kept = _aside(course, own)
+    try:
+        whole.write(own, content, mode=0o644, alone=True)
+    except BaseException:
+        if kept is not None:  # a full disk shall not leave the learner without a notebook
+            kept.rename(own)
+        raise
+    return kept
+
+
 def _aside(course: Course, own: Path) -> Path | None:
-    """Keeps what lies there under work/earlier/, with the time in its name; where it is now."""
+    """Moves what lies there to work/earlier/, with the time in its name; where it is now."""
     if not os.path.lexists(own):
         return None
     now = datetime.now()  # as the learner's clock says
-    kept = course.root / "work" / "earlier" / f"{own.stem}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
+    name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
+    kept = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
     kept.parent.mkdir(parents=True, exist_ok=True)
     own.rename(kept)
     return kept
@@ -116,36 +152,23 @@ def exercises_copy(course: Course, lesson_id: str) -> Path:
     return course.root / "work" / lesson_id / f"{lesson_id}.ipynb"
 
 
-def _moved(text: str, changes: tuple[tuple[str, str], ...]) -> str:
-    """The notebook with the links of its prose leading to where the copy's neighbours lie."""
-    notebook = json.loads(text)
+def _moved(notebook: Notebook, changes: tuple[tuple[str, str], ...]) -> Notebook:
+    """The notebook with the links of its prose leading to where the copy's neighbours lie, and every cell signed."""
     if notebook["metadata"]["jaxercise"]["holds"] == "imported exercises":
-        return text  # its links are its own, and its cells are to the letter
+        changes = ()  # its links are its own, and its cells are to the letter
     for cell in notebook["cells"]:
+        before = after = given.text(cell)
         if cell["cell_type"] == "markdown":
-            before = "".join(cell["source"])
-            after = before
             for old, new in changes:
                 after = after.replace(old, new)
-            if after != before:
-                cell["source"] = after.splitlines(keepends=True)
-                _resign(cell, after)
-    return json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+        if after != before:
+            cell["source"] = after.splitlines(keepends=True)
+        # JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
+        given.sign(cell)
+    return notebook
 
 
-def _resign(cell: dict[str, Any], source: str) -> None:
-    """nbgrader's checksum anew: JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
-
-    This is nbgrader's own sum for a locked cell that is neither graded nor a solution; importing nbgrader for it
-    would take longer than all copying.
-    """
-    nbgrader = cell["metadata"].get("nbgrader")
-    if nbgrader and "checksum" in nbgrader:
-        summed = source + cell["cell_type"] + "False" + "False" + "True" + nbgrader["grade_id"]
-        nbgrader["checksum"] = hashlib.md5(summed.encode(), usedforsecurity=False).hexdigest()
-
-
-def _images(course: Course) -> None:
+def pictures(course: Course) -> None:
     """The pictures are the course's, not the learner's: an older one is replaced."""
     for picture in sorted((course.root / "images").glob("*")):
         own = course.root / "work" / "images" / picture.name
