@@ -213,7 +213,7 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{LESSON_OWN}: 1 cell of yours carried over." in done.stdout
     assert f"{OWN}: 4 answers and 3 cells of yours carried over." in done.stdout
-    assert "small-total begins differently now: a comment above your answer says how." in done.stdout
+    assert "small-total begins differently now: a comment at your answer says how." in done.stdout
     assert "No longer in the course: small-old. Your answers stand at the end." in done.stdout
     assert [path.read_bytes() for path in kept(done.stdout, clone)] == [before[LESSON_OWN[5:]], before[OWN[5:]]]
     own = load(clone / OWN)
@@ -262,11 +262,22 @@ CHECK = ("Doubles one and two.", "Doubles a one and a two.")
 
 def test_other_words_alarm_nobody(course: Path, grader: Grader) -> None:
     write_in(course / OWN, {"small-double": DOUBLE})
-    change(course, WORDS)
+    change(course, WORDS, ("minutes=1", "minutes=2"))
     told = grader("--course", course, "lab", "--no-open").stdout.splitlines()
     assert told[1:3] == ["The course has changed since you got your copies:", "  only words in 1 notebook"]
     assert "has changed" not in grader("--course", course, "progress").stdout
     assert (carry(course).answers, texts(course / OWN)[3]) == (1, DOUBLE)
+
+
+def test_a_course_cell_that_a_copy_has_not_yet_comes_without_alarm(course: Path) -> None:
+    notebook = load(course / OWN)
+    del notebook["cells"][place(notebook, "closing")]
+    save(notebook, course / OWN)
+    write_in(course / OWN, {"small-double": DOUBLE})
+    [found] = aged.all_aged(Course(course))
+    assert (found.matters, found.words) == (False, True)
+    assert carry(course).answers == 1
+    assert place(load(course / OWN), "closing") == len(notebook["cells"])
 
 
 def test_a_changed_check_is_told_where_it_counts(course: Path, grader: Grader) -> None:
@@ -343,8 +354,7 @@ def test_a_lesson_that_does_not_say_what_was_the_courses_is_begun_anew(course: P
     assert aged.all_aged(Course(course)) == []  # it is as new as the course
     change(course, ("# The end.", "# The end of it."), of="notebooks")
     done = grader("--course", course, "carry")
-    assert f"{LESSON_OWN}: begun anew." in done.stdout
-    assert "yours could not be told from them" in done.stdout
+    assert f"{LESSON_OWN}: begun anew, as nothing in it says which cells are yours." in done.stdout
     [old] = kept(done.stdout, course)
     assert texts(old)[-1] == "Mine."
     assert texts(course / LESSON_OWN)[-1] == "The end of it."
@@ -405,7 +415,7 @@ def test_a_comment_says_how_the_cell_begins_now_and_does_not_pile_up(course: Pat
     assert carry(course).begin == ("small-double",)
     notebook = load(course / OWN)
     assert given.text(notebook["cells"][place(notebook, "small-double")]).splitlines() == [
-        carried.NOTE,
+        f"# {carried.NOTE}",
         "#     def double(x):",
         '#         """Two times x.',
         "#",
@@ -416,7 +426,9 @@ def test_a_comment_says_how_the_cell_begins_now_and_does_not_pile_up(course: Pat
         "",
         *DOUBLE.splitlines(),
     ]
-    assert given.text(notebook["cells"][place(notebook, "small-mean")]) == "%%time\n" + MEAN
+    at = place(notebook, "small-mean")
+    assert given.text(notebook["cells"][at]) == "%%time\n" + MEAN
+    assert given.text(notebook["cells"][at + 1]).startswith(f"{carried.NOTE}\n\n```python\ndef loss(x):\n")
 
 
 def test_what_was_changed_in_a_lesson_stays_or_stands_beside(course: Path) -> None:

@@ -82,9 +82,7 @@ def _tell(course: Course, done: Carried) -> None:
 
     own, kept = course.shown(done.copy.own), course.shown(done.kept)
     lines = [f"{own}: {_brought(done)}. What was there is kept as {kept}."]
-    if not done.told:
-        lines.append("Nothing in it said which cells are the course's, so yours could not be told from them.")
-    lines += [f"{name} begins differently now: a comment above your answer says how." for name in done.begin]
+    lines += [f"{name} begins differently now: a comment at your answer says how." for name in done.begin]
     if done.ended:
         lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand at the end.")
     if done.restored:
@@ -95,7 +93,7 @@ def _tell(course: Course, done: Carried) -> None:
 
 def _brought(done: Carried) -> str:
     if not done.told:
-        return "begun anew"
+        return "begun anew, as nothing in it says which cells are yours"
     counts = ((done.answers, "answer"), (done.cells, "cell"))
     found = [f"{number} {what}{'' if number == 1 else 's'}" for number, what in counts if number]
     return f"{' and '.join(found)} of yours carried over" if found else "made new, as nothing in it was yours"

@@ -1,8 +1,8 @@
 """Carries what a learner wrote over into the newer notebook that the course has become.
 
 The new notebook's cells stand in its order. Into them go
-    answers                 in place of the new answer cell; where that begins differently now, below a comment with its
-                            new beginning. An exercise that only has another name is the same
+    answers                 in place of the new answer cell; where that begins differently now, with a comment that says
+                            how. An exercise that only has another name is the same
     pieces of an answer     the first so, the others after the cell that they followed
     cells of the learner's  after the cell that they followed, with all that they show and hold
     lesson cells            as the learner has changed them; beside the course's own, where that is another now
@@ -25,7 +25,7 @@ from grader.course import aged, given, work
 from grader.course.notebooks import BuiltCell, Notebook
 from grader.course.tree import Course
 
-NOTE = "# The course has changed how this cell begins since you wrote what stands below. It begins now:"
+NOTE = "The course has changed how this cell begins since you wrote what stands below. It begins now:"
 INDENT = "#     "
 HEADING = "## No longer in the course\n\nWhat you wrote for exercises that are gone. None of it is graded."
 LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -124,7 +124,10 @@ class _Merge:
         stub = given.text(ours)
         if said.sum is not None and given.sum_of(cell, stub) != said.sum:
             self.begin.append(name)
-            source = _noted(stub, source)
+            if source.lstrip().startswith("%%"):  # a cell magic stands first, and what is below it may be no Python
+                self.place.append({"cell_type": "markdown", "metadata": {}, "source": f"{NOTE}\n\n{_fenced(stub)}"})
+            else:
+                source = "\n".join([f"# {NOTE}", *_commented(stub), "", source])
         self.put[name] = _in_place_of(ours, cell, source)
         self.answers += 1
 
@@ -199,16 +202,17 @@ def _whole(cell: BuiltCell, taken: set[str]) -> BuiltCell:
     return {"execution_count": None, "outputs": [], **cell} if cell["cell_type"] == "code" else cell
 
 
-def _noted(stub: str, source: str) -> str:
-    """The learner's text below a comment that shows how the cell begins now."""
-    if source.lstrip().startswith("%%"):
-        return source  # a cell magic has to stand first, and what is below it may be no Python
-    return "\n".join([NOTE, *(f"{INDENT}{line}".rstrip() for line in stub.splitlines()), "", source])
+def _commented(stub: str) -> list[str]:
+    return [f"{INDENT}{line}".rstrip() for line in stub.splitlines()]
+
+
+def _fenced(stub: str) -> str:
+    return f"```python\n{stub}\n```"
 
 
 def _without_note(source: str) -> str:
     """The learner's text without the comment of an earlier time."""
-    if not source.startswith(NOTE):
+    if not source.startswith(f"# {NOTE}"):
         return source
     lines = source.splitlines(keepends=True)[1:]
     while lines and (lines[0].startswith(INDENT) or lines[0].strip() == "#"):
