@@ -10,7 +10,7 @@ from grader.machine.aside import Aside
 from grader.machine.finding import Finding
 from grader.sandbox import doctor
 from grader.sandbox.confine import LEVELS
-from grader.sandbox.process import Zygote
+from grader.sandbox.process import AT_MOST, Zygote
 from grader.sandbox.wire import Fault
 
 
@@ -46,7 +46,8 @@ def confinement() -> Finding:
     try:
         zygote = Zygote.start([])
     except (Fault, OSError, ValueError) as problem:
-        return Finding("stops", f"Nothing can be graded: {problem}.")
+        mend = f"unset {AT_MOST}" if isinstance(problem, ValueError) else ""
+        return Finding("stops", f"Nothing can be graded: {str(problem).rstrip('.')}.", mend)
     try:
         confined = zygote.confined
     finally:

@@ -35,8 +35,9 @@ def kernel(asked: Aside) -> Finding:
     found = shutil.which(python) or ("" if os.path.sep in python else python)
     if python in OWN_NAMES or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
         return Finding("fine", f"Kernel of notebooks: {python if os.path.sep in python else sys.executable}.")
-    what = f"notebooks run in {python}, and not in {sys.executable}" if found else f"{python}, its Python, is gone"
+    what = f"{python}, and not {sys.executable}" if found else f"{python}, which is gone"
     text = f"Kernel of notebooks: {what}; {place} says so.\n"
     text += "Packages and their versions are other ones there, if there are any: imports fail, or checks do."
     inside = Path(sys.prefix).resolve() in place.resolve().parents
-    return Finding("stops", text, again if inside else f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}-aside')}")
+    aside = place.parent.parent / f"{place.name}-aside"  # beside the folder of kernels, where Jupyter does not look
+    return Finding("stops", text, again if inside else f"mv {shlex.quote(str(place))} {shlex.quote(str(aside))}")

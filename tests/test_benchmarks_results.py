@@ -1,0 +1,28 @@
+"""benchmarks/RESULTS.md: a part that is measured anew takes its own place, and leaves every other as it was."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+
+def test_a_part_is_written_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    results = importlib.import_module("benchmarks.results")
+    path = tmp_path / "RESULTS.md"
+    for title, line in (("First", "1 s"), ("Second", "2 s"), ("Third", "3 s"), ("Second", "## 4 s\n\nmore")):
+        results.put(title, [line], path)
+    assert path.read_text() == "# First\n\n1 s\n\n# Second\n\n## 4 s\n\nmore\n\n# Third\n\n3 s\n"
+
+
+def test_the_parts_that_are_kept_come_out_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    results = importlib.import_module("benchmarks.results")
+    kept = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    path = tmp_path / "RESULTS.md"
+    path.write_text(kept, encoding="utf-8")
+    results.put("New", ["5 s"], path)
+    assert path.read_text(encoding="utf-8") == f"{kept}\n# New\n\n5 s\n"
