@@ -8,7 +8,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab watch carry reset grade instructor test surfaces prove build lint format bench soak lock clean
+.PHONY: help setup lab watch carry reset doctor grade instructor test surfaces prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
@@ -28,6 +28,9 @@ carry: setup ## carry what you wrote over into the notebooks of a newer course (
 
 reset: setup ## begin a lesson's exercises anew, keeping what you have aside (LESSON=05_vmap)
 	@$(BIN)/grader reset "$(or $(LESSON),$(error Name the lesson: make reset LESSON=05_vmap))"
+
+doctor: setup ## say what is wrong with this machine and its set-up, and how to mend it
+	@$(BIN)/grader doctor
 
 grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap); without one, the example class
 	@$(BIN)/grader grade "$(SUBMITTED)" $(if $(LESSON),--lesson "$(LESSON)")
