@@ -234,6 +234,10 @@ def test_an_asynchronous_computation_in_a_loop_counts_once_and_as_looped() -> No
   %g = f32[4]{0} all-gather(%c), replica_groups={}, dimensions={0}
 }
 
+%no (c: f32[4]) -> f32[4] {
+  %g = f32[8]{0} all-gather(%c), replica_groups={}, dimensions={0}
+}
+
 %other (c: f32[4]) -> f32[4] {
   %k = f32[4]{0} conditional(%p, %c, %c), true_computation=%yes, false_computation=%no
 }
@@ -246,6 +250,7 @@ ENTRY %main (p: f32[16]) -> f32[16] {
     assert collectives(text, 8) == (
         Collective("reduce-scatter", 2, 8, 2, True),
         Collective("all-gather", 4, 16, 8, True),
+        Collective("all-gather", 8, 32, 8, True),
     )
 
 

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 BITS = {"pred": 8, "bf16": 16, "tf32": 32}
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+)[^\n]*\{\n(.*?)^\}", re.M | re.S)
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.+?) (" + "|".join(KINDS) + r")(-start)?\(", re.M)
-_CALLED = re.compile(r"(?:to_apply|calls|body|condition|\w+_computations?)=\{?%?([\w.\-, %]+)")
+_FUSION = re.compile(r" fusion\(.*?, kind=\w+,.*? calls=%?([\w.\-]+)")
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?(%?[\w.\-]+) = (.+?) (" + "|".join(KINDS) + r")(-start)?\(", re.M)
+_CALLED = re.compile(r"(?:to_apply|calls|body|condition|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)")
 _TYPE = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,]*)\]")
 _OPERATION = re.compile(
     r'^\s*(?:%\S+ = )?(?:"?(?:stablehlo|chlo|sdy)\.(?!(?:return|mesh)\b)\w|(?:func\.)?call @)', re.M
 )
 _LOOP = re.compile(r'^\s*(?:%\S+ = )?"?stablehlo\.while\b', re.M)
+_ENTRY = re.compile(r"^HloModule .*\bentry_computation_layout=\{\((.*?)\)->(.*?)\}(?:$|, \w+=)", re.M)
+_ALIAS = re.compile(r"\{[\d, ]*\}: \((\d+), \{[\d, ]*\}")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)[a-zA-Z]")
 
@@ -38,19 +41,30 @@ class Collective:
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
     """The collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance.
 
-    What stands in quotes is left out: the name of a scope may be anything, such as an instruction.
+    What stands in quotes is left out: the name of a scope may be anything, such as an instruction. On a TPU one
+    collective may stand in each of the operations that it runs beside, and a reduce-scatter is written as an all-reduce
+    of which each device cuts its part.
     """
     text = _STRING.sub('""', text)
     bodies = {match[1]: match[2] for match in _COMPUTATION.finditer(text)}
     repeated = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
     looped = _reached(bodies, repeated)
+    fused, channels = set(_FUSION.findall(text)), set()
     found = []
     for name, body in bodies.items():
         for line in body.splitlines():
             match = _INSTRUCTION.match(line)
             if not match:
                 continue
-            result, kind, start = match.groups()
+            own, result, kind, start = match.groups()
+            channel = re.search(r"channel_id=\d+", line)
+            if name in fused and channel:
+                if channel[0] in channels:
+                    continue
+                channels.add(channel[0])
+                cut = re.search(rf"^\s*ROOT \S+ = (.+?) dynamic-slice\({re.escape(own)}[,)]", body, re.M)
+                if kind == "all-reduce" and cut:
+                    kind, result = "reduce-scatter", cut[1]
             types = [one for one in _TYPE.findall(result) if one[0] != "token"]
             if start and len(types) > 1 and kind != "all-reduce":
                 if len(types) > 2 and types[-2:] == [("u32", "")] * 2:
@@ -60,6 +74,31 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
             size = sum(count * _bits(dtype) // 8 for count, (dtype, _) in zip(elements, types, strict=True))
             found.append(Collective(kind, sum(elements), size, _group_size(line, kind, devices), name in looped))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes on one device of what a compiled program takes, of what it returns, and of the arguments whose memory its
+    results take over. Of the numbers alone: a TPU stores arrays in tiles, and counts those full where one asks it."""
+
+    arguments: int
+    outputs: int
+    aliased: int
+
+
+def sizes(text: str) -> Sizes:
+    """What the first line of optimized HLO `text` says of arguments that are used, of results, and of aliases."""
+    head = _STRING.sub('""', text.partition("\n")[0])
+    layout = _ENTRY.search(head)
+    taken, returned = (_TYPE.findall(part) for part in layout.groups()) if layout else ([], [])
+    shared = head.partition("input_output_alias=")[2].partition("entry_computation_layout=")[0]
+    aliased = [taken[int(place)] for place in _ALIAS.findall(shared)]
+    return Sizes(*(sum(map(_bytes, types)) for types in (taken, returned, aliased)))
+
+
+def _bytes(kind: tuple[str, str]) -> int:
+    dtype, dims = kind
+    return 0 if dtype == "token" else math.prod(int(n) for n in dims.split(",") if n) * _bits(dtype) // 8
 
 
 def _bits(dtype: str) -> int:
@@ -75,7 +114,7 @@ def _reached(bodies: dict[str, str], start: list[str]) -> set[str]:
             continue
         seen.add(name)
         for group in _CALLED.findall(bodies.get(name, "")):
-            todo += [other.strip().lstrip("%") for other in group.split(",")]
+            todo += [other.strip().lstrip("%") for other in group.strip("{}").split(",")]
     return seen
 
 

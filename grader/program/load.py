@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from grader.program import allowed
-from grader.program.hlo import Collective, collectives, largest, loops, operations
+from grader.program.hlo import Collective, collectives, largest, loops, operations, sizes
 
 WIDE = frozenset({"float64", "int64", "uint64", "complex128"})  # exist only where JAX has 64 bits on
 # A program of a check runs a few times on small inputs, so its machine code need not be fast. Measured on five programs
@@ -64,10 +64,12 @@ class Loaded:
         with jax.enable_x64(True) if self._wide else contextlib.nullcontext(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that a donated array could not be used: the facts say so
             lowered = jax.jit(exported.call, donate_argnums=donated).lower(*_placed(shapes, exported.nr_devices))
-            self._compiled = lowered.compile(QUICK if jax.default_backend() == "cpu" else None)
+            self._compiled = lowered.compile(QUICK if exported.platforms == ("cpu",) else None)
         # The lowered text is the exported module called once; to print that one anew takes ten times as long.
         module, memory = lowered.as_text(), self._compiled.memory_analysis()
         assert memory is not None  # every backend that JAX ships for CPU, GPU and TPU tells
+        text = self._compiled.as_text() or ""
+        held = sizes(text)
         cost = self._compiled.cost_analysis() or {}
         flops = cost.get("flops")
         self.facts = Facts(
@@ -75,11 +77,11 @@ class Loaded:
             loops=loops(module),
             operations=operations(module),
             intermediates=largest(module),
-            collectives=collectives(self._compiled.as_text() or "", exported.nr_devices),
-            argument_bytes=memory.argument_size_in_bytes,
-            output_bytes=memory.output_size_in_bytes,
+            collectives=collectives(text, exported.nr_devices),
+            argument_bytes=held.arguments,
+            output_bytes=held.outputs,
             temp_bytes=memory.temp_size_in_bytes,
-            alias_bytes=memory.alias_size_in_bytes,
+            alias_bytes=held.aliased,
             flops=None if flops is None else float(flops),
         )
         shardings = jax.tree.leaves(self._compiled.output_shardings)
