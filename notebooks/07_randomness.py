@@ -330,7 +330,10 @@ print("in bfloat16 there are", len(np.unique(np.asarray(half, np.float32))), "di
 
 
 # %%
-mesh = jax.make_mesh((8,), ("devices",), axis_types=(AxisType.Auto,))
+# All eight of one kind: accelerators where there are enough of them, else the simulated ones.
+eight = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
+mesh = jax.make_mesh((8,), ("devices",), axis_types=(AxisType.Auto,), devices=eight)
+jax.config.update("jax_default_device", eight[0])  # what nobody places goes to the first of them
 in_parts = NamedSharding(mesh, PartitionSpec("devices"))
 draw = lambda key: jax.random.normal(key, (2**22,))
 

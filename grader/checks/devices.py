@@ -6,6 +6,7 @@ import math
 
 import jax
 import numpy as np
+from jax.extend.backend import clear_backends
 from jax.sharding import AxisType, Mesh
 
 from grader.checks.outcomes import Ended, Skipped
@@ -17,17 +18,36 @@ class TooLate(Ended):
 
 
 def start(count: int = 8) -> None:
-    """Ask for `count` simulated CPU devices. Call it in the first cell: JAX counts its devices once, at first use."""
+    """Have `count` devices, and print which: real ones where there are as many, else simulated CPU devices, and then
+    everything is on these. Call it in the first cell: JAX counts its devices once, at first use."""
     if jax.config.values["jax_num_cpu_devices"] == count:
         return
     try:
         simulate(count)
+        _choose(count)
     except RuntimeError:
         if len(jax.devices("cpu")) < count:
             raise TooLate(
                 f"JAX already runs with {len(jax.devices('cpu'))} CPU device(s), and counts them only once.\n"
                 f"Restart the kernel and run this cell first: it asks for {count}."
             ) from None
+
+
+def _choose(count: int) -> None:
+    """Go without accelerators where they are fewer than `count`: a program for them does not run on CPU devices."""
+    if jax.config.values["jax_platforms"] == "cpu":
+        return
+    real = _accelerators()
+    if 0 < len(real) < count:
+        jax.config.update("jax_platforms", "cpu")
+        clear_backends()
+        print(f"{describe()}; of {real[0].device_kind} there are fewer: {len(real)}")
+    else:
+        print(describe())
+
+
+def _accelerators() -> list[jax.Device]:
+    return [device for device in jax.devices() if device.platform != "cpu"]
 
 
 def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False) -> Mesh:

@@ -1,0 +1,51 @@
+"""`devices.start` decides what a notebook runs on, and says it; no test has an accelerator."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from conftest import ROOT
+
+# Accelerators as JAX would list them: they are looked at, and never run on.
+STAND_IN = """
+from types import SimpleNamespace
+from grader.checks import devices
+
+devices._accelerators = lambda: [SimpleNamespace(platform="gpu", device_kind="NVIDIA H200")] * {count}
+devices.start(8)
+devices.start(8)  # a cell that is run again
+
+import jax
+
+print(len(jax.devices()), jax.config.values["jax_platforms"], devices.mesh((8,), ("d",)).size)
+"""
+
+
+def said(count: int, **environment: str) -> list[str]:
+    around = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", STAND_IN.format(count=count)], env=around | environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_fewer_accelerators_than_asked_for_are_left_alone() -> None:
+    """The whole notebook then runs on simulated devices: an exported program is for one kind of device."""
+    assert said(1) == ["8 x simulated CPU devices; of NVIDIA H200 there are fewer: 1", "8 cpu 8"]
+
+
+def test_accelerators_are_taken_where_there_are_enough() -> None:
+    assert said(8)[-1] == "8 None 8"
+
+
+def test_a_machine_with_neither_simulates() -> None:
+    assert said(0) == ["8 x simulated CPU devices", "8 None 8"]
+
+
+def test_nothing_is_looked_for_where_cpus_were_asked_for() -> None:
+    """As in grading, unless an accelerator was asked for there."""
+    assert said(1, JAX_PLATFORMS="cpu") == ["8 cpu 8"]
