@@ -165,7 +165,7 @@ def test_what_has_changed_is_told_and_nothing_else(regrade: Regrade, what: str) 
 def test_what_grades_is_told_with_its_version(regrade: Regrade, monkeypatch: pytest.MonkeyPatch) -> None:
     now = {**decided.around(), "jax": "9.9", "the grader": "other"}
     was = decided.around()["jax"]
-    monkeypatch.setattr(decided, "around", lambda: now)
+    monkeypatch.setattr(decided, "around", lambda devices: now)
     assert regrade.why(result(2, 2)) == ("the grader", f"jax (from {was} to 9.9)")
 
 

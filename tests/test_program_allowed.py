@@ -230,6 +230,8 @@ LYING: dict[str, tuple[Any, ...]] = {
     "sorted": ("lapack_sgees_ffi", [F], [F, F, "4xf32", "4xf32", "i32", "i32"], "mode = 86 : ui8, sort = 83 : ui8"),
     "wrong side": ("lapack_strsm_ffi", ["2x2xf32", "4x2xf32"], ["4x2xf32"], f"{SIDE}, side = 76 : ui8"),
     "sharding": ("Sharding", [F], ["1x1xf32"]),
+    "fewer random bits": ("cu_threefry2x32_ffi", ["4xui32"] * 4, ["4xui32", "2xui32"]),
+    "random bits of a float": ("cu_threefry2x32_ffi", ["4xf32"] * 4, ["4xf32"] * 2),
 }  # fmt: skip
 
 
@@ -245,6 +247,8 @@ def test_the_same_calls_without_the_lie_pass() -> None:
         ("lapack_sgesdd_ffi", *SVD, "mode = 65 : ui8"),
         ("lapack_strsm_ffi", ["2x2xf32", "4x2xf32"], ["4x2xf32"], f"{SIDE}, side = 82 : ui8"),
         ("Sharding", [F], [F]),
+        ("cu_threefry2x32_ffi", ["4xui32"] * 4, ["4xui32"] * 2),
+        ("cusolver_getrf_ffi", *LU, "", SPLIT % 0),
     ):
         allowed.read(forged(SAME, calls(*call)), SAME.parameters)
 

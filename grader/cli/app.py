@@ -30,6 +30,9 @@ app = typer.Typer(
 out, err = Console(highlight=False), Console(stderr=True, highlight=False)
 _course_folder: Path | None = None
 
+PlatformOption = Annotated[
+    str, typer.Option("--platform", metavar="NAME", help="Grade on accelerators: cuda, rocm. docs/accelerators.md.")
+]
 LessonOption = Annotated[str | None, typer.Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Examiners side by side; one for each core by default.")

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grader.cli.app import JobsOption, LessonOption, app, err, fail, notebooks, open_course, out, writable
+from grader.cli.app import (
+    JobsOption,
+    LessonOption,
+    PlatformOption,
+    app,
+    err,
+    fail,
+    notebooks,
+    open_course,
+    out,
+    writable,
+)
 from grader.cli.storing import open_gradebook, store
 from grader.course import Course, whole
 
@@ -18,6 +29,7 @@ if TYPE_CHECKING:
     from grader.exam.batch import Entry
     from grader.exam.changes import Change, LastTime
     from grader.exam.record import Result
+    from grader.sandbox.accelerators import Found
     from grader.sandbox.process import Confined
 
 
@@ -37,6 +49,7 @@ def grade(
     explain_changes: Annotated[
         bool, typer.Option("--explain-changes", help="Say whose points are others than last time, where, and why.")
     ] = False,
+    platform: PlatformOption = "cpu",
 ) -> None:
     """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
 
@@ -59,12 +72,13 @@ def grade(
         entries = find(submitted, course, lesson)
     except NothingToGrade as problem:
         raise fail(str(problem)) from None
+    machine = _machine(platform)
     if without_secret(course):
         err.print(without_secret(course), markup=False, soft_wrap=True)
     _say_left_out(submitted, course)
     book = open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
-    began, ours = time.monotonic(), edition()
-    last = LastTime(course, entries, ours) if explain_changes else None
+    began, ours = time.monotonic(), edition(machine.edition)
+    last = LastTime(course, entries, ours, machine.edition) if explain_changes else None
     before = {} if force else graded_before(course, entries, ours)
     done: dict[Entry, Result] = {}
     try:
@@ -74,7 +88,7 @@ def grade(
                 done[entry] = result
                 status.update(f"Graded {len(done)} of {notebooks(len(entries))} ...")
 
-            results = grade_all(course, entries, jobs, tell, _acceptance(allow_unsandboxed), ours, before)
+            results = grade_all(course, entries, jobs, tell, _acceptance(allow_unsandboxed), ours, before, machine)
     except Stopped as stopped:
         terminal.tables([done[entry] for entry in entries if entry in done], out)
         _show(_changed(last, done), done)
@@ -104,6 +118,21 @@ def grade(
     if unstored:
         names = ", ".join(f"{terminal.name(entry.learner)}/{entry.lesson}" for entry in unstored)
         raise fail(f"Graded, but not in the gradebook: {names}. nbgrader autograde says why.", 1)
+
+
+def _machine(platform: str) -> Found:
+    """The devices to grade on; says which where they are no CPUs."""
+    from grader.sandbox import accelerators
+
+    if platform not in accelerators.NAMES:
+        raise fail(f"There is no platform {platform}. Platforms: {', '.join(accelerators.NAMES)}.")
+    try:
+        found = accelerators.look(platform)
+    except accelerators.Absent as problem:
+        raise fail(str(problem)) from None
+    if not found.platform.is_cpu:
+        err.print(f"Grading on {found}.", markup=False, soft_wrap=True)
+    return found
 
 
 def _say_by_hand(course: Course, lessons: set[str]) -> None:
@@ -201,6 +230,7 @@ def check(
             metavar="NOTEBOOK", help="Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
         ),
     ],
+    platform: PlatformOption = "cpu",
 ) -> None:
     """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
     from grader.cli.carrying import changed_since
@@ -213,7 +243,7 @@ def check(
     course = open_course()
     path = _my_notebook(course, notebook)
     saved = datetime.fromtimestamp(path.stat().st_mtime)
-    [result] = grade_all(course, [Entry(path.resolve(), "you", path.stem)], 1)
+    [result] = grade_all(course, [Entry(path.resolve(), "you", path.stem)], 1, machine=_machine(platform))
     whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
     out.print(terminal.learner(result, whys))
     progress.note(course, result)

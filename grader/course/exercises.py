@@ -119,6 +119,11 @@ class Lesson:
     def points(self) -> float:
         return sum(exercise.points for exercise in self.exercises)
 
+    @property
+    def devices(self) -> int:
+        """How many devices the lesson needs: what its setup asks `devices.start` for, else 1."""
+        return names.devices(self.setup)
+
     def exercise(self, exercise_id: str) -> Exercise:
         """The exercise of that id; KeyError when the lesson has none."""
         for exercise in self.exercises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,11 @@ from typing import Any
 
 from grader.course import Course
 from grader.exam.ledger import Ledger
-from grader.exam.pool import Confined, Pool
+from grader.exam.places import places
+from grader.exam.pool import Confined
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, content
+from grader.sandbox.accelerators import ON_CPUS, Found
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.wire import Fault
 
@@ -96,12 +97,15 @@ def grade(
     accept: Callable[[Confined], None] = lambda confined: None,
     edition: str | None = None,
     before: Mapping[Entry, Result] = MappingProxyType({}),
+    machine: Found = ON_CPUS,
 ) -> list[Result]:
-    """Grade `entries` with `jobs` examiners side by side (one for each core by default); results in their order.
+    """Grade `entries` with `jobs` examiners side by side (one for each core by default, two on an accelerator, whose
+    memory they share); results in their order.
 
     `accept` is told how learners' processes are confined before the first is started, and may raise. With the grader's
     `edition` (see `grader.exam.ledger`) each result is kept for later runs as soon as it is there; those in `before`
-    are taken as they are, unless this machine now confines better than when they were made.
+    are taken as they are, unless this machine now confines better than when they were made. Lessons that need more
+    devices than the `machine` has are graded on simulated CPU devices, and their results say so.
     """
     done: dict[Entry, Result] = {}
 
@@ -114,17 +118,17 @@ def grade(
         if _as_confined(result, LEVELS[0]):
             note(entry, result)
     open_ones = [entry for entry in entries if entry not in done]
-    if open_ones:
-        opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
-        modules = imports(course, {entry.lesson for entry in open_ones})
-        with Pool("grader.exam.desk:serve", opening, cores(jobs, len(open_ones)), modules) as pool:
+    opening = {"root": str(course.root), "secret": secret(course), "edition": edition, "asked": machine.edition}
+    for place in places(course, machine, sorted({entry.lesson for entry in open_ones})):
+        here = [entry for entry in open_ones if entry.lesson in place.lessons]
+        with place.pool(opening, jobs, len(here), imports(course, place.lessons)) as pool:
             accept(pool.confined)
-            for entry in open_ones:
+            for entry in here:
                 if entry in before and _as_confined(before[entry], pool.confined.level):
                     note(entry, before[entry])
-            todo = [entry for entry in open_ones if entry not in done]
+            todo = [entry for entry in here if entry not in done]
             requests = [{"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson} for e in todo]
-            pool.map(requests, lambda i, reply: note(todo[i], _result(todo[i], reply)))
+            pool.map(requests, lambda i, reply, todo=todo: note(todo[i], _result(todo[i], reply)))  # type: ignore[misc]
     return [done[entry] for entry in entries]
 
 
@@ -137,11 +141,6 @@ def _result(entry: Entry, reply: Any) -> Result:
     if isinstance(reply, Fault):
         return Result(entry.learner, entry.lesson, problem=f"The grader itself failed: {reply.message}.")
     return Result.from_json(reply)
-
-
-def cores(jobs: int | None, most: int) -> int:
-    """How many processes to run side by side: as asked, else one for each core; never more than there is work."""
-    return max(1, min(jobs or os.cpu_count() or 1, most))
 
 
 def imports(course: Course, lessons: Iterable[str]) -> set[str]:

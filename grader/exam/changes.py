@@ -54,8 +54,8 @@ class Change:
 class LastTime:
     """The results of the last grading of these notebooks, taken before the next one replaces them."""
 
-    def __init__(self, course: Course, entries: Iterable[Entry], edition: str) -> None:
-        self._ledger = Ledger(course, secret(course), edition)
+    def __init__(self, course: Course, entries: Iterable[Entry], edition: str, devices: str = "cpu") -> None:
+        self._ledger = Ledger(course, secret(course), edition, devices)
         self._kept = {entry: self._ledger.earlier(entry.learner, entry.lesson) for entry in entries}
 
     def changes(self, results: Mapping[Entry, Result]) -> tuple[list[Change], int]:
@@ -132,7 +132,7 @@ def _around(check: CheckResult, then: Parts, parts: Parts) -> Iterator[str]:
     if then["secret"] != parts["secret"]:
         yield "the course's secret, and with it the inputs of hidden checks"
     for name, version in parts["around"].items():
-        was = then["around"].get(name)
+        was = then["around"].get(name, version)  # what was not noted then is not known to have changed
         if was != version:
             yield name if name.startswith("the ") else f"{name} (from {was} to {version})"
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from grader.program.sides import begin
+from grader.sandbox.accelerators import ON_CPUS, Found
 
 DEVICES = 8
 # What JAX compiles when an answer runs operation by operation, named as it names them: elementwise functions,
@@ -41,22 +42,26 @@ _ENTRY = re.compile(r"jit_(\w+)-[0-9a-f]+-cache")
 
 @dataclass(frozen=True)
 class Compiled:
-    """A folder of compiled code. Only processes of the course's own answers write to one."""
+    """A folder of code compiled for devices of `machine`. Only processes of the course's own answers write to one."""
 
     folder: Path | None = None
     write: bool = False
+    machine: Found = ON_CPUS
 
     @classmethod
-    def of_our_own(cls, build: Path, place: str) -> Compiled:
-        """The folder of one lesson's own answers, or of another `place`, for this JAX on this processor."""
-        described = (jax.__version__, platform.machine(), _processor())
+    def of_our_own(cls, build: Path, place: str, machine: Found = ON_CPUS) -> Compiled:
+        """The folder of one lesson's own answers, or of another `place`, for this JAX on this machine."""
+        described: tuple[str, ...] = (jax.__version__, platform.machine(), _processor())
+        if not machine.platform.is_cpu:
+            described = (*described, machine.edition)
         folder = build / "compiled" / hashlib.sha256(repr(described).encode()).hexdigest()[:16] / place / "own"
-        return _made(cls(folder, write=True))
+        return _made(cls(folder, write=True, machine=machine))
 
     @property
     def for_learners(self) -> Compiled:
         """The folder beside it that learners' processes read, which holds nothing but single operations."""
-        return _made(Compiled(self.folder.with_name("operations"))) if self.folder else Compiled()
+        folder = self.folder and self.folder.with_name("operations")
+        return _made(Compiled(folder, machine=self.machine)) if folder else Compiled(machine=self.machine)
 
     def share(self, own_names: Set[str]) -> None:
         """Let learners' processes have what our own compiled of single operations.
@@ -76,7 +81,8 @@ class Compiled:
     @property
     def terms(self) -> dict[str, Any]:
         """What a process has to be told when it begins (`grader.program.sides.begin`)."""
-        return {"devices": DEVICES, "compiled": self.folder and str(self.folder), "write": self.write}
+        told = {"devices": DEVICES, "compiled": self.folder and str(self.folder), "write": self.write}
+        return {**told, "accelerator": "" if self.machine.platform.is_cpu else self.machine.platform.device}
 
     def begin(self) -> None:
         """Have this process begin like the others."""

@@ -45,8 +45,8 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in NAMED}
 
 
-def around() -> dict[str, str]:
-    """Everything besides course and notebook: our code, Python, and each package that is installed.
+def around(devices: str = "cpu") -> dict[str, str]:
+    """Everything besides course and notebook: our code, Python, each package that is installed, and the devices.
 
     A learner's cell may import any of them.
     """
@@ -55,7 +55,10 @@ def around() -> dict[str, str]:
     packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))
     python = f"{platform.python_version()} {digest([sys.version, platform.machine()])[:6]}"
     ours = digest([VERSION, code(DECIDING)])
-    return {"the grader": ours, "Python": python, **versions(), "the installed packages": digest(packages)}
+    return {
+        "the grader": ours, "Python": python, **versions(), "the installed packages": digest(packages),
+        "devices": devices,
+    }  # fmt: skip
 
 
 def text(lesson: Lesson) -> str:

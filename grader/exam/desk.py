@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,34 @@ from grader.exam.ledger import Ledger
 from grader.exam.pool import answer
 from grader.exam.record import Result
 from grader.exam.submission import Unreadable, content, parse
+from grader.sandbox.accelerators import ON_CPUS, Found
 from grader.sandbox.process import Zygote
 
 
 class Desk:
-    """The lessons of one course that this process has opened."""
+    """The lessons of one course that this process has opened.
 
-    def __init__(self, zygote: Zygote, root: str, secret: str, edition: str | None = None) -> None:
+    `asked` are the devices that the run was to grade on, `machine` those that this process does, as JSON; `notes` say
+    of lessons why the two differ.
+    """
+
+    def __init__(
+        self, zygote: Zygote, root: str, secret: str, edition: str | None = None, asked: str = "cpu",
+        machine: dict[str, Any] | None = None, notes: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.zygote, self.secret = zygote, secret
+        self.machine = Found.from_json(machine) if machine else ON_CPUS
+        self.notes = notes or {}
         self.course = Course(Path(root))
-        self.ledger = Ledger(self.course, secret, edition) if edition else None
+        self.ledger = Ledger(self.course, secret, edition, asked) if edition else None
         self.examiners: dict[str, Examiner] = {}
-        Compiled.of_our_own(self.course.root / "build", "examiners").begin()
+        Compiled.of_our_own(self.course.root / "build", "examiners", self.machine).begin()
 
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""
         if lesson not in self.examiners:
             build = self.course.root / "build"
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build)
+            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build, self.machine)
         return self.examiners[lesson]
 
     def grade(self, path: str, learner: str, lesson: str, only: str | None = None) -> Result:
@@ -48,7 +59,9 @@ class Desk:
         except Unreadable as problem:
             points = self.course.lesson(lesson).points
             return Result(learner, lesson, max_score=points, duration_s=time.monotonic() - began, problem=str(problem))
-        result = self.examiner(lesson).grade(submission, only)
+        result = replace(self.examiner(lesson).grade(submission, only), platform=self.machine.platform.name)
+        if lesson in self.notes:
+            result = replace(result, notes=(self.notes[lesson], *result.notes))
         if self.ledger is not None and only is None:
             self.ledger.keep(result, notebook)
         return result

@@ -22,7 +22,8 @@ from grader.exam.record import CheckResult, Result, legible, total
 from grader.exam.sitting import Sitting
 from grader.exam.submission import Submission
 from grader.program.sides import namedtuples
-from grader.sandbox.process import Zygote
+from grader.sandbox.accelerators import ON_CPUS, Found
+from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
 from grader.sandbox.wire import Fault
 
 
@@ -45,15 +46,18 @@ class Examiner:
     """What one lesson's submissions have in common. Not for two threads: devices and mesh are process-wide.
 
     Under `build`, where it is given, lies what earlier runs found out about the course's own answers, and their
-    compiled code.
+    compiled code. Both are kept by the `machine` whose devices all this runs on.
     """
 
-    def __init__(self, lesson: Lesson, zygote: Zygote, secret: str, build: Path | None = None) -> None:
+    def __init__(
+        self, lesson: Lesson, zygote: Zygote, secret: str, build: Path | None = None, machine: Found = ON_CPUS
+    ) -> None:
         self.lesson, self.zygote, self.secret = lesson, zygote, secret
         self.room = CheckRoom(lesson)
         self.classes = namedtuples({name: self.room.setup.get(name) for name in lesson.setup_names})
-        self.notes = Notes(lesson, build and build / "notes" / lesson.id)
-        self.compiled = Compiled.of_our_own(build, lesson.id) if build else Compiled()
+        kept = build and build / "notes" / (lesson.id if machine.platform.is_cpu else f"{lesson.id} accelerated")
+        self.notes = Notes(lesson, kept, machine.edition)
+        self.compiled = Compiled.of_our_own(build, lesson.id, machine) if build else Compiled(machine=machine)
         self.known = Known(zygote, self.compiled)
         self._own = Isolated(zygote, lesson.setup, self.classes, self.known)
         self.own_names = own_names(lesson)
@@ -64,7 +68,8 @@ class Examiner:
     def minutes(self) -> float:
         """How long a whole notebook may take, on the clock."""
         seconds = sum(exercise.timeout or ANSWER_S for exercise in self.lesson.exercises)
-        return math.ceil(OWN_MIN + EXERCISE_MIN_PER_S * seconds)
+        factor = 1 if self.compiled.machine.platform.is_cpu else ACCELERATED_FACTOR
+        return math.ceil(factor * (OWN_MIN + EXERCISE_MIN_PER_S * seconds))
 
     def isolated(self) -> Isolated:
         """A worker and an executor for a notebook, started when first needed."""

@@ -21,9 +21,10 @@ from grader.exam.submission import Unreadable, parse
 MAX_BYTES = 16 << 20
 
 
-def edition() -> str:
-    """What every verdict depends on besides course and notebook, as one digest."""
-    return decided.digest(decided.around())
+def edition(devices: str = "cpu") -> str:
+    """What every verdict depends on besides course and notebook, as one digest. `devices` are those that the run
+    grades on (`grader.sandbox.accelerators.Found.edition`)."""
+    return decided.digest(decided.around(devices))
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Ledger:
     a grade again; it still tells what the grade was.
     """
 
-    def __init__(self, course: Course, secret: str, edition: str) -> None:
-        self.course, self.secret, self.edition = course, secret, edition
+    def __init__(self, course: Course, secret: str, edition: str, devices: str = "cpu") -> None:
+        self.course, self.secret, self.edition, self.devices = course, secret, edition, devices
         self._lessons: dict[str, tuple[str, decided.Parts]] = {}
 
     def find(self, learner: str, lesson: str, notebook: bytes) -> Result | None:
@@ -107,7 +108,7 @@ class Ledger:
 
     @cached_property
     def _around(self) -> decided.Parts:
-        return decided.around()
+        return decided.around(self.devices)
 
     @cached_property
     def _own_key(self) -> bytes:

@@ -41,8 +41,8 @@ class Note:
 class Notes:
     """The notes on one lesson; they belong to one edition, and are forgotten with it."""
 
-    def __init__(self, lesson: Lesson, folder: Path | None) -> None:
-        self.folder, self.edition = folder, edition(lesson)
+    def __init__(self, lesson: Lesson, folder: Path | None, devices: str = "cpu") -> None:
+        self.folder, self.edition = folder, edition(lesson, devices)
         self._written: dict[str, tuple[int, ...]] = {}
 
     def of(self, exercise: Exercise) -> Note:
@@ -81,6 +81,8 @@ def _note(found: dict[str, Any]) -> Note:
     return Note(bool(found["read"]), programs, outlines)
 
 
-def edition(lesson: Lesson) -> str:
-    """What results depend on besides a notebook: the lesson's text, the vocabulary of its checks, and the versions."""
-    return decided.digest([decided.versions(), decided.text(lesson), decided.code(("checks", "program"))])
+def edition(lesson: Lesson, devices: str = "cpu") -> str:
+    """What results depend on besides a notebook: the lesson's text, the vocabulary of its checks, the versions, and
+    the devices where they are no CPUs."""
+    more = [] if devices == "cpu" else [devices]
+    return decided.digest([decided.versions(), decided.text(lesson), decided.code(("checks", "program")), *more])

@@ -7,9 +7,11 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from grader.sandbox import wire
+from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.process import Confined, Process, Zygote
 from grader.sandbox.wire import Fault
 
@@ -17,19 +19,24 @@ __all__ = ["Confined", "Fault", "Pool", "Zygote", "answer"]
 
 
 class Pool:
-    """`jobs` processes that run `entry`; a context manager that ends them and everything they started.
+    """`jobs` processes that run `entry` on `count` devices of a platform; a context manager that ends them and
+    everything they started.
 
     Left by an exception, Ctrl-C for one, it ends them at once; else they may finish what they do at their end.
     """
 
-    def __init__(self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = ()) -> None:
+    def __init__(
+        self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = (),
+        platform: Platform = CPU, count: int = 1,
+    ) -> None:  # fmt: skip
         self.entry, self.opening, self.jobs, self.modules = entry, opening, jobs, sorted(modules)
+        self._start = partial(Zygote.start, self.modules, platform, count)
         self._lock = threading.Lock()
         self._processes: list[Process | None] = [None] * jobs
         self._closed = False
 
     def __enter__(self) -> Pool:
-        self._zygote = Zygote.start(self.modules)
+        self._zygote = self._start()
         try:
             self._processes = [self._fork() for _ in range(self.jobs)]
         except BaseException:
@@ -61,7 +68,7 @@ class Pool:
                 process = self._zygote.fork(self.entry, control=True)
             except ConnectionError:
                 self._zygote.stop(0)
-                self._zygote = Zygote.start(self.modules)
+                self._zygote = self._start()
                 process = self._zygote.fork(self.entry, control=True)
         wire.send(process.stream, json.dumps(self.opening).encode())
         return process

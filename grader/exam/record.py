@@ -53,7 +53,8 @@ class Result:
     """How one learner's notebook of one lesson was graded.
 
     `problem` says why it could not be graded at all, in which case there are no checks; `notes` are sentences about
-    the notebook as a whole (a cell that is there twice, one that is missing).
+    the notebook as a whole (a cell that is there twice, one that is missing). `platform` is what it ran on: "cpu", or
+    an accelerator's name, such as "cuda".
     """
 
     learner: str
@@ -64,6 +65,7 @@ class Result:
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     problem: str | None = None
+    platform: str = "cpu"
     version: int = field(default=VERSION)
 
     @property
@@ -79,6 +81,7 @@ class Result:
             "score": self.score,
             "max_score": self.max_score,
             "confinement": self.confinement,
+            "platform": self.platform,
             "duration_s": round(self.duration_s, 3),
             "notes": list(self.notes),
             "problem": self.problem,
@@ -90,4 +93,4 @@ class Result:
         """Read what `to_json` wrote."""
         checks = tuple(CheckResult(**{**check, "evidence": tuple(check["evidence"])}) for check in data["checks"])
         kept = {name: data[name] for name in ("learner", "lesson", "max_score", "confinement", "duration_s", "problem")}
-        return cls(**kept, notes=tuple(data["notes"]), checks=checks)
+        return cls(**kept, platform=data.get("platform", "cpu"), notes=tuple(data["notes"]), checks=checks)

@@ -29,16 +29,24 @@ STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
 SETUP_FILE = "<setup>"
 
 
-def begin(devices: int, compiled: str | None, write: bool) -> None:
+def begin(devices: int, compiled: str | None, write: bool, accelerator: str = "") -> None:
     """How a separate process starts: its number of simulated devices, and where compiled code lies for it.
 
-    Only a process that may `write` there stores what it compiles, all of it; the others find what is there.
+    Only a process that may `write` there stores what it compiles, all of it; the others find what is there. Devices
+    of an `accelerator`, "gpu" for one, are made now: that takes seconds, which are nobody's answer's. Raises
+    RuntimeError where JAX finds none and would go on with CPUs.
     """
     simulate(devices)
     if compiled is not None:
         jax.config.update("jax_compilation_cache_dir", compiled)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if write else math.inf)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        # What XLA found to be fast on a GPU, which it would write beside it, in a folder that most may only read.
+        jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    if accelerator:
+        [found] = jax.numpy.zeros(()).block_until_ready().devices()
+        if found.platform != accelerator:
+            raise RuntimeError(f"{found} is no {accelerator}")
 
 
 def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:

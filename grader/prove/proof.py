@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grader.course import Course
-from grader.exam.batch import cores, imports
+from grader.exam.batch import imports
+from grader.exam.places import cores
 from grader.exam.pool import Fault, Pool
 
 KILLED = 0.95

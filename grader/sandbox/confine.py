@@ -18,6 +18,7 @@ from grader.sandbox import confine_kernel as kernel
 from grader.sandbox import confine_landlock as landlock
 from grader.sandbox import confine_limits as limits
 from grader.sandbox import confine_seccomp as seccomp
+from grader.sandbox.accelerators import NONE, Needs
 from grader.sandbox.confine_fork import fork
 
 # From the best to the least; `docs/confinement.md` says what each keeps out.
@@ -56,13 +57,14 @@ class Rung:
 @dataclass(frozen=True)
 class Confinement:
     """What was found: a rung, why the levels above it were refused, why a process on it is the same user as we are
-    (empty where it is not, or that matters little), and what it sees."""
+    (empty where it is not, or that matters little), what it sees, and of an accelerator what it is let to."""
 
     rung: Rung
     refused: dict[str, str] = field(default_factory=dict)
     same_user: str = ""
     visible: tuple[str, ...] = ()
     others: int = 0
+    accelerator: Needs = NONE
 
     @property
     def level(self) -> str:
@@ -84,16 +86,16 @@ def rungs(at_most: str = "full") -> list[Rung]:
     return found
 
 
-def settle(at_most: str, trial: Callable[[], None], scratch: Path) -> Confinement:
+def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Needs = NONE) -> Confinement:
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
     if not kernel.LINUX:
         refused = dict.fromkeys(LEVELS[:-1], "it takes Linux")
-    visible = files.visible()
+    visible = files.outermost((*files.visible(), *accelerator.shown))
     seccomp.available()  # imported once, before the forks
     for rung in rungs(at_most):
         others = 0 if rung.users or rung.namespaces else limits.own_processes()
-        confinement = Confinement(rung, refused, "", visible, others)
+        confinement = Confinement(rung, refused, "", visible, others, accelerator)
         reason = _try(confinement, trial, scratch)
         if reason is None:
             why = refused.pop(rung.level, "only root can change that")
@@ -159,7 +161,10 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     if rung.namespaces:
         kernel.unshare(_NAMESPACES)
         socket.sethostname("sandbox")
-        files.make_root((*confinement.visible, *readable), writable, os.geteuid() if user is None else user)
+        if confinement.accelerator.files:
+            kernel.loopback_up()  # devices that compute together find each other over it, within one process too
+        shown = (*confinement.visible, *readable)
+        files.make_root(shown, writable, os.geteuid() if user is None else user, confinement.accelerator.files)
     else:
         os.chdir(folder)
         if user is not None:
@@ -173,20 +178,27 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         kernel.end_with_parent()
         kernel.dumpable(False)
         kernel.no_new_privileges()
-    limits.impose(confinement.others)
+    limits.impose(confinement.others, accelerated=bool(confinement.accelerator.files))
     if rung.landlock:
         _enter_landlock(confinement, str(folder), readable, writable)
     if rung.seccomp:
         if not rung.namespaces:
             kernel.adopt_orphans()
-        seccomp.load(among_others=not rung.namespaces, signals_are_scoped=rung.landlock and landlock.abi() >= 6)
+        seccomp.load(
+            among_others=not rung.namespaces,
+            signals_are_scoped=rung.landlock and landlock.abi() >= 6,
+            accelerated=bool(confinement.accelerator.files),
+        )
 
 
 def _enter_landlock(confinement: Confinement, folder: str, readable: Sequence[str], writable: Sequence[str]) -> None:
-    devices = [f"/dev/{name}" for name in files.DEVICES]
+    devices = [*(f"/dev/{name}" for name in files.DEVICES), *confinement.accelerator.files]
+    if confinement.accelerator.files:
+        writable = [*writable, "/proc/self"]  # a driver names its threads there, and gives up where it cannot
     if confinement.rung.namespaces:
-        landlock.restrict(1, ["/"], [files.HOME, *writable, *devices])
+        network = bool(confinement.accelerator.files)  # it is this process's own
+        landlock.restrict(1, ["/"], [files.HOME, *writable, *devices], network)
         return
     own = ["/proc/self", *files.PROCESSORS]
     seen = [*confinement.visible, *readable, *own, *devices]
-    landlock.restrict(landlock.ENOUGH, seen, [folder, "/dev/null", *writable])
+    landlock.restrict(landlock.ENOUGH, seen, [folder, "/dev/null", *writable, *confinement.accelerator.files])

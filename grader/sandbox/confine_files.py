@@ -61,9 +61,11 @@ def without(path: str, hidden: str) -> list[str]:
     return [part for name in sorted(os.listdir(path)) for part in without(f"{path}/{name}", hidden)]
 
 
-def make_root(readable: Sequence[str], writable: Sequence[str], user: int) -> None:
+def make_root(readable: Sequence[str], writable: Sequence[str], user: int, devices: Sequence[str] = ()) -> None:
     """Exchange this process's root for a fresh one that shows these paths, a home in memory, its own processes and no
-    more, and go home. Needs new namespaces of mounts and processes, and the right to mount."""
+    more, and go home. Needs new namespaces of mounts and processes, and the right to mount.
+
+    `devices` are device files besides those that every process has; their driver writes to /proc, too."""
     os.umask(0o022)
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     stage = "/usr"  # any folder that is there: it is hidden until the root is exchanged, and no longer
@@ -76,14 +78,14 @@ def make_root(readable: Sequence[str], writable: Sequence[str], user: int) -> No
     for path in (*readable, *writable):
         _show(path)
     _make_etc(user)
-    _make_dev()
+    _make_dev(devices)
     os.mkdir("/proc")
     # Within a user namespace this takes another that is in sight: the old root's.
     kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
     kernel.unmount(_OLD)
     os.rmdir(_OLD)
     kernel.mount_attributes("/", on=kernel.READ_ONLY | kernel.NOSUID, recursive=True)
-    for path in (HOME, *writable):
+    for path in (HOME, *writable, *(["/proc"] if devices else [])):
         kernel.mount_attributes(path, off=kernel.READ_ONLY)
     os.chdir(HOME)
 
@@ -124,11 +126,12 @@ def _make_etc(user: int) -> None:
         Path("/etc", name).write_text(text)
 
 
-def _make_dev() -> None:
+def _make_dev(more: Sequence[str]) -> None:
     os.mkdir("/dev")
-    for name in DEVICES:
-        open(f"/dev/{name}", "x").close()
-        kernel.mount(f"{_OLD}/dev/{name}", f"/dev/{name}", None, kernel.BIND)
+    for path in (*(f"/dev/{name}" for name in DEVICES), *more):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        open(path, "x").close()
+        kernel.mount(_OLD + path, path, None, kernel.BIND)
     for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         os.symlink(target, f"/dev/{name}")
     os.symlink(HOME, "/dev/shm")

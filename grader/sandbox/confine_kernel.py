@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import socket
 import struct
 import sys
 
@@ -16,6 +18,7 @@ NEW_IPC, NEW_UTS, NEW_MOUNTS = 0x08000000, 0x04000000, 0x00020000
 NOSUID, NODEV, NOEXEC, READ_ONLY, BIND, RECURSIVE, PRIVATE = 0x2, 0x4, 0x8, 0x1, 0x1000, 0x4000, 0x40000
 
 _END_WITH_PARENT, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVILEGES = 1, 4, 36, 38
+_SET_FLAGS, _UP = 0x8914, 0x1  # of a network interface
 _CAPABILITIES_V3, _SET_MOUNT_ATTRIBUTES = 0x20080522, 442
 
 
@@ -56,6 +59,12 @@ def unmount(target: str) -> None:
 def pivot_root(new: str, old: str) -> None:
     """Make `new`, a mount, the root, and move the root of before to `old` below it."""
     _checked("pivot_root", _libc.pivot_root(os.fsencode(new), os.fsencode(old)))
+
+
+def loopback_up() -> None:
+    """Switch on the network of this process with itself, which a new network namespace begins without."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        fcntl.ioctl(one, _SET_FLAGS, struct.pack("16sh14x", b"lo", _UP))
 
 
 def mount_attributes(target: str, *, on: int = 0, off: int = 0, recursive: bool = False) -> None:

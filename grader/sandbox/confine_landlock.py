@@ -25,18 +25,18 @@ def abi() -> int:
         return 0
 
 
-def restrict(oldest: int, readable: Iterable[str], writable: Iterable[str]) -> None:
+def restrict(oldest: int, readable: Iterable[str], writable: Iterable[str], network: bool = False) -> None:
     """Allow to read and run what lies under `readable`, everything under `writable`; paths that are not there are
-    passed over. For the calling thread and what it starts, for ever. Needs `no_new_privileges`. Raises OSError where
-    the kernel has no Landlock, or one before the ABI `oldest`."""
+    passed over. `network` leaves sockets alone. For the calling thread and what it starts, for ever. Needs
+    `no_new_privileges`. Raises OSError where the kernel has no Landlock, or one before the ABI `oldest`."""
     version = abi()
     if version < oldest:
         text = f"this kernel's is version {version}, {oldest} is needed" if version else "not in this kernel"
         raise OSError(errno.EOPNOTSUPP, text, "landlock")
     everything = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
-    network, scopes = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
+    ports, scopes = (3 if version >= 4 and not network else 0), (3 if version >= 6 else 0)
     size = 8 if version < 4 else 16 if version < 6 else 24
-    attributes = struct.pack("QQQ", everything, network, scopes)
+    attributes = struct.pack("QQQ", everything, ports, scopes)
     rules = syscall("landlock", _CREATE, attributes, ctypes.c_size_t(size), 0)
     for paths, rights in ((readable, _EXECUTE | _READ | _LIST), (writable, everything)):
         for path in paths:

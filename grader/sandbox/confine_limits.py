@@ -20,6 +20,7 @@ FILE = 64 * _MIB
 SCRATCH = 256 * _MIB
 OPEN_FILES = 256
 CPU_S = 3600  # each question has its own; this ends what nobody asks any more
+ACCELERATED_MEMORY = 16 * _GIB  # the same beside an accelerator: its libraries alone take some
 MEMORY = 4 * _GIB  # of a process and all that it started; watched from outside, where the others are the kernel's
 
 
@@ -33,13 +34,19 @@ def own_processes() -> int:
     return count
 
 
-def impose(others: int) -> None:
+def impose(others: int, accelerated: bool = False) -> None:
     """Limit this process and what it starts, for ever. `others`: processes that count for the same user; they are
-    other workers too, so there is room for those."""
+    other workers too, so there is room for those.
+
+    A driver of accelerators reserves addresses for all memory that there is, and opens a file for each thing that it
+    does: with one, addresses are not limited, and private memory and files are limited further up."""
     wanted = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_FSIZE: FILE}
-    wanted |= {resource.RLIMIT_NOFILE: OPEN_FILES}
+    wanted |= {resource.RLIMIT_NOFILE: OPEN_FILES * (8 if accelerated else 1)}
     if sys.platform == "linux":  # macOS counts the whole shared cache as addresses, and has no limit of data
-        wanted |= {resource.RLIMIT_AS: ADDRESSES, resource.RLIMIT_DATA: DATA}
+        if accelerated:
+            wanted |= {resource.RLIMIT_DATA: DATA + ACCELERATED_MEMORY}
+        else:
+            wanted |= {resource.RLIMIT_AS: ADDRESSES, resource.RLIMIT_DATA: DATA}
         wanted |= {resource.RLIMIT_NPROC: PROCESSES if not others else others + 32 * PROCESSES}
     for name, limit in wanted.items():
         hard = resource.getrlimit(name)[1]

@@ -50,6 +50,8 @@ _SIBLING = 0x8000  # a child of the zygote's, not of the one that makes it
 _END_WITH_PARENT, _SUBREAPER = 1, 36
 _WHOM_TO_SIGNAL = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}  # when a file is ready: any process, any signal
 _LOW_HALF = 0xFFFFFFFF
+_NEEDED = {1, 2, 10, 16}  # kinds of sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+_BEYOND = 17
 
 
 def available() -> bool:
@@ -61,11 +63,12 @@ def available() -> bool:
     return True
 
 
-def load(among_others: bool, signals_are_scoped: bool) -> None:
+def load(among_others: bool, signals_are_scoped: bool, accelerated: bool = False) -> None:
     """Refuse from here on, for ever, in this thread and what it starts. Needs `no_new_privileges`.
 
     `among_others`: the process has no process namespace of its own. `signals_are_scoped`: Landlock sees to it that it
-    reaches only itself and its children; else it may signal itself alone.
+    reaches only itself and its children; else it may signal itself alone. `accelerated`: a driver needs files in
+    memory, and sockets where the network is this process's own.
     """
     import pyseccomp as sc
 
@@ -78,13 +81,17 @@ def load(among_others: bool, signals_are_scoped: bool) -> None:
     for name in REFUSED:
         call(name)
     # glibc falls back to `clone`, whose flags a filter can see; and to files where there is no memfd.
-    for name in ("clone3", "memfd_create", "memfd_secret"):
+    for name in ("clone3", "memfd_secret", *(() if accelerated else ("memfd_create",))):
         call(name, sc.ERRNO(errno.ENOSYS))
     for flag in (*_NEW_NAMESPACES, _SIBLING):
         call("clone", refuse, sc.Arg(0, sc.MASKED_EQ, flag, flag))
     call("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, _END_WITH_PARENT))
     call("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, _SUBREAPER))
-    if not among_others:
+    if not among_others and accelerated:
+        for family in set(range(_BEYOND)) - _NEEDED:
+            call("socket", refuse, sc.Arg(0, sc.EQ, family))
+        call("socket", refuse, sc.Arg(0, sc.GE, _BEYOND))
+    elif not among_others:
         call("socket", refuse, sc.Arg(0, sc.NE, socket.AF_UNIX))
     else:
         _among_others(call, sc, refuse, signals_are_scoped)

@@ -19,7 +19,7 @@ def serve(stream: socket.socket) -> None:
         except wire.Fault:
             return
         if what["do"] == "begin":
-            begin(what["devices"], what["compiled"], what["write"])
+            begin(what["devices"], what["compiled"], what["write"], what["accelerator"])
             reply = encode({"status": "ok"})
         else:
             reply = side.load(payload) if what["do"] == "load" else side.run(what["program"], payload)

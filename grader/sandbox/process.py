@@ -17,13 +17,16 @@ from pathlib import Path
 
 import psutil
 
+from grader.sandbox.accelerators import CPU, Platform
+from grader.sandbox.accelerators import environment as told
 from grader.sandbox.confine import LEVELS
-from grader.sandbox.confine_limits import MEMORY
+from grader.sandbox.confine_limits import ACCELERATED_MEMORY, MEMORY
 from grader.sandbox.family import Family
 from grader.sandbox.wire import Fault, receive, send, silent
 
 START_S = 120.0
 WALL_FACTOR = 4.0
+ACCELERATED_FACTOR = 4.0  # to compile for an accelerator, on many threads, takes the processor longer
 IN_LINE_FACTOR = 10.0  # however long the line
 REPLY_LIMIT = 256 << 20
 AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this level is tried, as if it were refused
@@ -31,12 +34,13 @@ AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this lev
 
 @dataclass(frozen=True)
 class Confined:
-    """How a zygote confines: one of `confine.LEVELS`, for each level above it why this machine refuses it, and why
-    learners' processes are the same user as the grader, where they are."""
+    """How a zygote confines: one of `confine.LEVELS`, for each level above it why this machine refuses it, why
+    learners' processes are the same user as the grader, where they are, and whether they use an accelerator."""
 
     level: str
     refused: dict[str, str]
     same_user: str = ""
+    accelerated: bool = False
 
 
 class Zygote:
@@ -51,8 +55,12 @@ class Zygote:
         self._confined: Confined | None = None
 
     @classmethod
-    def start(cls, modules: list[str]) -> Zygote:
-        """Start a zygote that has imported `modules` besides JAX, Flax and Optax. About two seconds."""
+    def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1) -> Zygote:
+        """Start a zygote that has imported `modules` besides JAX, Flax and Optax. About two seconds.
+
+        All that is forked from it runs on `platform`: on CPUs, also where there is more; else on an accelerator, of
+        which `count` devices have to work together.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Everything that is forked from it has its folder in this one, which the zygote removes if we are killed.
         folder = Path(tempfile.mkdtemp(prefix="grader-"))
@@ -61,7 +69,7 @@ class Zygote:
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "JAX_PLATFORMS": "cpu",
+            **told(platform),
             "MPLBACKEND": "Agg",
             "MPLCONFIGDIR": tempfile.gettempdir(),
             "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -81,7 +89,7 @@ class Zygote:
             at_most = os.environ.get(AT_MOST, LEVELS[0])
             if at_most not in LEVELS:
                 raise ValueError(f"{AT_MOST} is {at_most!r}; it is one of {', '.join(LEVELS)}")
-            opening = {"preload": modules, "at_most": at_most}
+            opening = {"preload": modules, "at_most": at_most, "platform": platform.to_json(), "count": count}
             ours.send(json.dumps(opening).encode())
             zygote._confined = zygote._told()
         except BaseException:
@@ -125,7 +133,8 @@ class Zygote:
             raise
         finally:
             theirs.close()
-        return Process(reply["pid"], ours, Path(reply["folder"]) if reply["folder"] else None)
+        folder = Path(reply["folder"]) if reply["folder"] else None
+        return Process(reply["pid"], ours, folder, not control and self.confined.accelerated)
 
     def stop(self, seconds: float = 5.0) -> None:
         """Let the zygote end, with every process forked from it that has not ended before."""
@@ -143,8 +152,9 @@ class Zygote:
 class Process:
     """One forked process, its stream, and its scratch folder, None where that is in its own memory."""
 
-    def __init__(self, pid: int, stream: socket.socket, folder: Path | None) -> None:
+    def __init__(self, pid: int, stream: socket.socket, folder: Path | None, accelerated: bool = False) -> None:
         self.pid = pid
+        self.accelerated = accelerated
         self.stream = stream
         self.folder = folder
         self.ended = False
@@ -158,7 +168,7 @@ class Process:
         """
         if not self.waits:
             raise Fault("crashed", "the process ended, or spoke without being asked")
-        budget, turn = _Budget(self.pid, seconds), os.urandom(16)
+        budget, turn = _Budget(self.pid, seconds, self.accelerated), os.urandom(16)
         for frame in (turn, *frames):
             send(self.stream, frame, budget)
         if receive(self.stream, REPLY_LIMIT, budget) != turn:
@@ -211,16 +221,18 @@ class _Budget:
     What the process started counts with it, and so does their memory together.
     """
 
-    def __init__(self, pid: int, seconds: float) -> None:
-        self.seconds, self.wall = seconds, seconds * WALL_FACTOR
+    def __init__(self, pid: int, seconds: float, accelerated: bool = False) -> None:
+        self.seconds = seconds * (ACCELERATED_FACTOR if accelerated else 1)
+        self.wall = self.seconds * WALL_FACTOR
+        self.memory = ACCELERATED_MEMORY if accelerated else MEMORY
         self.began = time.monotonic()
         self.family = Family(pid)
 
     def __call__(self) -> Fault | None:
         if self.family.seconds() > self.seconds:
             return Fault("timeout", f"stopped after {self.seconds:g} s of computing")
-        if self.family.memory(MEMORY) > MEMORY:
-            return Fault("memory", f"used more than {MEMORY >> 30} GiB of memory")
+        if self.family.memory(self.memory) > self.memory:
+            return Fault("memory", f"used more than {self.memory >> 30} GiB of memory")
         passed = time.monotonic() - self.began
         if passed - self.family.stood() > self.wall or passed > self.wall * IN_LINE_FACTOR:
             return Fault("timeout", f"stopped after {self.wall:g} s")

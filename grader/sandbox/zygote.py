@@ -10,6 +10,7 @@ workers. A fork takes milliseconds where a fresh interpreter takes seconds.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import json
@@ -19,13 +20,15 @@ import signal
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from grader.sandbox import confine
+from grader.sandbox import accelerators, confine
 from grader.sandbox import confine_kernel as kernel
+from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.confine import Confinement
 from grader.sandbox.confine_fork import fork
 from grader.sandbox.preload import preload, share_mlir_context, warm
@@ -45,15 +48,19 @@ QUICK = (
 )
 
 
-def settle(at_most: str) -> Confinement:
-    """Find the rung on which JAX runs, and whether this XLA knows the flags of `QUICK`: where it does not, it ends."""
+def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinement:
+    """Find the rung on which JAX runs, and whether this XLA knows the flags of `QUICK`: where it does not, it ends.
+
+    On an accelerator it has to run on `count` of its devices together. Those flags are for CPUs only.
+    """
     scratch = Path(tempfile.mkdtemp())
     scratch.chmod(0o711)
     try:
-        for flags in (QUICK, ""):
+        for flags in (QUICK, "") if platform.is_cpu else ("",):
             os.environ["XLA_FLAGS"] = flags
+            trial = _trial if platform.is_cpu else partial(_trial_together, platform, count)
             with contextlib.suppress(confine.Refused):
-                return confine.settle(at_most, _trial, scratch)
+                return confine.settle(at_most, trial, scratch, accelerators.needs(platform))
     finally:
         remove(scratch)
     raise SystemExit("No process that runs JAX can be started here.")
@@ -67,6 +74,20 @@ def _trial() -> None:
     jnp.ones(2).sum().block_until_ready()
     Path("written").write_bytes(Path(jax.__file__).read_bytes())
     os.unlink("written")
+
+
+def _trial_together(platform: Platform, count: int) -> None:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    _trial()
+    if jax.devices()[0].platform != platform.device or len(jax.devices()) < count:
+        raise OSError(errno.ENODEV, f"confined, JAX finds {jax.devices()[:count]}", platform.name)
+    mesh = Mesh(np.array(jax.devices()[:count]), ("all",))
+    spread = jax.device_put(np.ones((count, 8), np.float32), NamedSharding(mesh, PartitionSpec("all")))
+    assert float(jax.jit(jnp.sum)(spread)) == 8 * count
 
 
 class Zygote:
@@ -111,7 +132,7 @@ class Zygote:
             preload(request["preload"])
             warm()
             share_mlir_context()
-            self.confinement = settle(request["at_most"])
+            self.confinement = settle(request["at_most"], Platform.from_json(request["platform"]), request["count"])
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
             gc.collect()
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
@@ -119,7 +140,8 @@ class Zygote:
             control.send(json.dumps(self.fork(request, handles[0], control)).encode())
         elif self.confinement is not None:
             found = self.confinement
-            told = {"level": found.level, "refused": found.refused, "same_user": found.same_user}
+            told: dict[str, Any] = {"level": found.level, "refused": found.refused, "same_user": found.same_user}
+            told["accelerated"] = bool(found.accelerator.files)
             control.send(json.dumps(told).encode())
 
     def end(self, controls: list[socket.socket]) -> None:

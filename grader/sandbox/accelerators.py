@@ -1,0 +1,183 @@
+"""Accelerators to grade on: which kinds there are, what each needs of this machine, and how many are here."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+LOOK_S = 180.0  # a driver's first start can take a minute
+# What a driver asks besides its device files; only these go from our environment into the graders' processes.
+PASSED_ON = (
+    *("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
+    *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+)
+_LOOK = """
+import json, jax
+found = jax.devices()
+print(json.dumps({"count": len(found), "kind": found[0].device_kind, "device": found[0].platform}))
+"""
+
+
+class Absent(Exception):
+    """There is no such accelerator to grade on; the text says what is missing and what to do."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `made_by` stands
+    before the devices' own name.
+
+    `files` are patterns of device files, which are written to; `shown` of what its driver reads beside them;
+    `libraries` of those that its driver consists of, looked for where the loader looks.
+    """
+
+    name: str = "cpu"
+    jax: str = "cpu"
+    device: str = "cpu"
+    package: str = ""
+    made_by: str = ""
+    files: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.name == "cpu"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Platform:
+        """Undo `to_json`."""
+        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in data.items()}
+        return cls(**values)
+
+
+CPU = Platform()
+# For CUDA: device files as NVIDIA's container tools list them, without the display's. Sandboxes that let CUDA in found
+# that its driver also reads these parts of /sys and /proc, and opens the file of tools; docs/accelerators.md has more.
+PLATFORMS = {
+    "cpu": CPU,
+    "cuda": Platform(
+        "cuda", "cuda,cpu", "gpu", "jax[cuda12]", "NVIDIA",
+        files=(
+            *("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"),
+            *("/dev/nvidia-caps/*", "/dev/dxg"),
+        ),
+        shown=(
+            *("/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/sys/bus/pci", "/sys/devices"),
+            *("/sys/module/nvidia", "/sys/module/nvidia_uvm", "/usr/lib/wsl"),
+        ),
+        libraries=("libcuda.so*", "libnvidia-*.so*"),
+    ),
+    "rocm": Platform(
+        "rocm", "rocm,cpu", "gpu", "jax[rocm]", "AMD",
+        files=("/dev/kfd", "/dev/dri/renderD*"),
+        shown=("/sys/bus/pci", "/sys/devices", "/sys/class/kfd", "/sys/class/drm", "/sys/module/amdgpu", "/opt/rocm*"),
+        libraries=("libamdhip64.so*", "libhsa-runtime64.so*"),
+    ),
+}  # fmt: skip
+NAMES = (*PLATFORMS, "tpu")
+ONE_PROCESS = (
+    "Nothing is graded: a TPU belongs to one process at a time, and a notebook is graded by several. "
+    "Lessons run on it; grade without --platform."
+)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a process on an accelerator is let to besides what every one is: files to write to, paths to read."""
+
+    files: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+
+NONE = Needs()
+
+
+def needs(platform: Platform) -> Needs:
+    """Those of the platform's files that are here."""
+    files = tuple(sorted({path for pattern in platform.files for path in glob.glob(pattern)}))
+    shown = {path for pattern in platform.shown for path in glob.glob(pattern)}
+    return Needs(files, tuple(sorted(shown | set(_folders(platform.libraries)))))
+
+
+def _folders(libraries: tuple[str, ...]) -> list[str]:
+    """Where the loader finds these: its list (/etc/ld.so.conf), LD_LIBRARY_PATH, and NixOS's place."""
+    places = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"]
+    for listing in sorted(glob.glob("/etc/ld.so.conf.d/*.conf")):
+        lines = Path(listing).read_text(errors="replace").splitlines()
+        places += [line.strip() for line in lines if line.startswith("/")]
+    return [place for place in places if place and any(glob.glob(f"{place}/{name}") for name in libraries)]
+
+
+def environment(platform: Platform) -> dict[str, str]:
+    """What JAX is told in the environment. Memory is taken as it is needed: several processes share a device."""
+    told = {"JAX_PLATFORMS": platform.jax}
+    if not platform.is_cpu:
+        told |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        told["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    return told
+
+
+@dataclass(frozen=True)
+class Found:
+    """The devices that a run grades on; `count` is 0 for CPU devices, which are simulated, as many as are wanted."""
+
+    platform: Platform = CPU
+    count: int = 0
+    kind: str = ""
+
+    def __str__(self) -> str:
+        """Such as `1 NVIDIA H200`."""
+        maker = self.platform.made_by
+        return f"{self.count} {self.kind if self.kind.startswith(maker) else f'{maker} {self.kind}'}"
+
+    @property
+    def edition(self) -> str:
+        """What makes a verdict found on it another one than one found on CPUs."""
+        return "cpu" if self.platform.is_cpu else f"{self.platform.name}, {self}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Found:
+        """Undo `to_json`."""
+        return cls(Platform.from_json(data["platform"]), data["count"], data["kind"])
+
+
+ON_CPUS = Found()
+
+
+def look(name: str) -> Found:
+    """The devices of a platform, counted in a process of its own, which gives their memory back. Raises `Absent`."""
+    if name == "tpu":
+        raise Absent(ONE_PROCESS)
+    platform = PLATFORMS[name]
+    if platform.is_cpu:
+        return ON_CPUS
+    missing = (
+        f"Nothing is graded: JAX finds no {name} device on this machine. It takes the driver, and in this environment "
+        f"`pip install '{platform.package}'`; docs/accelerators.md says more. Without --platform the CPU is used."
+    )
+    around = {**os.environ, **environment(platform)}
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", _LOOK], env=around, capture_output=True, text=True, timeout=LOOK_S, check=False
+        )
+        told = json.loads(ran.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        raise Absent(missing) from None
+    if told["device"] != platform.device:  # JAX goes on with the next in its list, and says nothing
+        raise Absent(missing)
+    return Found(platform, told["count"], told["kind"])
