@@ -32,8 +32,9 @@ import time
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
+
+from grader.lessons import plots
 
 np.set_printoptions(precision=3, suppress=True)
 
@@ -388,18 +389,22 @@ thousand, single = milliseconds(lambda: episodes(plan, firsts), lambda: episodes
 print(f"200 steps each: 1000 environments {thousand:6.2f} ms, one environment {single:6.2f} ms")
 
 # %%
-figure, panels = plt.subplots(2, 4, figsize=(11, 4.6), layout="constrained", sharex=True, sharey="row")
+_, panels = plots.subplots(2, 4, width=11, height=4.6, sharex=True, sharey="row")
+standing = {}
 for (name, gains), (upper, lower) in zip(controllers.items(), panels.T, strict=True):
     states = np.asarray(episodes(gains, firsts))
     times = 0.02 * np.arange(1, states.shape[1] + 1)
-    up = np.mean(np.all(np.abs(states[:, :, 2]) < 0.8, axis=1))
-    upper.plot(times, states[:40, :, 2].T, color="#2f7ab8", alpha=0.35, linewidth=0.9)
-    lower.plot(times, states[:40, :, 0].T, color="#b5502a", alpha=0.35, linewidth=0.9)
-    upper.set(title=f"{name}\n{up:.0%} stay up", ylim=(-0.8, 0.8))
+    standing[name] = f"{np.mean(np.all(np.abs(states[:, :, 2]) < 0.8, axis=1)):.0%}"
+    upper.plot(times, states[:40, :, 2].T, "-", color="#0072B2", alpha=0.35, linewidth=0.9)
+    lower.plot(times, states[:40, :, 0].T, "-", color="#D55E00", alpha=0.35, linewidth=0.9)
+    upper.set(title=f"{name}\n{standing[name]} stay up", ylim=(-0.8, 0.8))
     lower.set(xlabel="seconds", ylim=(-4, 4))
 panels[0, 0].set_ylabel("angle (radians)")
 panels[1, 0].set_ylabel("position (metres)")
-plt.show()
+plots.show(
+    "Angle and position over four seconds, 40 poles for each of four controllers. With no push they all fall; the more of "
+    f"the state is used, the calmer the curves. Of 1000 poles stay up: {'; '.join(f'{n}, {p}' for n, p in standing.items())}."
+)
 
 # %% [markdown]
 # Pushing by the angle alone makes the pole swing, wider each time. With the turning speed too it stands, and the cart drifts away; with all four the cart turns back. Those numbers were found by trial. But an episode is a scan, so it has a gradient. Train by it, and the training is a scan too: a loop in a loop, and one program.

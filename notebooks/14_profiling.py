@@ -42,11 +42,12 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from IPython.display import IFrame
 from sklearn.datasets import load_digits
+
+from grader.lessons import plots
 
 print("this runs on", jax.devices()[0].device_kind)
 
@@ -336,13 +337,16 @@ flops, moved = 2 * 2048 * 2048 * columns, 4 * (2048 * 2048 + 2 * 2048 * columns)
 intensity, rate = flops / moved, flops / np.min(rounds, axis=0) / 1e9
 bandwidth, peak = rate[0] / intensity[0], rate.max()
 print(f"{bandwidth:.0f} GB/s, {peak:.0f} Gflop/s: to move a byte takes as long as {peak / bandwidth:.0f} operations")
-_, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.loglog([0.3, peak / bandwidth, 300], [0.3 * bandwidth, peak, peak], color="0.5")
+_, axes = plots.subplots(height=3)
+axes.loglog([0.3, peak / bandwidth, 300], [0.3 * bandwidth, peak, peak], "-", color="0.5")
 axes.plot(intensity, rate, "o")
 for place in zip(columns, intensity, rate, strict=True):
     axes.annotate(place[0], place[1:], xytext=(6, -11), textcoords="offset points")
 axes.set(xlabel="operations for each byte; at each point, the number of columns", ylabel="Gflop/s")
-plt.show()
+plots.show(
+    f"A roofline: a slope of {bandwidth:.0f} GB/s up to {peak / bandwidth:.0f} operations for each byte, then a flat line at "
+    f"{peak:.0f} Gflop/s. The products lie at or under it: 1 column {rate[0]:.0f} Gflop/s, 1024 columns {rate[-1]:.0f}."
+)
 
 # %% [markdown]
 # This is the **roofline**. A matrix times one column uses each number once: it waits for memory, whatever the processor can do; that point gives the slope. A matrix times many columns uses each number often, and the best of them gives the height. Left of the bend, move fewer bytes (fuse, smaller dtypes, larger batches); right of it, do fewer operations. A point far below both lines is bound by something else: look at the trace.

@@ -44,13 +44,14 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
+
+from grader.lessons import plots
 
 # Eight accelerators where there are as many; else eight devices made of this computer's cores.
 devices = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
@@ -379,9 +380,9 @@ account = {
     "FSDP,\ninit not cut": (stored(params_fsdp), cut_gradients, stored(jax.jit(optimizer.init)(params_fsdp))),
     "FSDP": (stored(params_fsdp), cut_gradients, stored(init_cut(params_fsdp))),
 }
-figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+_, axes = plots.subplots(height=3.2)
 bottom = np.zeros(4)
-for part, colour, hatch in zip(range(3), ("#f0c75e", "#7fcba4", "#c9a3dc"), ("", "//", ".."), strict=True):
+for part, (colour, hatch) in enumerate(plots.FILLS):
     heights = np.array([sizes[part] for sizes in account.values()]) / 1000
     label = ("parameters", "gradients", "Adam's state")[part]
     axes.bar(list(account), heights, bottom=bottom, color=colour, hatch=hatch, edgecolor="white", label=label)
@@ -390,7 +391,8 @@ for place, height in enumerate(bottom):
     axes.text(place, height + 15, f"{height:,.0f} kB", ha="center")
 axes.set(ylabel="kB on the first device", ylim=(0, 1600))
 axes.legend()
-plt.show()
+sums = ", ".join(f"{name} {height:,.0f} kB" for name, height in zip(account, bottom, strict=True))
+plots.show(f"Parameters, gradients and Adam's state on the first device, stacked: {sums}.")
 
 # %% [markdown]
 # ## Do they learn the same?
@@ -467,12 +469,16 @@ for name, (place, rule) in ways.items():
         f"{np.mean(guesses == unseen_marks[:1000]):.1%} of unseen digits, largest gap to one device {gap:.0e}"
     )
 
-figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+_, axes = plots.subplots()
 for (name, losses), colour, width in zip(curves.items(), ("#d8d3c8", "#7db8e8", "#1d2430"), (9, 5, 1.2), strict=True):
-    axes.plot(losses, color=colour, linewidth=width, label=name)
+    axes.plot(losses, "-", color=colour, linewidth=width, label=name)
 axes.set(xlabel="step", ylabel="loss", yscale="log")
 axes.legend()
-plt.show()
+apart = np.ptp(list(curves.values()), axis=0).max()
+plots.show(
+    f"The loss over {len(losses)} steps, from {losses[0]:.1f} to {losses[-1]:.2f}: the curves of one device, data parallelism "
+    f"and FSDP lie on each other, nowhere more than {apart:.0e} apart."
+)
 
 # %% [markdown]
 # ## Accumulating gradients: reduce once
@@ -616,21 +622,27 @@ with jax.profiler.trace(folder, profiler_options=options):
 
 trace = jax.profiler.ProfileData.from_file(str(next(Path(folder).rglob("*.xplane.pb"))))
 threads = [list(line.events) for plane in trace.planes for line in plane.lines]
-figure, panels = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
+figure, panels = plots.subplots(1, 3, width=11, height=3)
+waiting = {}
 for panel, (name, compiled) in zip(panels, programs.items(), strict=True):
     operations = set(re.findall(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", compiled.as_text(), re.M))
     window = next(event for events in threads for event in events if event.name == name)
-    row = 0
+    row, spent = 0, {True: 0.0, False: 0.0}
     for events in threads:
         mine = [e for e in events if e.name in operations and window.start_ns <= e.start_ns <= window.end_ns]
         for event in mine:
-            colour = "#e8875f" if re.match(KINDS, event.name) else "#3f86c4"
-            panel.barh(row, event.duration_ns / 1e6, left=(event.start_ns - window.start_ns) / 1e6, color=colour)
+            talks, took = bool(re.match(KINDS, event.name)), event.duration_ns / 1e6
+            colour, height = ("#D55E00", 0.4) if talks else ("#0072B2", 0.8)
+            panel.barh(row, took, height, left=(event.start_ns - window.start_ns) / 1e6, color=colour)
+            spent[talks] += took
         row += bool(mine)
-    panel.set(title=name, xlabel="ms", yticks=[], ylim=(-0.6, 16))
+    waiting[name] = f"{name} {spent[True] / sum(spent.values()):.0%}"
+    panel.set(title=name, xlabel="ms", yticks=[], xlim=(0, None), ylim=(-0.6, 16))
 panels[0].set_ylabel("threads")
-figure.suptitle("blue: computing        orange: in a collective, waiting included", fontsize=10)
-plt.show()
+figure.suptitle("tall, blue: computing        low, orange: in a collective, waiting included", fontsize=10)
+plots.show(
+    f"What each thread does in one step. In a collective, of all time that is drawn: {', '.join(waiting.values())}."
+)
 
 # %% [markdown]
 # (`tensorboard --logdir` on that folder shows the same with every name in it, lesson 14.)

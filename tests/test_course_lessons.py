@@ -43,6 +43,10 @@ def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: p
     ).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert [output.text for output in outputs if output.get("name") == "stderr" and "Warning" in output.text] == []
+    for output in outputs:
+        if "image/png" in output.get("data", {}):
+            alt = output.metadata.get("image/png", {}).get("alt", "")
+            assert len(alt.split()) >= 15, f"a figure without words for who does not see it: {alt!r}"
 
 
 @pytest.mark.parametrize("lesson", COURSE.lesson_ids)
