@@ -38,13 +38,12 @@ import warnings
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from flax import nnx
 from tqdm import tqdm
 
-from grader.lessons import digits
+from grader.lessons import digits, plots
 from grader.lessons.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
 
 found = digits.get()
@@ -84,12 +83,16 @@ print(
     f"{len(train_set):,} to train on, {len(test_set):,} to test with; the first: {image.shape}, {image.dtype}, {label}"
 )
 
-_, axes = plt.subplots(2, 8, figsize=(7, 2), layout="constrained")
+_, axes = plots.subplots(2, 8, height=2)
 for i, ax in enumerate(axes.T.flat):
     image, label = train_set[i // 2]  # each twice: it is transformed anew
     ax.imshow(image[..., 0], cmap="gray_r")
     ax.set_title(label if i % 2 == 0 else "", fontsize=8)
     ax.axis("off")
+plots.show(
+    f"Eight handwritten digits, {', '.join(ax.get_title() for ax in axes[0])}, each shown twice, one above the other: "
+    "the second time it lies a little elsewhere in its square."
+)
 
 # %% [markdown]
 # ## Batches of one shape
@@ -242,7 +245,7 @@ with tqdm(total=STEPS, file=sys.stdout, mininterval=5, bar_format="{l_bar}{bar:2
 print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, in {time.perf_counter() - began:.0f} s")
 
 # %%
-_, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
+_, (left, right) = plots.subplots(1, 2, height=2.6)
 left.semilogy(np.asarray(losses), linewidth=1)
 left.set(xlabel="step", ylabel="loss of the batch")
 smooth = np.convolve(np.asarray(hits), np.ones(10) / 10, "valid")  # the mean of ten steps, drawn at the last of them
@@ -250,7 +253,10 @@ right.plot(np.arange(10, len(hits) + 1), smooth, linewidth=1, label="training, m
 right.plot(list(curve), list(curve.values()), "o-", label="test")
 right.set(xlabel="step", ylabel="accuracy", ylim=(0.5, 1.02))
 right.legend()
-plt.show()
+plots.show(
+    f"Left: the loss of each batch over {STEPS} steps, from {losses[0]:.2f} to {losses[-1]:.2f}, on a logarithmic scale. Right: "
+    f"the accuracy rises to {smooth[-1]:.1%} on training digits and to {curve[n]:.1%} on test digits; the curves stay close."
+)
 
 # %% [markdown]
 # The first steps are slow ones: the rate rises from 0. Then the loss falls for as long as the digits keep moving, and the test follows. Training digits score no better than test digits, as no digit comes twice in the same place.
@@ -390,7 +396,7 @@ one = int(np.argmax(some_labels == 8))
 scores, seen = watch(params, some_images[one : one + 1])
 outputs = {"shrink": nnx.relu(seen["shrink"]["__call__"][0])}
 outputs |= {f"block {i}": seen["blocks"][i]["__call__"][0] for i in (0, len(model.blocks) - 1)}
-_, axes = plt.subplots(len(outputs), 9, figsize=(7, 0.85 * len(outputs)), layout="constrained")
+_, axes = plots.subplots(len(outputs), 9, height=0.85 * len(outputs))
 for row, (name, maps) in zip(axes, outputs.items(), strict=True):
     row[0].imshow(some_images[one, ..., 0], cmap="gray_r")
     for ax, channel in zip(row[1:], np.moveaxis(np.asarray(maps[0]), -1, 0), strict=False):
@@ -398,6 +404,10 @@ for row, (name, maps) in zip(axes, outputs.items(), strict=True):
     for ax in row:
         ax.axis("off")
     row[0].set_title(name, fontsize=8)
+plots.show(
+    f"A handwritten 8, and beside it eight channels each of {', '.join(outputs)}: small maps of the same 8, in each of which "
+    "other parts of it are bright, such as edges on one side or the insides of its loops."
+)
 print("scores:", np.round(np.asarray(scores[0]), 1))
 
 # %% [markdown]
@@ -413,7 +423,7 @@ print(f"test accuracy, every image: {np.mean(guessed == labels):.2%}")
 taken_for = np.zeros((10, 10), int)
 np.add.at(taken_for, (labels, guessed), 1)
 wrong = np.flatnonzero(guessed != labels)[:8]
-_, axes = plt.subplots(1, 1 + len(wrong), squeeze=False, figsize=(7, 2), width_ratios=[3] + [1] * len(wrong))
+_, axes = plots.subplots(1, 1 + len(wrong), height=2, squeeze=False, width_ratios=[3] + [1] * len(wrong))
 grid, *small = axes[0]
 grid.imshow(np.log1p(taken_for), cmap="Blues")
 grid.set(xlabel="taken for", ylabel="is", xticks=range(10), yticks=range(10))
@@ -421,7 +431,11 @@ for ax, i in zip(small, wrong, strict=True):
     ax.imshow(images[i, ..., 0], cmap="gray_r")
     ax.set_title(f"{labels[i]} as {guessed[i]}", fontsize=8)
     ax.axis("off")
-plt.show()
+mistakes = ", ".join(f"{labels[i]} as {guessed[i]}" for i in wrong) or "none"
+plots.show(
+    "A table of ten by ten, what a digit is by what it is taken for, nearly all on the diagonal; and the first digits that "
+    f"are taken for another: {mistakes}."
+)
 
 # %% [markdown]
 # Look at the mistakes before you change the network: some of these digits you would not have read either. The rows and columns of the table say which pairs need more examples.
