@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from grader.cli import authoring, carrying, course, exchange, grading, learning, watching
+from grader.cli import authoring, carrying, checking, course, exchange, grading, learning, watching
 from grader.cli.app import app, err, fail
 from grader.course import CourseError
 
-__all__ = ["authoring", "carrying", "course", "exchange", "grading", "learning", "main", "watching"]
+__all__ = ["authoring", "carrying", "checking", "course", "exchange", "grading", "learning", "main", "watching"]
 
 
 def main() -> None:

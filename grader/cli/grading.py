@@ -1,10 +1,9 @@
-"""Verbs about results: grade a class, give results another form, check one's own notebook."""
+"""Verbs about results: grade a class, give results another form."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,7 +71,7 @@ def grade(
         entries = find(submitted, course, lesson)
     except NothingToGrade as problem:
         raise fail(str(problem)) from None
-    machine = _machine(platform)
+    machine = machine_for(platform)
     if without_secret(course):
         err.print(without_secret(course), markup=False, soft_wrap=True)
     _say_left_out(submitted, course)
@@ -110,7 +109,7 @@ def grade(
     unstored = [] if book is None else store(book, dict(zip(entries, results, strict=True)))
     kept = sum(result is before.get(entry) for entry, result in done.items())
     out.print(f"{notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
-    _say_by_hand(course, {entry.lesson for entry in entries})
+    say_by_hand(course, {entry.lesson for entry in entries})
     broken = [r for r in results if r.problem is not None or any(c.status == "error" for c in r.checks)]
     if broken:
         names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
@@ -120,7 +119,7 @@ def grade(
         raise fail(f"Graded, but not in the gradebook: {names}. nbgrader autograde says why.", 1)
 
 
-def _machine(platform: str) -> Found:
+def machine_for(platform: str) -> Found:
     """The devices to grade on; says which where they are no CPUs."""
     from grader.sandbox import accelerators
 
@@ -135,7 +134,7 @@ def _machine(platform: str) -> Found:
     return found
 
 
-def _say_by_hand(course: Course, lessons: set[str]) -> None:
+def say_by_hand(course: Course, lessons: set[str]) -> None:
     """That there is more to give than what was judged, where there is."""
     for lesson in sorted(lessons):
         for task in course.lesson(lesson).tasks:
@@ -220,55 +219,3 @@ def report(
         whole.write(to, text, mode=0o644)
     except OSError as problem:
         raise fail(f"{to} cannot be written: {problem.strerror}.") from None
-
-
-@app.command()
-def check(
-    notebook: Annotated[
-        Path,
-        typer.Argument(
-            metavar="NOTEBOOK", help="Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
-        ),
-    ],
-    platform: PlatformOption = "cpu",
-) -> None:
-    """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
-    from grader.cli.carrying import changed_since
-    from grader.course import work
-    from grader.exam.batch import Entry
-    from grader.exam.batch import grade as grade_all
-    from grader.learner import progress
-    from grader.reports import terminal
-
-    course = open_course()
-    path = _my_notebook(course, notebook)
-    saved = datetime.fromtimestamp(path.stat().st_mtime)
-    [result] = grade_all(course, [Entry(path.resolve(), "you", path.stem)], 1, machine=_machine(platform))
-    whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
-    out.print(terminal.learner(result, whys))
-    progress.note(course, result)
-    out.print(
-        f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count.",
-        markup=False,
-    )
-    _say_by_hand(course, {path.stem})
-    if path.resolve() == work.exercises_copy(course, path.stem) and changed_since(course, path.stem):
-        out.print(changed_since(course, path.stem), markup=False, soft_wrap=True)
-    if result.problem is not None or result.score < result.max_score:
-        raise typer.Exit(1)
-
-
-def _my_notebook(course: Course, asked: Path) -> Path:
-    """The notebook that is meant: a path from here or from the top of the course, or a lesson's id."""
-    from grader.course import work
-
-    if str(asked) in course.lesson_ids:
-        asked = work.exercises_copy(course, str(asked))
-        if not asked.is_file():
-            raise fail(f"There is no {asked} yet. Run `make lab`: it lays out your copies.")
-    path = next((path for path in (asked, course.root / asked) if path.is_file()), None)
-    if path is None:
-        raise fail(f"There is no notebook {asked}.")
-    if path.stem not in course.lesson_ids:
-        raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
-    return path

@@ -13,8 +13,8 @@ from typing import Any
 from grader.course import Course
 from grader.exam.ledger import Ledger
 from grader.exam.places import places
-from grader.exam.pool import Confined
-from grader.exam.record import Result
+from grader.exam.pool import NEWS, Confined
+from grader.exam.record import CheckResult, Result
 from grader.exam.submission import Unreadable, content
 from grader.sandbox.accelerators import ON_CPUS, Found
 from grader.sandbox.confine import LEVELS
@@ -98,6 +98,7 @@ def grade(
     edition: str | None = None,
     before: Mapping[Entry, Result] = MappingProxyType({}),
     machine: Found = ON_CPUS,
+    on_judged: Callable[[Entry, list[CheckResult]], None] | None = None,
 ) -> list[Result]:
     """Grade `entries` with `jobs` examiners side by side (one for each core by default, two on an accelerator, whose
     memory they share); results in their order.
@@ -105,7 +106,8 @@ def grade(
     `accept` is told how learners' processes are confined before the first is started, and may raise. With the grader's
     `edition` (see `grader.exam.ledger`) each result is kept for later runs as soon as it is there; those in `before`
     are taken as they are, unless this machine now confines better than when they were made. Lessons that need more
-    devices than the `machine` has are graded on simulated CPU devices, and their results say so.
+    devices than the `machine` has are graded on simulated CPU devices, and their results say so. `on_judged` is told
+    the results of each exercise while a notebook is graded.
     """
     done: dict[Entry, Result] = {}
 
@@ -127,9 +129,21 @@ def grade(
                 if entry in before and _as_confined(before[entry], pool.confined.level):
                     note(entry, before[entry])
             todo = [entry for entry in here if entry not in done]
-            requests = [{"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson} for e in todo]
-            pool.map(requests, lambda i, reply, todo=todo: note(todo[i], _result(todo[i], reply)))  # type: ignore[misc]
+            requests = [_request(entry, on_judged is not None) for entry in todo]
+            pool.map(
+                requests,
+                lambda i, reply, todo=todo: note(todo[i], _result(todo[i], reply)),  # type: ignore[misc]
+                lambda i, news, todo=todo: on_judged and on_judged(todo[i], _checks(news)),  # type: ignore[misc]
+            )
     return [done[entry] for entry in entries]
+
+
+def _request(entry: Entry, news: bool) -> dict[str, Any]:
+    return {"path": str(entry.path.absolute()), "learner": entry.learner, "lesson": entry.lesson, NEWS: news}
+
+
+def _checks(news: list[dict[str, Any]]) -> list[CheckResult]:
+    return [CheckResult.from_json(check) for check in news]
 
 
 def _as_confined(result: Result, level: str) -> bool:

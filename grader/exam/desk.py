@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from grader.course import Course
 from grader.exam.compiled import Compiled
-from grader.exam.examiner import Examiner
+from grader.exam.examiner import Examiner, untold
 from grader.exam.ledger import Ledger
-from grader.exam.pool import answer
-from grader.exam.record import Result
+from grader.exam.pool import NEWS, answer
+from grader.exam.record import CheckResult, Result
 from grader.exam.submission import Unreadable, content, parse
+from grader.sandbox import wire
 from grader.sandbox.accelerators import ON_CPUS, Found
 from grader.sandbox.process import Zygote
 
@@ -47,10 +50,18 @@ class Desk:
             self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build, self.machine)
         return self.examiners[lesson]
 
-    def grade(self, path: str, learner: str, lesson: str, only: str | None = None) -> Result:
+    def grade(
+        self,
+        path: str,
+        learner: str,
+        lesson: str,
+        only: str | None = None,
+        judged: Callable[[list[CheckResult]], None] = untold,
+    ) -> Result:
         """Grade one notebook, or one exercise of it; what cannot be graded is a result with a problem.
 
-        That of a whole notebook is kept, if results are kept.
+        That of a whole notebook is kept, if results are kept. `judged` is told the results of each exercise as soon as
+        they are there.
         """
         began = time.monotonic()
         try:
@@ -59,7 +70,8 @@ class Desk:
         except Unreadable as problem:
             points = self.course.lesson(lesson).points
             return Result(learner, lesson, max_score=points, duration_s=time.monotonic() - began, problem=str(problem))
-        result = replace(self.examiner(lesson).grade(submission, only), platform=self.machine.platform.name)
+        graded = self.examiner(lesson).grade(submission, only, judged)
+        result = replace(graded, platform=self.machine.platform.name)
         if lesson in self.notes:
             result = replace(result, notes=(self.notes[lesson], *result.notes))
         if self.ledger is not None and only is None:
@@ -85,14 +97,22 @@ class Desk:
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
-    """Open the course that the first request names, then grade until the stream closes."""
+    """Open the course that the first request names, then grade until the stream closes.
+
+    A request that asks for `news` gets those of each exercise before its reply.
+    """
     desks: list[Desk] = []
+
+    def tell(results: list[CheckResult]) -> None:
+        wire.send(stream, json.dumps({NEWS: [result.to_json() for result in results]}).encode())
 
     def handle(request: dict[str, Any]) -> dict[str, Any] | None:
         if "root" in request:
             desks.append(Desk(Zygote(control), **request))
             return None
         try:
+            if request.pop(NEWS, False):
+                request["judged"] = tell
             return desks[0].do(**request).to_json()
         except Exception as problem:  # our own fault: say so, and go on with the next notebook
             traceback.print_exc(file=sys.stderr)

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +40,10 @@ def own_names(lesson: Lesson) -> set[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
     return found
+
+
+def untold(results: list[CheckResult]) -> None:
+    """What is told an exercise's results when nobody wants to know before the end."""
 
 
 class Examiner:
@@ -76,9 +80,15 @@ class Examiner:
         programs = Programs(self.zygote, self.compiled.for_learners)
         return Isolated(self.zygote, self.lesson.setup, self.classes, programs, self.known)
 
-    def grade(self, submission: Submission, only: str | None = None) -> Result:
+    def grade(
+        self,
+        submission: Submission,
+        only: str | None = None,
+        judged: Callable[[list[CheckResult]], None] = untold,
+    ) -> Result:
         """The result of one submission; faults in it end as records, never as exceptions.
 
+        `judged` is told the results of each exercise as soon as they are there.
         With `only`, this exercise alone is put through its checks, after all that comes before it in the notebook. Then
         whoever waits for it waits for nothing else: `settle` names the misconception, when there is time.
         """
@@ -93,7 +103,9 @@ class Examiner:
                 if not isinstance(step, Judge):
                     sitting.run(step.source, step.label, step.exercise)
                 elif only is None:
-                    results += self._judge(step, sitting, seed)
+                    news = self._judge(step, sitting, seed)
+                    results += news
+                    judged(news)
                 elif step.exercise.id != only:
                     sitting.pass_by(step)
                 else:

@@ -15,7 +15,9 @@ from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.process import Confined, Process, Zygote
 from grader.sandbox.wire import Fault
 
-__all__ = ["Confined", "Fault", "Pool", "Zygote", "answer"]
+__all__ = ["NEWS", "Confined", "Fault", "Pool", "Zygote", "answer"]
+
+NEWS = "news"  # the one key of a frame that comes before a reply
 
 
 class Pool:
@@ -79,37 +81,50 @@ class Pool:
         return [process.pid for process in self._processes if process is not None]
 
     def map(
-        self, requests: list[dict[str, Any]], on_reply: Callable[[int, Any], None] = lambda i, reply: None
+        self,
+        requests: list[dict[str, Any]],
+        on_reply: Callable[[int, Any], None] = lambda i, reply: None,
+        on_news: Callable[[int, Any], None] = lambda i, news: None,
     ) -> list[Any]:
-        """The replies in the order of `requests`; `on_reply` is called in the caller's thread, with each when it comes.
+        """The replies in the order of `requests`; `on_reply` is called in the caller's thread, with each when it comes,
+        and `on_news` with what comes before it.
 
         A process that ends without a reply leaves a `wire.Fault` there, and another takes its place.
         """
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
         for i in range(len(requests)):
             todo.put(i)
+
+        def ask(place: int, i: int) -> None:
+            reply = self._ask(place, requests[i], lambda news: done.put((i, False, news)))
+            done.put((i, True, reply))
 
         def work(place: int) -> None:
             with contextlib.suppress(queue.Empty):
                 while True:
-                    i = todo.get_nowait()
-                    done.put((i, self._ask(place, requests[i])))
+                    ask(place, todo.get_nowait())
 
         for place in range(self.jobs):
             threading.Thread(target=work, args=(place,), daemon=True).start()
         replies: dict[int, Any] = {}
         while len(replies) < len(requests):
-            i, replies[i] = done.get()
-            on_reply(i, replies[i])
+            i, last, said = done.get()
+            if last:
+                replies[i] = said
+            (on_reply if last else on_news)(i, said)
         return [replies[i] for i in range(len(requests))]
 
-    def _ask(self, place: int, request: dict[str, Any]) -> Any:
+    def _ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None]) -> Any:
         """The reply of the process at this place. Whatever goes wrong is a Fault: map waits for one reply to each."""
         try:
             process = self._processes[place] = self._processes[place] or self._fork()
             wire.send(process.stream, json.dumps(request).encode())
-            return json.loads(wire.receive(process.stream))
+            while True:
+                reply = json.loads(wire.receive(process.stream))
+                if not isinstance(reply, dict) or set(reply) != {NEWS}:
+                    return reply
+                on_news(reply[NEWS])
         except Exception as problem:
             lost, self._processes[place] = self._processes[place], None
             if lost is not None:

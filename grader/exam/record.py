@@ -47,6 +47,11 @@ class CheckResult:
         del data["kind"], data["where"], data["first"]
         return {**data, "evidence": list(self.evidence)}
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> CheckResult:
+        """Read what `to_json` wrote."""
+        return cls(**{**data, "evidence": tuple(data["evidence"])})
+
 
 @dataclass(frozen=True)
 class Result:
@@ -91,6 +96,6 @@ class Result:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Result:
         """Read what `to_json` wrote."""
-        checks = tuple(CheckResult(**{**check, "evidence": tuple(check["evidence"])}) for check in data["checks"])
+        checks = tuple(CheckResult.from_json(check) for check in data["checks"])
         kept = {name: data[name] for name in ("learner", "lesson", "max_score", "confinement", "duration_s", "problem")}
         return cls(**kept, platform=data.get("platform", "cpu"), notes=tuple(data["notes"]), checks=checks)

@@ -76,6 +76,12 @@ def _cell(checks: list[CheckResult], brief: bool) -> Text:
     return Text(mark if brief else f"{mark} {number(got)}/{number(most)}", colour)
 
 
+def exercise(checks: Sequence[CheckResult]) -> Text:
+    """One exercise in one line."""
+    got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
+    return _cell(list(checks), brief=True).append(f" {checks[0].exercise}  {number(got)} of {number(most)}")
+
+
 def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
     """What one learner's notebook earned: every check that gave less than its points, with its message."""
     head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")

@@ -1,0 +1,101 @@
+"""The verb for one's own notebook: grade it as it is saved now."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grader.cli.app import PlatformOption, app, err, fail, open_course, out, writable
+from grader.cli.grading import machine_for, say_by_hand
+from grader.course import Course, whole
+
+if TYPE_CHECKING:
+    from grader.exam.batch import Entry
+    from grader.exam.record import CheckResult, Result
+    from grader.sandbox.accelerators import Found
+
+
+@app.command()
+def check(
+    notebook: Annotated[
+        Path,
+        typer.Argument(
+            metavar="NOTEBOOK", help="Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
+        ),
+    ],
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the result here too, and each exercise to stderr at once."),
+    ] = None,
+    platform: PlatformOption = "cpu",
+) -> None:
+    """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
+    from grader.cli.carrying import changed_since
+    from grader.course import work
+    from grader.learner import progress
+    from grader.reports import json as json_report
+    from grader.reports import terminal
+
+    course = open_course()
+    path = _my_notebook(course, notebook)
+    if json is not None and not writable(json):
+        raise fail(f"The result cannot be written to {json}. Name a file in a folder that can be written to.")
+    saved = datetime.fromtimestamp(path.stat().st_mtime)
+    result = _check(course, path, json is not None, machine_for(platform))
+    if json is not None:
+        whole.write(json, json_report.dumps([result]), mode=0o644)
+    whys = {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}
+    out.print(terminal.learner(result, whys))
+    progress.note(course, result)
+    out.print(
+        f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. Changes that you have not saved do not count.",
+        markup=False,
+    )
+    say_by_hand(course, {path.stem})
+    if path.resolve() == work.exercises_copy(course, path.stem) and changed_since(course, path.stem):
+        out.print(changed_since(course, path.stem), markup=False, soft_wrap=True)
+    if result.problem is not None or result.score < result.max_score:
+        raise typer.Exit(1)
+
+
+def _check(course: Course, path: Path, by_line: bool, machine: Found) -> Result:
+    """One's own notebook graded, with a word about each exercise meanwhile: `by_line`, or beside a turning sign."""
+    from grader.exam.batch import Entry
+    from grader.exam.batch import grade as grade_all
+    from grader.exam.stopping import Stopped, stoppable
+    from grader.reports import terminal
+
+    done, most = 0, len(course.lesson(path.stem).exercises)
+    try:
+        with stoppable(), err.status(f"Grading {path.stem} ...") as status:
+
+            def tell(entry: Entry, results: list[CheckResult]) -> None:
+                nonlocal done
+                done += 1
+                if by_line:
+                    err.print(terminal.exercise(results), soft_wrap=True)
+                status.update(f"Judged {done} of {most} exercises ...")
+
+            [result] = grade_all(course, [Entry(path.resolve(), "you", path.stem)], 1, machine=machine, on_judged=tell)
+    except Stopped as stopped:
+        raise fail("Stopped. Nothing was judged.", stopped.status) from None
+    return result
+
+
+def _my_notebook(course: Course, asked: Path) -> Path:
+    """The notebook that is meant: a path from here or from the top of the course, or a lesson's id."""
+    from grader.course import work
+
+    if str(asked) in course.lesson_ids:
+        asked = work.exercises_copy(course, str(asked))
+        if not asked.is_file():
+            raise fail(f"There is no {asked} yet. Run `make lab`: it lays out your copies.")
+    path = next((path for path in (asked, course.root / asked) if path.is_file()), None)
+    if path is None:
+        raise fail(f"There is no notebook {asked}.")
+    if path.stem not in course.lesson_ids:
+        raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
+    return path
