@@ -14,7 +14,7 @@ import pytest
 from old_notebooks import FLAGS, NOTEBOOKS, RAISES, SQUARES, cell, prose, write
 
 from grader.authoring.adopt import NotTaken, Taken, take
-from grader.course import Course, asserts
+from grader.course import Course, CourseError, asserts, judged
 from grader.course.filled import fill
 from grader.course.filled import write as hand_in
 
@@ -310,6 +310,17 @@ def test_a_role_alone_comes_through(role: str, tmp_path: Path) -> None:
     one = prose("Do.", role, "a_B-3", points) if role == "task" else cell("x = 1", role, "a_B-3", points)
     [kept] = _take(tmp_path, [one]).lesson.cells
     assert (kept.kind, kept.id, kept.attributes.get("points")) == (role, "a_B-3", points)
+
+
+@pytest.mark.parametrize("role", ["locked", "manual"])
+def test_the_name_of_the_cell_that_grades_is_kept_for_it(role: str, tmp_path: Path) -> None:
+    """Grading passes over the cell of that name; an answer or a check may have it all the same."""
+    points = 2 if role == "manual" else None
+    with pytest.raises(CourseError, match="`grade` would not run when it is graded"):
+        judged.lesson(_take(tmp_path, [ANSWER, cell("f(1)", role, "grade", points)]).lesson, "Old", None)
+    answer = cell("### BEGIN SOLUTION\ng = 1\n### END SOLUTION", "answer", "grade")
+    found = judged.lesson(_take(tmp_path, [answer, cell("assert g == 1", "check", "a", 1)]).lesson, "Old", None)
+    assert [exercise.id for exercise in found.exercises] == ["grade"]
 
 
 ANSWERS = {"f": "function", "g": "function", "Model": "class", "w": "value"}

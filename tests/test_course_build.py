@@ -163,6 +163,7 @@ def test_grade_ids_and_kinds_of_cells(built):
         "second-square-once": "gl",
         "second-square-why": "l",
         "closing": "l",
+        "grade": "l",
     }
     assert all(cell["metadata"]["nbgrader"]["grade_id"] == name for name, cell in found.items())
     allowed = {"checksum", "cell_type", "grade", "grade_id", "locked", "points", "schema_version", "solution", "task"}

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "grader"
 MAY_IMPORT = {
     "program": set(),
     "checks": {"program"},
-    "lessons": set(),
+    "lessons": {"checks"},
     "course": set(),
     "authoring": {"course"},
     "sandbox": {"program"},

@@ -11,8 +11,10 @@ import argparse
 import ast
 import hashlib
 import io
+import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,10 @@ CELL_S = 120  # seconds for one cell, compiling included
 MOST = 2_000  # characters of a message
 MARKS = {"NotAttempted": "○", "NotDefined": "○", "Skipped": "–"}
 PASSED = "✓"
+STATUS = {PASSED: "passed", "✗": "failed", "○": "not attempted", "–": "skipped"}
+LATER = "It runs when the notebook is graded."
+# Where a notebook is that is worked on; a kernel of our own is at none, whatever started us.
+FRONT_END = "JPY_SESSION_NAME"
 EDITED = "This check was edited. Grading puts the given one in its place."
 
 
@@ -62,6 +68,7 @@ def run(notebook: Any, folder: Path) -> str:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     package = str(Path(__file__).resolve().parents[2])
+    os.environ.pop(FRONT_END, None)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     client = nbclient.NotebookClient(
         notebook,
@@ -134,19 +141,62 @@ def tell(notebook: Any, ended: str, name: str) -> bool:
     return passed == total
 
 
+def document(notebook: Any, ended: str, name: str, duration_s: float) -> dict[str, Any]:
+    """What docs/results.md describes; what is hidden here is skipped."""
+    checks, exercise = [], ""
+    for cell in notebook.cells:
+        said = cell.metadata.get("nbgrader", {})
+        if cell.cell_type == "code" and said.get("solution"):
+            exercise = said.get("grade_id", "")
+        if cell.cell_type != "code" or not _graded(cell):
+            continue
+        hidden = not _is_check(cell)
+        mark, message = (MARKS["Skipped"], LATER) if hidden else verdict(cell, ended)
+        most = said.get("points", 0)
+        check = {
+            "id": said.get("grade_id", ""),
+            "exercise": exercise,
+            "title": "Hidden check" if hidden else check_title(cell.source) or "",
+            "status": STATUS[mark],
+            "points": most if mark == PASSED else 0,
+            "max_points": most,
+            "message": message[:MOST],
+        }
+        checks.append({**check, "misconception": None, "evidence": [], "hidden": hidden})
+    result = {
+        "learner": "you",
+        "lesson": name,
+        "score": sum(check["points"] for check in checks),
+        "max_score": sum(check["max_points"] for check in checks),
+        "confinement": "none",
+        "duration_s": round(duration_s, 3),
+        "notes": [ended] if ended else [],
+        "problem": None,
+        "checks": checks,
+    }
+    return {"version": 1, "results": [result]}
+
+
 def main() -> int:
     """Run the command; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m grader.checks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("notebook", help="a notebook, or a lesson's id: 05_vmap is exercises/05_vmap/05_vmap.ipynb")
+    parser.add_argument("--json", metavar="FILE", help="write what is found here too, in the form of docs/results.md")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may know no tick
     try:
-        path = find(parser.parse_args().notebook)
+        asked = parser.parse_args()
+        path = find(asked.notebook)
         notebook = read(path)
     except NothingToRun as problem:
         print(problem, file=sys.stderr)
         return 2
-    return 0 if tell(notebook, run(notebook, path.parent), path.stem) else 1
+    began = time.monotonic()
+    ended = run(notebook, path.parent)
+    if asked.json:
+        found = document(notebook, ended, path.stem, time.monotonic() - began)
+        Path(asked.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0 if tell(notebook, ended, path.stem) else 1
 
 
 if __name__ == "__main__":

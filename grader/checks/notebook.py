@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grader.checks import asking, inputs, noted
+from grader.checks import asking, inputs, noted, ran
 from grader.program.names import Names, names
 from grader.program.sides import namedtuples
 from grader.program.surroundings import Surroundings
@@ -79,10 +79,11 @@ class Desk:
         global _check
         source = info.raw_cell or ""
         _check = Check(check_title(source) or "", source, getattr(info, "cell_id", None))
+        ran.note(_check.cell_id, source)
         if _check.title:
             inputs.begin(source)
             noted.judged()
-            self.ready.needs = needs = _names(source).needs
+            self.ready.needs = needs = names_of(source).needs
             _check = replace(_check, needs=needs)
             self.ready.guards = not _check.hidden
             rebound = self.surroundings.before_checks(needs)
@@ -104,7 +105,7 @@ class Desk:
                 self.shown.failed(_check, result.error_in_exec or result.error_before_exec)
             return
         source = result.info.raw_cell or ""
-        cell = _names(source)
+        cell = names_of(source)
         self.ready.after_cell(cell.binds, result.error_in_exec)
         if self.is_setup(result.info):
             self.setup(cell)
@@ -118,7 +119,7 @@ class Desk:
         if SETUP_ID.fullmatch(getattr(info, "cell_id", None) or ""):
             self.told_ids = True
             return True
-        return not self.told_ids and "grader.checks" in source and bool(VERBS & _names(source).binds)
+        return not self.told_ids and "grader.checks" in source and bool(VERBS & names_of(source).binds)
 
     def setup(self, cell: Names) -> None:
         """The setup cell ran: what it bound is what the checks rely on."""
@@ -158,7 +159,8 @@ def put_back(rebound: list[str]) -> str:
     return f"Note: {said} had been given another value since the setup. For the checks it is the setup's again."
 
 
-def _names(source: str) -> Names:
+def names_of(source: str) -> Names:
+    """The names of a cell as a notebook has it, magics and all; none where it is not Python."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     try:

@@ -14,6 +14,7 @@ from grader.course.text import Cell
 
 BEGIN_SOLUTION = "### BEGIN SOLUTION"
 END_SOLUTION = "### END SOLUTION"
+GRADING = "grade"  # the last cell's id, which grades the notebook; an exercise's has two words
 BEGIN_SCHEME = "### BEGIN MARK SCHEME"
 END_SCHEME = "### END MARK SCHEME"
 # nbgrader's own words for what it takes out; it looks for the short forms anywhere in a line.

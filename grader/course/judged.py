@@ -11,7 +11,7 @@ from pathlib import Path
 from grader.course import asserts, exercises, names, rules_observed
 from grader.course.adopted import Adopted
 from grader.course.asserts import Left
-from grader.course.exercises import Check, Exercise, Lesson, Task
+from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
 from grader.course.problems import Files, Findings
 from grader.course.text import Cell
 
@@ -38,6 +38,9 @@ def lesson(adopted: Adopted, title: str, text_path: Path | None) -> Lesson:
             findings.add(cell.first + left.line - 1, f"the grader cannot judge `{cell.id}`: {left.reason}", MEND)
         elif cell.kind == "check":
             rules_observed.check(cell, (), findings)
+        elif cell.id == GRADING and cell.form == "code" and GRADING not in {one.id for one in judged.exercises}:
+            message = f"`{cell.id}` would not run when it is graded: the grader keeps the name for a cell of its own"
+            findings.add(cell.line, message, "Rename it")
         elif cell.form == "code" and (cell.id or "").split("-")[0] == "setup" and cell not in opening:
             message = f"`{cell.id}` would not run when it is graded: the grader keeps such names for what stands first"
             findings.add(cell.line, message, "Move it before the first answer, or rename it")

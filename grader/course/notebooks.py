@@ -11,7 +11,7 @@ from typing import Any
 
 from grader.course import predictions
 from grader.course.adopted import ROLES, Adopted
-from grader.course.exercises import Check, Exercise, Lesson, Task
+from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
 from grader.course.rules_parts import LABELS
 from grader.course.text import Cell
 from grader.course.tree import Course
@@ -63,7 +63,7 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
             cells.append(_check(checks[cell.line], lesson, alone))
             if checks[cell.line] == exercise.checks[-1]:
                 cells.append(_prose(_why(exercise.why), f"{exercise.id}-why"))
-    cells.append(_prose(_closing(lesson, alone), "closing"))
+    cells += [_prose(_closing(lesson, alone), "closing"), _grading(alone)]
     return _notebook(cells, {"lesson": lesson.id, "holds": "exercises"})
 
 
@@ -221,18 +221,19 @@ def _why(source: str) -> str:
 def _closing(lesson: Lesson, alone: bool) -> str:
     hidden = sum(check.hidden for exercise in lesson.exercises for check in exercise.checks)
     hidden_ones = f"{hidden} hidden one{'' if hidden == 1 else 's'}"
-    how = "run all of them from the top in a fresh kernel:" if alone else f"run all checks, the {hidden_ones} too:"
+    how = "runs all of them from the top in a fresh kernel" if alone else f"runs all checks, the {hidden_ones} too"
     what = (
         f"That is what counts. The {hidden_ones} run when the notebook is graded."
         if alone
-        else "It says what each check is worth and what it found."
+        else "It says what each exercise is worth and what is missing."
     )
     return "\n".join(
         [
             "## Check your answers",
             "",
             "Run the check cells above as often as you like; each says what is missing. "
-            f"Then save the notebook, open a terminal (File > New > Terminal) and {how}",
+            f"Then save the notebook (Ctrl+S) and run the last cell: it {how}. "
+            "In a terminal (File > New > Terminal) the same is",
             "",
             "```",
             f"python -m grader.checks {lesson.id}" if alone else f"grader check {lesson.id}",
@@ -241,3 +242,12 @@ def _closing(lesson: Lesson, alone: bool) -> str:
             f"{what} {_points(lesson.points)} in all{_a_person(lesson)}.",
         ]
     )
+
+
+def _grading(alone: bool) -> BuiltCell:
+    """The last cell; without this package, or with an older one, Run All goes on past it."""
+    what = "runs all checks on what was saved last" if alone else "grades what was saved last, hidden checks too"
+    said = f"# Save first (Ctrl+S): this {what}.\nfrom grader.lessons import grade\n\ngrade()"
+    cell = _code(said, GRADING, locked=True)
+    cell["metadata"]["tags"] = ["raises-exception"]
+    return cell

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grader.course import Exercise, Lesson
+from grader.course.exercises import GRADING
 from grader.exam.submission import Submission, SubmittedCell
 
 
@@ -104,7 +105,8 @@ def _judge(exercise: Exercise, pieces: dict[str, list[SubmittedCell]]) -> Judge:
 
 
 def _is_course_cell(cell: SubmittedCell, checks: set[str]) -> bool:
-    return cell.grade_id is not None and (cell.grade_id in checks or cell.grade_id.split("-")[0] == "setup")
+    name = cell.grade_id
+    return name is not None and (name in checks or name == GRADING or name.split("-")[0] == "setup")
 
 
 def _missing_checks(submission: Submission, checks: set[str], exercises: dict[str, Exercise]) -> list[str]:
