@@ -61,12 +61,13 @@ class Verdict:
     def html(self) -> str:
         """As HTML that JupyterLab's and VS Code's sanitizers leave whole: no script, no class."""
         body = "".join(_row(row) for row in self.rows)
-        heads = "".join(f'<th scope="col" style="{CELL}">{head}</th>' for head in ("Exercise", "", "Earned"))
+        heads = "".join(f'<th scope="col" style="{CELL}">{head}</th>' for head in ("State", "Exercise", "Earned"))
         table = (
             '<table style="table-layout:auto;width:100%;max-width:60em;margin:0;border-collapse:collapse">'
             f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
         )
-        warnings = [f'<p style="margin:6px 0;color:{WARN}"><b>! {escape(one)}</b></p>' for one in self.warnings]
+        mark = f"margin:8px 0;padding-left:8px;border-left:4px solid {WARN}"
+        warnings = [f'<p style="{mark}"><b>! {escape(one)}</b></p>' for one in self.warnings]
         remarks = [f'<p style="margin:6px 0">{escape(one)}</p>' for one in self.remarks]
         total = f'<p style="margin:8px 0 6px"><b>{escape(self.total)}</b></p>'
         return f'<div role="status">{table if self.rows else ""}{total}{"".join([*warnings, *remarks])}</div>'
@@ -87,17 +88,18 @@ def verdict(judged: Judged, notebook: Saved, unsaved: Sequence[str], when: str) 
     if judged.because:
         remarks.append(f"Hidden checks were not run here: {judged.because}")
     remarks.append(f"Judged: {notebook.shown}, as saved {when}.{again}")
-    return Verdict(tuple(rows), total, tuple(_warnings(unsaved)), tuple(one[:MOST_TEXT] for one in remarks))
+    warnings = _warnings([f"“{titles[name]}”" if name in titles else name for name in unsaved])
+    return Verdict(tuple(rows), total, tuple(warnings), tuple(one[:MOST_TEXT] for one in remarks))
 
 
 def _warnings(unsaved: Sequence[str]) -> list[str]:
     if not unsaved:
         return []
     more = f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else ""
-    begins = ", ".join(unsaved[:3])
+    which = ", ".join(unsaved[:3]) + more
     was = "was" if len(unsaved) == 1 else "were"
-    which = f"{begins[0].upper() if begins.startswith('the cell') else begins[0]}{begins[1:]}{more}"
-    return [f"{which} {was} run with another text than was saved: save (Ctrl+S) and run this cell again."]
+    says = f"{which} {was} run with another text than was saved: save (Ctrl+S) and run this cell again."
+    return [says[0].upper() + says[1:]]
 
 
 def _total(checks: Sequence[dict[str, Any]], public_only: bool) -> str:
