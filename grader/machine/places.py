@@ -72,6 +72,6 @@ def file_system(root: Path, release: str = "", mounts: Iterable[tuple[str, str]]
             "costs", text, f"cp -r {shlex.quote(str(root))} ~/ && cd ~/{shlex.quote(root.name)} && make setup"
         )
     if kind in ELSEWHERE:
-        text = f"{root} lies on another machine's disk ({kind}): starting is slow, saves may go unnoticed."
+        text = f"{root} lies on another machine's disk ({kind}): starting is slow, saves are noticed late."
         return Finding("costs", text, f"cp -r {shlex.quote(str(root))} /a/folder/on/this/machine")
     return None
