@@ -47,14 +47,13 @@ from grader.lessons import digits, plots
 from grader.lessons.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
 
 found = digits.get()
-print(SAYS)
-print(found.says)
+print(SAYS, found.says, sep="\n")
 
 # %% [markdown]
 # ## The question: who feeds the program?
 # Pictures come from files, one at a time, through Python. A training step is a program that wants batches, as fast as it can eat. PyTorch has the best known tools for what is in between, and they know nothing of JAX: `torchvision.datasets.MNIST` and `torch.utils.data.DataLoader`.
 #
-# `MNIST` and `DataLoader` above are these two; where there is no torch, stand-ins with the same interface. Which digits were found, the line above says: real MNIST, or 1,797 real digits that need no download. If you have MNIST, set `JAXERCISE_DIGITS` to the folder with `MNIST/raw` in it. All that follows runs with either.
+# `MNIST` and `DataLoader` above are these two; where there is no torch, stand-ins with the same interface. Which digits were found, the line above says: real MNIST, or 1,797 real digits that need no download. Their folder is `found.root`; `found.arrays` gives them as whole arrays. If you have MNIST, set `JAXERCISE_DIGITS` to the folder with `MNIST/raw` in it. All that follows runs with either.
 #
 # ![From a file to a program. A data set gives one example by its index: an image and a label. The loader draws an order, asks for 128 examples and hands them to collate, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes them and gives new parameters. Left of collate all is Python, one example at a time; right of it all is one program, one batch at a time.](../images/mnist_feed.svg)
 #
@@ -138,24 +137,27 @@ print("drop_last=True: traced for the sizes", count_traces(load(test_set, drop_l
 # Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. But how much should it add?
 
 # %% [markdown] predict="mnist-depth"
-# An untrained convolution and relu give about as much as they get. 32 blocks in a row add what they give to what came in; the images have numbers up to 1. How large are the numbers at the end?
+# Adding the relu of an untrained convolution makes numbers about half as large again. 32 blocks in a row do that; the first gets numbers up to 2. How large are they at the end?
 #
-# - [ ] about 1 | Nothing in a block brings them back to where they were.
-# - [ ] about 33: one, and 32 times one more | The second block does not get 1, it gets what the first has made of it.
-# - [x] hundreds of thousands | Right: each block adds a share of what is *there by then*, so they grow like interest.
+# - [x] hundreds of thousands | Right: each block adds half of what is *there by then*, so they grow like interest.
+# - [ ] about 3, half as large again | That is one block. The second gets what the first has made of it, and adds to that.
+# - [ ] about 34: two, and 32 times one more | The second block adds half of 3, not half of 2, and the last half of all before.
 
 # %%
-x, conv = test_set[0][0][None], functools.partial(nnx.Conv, kernel_size=(3, 3), rngs=nnx.Rngs(0))
-start, convs = nnx.relu(conv(1, 16)(x)), [conv(16, 16) for _ in range(32)]
+conv = functools.partial(nnx.Conv, kernel_size=(3, 3), rngs=nnx.Rngs(0))
+start, convs = nnx.relu(conv(1, 16)(xs[:8])), [conv(16, 16) for _ in range(32)]
+scores = nnx.Linear(start[0].size, 10, rngs=nnx.Rngs(1))
 for share in (1, 1 / 32):
     x = start
     for one in convs:
         x = x + share * nnx.relu(one(x))
-    print(f"share {share:<8} largest number at first {start.max():.2f}, after 32 blocks {x.max():,.2f}")
+    high = optax.softmax_cross_entropy_with_integer_labels(scores(x.reshape(8, -1)), ys[:8]).mean()
+    grown = (x.max() / start.max()) ** (1 / 32)
+    print(f"share {share:<7} from {start.max():.2f} to {x.max():,.2f}, times {grown:.2f} a block; loss {high:,.2f}")
 
 
 # %% [markdown]
-# With scores of a hundred thousand the loss begins at a hundred thousand, and training begins far off. (32 such blocks without a share once stood in a tour of JAX.) Divided by the depth, all blocks together add about as much as one. How deep it is, is then a number, and one class serves a laptop and an accelerator.
+# Where the numbers are that large, so are the scores and the loss, and training begins far off. (32 such blocks without a share once stood in a tour of JAX.) Divided by the depth, all blocks together add about as much as one. How deep it is, is then a number, and one class serves a laptop and an accelerator.
 
 
 # %%
@@ -185,27 +187,26 @@ class Network(nnx.Module):
 
 SIZES = {"cpu": {"channels": 16, "depth": 2}, "accelerator": {"channels": 64, "depth": 32}}
 for name, sizes in SIZES.items():
-    shapes = nnx.state(nnx.eval_shape(lambda: Network(**sizes, rngs=nnx.Rngs(0))), nnx.Param)
+    shapes = nnx.state(jax.eval_shape(lambda: Network(**sizes, rngs=nnx.Rngs(0))), nnx.Param)
     count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     print(f"{name:12s} {sizes}: {count:,} parameters, {4 * count / 2**20:.1f} MiB")
-
 print("here:", kind := "cpu" if jax.default_backend() == "cpu" else "accelerator")
 
 # %% [markdown]
 # ![A residual block. What comes in goes two ways: straight on, and through a 3 by 3 convolution and a relu, of which it takes a share. Both are added. Below, a network of such blocks: a convolution with stride 2, depth blocks one after the other, two linear layers, ten scores. The straight ways form one line from the first layer to the last, along which gradients come back.](../images/mnist_residual.svg)
 #
 # ## The step
-# As in 09, a pure function from everything that changes to everything that has changed: `split` takes the module apart into its fixed part, closed over, and its parameters, which go in and come out. They are donated. Loss and share of hits come back too, as arrays that nobody has looked at.
+# As in 09, a pure function from everything that changes to everything that has changed: `split` takes the module apart into its form (`graphdef`), closed over, and its parameters, which go in and come out. (The `nnx.Optimizer` of 10 does the same in one object; here all that changes is an argument by itself.) Parameters and state are donated, so from the first step on `model` is only a form: its arrays are gone, and those in `params` are the network. Loss and share of hits come back too, as arrays that nobody has looked at.
 
 # %%
 STEPS = 220
 model = jax.jit(lambda: Network(**SIZES[kind], rngs=nnx.Rngs(0)))()
-graph, params = nnx.split(model)
+graphdef, params = nnx.split(model)
 tx = optax.adam(optax.warmup_cosine_decay_schedule(0.0, 0.003, STEPS // 10, STEPS))
 
 
 def loss(params, xs, ys):
-    scores = nnx.merge(graph, params)(xs)
+    scores = nnx.merge(graphdef, params)(xs)
     hits = jnp.mean(scores.argmax(-1) == ys)
     return optax.softmax_cross_entropy_with_integer_labels(scores, ys).mean(), hits
 
@@ -219,12 +220,12 @@ def step(params, state, xs, ys):
 
 @jax.jit
 def predict(params, xs):
-    return nnx.merge(graph, params)(xs).argmax(-1)
+    return nnx.merge(graphdef, params)(xs).argmax(-1)
 
 
 # %% [markdown]
 # ## The loop
-# `seed` fixes the loader's order. The bar moves every 20 steps, and only then does anybody look at a number: the accuracy on test digits, and the mean of 20 losses that have come in meanwhile.
+# `seed` fixes the loader's order. The bar moves every 20 steps, and only then does anybody look at a number: the accuracy on test digits, and the mean of the last 20 losses.
 
 # %%
 seed(0)
@@ -259,32 +260,38 @@ plots.show(
 )
 
 # %% [markdown]
-# The first steps are slow ones: the rate rises from 0. Then the loss falls for as long as the digits keep moving, and the test follows. Training digits score no better than test digits, as no digit comes twice in the same place.
+# The first steps are slow ones: the rate rises from 0. Then the loss falls, and the test follows. Training digits score no better than test digits: each comes about twenty times, mostly moved another way than the time before. (Of real MNIST, 220 steps see fewer than half, and each of those once.)
 #
 # ## Who waits for whom?
-# In a turn of the loop the loader works, and then the device. JAX runs ahead (01): while the device computes, Python may already load the next batch. Say, the files lie on a slow disk, so that a batch takes as long to load as a step takes to compute.
+# In a turn of the loop the loader works, and then the device. Say, the files lie on a slow disk, so that a batch takes as long to load (L) as a step takes to compute (S). Below are three loops: one looks at every loss; one looks too, but a thread loads for it; one looks at nothing.
 
 # %% [markdown] predict="mnist-waiting"
-# Loading takes a time L, a step takes about as long, S. Which loops need clearly **less** than L + S a turn?
+# Which of the three need clearly **less** than L + S a turn?
 #
-# - [ ] none: the step needs its batch first | *Its* batch, yes. But not the next one, and that is what is loaded meanwhile.
-# - [ ] only the one with a thread that loads ahead | A thread is one way. Python itself is free too, unless it waits.
-# - [x] both: the one with a thread, and the plain loop that looks at nothing | Right: either a thread loads while Python waits for the loss, or nobody waits and Python loads.
-# - [ ] all three, also the one that looks at every loss | That one waits for the step, then loads, while the device has nothing to do.
+# - [ ] none of them: a step needs its batch before it can begin | *Its* batch, yes. But not the next one, and that is what is loaded meanwhile.
+# - [ ] only the one with a thread: one Python does one thing at a time | So it does. But all it does for a step is to hand it over; then it is free to load.
+# - [x] two: the one with a thread, and the one that looks at nothing | Right: either a thread loads while Python waits for the loss, or nobody waits and Python loads.
+# - [ ] all three: the device computes, whoever looks at its losses | The first waits for the step, then loads, while the device has nothing to do.
 
 
 # %%
 def ahead(batches, how_many=2):
     """The same batches, put on the device by a thread that is up to `how_many` ahead."""
-    shelf, end = queue.Queue(maxsize=how_many), object()
+    shelf = queue.Queue(maxsize=how_many)
 
     def fill():
-        for batch in batches:
-            shelf.put(jax.device_put(batch))
-        shelf.put(end)
+        try:
+            for batch in batches:
+                shelf.put(jax.device_put(batch))
+            shelf.put(None)
+        except Exception as problem:  # goes on the shelf too, or the loop would wait for ever
+            shelf.put(problem)
 
     threading.Thread(target=fill, daemon=True).start()
-    return iter(shelf.get, end)
+    while (batch := shelf.get()) is not None:
+        if isinstance(batch, Exception):
+            raise batch
+        yield batch
 
 
 def seconds(batches, look, turns=12):
@@ -317,7 +324,7 @@ for name, times in zip(ways, zip(*rounds, strict=True), strict=True):
     print(f"{name:32s} {1e3 * min(times):6.1f} ms a turn")
 
 # %% [markdown]
-# A thread is enough as long as loading *waits* (for disk, for network). Where it *computes* in Python, two threads share one interpreter, and processes are the next step. First look whether you need them: how many images a second does each side manage?
+# JAX runs ahead (01): while the device computes, Python is free to load the next batch, unless it waits for a number. A thread is enough as long as loading *waits* (for disk, for network). Where it *computes* in Python, two threads share one interpreter, and processes are the next step. First look whether you need them: how many images a second does each side manage?
 
 # %%
 begin = time.perf_counter()
@@ -366,7 +373,7 @@ for name, options in {"in this process": {}, "in two workers": processes}.items(
     del workers
 
 # %% [markdown]
-# The first epoch waits for processes to start and import, so keep them (`persistent_workers`). Later ones find batches that were made ahead, and pay for carrying them over here. Workers are worth it where an example takes milliseconds (a JPEG, a sentence to tokenise) and the device has to wait; look at the figures above first. **In workers, no JAX**: no `jnp` in a data set, a transform or a collate function. And no generator that all share: after a fork each worker would have a copy of `draws` in the same state, and all would jitter alike. Seed by worker (`worker_init_fn`), or draw on the device with keys (07).
+# The first epoch waits for processes to start and import, so keep them (`persistent_workers`); later ones have only to carry the batches over here, which takes about as long as loading images that small. Workers are worth it where an example takes milliseconds (a JPEG, a sentence to tokenise) and the device has to wait; look at the figures above first. **In workers, no JAX**: no `jnp` in a data set, a transform or a collate function. And no generator that all share: after a fork each worker would have a copy of `draws` in the same state, and all would jitter alike. Seed by worker (`worker_init_fn`), or draw on the device with keys (07).
 #
 # ## Grain
 # **Grain** is the loader made for JAX. It needs neither torch nor a collate function, its order is a function of a seed and its place in the data can be saved, so a run that was stopped goes on with the next batch (24). Nothing here needs it; this is what the loop above would start with:
@@ -375,7 +382,8 @@ for name, options in {"in this process": {}, "in two workers": processes}.items(
 # import grain
 #
 # loader = (
-#     grain.MapDataset.source(train_set)              # anything with a length and an index
+#     grain.MapDataset.source(plain_set)              # anything with a length and an index
+#     .map(lambda pair: (to_floats(pair[0]), np.int32(pair[1])))
 #     .shuffle(seed=0)
 #     .repeat()
 #     .batch(128, drop_remainder=True)                # NumPy arrays
@@ -390,7 +398,7 @@ for name, options in {"in this process": {}, "in two workers": processes}.items(
 
 # %%
 watch = jax.jit(
-    lambda params, xs: nnx.capture(nnx.merge(graph, params), nnx.Intermediate, method_outputs=nnx.Intermediate)(xs)
+    lambda params, xs: nnx.capture(nnx.merge(graphdef, params), nnx.Intermediate, method_outputs=nnx.Intermediate)(xs)
 )
 one = int(np.argmax(some_labels == 8))
 scores, seen = watch(params, some_images[one : one + 1])
@@ -441,18 +449,10 @@ plots.show(
 # Look at the mistakes before you change the network: some of these digits you would not have read either. The rows and columns of the table say which pairs need more examples.
 #
 # ## What else goes wrong
-# **Types.** Pixels are uint8, and wrap round: `image - 128` of a dark pixel is bright. Divided by a Python number, NumPy makes float64 of them: twice the bytes in the loader, of which JAX makes float32 anyway.
-
-# %%
-pixels = np.array([0, 100, 200], np.uint8)
-print("pixels - 128:", pixels - np.uint8(128), "  pixels / 255:", (pixels / 255).dtype)
-
-# %% [markdown]
-# **Mirrored digits.** What may be done to an image is a question to the data: cats may be mirrored, digits not, and a 6 turned round is a 9.
-#
-# **The test set has a vote.** The curve above was drawn with test digits, and nothing was chosen by it. Whoever picks the best point of it, or the number of steps, has trained on the test set a little. Early stopping needs images of its own; the last exercise does it.
-#
-# **Channels first.** PyTorch has `(B, 1, 28, 28)`, Flax `(B, 28, 28, 1)`. With `(B, 1, 28, 28)` a convolution here takes 28 for the number of channels, and says so.
+# - **Types.** Pixels are uint8, and wrap round: 100 - 128 is 228, so a dark pixel becomes a bright one. Divided by a Python number, NumPy makes float64 of them: twice the bytes in the loader, of which JAX makes float32 anyway.
+# - **Mirrored digits.** What may be done to an image is a question to the data: cats may be mirrored, digits not, and a 6 turned round is a 9.
+# - **The test set has a vote.** The curve above was drawn with test digits, and nothing was chosen by it. Whoever picks the best point of it, or the number of steps, has trained on the test set a little. Early stopping needs images of its own; the last exercise does it.
+# - **Channels first.** PyTorch has `(B, 1, 28, 28)`, Flax `(B, 28, 28, 1)`. With `(B, 1, 28, 28)` a convolution here takes 28 for the number of channels, and says so.
 #
 # ## Summary
 #
@@ -464,7 +464,6 @@ print("pixels - 128:", pixels - np.uint8(128), "  pixels / 255:", (pixels / 255)
 # | data that fit into memory | one array and shuffled indices, no loader |
 # | to load while the device computes | look at nothing; or a thread that loads ahead |
 # | worker processes | `forkserver`, functions from a module, no JAX in them |
-# | a place in the data that can be saved | Grain |
 # | what a layer gives | `nnx.capture(..., method_outputs=nnx.Intermediate)` |
 # | a depth that trains | blocks that add, each its share |
 #
@@ -475,6 +474,5 @@ print("pixels - 128:", pixels - np.uint8(128), "  pixels / 255:", (pixels / 255)
 # | `for x, y in loader: x.to(device)` (PyTorch) | the compiled step takes NumPy arrays; `jax.device_put` in a thread where the way is long |
 # | `optimizer.zero_grad()`, `loss.backward()`, `with torch.no_grad()` | `jax.value_and_grad`; nothing is recorded unless asked |
 # | `self.sow(...)`, then `nnx.state(model, nnx.Intermediate)` | `nnx.capture` around the call |
-# | `from torch.utils.data import default_collate`, then `jnp.asarray(tensor.numpy())` | a NumPy collate: one copy less |
 #
 # Next: the exercises. In the first, the batches are yours.

@@ -22,11 +22,11 @@ LABELS = load_digits().target.astype(np.int32)  # (1797,)
 
 def fit(model, images, labels, steps=120):
     """Trains an NNX model on images (n, 8, 8, 1), labels (n,), with Adam and 32 examples a step. Returns the model."""
-    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     tx = optax.adam(optax.cosine_decay_schedule(0.015, steps))
 
     def loss(params, xs, ys):
-        logits = nnx.merge(graph, params, rest)(xs)
+        logits = nnx.merge(graphdef, params, rest)(xs)
         return optax.softmax_cross_entropy_with_integer_labels(logits, ys).mean()
 
     def one(carry, chosen):
@@ -36,7 +36,7 @@ def fit(model, images, labels, steps=120):
 
     chosen = jax.random.randint(jax.random.key(11), (steps, 32), 0, len(labels))
     (params, _), _ = jax.lax.scan(one, (params, tx.init(params)), chosen)
-    return nnx.merge(graph, params, rest)
+    return nnx.merge(graphdef, params, rest)
 
 
 def nearest(state, xs, ys, rate=0.1):
@@ -91,7 +91,7 @@ def yearly(course):
 #
 # **Example.** Five images of one pixel, 0, 51, 102, 153 and 255, with the labels 5, 6, 7, 8, 9, size 2 and the order 4, 0, 3, 1, 2: first the images 1 and 0 with the labels 9, 5, then 0.6 and 0.2 with 8, 6. The image 102 is left out.
 #
-# **Judged.** Every batch: values, shapes, dtypes; how many there are. **Not judged.** Speed, and how the order is drawn.
+# **Judged.** Every batch: values, shapes, dtypes, and that NumPy made it; how many there are. **Not judged.** Speed, and how the order is drawn.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -139,6 +139,10 @@ for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6
     got = ask(lambda *data: list(batches(*data)), images, labels, size, order)
     require(
         isinstance(got, list) and all(isinstance(one, tuple) and len(one) == 2 for one in got), "A batch is no pair."
+    )
+    require(
+        all(isinstance(part, np.ndarray) for one in got for part in one),
+        "A batch is not of NumPy arrays: the loader's side is NumPy's, and the compiled step takes its arrays as they are.",
     )
     require(
         len({np.shape(xs) for xs, _ in got}) <= 1,
@@ -227,6 +231,14 @@ def batches(images, labels, size, order):
         yield images[part][..., None].astype(np.float32) / 255, labels[part].astype(np.int32)
 
 
+# %% wrong="mnist-batches" because="Makes JAX arrays of what NumPy has to load: a tour through the device, and nothing for worker processes."
+def batches(images, labels, size, order):
+    images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
+    for start in range(0, len(order) - size + 1, size):
+        chosen = order[start : start + size]
+        yield images[chosen][..., None].astype(jnp.float32) / 255, labels[chosen]
+
+
 # %% right="mnist-batches"
 def batches(images, labels, size, order):
     whole = order[: len(order) // size * size].reshape(-1, size)
@@ -246,7 +258,7 @@ def batches(images, labels, size, order):
 #
 # **Signature.** `train_steps(step, state, batches)`: `step(state, xs, ys)` gives `(state, loss, logits)`: the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Returns `(state, {"loss": ..., "accuracy": ...})`: the state after the last batch, and over all **examples** together the mean loss and the share whose largest logit is at the label, both float32, `()`.
 #
-# **Example.** `nearest` from the setup with the middles `[[0], [1]]` in two batches, `xs = [[0], [1], [1]]`, `ys = [0, 1, 0]`, then `xs = [[2]]`, `ys = [1]`: three of the four are right, the accuracy is 0.75.
+# **Example.** `nearest` from the setup with the middles `[[0], [1]]` in two batches, `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, then `xs = [[2]]`, `ys = [1]`: three of the four are right, the accuracy is 0.75; the losses are about 0.63 and 0.07 for the batches, and 0.50 over all four.
 #
 # **Judged.** Values, for batches of unlike sizes; that the whole loop can be traced, which it cannot be where a value is looked at. **Not judged.** Whether you add up or collect.
 #
@@ -284,10 +296,11 @@ def train_steps(step, state, batches):
 # %% check="mnist-metrics-on-device" name="example" points=1
 """The example: two batches, one of three and one of one."""
 middles = np.array([[0], [1]], np.float32)
-parts = [(np.float32([[0], [1], [1]]), np.int32([0, 1, 0])), (np.float32([[2]]), np.int32([1]))]
+parts = [(np.float32([[1], [0], [1]]), np.int32([0, 0, 1])), (np.float32([[2]]), np.int32([1]))]
 _, told = ask(lambda *data: train_steps(nearest, *data), middles, parts)
-require(isinstance(told, dict) and set(told) == {"loss", "accuracy"}, "The totals are no dict of loss and accuracy.")
-compare(told["accuracy"], np.float32(0.75), label="the accuracy")
+_, losses, _ = nearest_by_hand(middles, parts)
+totals = {"loss": np.float32(np.concatenate(losses).mean()), "accuracy": np.float32(0.75)}
+compare(told, totals, label="the totals")
 
 # %% hidden="mnist-metrics-on-device" name="values" points=2
 """State, loss and accuracy over all examples, for batches of unlike sizes."""
@@ -337,7 +350,7 @@ for sizes in ((40, 9, 23), (3,), (16, 16, 16, 16)):
     compare(got, (state, totals), label="(state, totals)")
 
 # %% hidden="mnist-metrics-on-device" name="traced" points=2
-"""The whole loop can be traced, so nobody looks at a value on the way; and the program is right."""
+"""The whole loop can be traced, so nobody looks at a value on the way; and the program takes the steps."""
 
 
 def probe_loop(middles, parts):
@@ -353,10 +366,9 @@ require(
     "The loop cannot be traced: something in it asks for a value, so every step waits for the device. Is there a `float`, an "
     "`int`, an `if` on a value, or NumPy?",
 )
-made = program(probe_loop, middles, parts)
-state, losses, hits = nearest_by_hand(middles, parts)
-wanted = {"loss": np.float32(np.concatenate(losses).mean()), "accuracy": np.float32(np.concatenate(hits).mean())}
-compare(made.run(middles, parts), (state, wanted), label="(state, totals)")
+got = program(probe_loop, middles, parts).run(middles, parts)
+require(isinstance(got, tuple) and len(got) == 2, "The program does not return a pair (state, totals).")
+compare(got[0], nearest_by_hand(middles, parts)[0], label="the state")
 
 # %% [markdown] why="mnist-metrics-on-device"
 # The totals are arrays that need not be there yet: Python hands over step after step, and the device is never short of work. Whoever prints them at the end waits once. That the loop can be traced is the proof: a tracer has no value to look at. **Next:** where would you put the progress bar?
@@ -462,7 +474,7 @@ def train_steps(step, state, batches):
 #
 # **Example.** n = 5 and size 2: `predict` is called three times, and the last time one of the two images is padding. With all logits 0 the loss is log 10 and the accuracy is the share of zeros among the labels.
 #
-# **Judged.** Values for every n, also smaller than `size`; the shapes that `predict` meets. Whatever `predict` makes of your padding, **NaN too**, must not be seen. **Not judged.** What you pad with.
+# **Judged.** Values for every n, also smaller than `size`; the shapes that `predict` meets. Whatever `predict` makes of your padding, **NaN too**, must not be seen; NaN of a *real* image must be, as a loss that is NaN. **Not judged.** What you pad with.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -549,12 +561,12 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
     compare(got, wanted, label=f"the result for {n} images in batches of {size}")
 
 # %% hidden="mnist-evaluate" name="padding" points=1
-"""What the model makes of the padding is not seen, NaN neither."""
+"""What the model makes of the padding is not seen, NaN neither; NaN of a real image is."""
 
 
-def probe_norm(images, labels, weights):
-    """A model that gives NaN for the padding: for all but four rows at first, and for all but two in the last batch."""
-    real = [4, 2]
+def probe_norm(images, labels, weights, real):
+    """A model that gives NaN for all but the first `real[0]` rows of four, then for all but the first `real[1]`."""
+    real = list(real)
     predict = lambda xs: jnp.where(jnp.arange(4)[:, None] < real.pop(0), xs @ weights, jnp.nan)
     return evaluate(predict, images, labels, 4)
 
@@ -565,10 +577,16 @@ labels = rng.integers(0, 3, size=6).astype(np.int32)
 logits = images.astype(np.float64) @ weights
 losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(6), labels]
 wanted = {"loss": np.float32(losses.mean()), "accuracy": np.float32((logits.argmax(1) == labels).mean())}
-got = ask(probe_norm, images, labels, weights)
+got = ask(probe_norm, images, labels, weights, [4, 2])
 if isinstance(got, dict) and np.shape(got.get("loss")) == ():
     require(not np.isnan(got["loss"]), "The model gives NaN for the padding, and the loss is NaN. What is 0 times NaN?")
 compare(got, wanted, label="the result")
+broken = ask(probe_norm, images, labels, weights, [3, 2])["loss"]
+require(
+    np.isnan(broken),
+    "The model gives NaN for a real image, and the loss is a number: a broken model looks sound. Leave out rows by where they "
+    "are, not by what is in them.",
+)
 
 # %% hidden="mnist-evaluate" name="one-shape" points=1
 """The model meets one shape only, and no more batches than it takes."""
@@ -641,6 +659,17 @@ def evaluate(predict, images, labels, size):
     return {"loss": (losses * mask).sum() / n, "accuracy": ((logits.argmax(-1) == labels) * mask).sum() / n}
 
 
+# %% wrong="mnist-evaluate" because="Leaves out whatever is NaN: a model that breaks on real images then looks sound."
+def evaluate(predict, images, labels, size):
+    n, more = len(labels), -len(labels) % size
+    images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
+    labels = np.concatenate([labels, np.zeros(more, labels.dtype)])
+    mask = np.arange(len(labels)) < n
+    logits = jnp.concatenate([predict(images[i : i + size]) for i in range(0, len(labels), size)])
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return {"loss": jnp.nansum(losses * mask) / n, "accuracy": ((logits.argmax(-1) == labels) & mask).sum() / n}
+
+
 # %% wrong="mnist-evaluate" because="Takes the mean of the batches' means: the last few images count as much as a whole batch."
 def evaluate(predict, images, labels, size):
     losses, hits = [], []
@@ -699,7 +728,7 @@ def evaluate(predict, images, labels, size):
 # **Signature.** `CNN(channels, blocks, *, rngs)`: two whole numbers, and an `nnx.Rngs` from which **all** weights come. Called with images `(n, 8, 8, 1)` it gives logits `(n, 10)`:
 #
 # - a 3 × 3 convolution with stride 2 from one channel to `channels`, then relu: `(n, 4, 4, channels)`;
-# - `blocks` times, each with a 3 × 3 convolution of its own: what came in, **plus** the relu of the convolution of it;
+# - `blocks` times, each with a 3 × 3 convolution of its own: what came in, **plus** the relu of the convolution of it (all of it: here without the lesson's share);
 # - everything flattened by `reshape`, and one linear layer to 10 numbers, with nothing behind it.
 #
 # All layers have biases, and all convolutions the padding that `nnx.Conv` has unless told otherwise.
@@ -715,7 +744,7 @@ def evaluate(predict, images, labels, size):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A Python list of modules is not taken; `nnx.List` is. `nnx.Conv(inputs, outputs, (3, 3), rngs=rngs)`, and `strides=2` for the first.
+# A plain list would be a setting, so one of modules is refused; `nnx.List` is taken. `nnx.Conv(inputs, outputs, (3, 3), rngs=rngs)`, and `strides=2` for the first.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -795,9 +824,9 @@ require(
 
 
 def probe_given(fill, images, channels, blocks):
-    graph, params, rest = nnx.split(CNN(channels, blocks, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    graphdef, params, rest = nnx.split(CNN(channels, blocks, rngs=nnx.Rngs(0)), nnx.Param, ...)
     params = jax.tree.map(lambda leaf: fill.get(str(leaf.shape), leaf), params)
-    return nnx.merge(graph, params, rest)(images)
+    return nnx.merge(graphdef, params, rest)(images)
 
 
 def convolved(x, kernel, bias, stride=1):
@@ -818,16 +847,20 @@ for channels, blocks in ((3, 2), (4, 4)):
     fill = {str(shape): value for shape, value in zip(shapes, (first, bias, kernel, last, end), strict=True)}
     images = rng.uniform(size=(3, 8, 8, 1)).astype(np.float32)
     relu = lambda x: np.maximum(x, 0)
-    flow = outer = plain = relu(convolved(images.astype(np.float64), first, bias, 2))
+    flow = outer = plain = shared = relu(convolved(images.astype(np.float64), first, bias, 2))
     for _ in range(blocks):
         flow, outer = flow + relu(convolved(flow, kernel, bias)), relu(outer + convolved(outer, kernel, bias))
-        plain = relu(convolved(plain, kernel, bias))
+        plain, shared = relu(convolved(plain, kernel, bias)), shared + relu(convolved(shared, kernel, bias)) / blocks
     wanted = (flow.reshape(3, -1) @ last + end).astype(np.float32)
     got = program(probe_given, fill, images, channels, blocks).run(fill, images, channels, blocks)
     if np.shape(got) == wanted.shape:
         same = lambda other: np.allclose(got, other.reshape(3, -1) @ last + end, rtol=1e-3, atol=1e-3)
         require(
             same(flow) or not same(plain), "No block adds what came in: that is a plain network, not a residual one."
+        )
+        require(
+            same(flow) or not same(shared),
+            "Each block adds a share of its relu, 1 by the number of blocks, as in the lesson; wanted here is all of it.",
         )
         require(same(flow) or not same(outer), "The relu stands around the sum; wanted what came in, plus a relu.")
         require(
@@ -841,9 +874,9 @@ for channels, blocks in ((3, 2), (4, 4)):
 
 
 def probe_learns(fill, images, labels, others):
-    graph, params, rest = nnx.split(CNN(8, 2, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    graphdef, params, rest = nnx.split(CNN(8, 2, rngs=nnx.Rngs(0)), nnx.Param, ...)
     params = jax.tree.map(lambda leaf: fill.get(str(leaf.shape), jnp.zeros(leaf.shape)), params)
-    return fit(nnx.merge(graph, params, rest), images, labels)(others)
+    return fit(nnx.merge(graphdef, params, rest), images, labels)(others)
 
 
 shapes = (3, 3, 1, 8), (8,), (3, 3, 8, 8), (128, 10), (10,)
@@ -878,7 +911,21 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Keeps the blocks in a Python list: NNX refuses it, as it would not know the arrays in it."
+# %% wrong="mnist-cnn" because="Adds only a share of each relu, as the lesson's block does: another network than the one asked for."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=rngs) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = jax.nn.relu(self.first(images))
+        for block in self.blocks:
+            x = x + jax.nn.relu(block(x)) / len(self.blocks)
+        return self.last(x.reshape(len(images), -1))
+
+
+# %% wrong="mnist-cnn" because="Keeps the blocks in a plain list: NNX takes that for a setting, and refuses one with modules in it."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1089,7 +1136,9 @@ few, many = (
     program(lambda key, xs: augment(key, xs, 2), jax.random.key(0), np.ones(shape, np.float32)) for shape in shapes
 )
 images, key = inputs.rng().uniform(1, 2, size=shapes[0]).astype(np.float32), jax.random.key(7)
-compare(few.run(key, images), moved_by_hand(key, images, 2), label="the images")
+moved = few.run(key, images)
+require(np.shape(moved) == images.shape, f"The images have shape {np.shape(moved)}; wanted {images.shape}.")
+require((moved != images).any(), "No image moves, so there is no code that could be counted.")
 require(
     many.operations <= few.operations + 8,
     f"For 4 images the program has {few.operations} operations, for 32 it has {many.operations}: every image is code of its own.",
@@ -1209,7 +1258,7 @@ def augment(key, images, most):
 # ## From weather forecasting: stop in time
 # **Goal.** A new setting: no digits, any model. A forecast is trained year by year and tried on days that it has not seen; from some year on it only learns its training days by heart. Stop when trying has not gone better for a while, and hand out the best that there was, not the last.
 #
-# **Signature.** `train_until(epoch, score, state, patience, most)`: `state` is a tree of arrays; `epoch(state)` trains for one epoch and gives the next state, and **takes over the buffers** of the one it is given; `score(state)` gives `()`, higher is better, and may be NaN. `patience` and `most` are 1 or larger. After each epoch the state is scored. A score is a new best when it is higher than all before it; the same is not higher, NaN is neither higher nor a best, and the first that is a number is a best. Training ends when `patience` epochs **in a row** brought no new best, or after `most` epochs. Returns `(best, scores)`: the best state, and a list of Python floats, one for each epoch that was trained. One score at least is a number.
+# **Signature.** `train_until(epoch, score, state, patience, most)`: `state` is a tree of arrays; `epoch(state)` trains for one epoch and gives the next state, and **takes over the buffers** of the one it is given; `score(state)` gives `()`, higher is better, a finite number or NaN. `patience` and `most` are 1 or larger. After each epoch the state is scored. A score is a new best when it is higher than all before it; the same is not higher, NaN is neither higher nor a best, and the first finite one is a best. Training ends when `patience` epochs **in a row** brought no new best, or after `most` epochs. Returns `(best, scores)`: the best state, and a list of Python floats, one for each epoch that was trained. One score at least is finite.
 #
 # **Example.** The scores are 1, 3, 2, 3, 4 in turn, `patience` is 2: after the fourth epoch two in a row brought nothing new. Returned are the state after the second and `[1.0, 3.0, 2.0, 3.0]`; the fifth epoch never runs.
 #
