@@ -345,10 +345,27 @@ def test_what_an_older_jupyter_saved_without_ids_is_carried_over(course: Path) -
     assert "The end." not in texts(course / LESSON_OWN)
 
 
+def test_a_lesson_laid_out_before_cells_were_marked_is_known_by_its_ids(course: Path) -> None:
+    notebook = load(course / LESSON_OWN)
+    for cell in notebook["cells"]:
+        cell["metadata"].pop("jaxercise", None)
+    [plain] = [cell for cell in notebook["cells"] if given.text(cell) == "sum([])"]
+    plain["source"] = "sum([1])"
+    save(notebook, course / LESSON_OWN)
+    write_in(course / LESSON_OWN, predict_small_none=note("I say 0."))
+    change(course, ("# The end.", "# The end of it."), of="notebooks")
+    done = carry(course, LESSON_OWN)
+    assert (done.told, done.cells) == (True, 2)
+    found = texts(course / LESSON_OWN)
+    assert found[found.index("I say 0.") - 1].startswith("**Predict first.**")
+    assert found[-3:] == ["sum([])", "sum([1])", "The end of it."]
+
+
 def test_a_lesson_that_does_not_say_what_was_the_courses_is_begun_anew(course: Path, grader: Grader) -> None:
     notebook = load(course / LESSON_OWN)
     for cell in notebook["cells"]:
         cell["metadata"].pop("jaxercise", None)
+        del cell["id"]
     notebook["cells"].append(note("Mine."))
     save(notebook, course / LESSON_OWN)
     assert aged.all_aged(Course(course)) == []  # it is as new as the course

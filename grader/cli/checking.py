@@ -55,8 +55,8 @@ def check(
         markup=False,
     )
     say_by_hand(course, {path.stem})
-    if path.resolve() == work.exercises_copy(course, path.stem) and changed_since(course, path.stem):
-        out.print(changed_since(course, path.stem), markup=False, soft_wrap=True)
+    if path.resolve() == work.exercises_copy(course, path.stem) and (said := changed_since(course, path.stem)):
+        out.print(said, markup=False, soft_wrap=True)
     if result.problem is not None or result.score < result.max_score:
         raise typer.Exit(1)
 

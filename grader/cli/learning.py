@@ -41,8 +41,8 @@ def progress() -> None:
     out.print(table)
     earned, points = sum(way.earned for way in found), sum(way.points for way in found)
     out.print(f"{number(earned)} of {number(points)} points. ✓ full points, ◐ some, ○ none yet.")
-    if changed_since(course):
-        out.print(changed_since(course), markup=False, soft_wrap=True)
+    if said := changed_since(course):
+        out.print(said, markup=False, soft_wrap=True)
     following = next((way for way in found if way.next), None)
     if following is None or following.next is None:
         out.print("Everything is done.")
