@@ -214,7 +214,7 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert f"{LESSON_OWN}: 1 cell of yours carried over." in done.stdout
     assert f"{OWN}: 4 answers and 3 cells of yours carried over." in done.stdout
     assert "small-total begins differently now: a comment at your answer says how." in done.stdout
-    assert "No longer in the course: small-old. Your answers stand at the end." in done.stdout
+    assert "No longer in the course: small-old. Your answers stand below the exercises." in done.stdout
     assert [path.read_bytes() for path in kept(done.stdout, clone)] == [before[LESSON_OWN[5:]], before[OWN[5:]]]
     own = load(clone / OWN)
     nbformat.validate(nbformat.from_dict(own))
@@ -228,8 +228,9 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert now.startswith("# The course has changed how this cell begins")
     assert "#     def total(x):\n" in now
     assert now.endswith(f"\n\n{TOTAL}")
-    assert texts(clone / OWN)[-3:] == [carried.HEADING, OLD, "Odd."]
-    assert "nbgrader" not in own["cells"][-2]["metadata"]
+    end = place(own, "closing")
+    assert texts(clone / OWN)[end - 3 : end] == [carried.HEADING, OLD, "Odd."]
+    assert "nbgrader" not in own["cells"][end - 2]["metadata"]
     lesson = texts(clone / LESSON_OWN)
     assert lesson[lesson.index("I say 0.") - 1].startswith("**Predict first.**")
     assert lesson[-1] == "The end of it."
@@ -271,13 +272,13 @@ def test_other_words_alarm_nobody(course: Path, grader: Grader) -> None:
 
 def test_a_course_cell_that_a_copy_has_not_yet_comes_without_alarm(course: Path) -> None:
     notebook = load(course / OWN)
-    del notebook["cells"][place(notebook, "closing")]
+    del notebook["cells"][place(notebook, "grade")]
     save(notebook, course / OWN)
     write_in(course / OWN, {"small-double": DOUBLE})
     [found] = aged.all_aged(Course(course))
     assert (found.matters, found.words) == (False, True)
     assert carry(course).answers == 1
-    assert place(load(course / OWN), "closing") == len(notebook["cells"])
+    assert place(load(course / OWN), "grade") == len(notebook["cells"])
 
 
 def test_a_changed_check_is_told_where_it_counts(course: Path, grader: Grader) -> None:

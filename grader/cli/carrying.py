@@ -84,7 +84,7 @@ def _tell(course: Course, done: Carried) -> None:
     lines = [f"{own}: {_brought(done)}. What was there is kept as {kept}."]
     lines += [f"{name} begins differently now: a comment at your answer says how." for name in done.begin]
     if done.ended:
-        lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand at the end.")
+        lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand below the exercises.")
     if done.restored:
         text = f"You had changed cells of the course: {', '.join(done.restored)}. "
         lines.append(text + "They say what the course says again; yours are in what was kept.")

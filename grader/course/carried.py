@@ -6,7 +6,7 @@ The new notebook's cells stand in its order. Into them go
     pieces of an answer     the first so, the others after the cell that they followed
     cells of the learner's  after the cell that they followed, with all that they show and hold
     lesson cells            as the learner has changed them; beside the course's own, where that is another now
-    answers that are gone   at the end, with the learner's cells that followed them, under a heading
+    answers that are gone   under a heading after all exercises, with the learner's cells that followed them
 A check, a task or a setup that the learner has changed is the course's own again. Checks come without what they showed:
 they are to be run anew. The old notebook is kept as it was.
 """
@@ -28,6 +28,7 @@ from grader.course.tree import Course
 NOTE = "The course has changed how this cell begins since you wrote what stands below. It begins now:"
 INDENT = "#     "
 HEADING = "## No longer in the course\n\nWhat you wrote for exercises that are gone. None of it is graded."
+CLOSING = "closing"  # opens what stands below the exercises, whose last cell is to stay the last
 LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -35,9 +36,9 @@ LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Carried:
     """What became of a learner's copy: how many answers and other cells came along, and what to look at.
 
-    `begin` names answers whose cell begins differently now, `ended` those at the end, `restored` cells of the course's
-    that the learner had changed. `told` is False where nothing in the old notebook says what was the course's in it:
-    then nothing came along. `kept` is where the old notebook is now.
+    `begin` names answers whose cell begins differently now, `ended` those no longer asked for, `restored`
+    cells of the course's that the learner had changed. `told` is False where nothing in the old notebook says what was
+    the course's in it: then nothing came along. `kept` is where the old notebook is now.
     """
 
     copy: work.Copy
@@ -164,15 +165,16 @@ class _Merge:
     def cells(self) -> list[BuiltCell]:
         """All cells in their order, each with an id of its own."""
         taken = {cell["id"] for cell in self.new}
+        heading = [{"cell_type": "markdown", "metadata": {}, "source": HEADING}] if self.last else []
+        last = [_whole(cell, taken) for cell in (*heading, *self.last)]
         found = [_whole(cell, taken) for cell in self.top]
         for cell in self.new:
             said = given.given(cell)
             name = said.name if said is not None else ""
+            if name == CLOSING:
+                found, last = found + last, []
             found += [self.put.get(name, cell), *(_whole(one, taken) for one in self.after.get(name, []))]
-        if self.last:
-            heading = {"cell_type": "markdown", "metadata": {}, "source": HEADING}
-            found += [_whole(cell, taken) for cell in (heading, *self.last)]
-        return found
+        return found + last
 
 
 def _renamed(gone: Mapping[str, BuiltCell], course: Mapping[str, BuiltCell]) -> dict[str, str]:
