@@ -30,8 +30,8 @@
 import grader.checks
 import grader.lessons.digits
 
-# Before JAX is first used, which counts its devices once. Besides `jax_num_cpu_devices`, it gives the simulated devices
-# threads to spare: with few, a training loop that runs ahead of its results can lock up on a small machine.
+# Before JAX is first used, as JAX counts its devices once. `start` sets `jax_num_cpu_devices`, and gives the simulated
+# devices more threads: with few, a training loop that runs ahead of its results can lock up on a small machine.
 grader.checks.devices.start(8)
 
 import functools
@@ -140,7 +140,7 @@ print(f"{count:,} parameters in {len(jax.tree.leaves(params))} arrays, {stored(p
 print(f"Adam's state: {stored(state):,} bytes")
 
 # %% [markdown]
-# Parameters, gradients and two moments: four times 340 kB, which is nothing. For ten billion parameters it is 160 GB, more than a device has, and one device would need months anyway. So: **we have eight devices. What do they have to tell each other, and what does each of them have to store?** There are two answers. The first makes it faster, the second makes it fit.
+# Parameters, gradients and two moments: four times 340 kB, which is nothing. For ten billion parameters it is 160 GB, twice what a device of 80 GB has. So: **we have eight devices. What do they have to tell each other, and what does each of them have to store?** There are two answers. The first makes it faster, the second makes it fit.
 #
 # ## A mesh, and why Auto
 # The devices stand in one row, an axis that we call `"data"`.
@@ -178,7 +178,7 @@ print(f"  the parameters are {len(jax.tree.leaves(params))} arrays of {count:,} 
 # %% [markdown]
 # One all-reduce of the gradient of every parameter, and one number more: the loss. Six gradients were **merged** into one operation; on another machine they may be two or six. So when you judge a program, count elements, not operations.
 #
-# Nobody wrote this all-reduce. Look at the gradient of a weight: `x.T @ slope`, a product summed over the batch. The batch is cut, so each device can sum its own 32 rows only, and where the eight partial sums meet, the compiler has to put a reduction. Data parallelism is what a mean over a split axis compiles to.
+# Nobody wrote this all-reduce. Look at the gradient of a weight: `x.T @ s`, where `s` (batch, outputs) is the derivative of the loss by the layer's outputs. That product sums over the batch. The batch is cut, so each device can sum its own 32 rows only, and where the eight partial sums meet, the compiler has to put a reduction. Data parallelism is what a mean over a split axis compiles to.
 #
 # The same by hand: eight gradients side by side, one of each device's images, and their mean.
 
@@ -211,7 +211,7 @@ for name, compiled in (("one device", compiled_one), ("data parallel", compiled_
     print(f"{name:14s} {compiled.cost_analysis()['flops'] / 1e6:6.1f} million flops on each device")
 
 # %% [markdown]
-# ## The mistake that gives right numbers
+# ## A batch that nobody placed
 # A loader hands over NumPy arrays. Suppose we place the parameters and forget the batch.
 
 # %% [markdown] predict="dp-forgotten-batch"
@@ -229,7 +229,7 @@ print(f"  loss, batch split      {compiled_dp(params_dp, state_dp, x_split, y_sp
 print(f"  loss, batch forgotten  {compiled_forgotten(params_dp, state_dp, x, y)[2]:.6f}")
 
 # %% [markdown]
-# No error, no warning, equal losses, eight times the work. What gives it away is what is *missing*: no all-reduce. Put a guard where batches enter your loop: `assert x.sharding.is_equivalent_to(split, x.ndim)`.
+# The mistake that gives right numbers: no error, no warning, equal losses, eight times the work. What gives it away is what is *missing*: no all-reduce. Put a guard where batches enter your loop: `assert x.sharding.is_equivalent_to(split, x.ndim)`.
 #
 # Only a batch that was expressly put on one device is refused:
 
@@ -238,9 +238,7 @@ refusal(lambda: jax.jit(step)(params_dp, state_dp, *jax.device_put((x, y), devic
 
 # %% [markdown]
 # ## What each device stores
-# Data parallelism splits the work and stores everything eight times. Now the second answer: **fully sharded data parallel**, FSDP. Each device is the home of an eighth of every parameter, and borrows the rest when it needs it.
-#
-# ![Data parallel against FSDP. Data parallel: each of 8 devices holds all parameters, gradients and Adam moments, and an eighth of the batch; nothing travels forward, in the backward pass the gradients are all-reduced, each device updates everything. FSDP: each device holds an eighth of parameters, gradients and moments; forward and backward the weights are all-gathered for use, gradients are reduce-scattered, and each device updates its own eighth.](../images/data_parallel_fsdp.svg)
+# Data parallelism splits the work and stores everything eight times. Now the second answer: **fully sharded data parallel**, FSDP. Each device is the home of an eighth of every parameter.
 #
 # All we change is the placement. Each array is cut along its first axis that eight divides; the ten output biases have none, so they stay whole.
 
@@ -276,6 +274,10 @@ travels(compiled_fsdp)
 
 # %% [markdown]
 # An all-gather for every array that was cut, then the gradients as before. This is the CPU's compiler: it reduces whole gradients on every device and cuts them afterwards. Compilers for accelerators turn the pair into a **reduce-scatter**, after which each device is left with just its eighth of the sum; that moves half as much. Accept both when you read a program.
+#
+# The two side by side. In a deep model the weights should be gathered a layer at a time, dropped after use, and gathered again on the way back. That is how the picture has it; the program above, made for a CPU, gathers each of them once and keeps it:
+#
+# ![Data parallel against FSDP. Data parallel: each of 8 devices holds all parameters, gradients and Adam moments, and an eighth of the batch; nothing travels forward, in the backward pass the gradients are all-reduced, each device updates everything. FSDP: each device holds an eighth of parameters, gradients and moments; forward and backward the weights are all-gathered for use, gradients are reduce-scattered, and each device updates its own eighth.](../images/data_parallel_fsdp.svg)
 #
 # After the step each device updates its own piece only, so what comes back lies as it went in. Measure it: arguments and results of each program, on one device.
 
@@ -315,15 +317,15 @@ deep = {
 x_deep = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=split)
 for scanned in (False, True):
     compiled = jax.jit(deep_step, static_argnums=2).lower(deep, x_deep, scanned).compile()
-    memory = compiled.memory_analysis()
+    memory, gathers = compiled.memory_analysis(), re.findall(r" all-gather(?:-start)?\(", compiled.as_text())
     print(
-        f"{'scanned' if scanned else 'written out':12s} arguments {memory.argument_size_in_bytes:9,}  "
-        f"scratch {memory.temp_size_in_bytes:9,}   (all layers: {16 * 257 * 256 * 4:,} bytes)"
+        f"{'scanned' if scanned else 'written out':12s} arguments {memory.argument_size_in_bytes:9,}  scratch "
+        f"{memory.temp_size_in_bytes:9,}  all-gathers {len(gathers):2d}  (all layers: {16 * 257 * 256 * 4:,} bytes)"
     )
-travels(compiled)
+travels(compiled)  # the scanned one
 
 # %% [markdown]
-# In the loop one layer's weights are gathered on the way forward, and once more on the way back: keeping them would cost what FSDP saves. (The two layers above were small enough to be kept: each weight was gathered once.) The all-reduce in this loop is a layer's gradient, which the next lines of the program cut; it belongs there, unlike the one that we shall take out of a loop below.
+# Written out, this compiler gathers each of the 32 arrays once and keeps it, sixteen layers at a time: that is the scratch. It is the loop that makes it let go: one layer is gathered on the way forward, and its weights once more on the way back, as keeping them would cost what FSDP saves. The all-reduce in this loop is a layer's gradient, which the next lines of the program cut.
 #
 # ## The optimizer's state
 # Adam's moments are twice the parameters, so they must be cut as well. `optimizer.init` makes them. But when, and where?
@@ -331,8 +333,8 @@ travels(compiled)
 # %% [markdown] predict="dp-jitted-init"
 # `jax.jit(optimizer.init)(params_fsdp)`: where do Adam's moments lie?
 #
-# - [ ] cut like the parameters | That is the intention. But zeros depend on no argument, so there is no sharding to start from.
 # - [x] whole, on one device | Right: nobody said otherwise, and whole on one device is the default for a program that uses no value of its arguments.
+# - [ ] cut like the parameters | That is the intention. But zeros depend on no argument, so there is no sharding to start from.
 # - [ ] whole, on every device | That is what you get from an optimizer whose `init` uses the parameters' values: the program then runs on all devices. Adam's uses their shapes only.
 
 # %%
@@ -481,8 +483,8 @@ plots.show(
 )
 
 # %% [markdown]
-# ## Accumulating gradients: reduce once
-# The batch that we want is four times what fits. So we take four micro-batches one after the other, add their gradients, and update once. With `scan` that is short, and it is right. Is it good?
+# ## Accumulating gradients
+# The batch that we want is four times what fits. So we take four micro-batches one after the other, add their gradients, and update once. With `scan` that is short:
 
 
 # %%
@@ -502,8 +504,8 @@ xs, ys = jax.device_put((images[:1024].reshape(4, 256, 64), labels[:1024].reshap
 # %% [markdown] predict="dp-accumulate-where"
 # How often do the devices all-reduce in `accumulate`?
 #
-# - [ ] once, at the end | That would be enough. But `total` is *one* sum, equal on all devices, at every turn of the loop.
 # - [x] four times, once a micro-batch | Right: each turn adds a finished gradient, and finishing it takes an all-reduce.
+# - [ ] once, at the end | That would be enough. But `total` is *one* sum, equal on all devices, at every turn of the loop.
 # - [ ] not at all | The micro-batches are split over the devices like any batch.
 
 # %%
@@ -511,7 +513,7 @@ compiled_naive = jax.jit(accumulate).lower(params_dp, xs, ys).compile()
 travels(compiled_naive)
 
 # %% [markdown]
-# The all-reduce stands in the loop: four turns, four reductions, where one would do. The sum over micro-batches and the sum over devices may be taken in any order, but `total` has no room for "not yet summed over devices". Give it room: the axis of eight.
+# Right, and not good. The all-reduce stands in the loop: four turns, four reductions, where one would do. The sum over micro-batches and the sum over devices may be taken in any order, but `total` has no room for "not yet summed over devices". Give it room: the axis of eight.
 #
 # ![Gradient accumulation over four micro-batches. Left, reduced in the loop: after each micro-batch the devices all-reduce, four times in all. Right, reduced once: each device adds its own gradients over the four micro-batches, and one all-reduce follows the loop.](../images/data_parallel_accumulate.svg)
 
@@ -577,7 +579,7 @@ for shape in ((), (10,), (256,), (10, 24), (3, 3, 16, 32), (7, 5)):
 # %% [markdown]
 # What stays whole is small in most models. Where it is not (a vocabulary of 50,257), people round the size up to a multiple of a few hundred when they design the model.
 #
-# ## How much faster? Honestly
+# ## How much faster?
 
 # %% [markdown] predict="dp-speed"
 # A step on 256 digits, on this machine. Against one device, eight are …
@@ -689,7 +691,7 @@ travels(jax.jit(explicit_step).lower(cut, cut_state, *batch).compile())
 # | parameters | whole on each device, `P()` | cut, by a rule from shapes to specs |
 # | batch | cut along axis 0, `P("data")` | the same |
 # | travels forward | nothing | all-gather of the weights |
-# | travels backward | all-reduce of the gradients | reduce-scatter of the gradients (here all-reduce, then cut); the weights once more, where they were not kept |
+# | travels backward | all-reduce of the gradients | reduce-scatter of the gradients (here all-reduce, then cut); in a loop over layers the weights once more |
 # | a device keeps, with Adam | 3 times the parameters, and their gradients during a step | an eighth of that |
 # | take it when | the model fits, and you want more examples a second | the model, or its optimizer, does not fit |
 #

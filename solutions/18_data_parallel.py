@@ -313,7 +313,7 @@ def dp_step(loss, params, x, y, rate):
 #
 # **Signature.** `bytes_per_device(tree)`: a tree whose leaves are arrays or `jax.ShapeDtypeStruct`, each with a `.shape`, a `.dtype` and a `.sharding` that is a NamedSharding, of any mesh and spec. Returns an int: the bytes of all leaves that one device holds.
 #
-# **Example.** On eight devices, a float32 `(64, 256)` split along axis 0 and a bfloat16 `(10,)` that every device holds: 64 · 256 · 4 / 8 + 10 · 2 = 8,212.
+# **Example.** On eight devices, a float32 array `(64, 256)` split along axis 0, and a `jax.ShapeDtypeStruct` of bfloat16 `(10,)` that every device holds: 64 · 256 · 4 / 8 + 10 · 2 = 8,212. On a mesh of 4 x 2 whose axes are `"data"` and `"model"`, the first under `P("data")`: 64 · 256 · 4 / 4 = 16,384, as the devices along `"model"` hold copies.
 #
 # **Judged.** The number, for any dtype, rank, mesh and spec, also for a model of terabytes: nothing may be allocated. **Not judged.** Leaves without a sharding.
 #
@@ -344,34 +344,43 @@ def bytes_per_device(tree):
 
 
 # %% check="dp-bytes-per-device" name="example" points=1
-"""The example: 8,192 bytes of the one, all 20 bytes of the other."""
+"""The example: 8,192 bytes of the one, all 20 bytes of the other; and copies along an axis that is not named."""
 mesh = devices.mesh((8,), ("data",))
 weights = jax.device_put(np.zeros((64, 256), np.float32), NamedSharding(mesh, P("data")))
-bias = jax.device_put(np.zeros(10, jnp.bfloat16), NamedSharding(mesh, P()))
+bias = jax.ShapeDtypeStruct((10,), jnp.bfloat16, sharding=NamedSharding(mesh, P()))
 got = ask(bytes_per_device, {"weights": weights, "bias": bias})
 require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
 require(got == 8_212, f"`bytes_per_device` says {got:,} bytes; wanted 8,192 + 20 = 8,212.")
+two = NamedSharding(devices.mesh((4, 2), ("data", "model")), P("data"))
+got = ask(bytes_per_device, [jax.ShapeDtypeStruct((64, 256), np.float32, sharding=two)])
+require(got == 16_384, f"On the mesh of 4 x 2 `bytes_per_device` says {got:,} bytes; wanted 65,536 / 4 = 16,384.")
 
 # %% hidden="dp-bytes-per-device" name="values" points=1
 """Right for every dtype and rank, for leaves that are split, replicated, or split over two axes of a mesh."""
 mesh = devices.mesh((4, 2), ("data", "model"))
 rng = inputs.rng()
-SPECS = ((), (), ("data",), (None, "model"), (None, None, ("data", "model")), ("model", None, None, "data"))
-PARTS = (1, 1, 4, 2, 8, 8)
-for _ in range(2):
-    tree, wanted = [], 0
-    for rank, (spec, parts) in enumerate(zip(SPECS, PARTS, strict=True)):
-        shape = tuple(8 * int(n) for n in rng.integers(1, 4, size=min(rank, 4)))
-        dtype = np.dtype((np.float32, jnp.bfloat16, np.int8, np.float16, np.int32)[int(rng.integers(5))])
+KINDS = {  # rank, spec, and into how many pieces it cuts
+    "a scalar": (0, (), 1),
+    "a leaf that every device holds": (2, (), 1),
+    "a leaf that the larger of two axes of the mesh cuts, so that there are copies along the other": (1, ("data",), 4),
+    "a leaf whose axis 1 is cut by the smaller of two axes of the mesh": (3, (None, "model"), 2),
+    "a leaf of which each of two axes is cut by one of the mesh": (4, ("model", None, None, "data"), 8),
+    "a leaf of which one axis is cut by a tuple of two axes of the mesh": (3, (None, None, ("data", "model")), 8),
+}
+tree, total = [], 0
+for kind, (rank, spec, parts) in KINDS.items():
+    for dtype in map(np.dtype, (np.float32, jnp.bfloat16, np.int8)):
+        shape = tuple(8 * int(n) for n in rng.integers(1, 4, size=rank))
         tree.append(jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec))))
-        wanted += math.prod(shape) * dtype.itemsize // parts
-    got = ask(bytes_per_device, {"first": tree[:3], "rest": tuple(tree[3:])})
-    require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
-    compare(
-        int(got),
-        wanted,
-        label="the number of bytes of a tree with many dtypes, ranks and specs, one of them a tuple of axes",
-    )
+        wanted = math.prod(shape) * dtype.itemsize // parts
+        total += wanted
+        got = ask(bytes_per_device, tree[-1:])
+        require(
+            isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int."
+        )
+        compare(int(got), wanted, label=f"the number of bytes of {kind} ({dtype.itemsize} for an element)")
+got = ask(bytes_per_device, {"first": tree[:8], "rest": tuple(tree[8:])})
+compare(got, total, label="the number of bytes of a tree of such leaves")
 
 # %% hidden="dp-bytes-per-device" name="abstract" points=1
 """Right for a model of terabytes, which no memory here would hold."""
@@ -402,6 +411,15 @@ def bytes_per_device(tree):
 # %% wrong="dp-bytes-per-device" because="Divides everything by the number of devices: a leaf that every device holds is not divided."
 def bytes_per_device(tree):
     return sum(leaf.size * leaf.dtype.itemsize // leaf.sharding.mesh.size for leaf in jax.tree.leaves(tree))
+
+
+# %% wrong="dp-bytes-per-device" because="Divides what is cut by the number of all devices: along an axis of the mesh that no entry names lie copies."
+def bytes_per_device(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        cut = any(leaf.sharding.spec)
+        total += leaf.size * leaf.dtype.itemsize // (leaf.sharding.mesh.size if cut else 1)
+    return total
 
 
 # %% wrong="dp-bytes-per-device" because="Takes four bytes for an element, whatever its dtype."
@@ -452,7 +470,7 @@ def bytes_per_device(tree):
 #
 # **Signature.** `shard_any_rank(mesh, tree)`: a mesh with **one** axis, of any name and size; a tree of NumPy arrays of any rank, scalars too, and any dtype. Returns the same tree on the mesh.
 #
-# **Example.** On eight devices a leaf `(3, 3, 16, 32)` is cut along axis 2 or 3 and each device holds an eighth; `(10, 24)` is cut along axis 1; `(10,)`, `(7, 5)` and `()` lie whole on each.
+# **Example.** On eight devices a leaf `(3, 3, 16, 32)` is cut along axis 2 or 3 and each device holds an eighth; `(10, 24)` is cut along axis 1; `(10,)`, `(12, 20)` and `()` lie whole on each: eight divides 240 elements, and neither axis. On a mesh of four whose axis is called `"shards"`, `(12, 20)` is cut.
 #
 # **Judged.** The bytes of every leaf on every device; values, shapes and dtypes, which stay as they are. **Not judged.** Which axis you take where several would do.
 #
@@ -489,18 +507,21 @@ def shard_any_rank(mesh, tree):
 
 
 # %% check="dp-any-rank" name="example" points=1
-"""The example: five leaves on eight devices."""
+"""The example: five leaves on eight devices, and one on four."""
 mesh = devices.mesh((8,), ("data",))
-shapes = {"kernel": (3, 3, 16, 32), "table": (10, 24), "bias": (10,), "odd": (7, 5), "scale": ()}
+shapes = {"kernel": (3, 3, 16, 32), "table": (10, 24), "bias": (10,), "odd": (12, 20), "scale": ()}
 tree = {name: np.arange(math.prod(shape), dtype=np.float32).reshape(shape) for name, shape in shapes.items()}
 placed = ask(shard_any_rank, mesh, tree)
 compare(placed, tree, label="the tree")
-for name, wanted in (("kernel", 2304), ("table", 120), ("bias", 40), ("odd", 140), ("scale", 4)):
+for name, wanted in (("kernel", 2304), ("table", 120), ("bias", 40), ("odd", 960), ("scale", 4)):
     found = held(mesh, placed[name])
     require(
         found == [wanted] * 8,
         f'Of "{name}" {shapes[name]}, {tree[name].nbytes:,} bytes, each device holds {in_words(found)}; wanted {wanted:,}.',
     )
+four = devices.mesh((4,), ("shards",))
+found = held(four, ask(shard_any_rank, four, {"odd": tree["odd"]}))
+require(found == [240] * 4, f'On the mesh of four each device holds {in_words(found)} of "odd"; wanted 240.')
 
 # %% hidden="dp-any-rank" name="bytes" points=1
 """Every leaf that can be cut is cut, whatever its rank, and its values stay."""
@@ -936,7 +957,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
 #
 # **Example.** With Adam and parameters of 1,932 bytes, of which each device holds 252, the state has two such trees and a count: each device holds 252 + 252 + 4 = 508 of its 3,868 bytes.
 #
-# **Judged.** The state's values, structure and dtypes; its bytes on every device, for Adam and for an optimizer that makes its state from shapes alone; the bytes of a compiled training step with it; that `tx.init` is only ever traced, never run on the arrays themselves (run there, it may make a whole leaf on one device, and a model that fills eight devices does not fit on one). **Not judged.** Which axis is cut.
+# **Judged.** The state's values, structure and dtypes; its bytes on every device, for Adam and for an optimizer that makes its state from shapes alone; the bytes of a compiled training step with it; that `tx.init` is only ever traced, never run on the arrays themselves, and that what it makes is in pieces from the first, not cut later (a model that fills eight devices does not fit on one, not even for a moment). **Not judged.** Which axis is cut.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1055,29 +1076,38 @@ state = jax.tree.leaves((np.ones((), np.int32), gradients, average))
 compare(made.run(params, leaves, x, y), (moved, state, loss), label="parameters, state and loss after one step")
 
 # %% hidden="dp-optimizer" name="traced" points=1 observed=true
-"""`tx.init` is only traced: no device ever makes a whole leaf."""
+"""`tx.init` is only ever traced, and nothing that it makes is whole on a device first."""
 
 
 def probe_init(mesh, params):
-    tx, seen = averaged(0.1), []
+    seen, rows = [], []
 
     def init(params):
         seen.append(all(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params)))
-        return tx.init(params)
+        # Some number of the parameters is in it: a constant alone, the compiler makes anew wherever it is used.
+        means = jax.tree.map(lambda p: p.mean() + jnp.arange(p.size, dtype=p.dtype).reshape(p.shape), params)
+        note = lambda sharding: rows.append(sharding.shard_shape((24,))[0])
+        jax.debug.inspect_array_sharding(means["b1"], callback=note)
+        return means
 
-    sharded_optimizer(mesh, optax.GradientTransformation(init, tx.update), params)
-    return seen
+    sharded_optimizer(mesh, optax.GradientTransformation(init, averaged(0.1).update), params)
+    return seen, rows
 
 
 mesh = devices.mesh((8,), ("data",))
 rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 params = jax.device_put(network(inputs.rng(), 16, 24, 3), {"w1": rows, "b1": rows, "w2": rows, "b2": whole})
-traced = ask(probe_init, mesh, params)
+traced, rows = ask(probe_init, mesh, params)
 require(len(traced) > 0, "`tx.init` was never called: the state has to be that of the optimizer that is given.")
 require(
     all(traced),
     "`tx.init` was run on the arrays themselves, operation by operation. What it makes from shapes alone then lies whole on "
     "one device, for a moment or for good: compile it, with the shardings of its results.",
+)
+require(
+    24 not in rows,
+    "`tx.init` is compiled, and a leaf that it makes from its shape alone is whole on a device, and cut afterwards. Say the "
+    "shardings of its results to the program that makes them: to the `jit` of `tx.init`, or inside.",
 )
 
 # %% [markdown] why="dp-optimizer"
@@ -1112,6 +1142,15 @@ def sharded_optimizer(mesh, tx, params):
 
     state = tx.init(params)
     return jax.device_put(state, jax.tree.map(sharding, state))
+
+
+# %% wrong="dp-optimizer" because="Compiles init and spreads what comes out of it: nothing told that program where its results lie, so it makes them whole."
+def sharded_optimizer(mesh, tx, params):
+    def put(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        return jax.device_put(leaf, NamedSharding(mesh, P(*[None] * axes[0], "data") if axes else P()))
+
+    return jax.tree.map(put, jax.jit(tx.init)(params))
 
 
 # %% wrong="dp-optimizer" because="Places the leaves by device_put under jit, where it places nothing."
@@ -1160,7 +1199,7 @@ def sharded_optimizer(mesh, tx, params):
 #
 # **Example.** Two micro-batches of 8 with x = 1, for `w = 0` and the loss `Σ weight (w x - y)²`: in the first y = 0, …, 7 with weights 1; in the second y = 10, and only two examples count. The gradient is -2 (28 + 20) / (8 + 2) = -9.6, not the mean (-7 - 20) / 2 of the two micro-batches' gradients.
 #
-# **Judged.** Values; that a loop runs over the micro-batches and no collective is in it; that over the devices the gradients of all parameters are reduced, once, and nothing of that size besides. **Not judged.** Where the result lies.
+# **Judged.** Values; that a loop of the compiled program (`scan`, `fori_loop`; a Python `for` is unrolled and leaves none) runs over the micro-batches, and no collective is in it; that over the devices the gradients of all parameters are reduced, once, and nothing of that size besides. **Not judged.** Where the result lies.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1259,10 +1298,23 @@ require(
     f"The program has no loop and reduces {reduced:,} elements, several times the {count:,} of all gradients: the micro-batches "
     "are written out one by one, each with a reduction. Let a scan run over them.",
 )
-require(
-    made.loops > 0,
-    "The program has no loop over the micro-batches. Taken all at once they need the memory that they are there to save.",
-)
+if made.loops == 0:
+    longer = [jax.ShapeDtypeStruct((10, *shape[1:]), np.float32, sharding=split) for shape in shapes]
+    grown = program(
+        lambda mesh, params, xs, ys, weights: accumulate_once(mesh, weighted_network_loss, params, xs, ys, weights),
+        mesh,
+        params,
+        *longer,
+    )
+    require(
+        grown.operations == made.operations,
+        "The program has no loop, and it grows with the number of micro-batches: a Python `for` is unrolled, and leaves no "
+        "loop in the program. Let a scan run over the micro-batches.",
+    )
+    require(
+        False,
+        "The program has no loop over the micro-batches. Taken all at once they need the memory that they are there to save.",
+    )
 inside = [c for c in made.collectives if c.in_loop]
 require(
     not inside,
@@ -1319,6 +1371,16 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     for x, y, weight in zip(xs, ys, weights, strict=True):
         total = jax.tree.map(jnp.add, total, jax.grad(loss_sum)(params, x, y, weight))
     return jax.tree.map(lambda g: g / weights.sum(), total)
+
+
+# %% wrong="dp-accumulate" because="Writes the micro-batches out in a Python loop: it is unrolled, so the program grows with every micro-batch and has no loop."
+def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
+    by_device = lambda a: a.reshape(mesh.size, -1, *a.shape[1:])
+    gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
+    total = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape), p.dtype), params)
+    for micro_batch in zip(xs, ys, weights, strict=True):
+        total = jax.tree.map(jnp.add, total, gradients(params, *map(by_device, micro_batch)))
+    return jax.tree.map(lambda g: g.sum(0) / weights.sum(), total)
 
 
 # %% wrong="dp-accumulate" because="Divides by the number of examples, padding included, instead of by the sum of their weights."
