@@ -330,8 +330,9 @@ def double(mesh, x):
 """
     placed, dicts = run(answer, PLACED, DICTS)[1:]
     grid = "axis 0 in 2 and axis 1 in 2 0:3 3:6 0:2 0 2 2:4 1 3"
-    assert words(rich(placed, "html")).endswith(f"got: {grid}")
-    assert words(rich(dicts, "html")).endswith(f"got: {grid} wanted: axis 0 in 2 0:2 0 1 2:4 2 3")
+    said = "In each cell: the devices that hold this part."
+    assert words(rich(placed, "html")).endswith(f"got: {grid} {said}")
+    assert words(rich(dicts, "html")).endswith(f"got: {grid} wanted: axis 0 in 2 0:2 0 1 2:4 2 3 {said}")
     assert plain(dicts)[1].splitlines()[-2:] == [
         "  got: axis 0 in 2 and axis 1 in 2; devices 0 | 2 / 1 | 3",
         "  wanted: axis 0 in 2; devices 0 1 / 2 3",

@@ -144,7 +144,8 @@ def html(table: list[Row]) -> str:
             "".join(f'<td style="{RIGHT if i else LEFT}{weight}">{_code(cell)}</td>' for i, cell in enumerate(cells))
         )
     lines = "".join(f"<tr>{cells}</tr>" for cells in body)
-    return f'<table style="border-collapse: collapse"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody>"
+    return f'<table style="border-collapse: collapse; margin: 4px 0">{inside}</table>'
 
 
 def _code(text: str) -> str:

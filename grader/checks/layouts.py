@@ -120,7 +120,8 @@ def html(drawn: list[Layout]) -> str:
         f"{escape(_words(layout))}{_grid(layout)}</td>"
         for layout in drawn
     )
-    return f"<table><tbody><tr>{cells}</tr></tbody></table>"
+    said = "<div>In each cell: the devices that hold this part.</div>"
+    return f'<table style="margin: 0"><tbody><tr>{cells}</tr></tbody></table>{said}'
 
 
 def _grid(layout: Layout) -> str:
@@ -132,7 +133,7 @@ def _grid(layout: Layout) -> str:
 
 def _row(head: str, cells: list[str], style: str) -> str:
     body = "".join(f'<td style="{style}">{escape(cell)}</td>' for cell in cells)
-    return f'<tr><td style="{HEAD}">{escape(head)}</td>{body}</tr>'
+    return f'<tr style="background: none"><td style="{HEAD}">{escape(head)}</td>{body}</tr>'
 
 
 def _span(piece: Piece) -> str:

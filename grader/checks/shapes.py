@@ -18,7 +18,7 @@ def html(got: Shape, wanted: Shape) -> str:
         for name, shape in (("got", got), ("wanted", wanted))
     )
     said = difference(got, wanted)
-    return f"<table><tbody><tr>{cells}</tr></tbody></table>" + (f"<div>{said}</div>" if said else "")
+    return f'<table style="margin: 0"><tbody><tr>{cells}</tr></tbody></table>' + (f"<div>{said}</div>" if said else "")
 
 
 def plain(got: Shape, wanted: Shape) -> list[str]:
@@ -57,10 +57,11 @@ def _drawn(shape: Shape) -> str:
         return '<div style="margin: 4px 0">one number</div>'
     if 0 < rows <= MOST_CELLS and 0 < columns <= MOST_CELLS:
         cell = f'<td style="{BORDER}; width: 14px; height: 14px">&nbsp;</td>'
-        body = f"<tr>{cell * columns}</tr>" * rows
+        body = f'<tr style="background: none">{cell * columns}</tr>' * rows
     else:
         size = f"width: {_extent(columns)}px; height: {_extent(rows)}px"
-        body = f'<tr><td style="{BORDER}; {size}">{f"{rows} × " if len(shape) > 1 else ""}{columns}</td></tr>'
+        sizes = f"{rows} × {columns}" if len(shape) > 1 else str(columns)
+        body = f'<tr style="background: none"><td style="{BORDER}; {size}">{sizes}</td></tr>'
     grid = f'<table style="border-collapse: collapse; margin: 4px 0"><tbody>{body}</tbody></table>'
     return f"<div>{before} ×</div>{grid}" if before else grid
 

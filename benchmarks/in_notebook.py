@@ -1,0 +1,183 @@
+"""Times check cells in a notebook's kernel beyond what the answer itself takes: `make bench`.
+
+A check of each of four exercises runs in a real kernel as JupyterLab starts it, with the right answer and with a wrong
+one, and so does the same cell with the verbs replaced by plain calls: `ask` calls the answer, `program` compiles it
+once with `jax.jit`, nothing is compared, and it ends where the check does. The difference of the two medians is what
+the check adds: copies, export, facts of the program, comparing, and all that is shown. Runs take turns, and the first
+of each does not count. Before each run of a check that asks for a program all that was compiled is forgotten, as for an
+answer that is new; the check compiles without the optimizations that take longest, and so may even take less.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+
+from benchmarks import grading, results
+from benchmarks.others import ROOT
+from grader.course import Check, Course
+
+TITLE = "What a check adds in a notebook"
+EXERCISES = {"05_vmap": ("vmap-axes", "vmap-pairwise"), "16_sharding": ("sharding-place-batch",),
+             "18_data_parallel": ("dp-fsdp",)}  # fmt: skip
+RUNS = 9
+BARS_MS = {"values": 50, "a program": 500}
+# In the kernel: the verbs as plain calls, and how to forget what was compiled.
+PLAIN = """
+import jax as _jax
+from grader.checks import asking as _asking
+from grader.program.export import parameters as _parameters
+from grader.program.sides import ProgramSide as _ProgramSide
+
+
+class _Made:
+    def __init__(self, function, data):
+        arrays, rebuild = _parameters(data)
+        self.compiled = _jax.jit(lambda *arrays: function(*rebuild(arrays))).lower(*arrays).compile()
+
+    def run(self, *data):
+        return _jax.block_until_ready(self.compiled(*_parameters(data)[0]))
+
+    def __getattr__(self, name):
+        return 0
+
+
+class _Ended(Exception):
+    pass
+
+
+def _bare(text, until=None):
+    # With the verbs as plain calls, up to the judgement of this number.
+    done = []
+
+    def judge(*given, **named):
+        done.append(given)
+        if len(done) == until:
+            raise _Ended
+
+    ask = lambda function, *data: _jax.block_until_ready(function(*data))
+    verbs = {"ask": ask, "program": lambda function, *data: _Made(function, data), "compare": judge, "require": judge}
+    try:
+        exec(text, {**globals(), **verbs})
+    except _Ended:
+        pass
+
+
+def _judgements(text):
+    # How many the check makes; the last one is what it fails by.
+    made = []
+    counting = lambda verb: lambda *given, **named: (made.append(verb), verb(*given, **named))
+    try:
+        exec(text, {**globals(), "compare": counting(compare), "require": counting(require)})
+    except Exception:
+        pass
+    return len(made)
+
+
+def _forget():
+    _jax.clear_caches()
+    _asking._here._programs = _ProgramSide()
+"""
+
+
+class Kernel:
+    """A kernel of a lesson's exercise notebook, with its setup run; cells are timed from here."""
+
+    def __init__(self, lesson: str) -> None:
+        from jupyter_client.manager import start_new_kernel
+
+        notebook = ROOT / "exercises" / lesson / f"{lesson}.ipynb"
+        told = {**os.environ, "PYTHONPATH": str(ROOT), "JPY_SESSION_NAME": str(notebook)}
+        self.manager, self.client = start_new_kernel(kernel_name="python3", env=told)
+
+    def run(self, source: str) -> tuple[float, float, str]:
+        """Milliseconds from asking for it until the kernel is done with it, those of a processor, how it ended."""
+        spent, began = self._processor(), time.perf_counter()
+        reply = self.client.execute_interactive(source, timeout=300, output_hook=lambda message: None)
+        waited = 1000 * (time.perf_counter() - began)
+        return waited, self._processor() - spent, str(reply["content"]["status"])
+
+    def _processor(self) -> float:
+        """Milliseconds of a processor that the kernel has used, in all of its threads."""
+        asked = {"spent": "__import__('time').process_time()"}
+        reply = self.client.execute_interactive("", timeout=300, user_expressions=asked, silent=True)
+        return 1000 * float(reply["content"]["user_expressions"]["spent"]["data"]["text/plain"])
+
+    def close(self) -> None:
+        """End it."""
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@contextmanager
+def kernel(lesson: str) -> Iterator[Kernel]:
+    """A lesson's kernel, ended in any case."""
+    made = Kernel(lesson)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def bare(check: Check) -> str:
+    """The check's text without its title: what the answer itself takes, and what gets it its inputs."""
+    return ast.unparse(ast.Module(ast.parse(check.source).body[1:], []))
+
+
+def row(running: Kernel, check: Check, answer: str) -> str:
+    """A line of the table: what the answer and the check take, and what the check adds; medians."""
+    asks = "a program" if "program(" in check.source else "values"
+    running.run(answer)
+    running.run(f"_until = _judgements({bare(check)!r})")
+    own: list[list[float]] = []
+    whole: list[list[float]] = []
+    ended = ""
+    for _ in range(RUNS + 1):
+        for text, times in ((f"_bare({bare(check)!r}, _until)", own), (check.source, whole)):
+            if asks == "a program":
+                running.run("_forget()")
+            *spent, ended = running.run(text)
+            times.append(spent)
+    (own_ms, own_cpu), (ms, cpu) = (
+        [statistics.median(column) for column in zip(*times[1:], strict=True)] for times in (own, whole)
+    )
+    how = "right" if ended == "ok" else "wrong"
+    return (
+        f"| `{check.id}` | {asks} | {how} | {own_ms:.0f} | {ms:.0f} | {ms - own_ms:.0f} | {cpu - own_cpu:.0f} "
+        f"| {BARS_MS[asks]} |"
+    )
+
+
+def measure() -> list[str]:
+    """The lines of the report."""
+    course = Course(ROOT)
+    lines = [
+        "| check | asks for | answer | the answer, ms | the check, ms | it adds, ms | of a processor | bar, ms |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for lesson_id, names in EXERCISES.items():
+        lesson = course.lesson(lesson_id)
+        with kernel(lesson_id) as running:
+            for source in (lesson.setup, PLAIN):
+                running.run(source)
+            for exercise in (one for one in lesson.exercises if one.id in names):
+                check = next(one for one in exercise.checks if not one.hidden)
+                lines += [row(running, check, one) for one in (exercise.reference, exercise.wrong[0].source)]
+    return lines
+
+
+def main() -> None:
+    """Measure, print the table, and write it down."""
+    lines = measure()
+    print("\n".join(lines))
+    about = (__doc__ or "").partition("\n\n")[2].strip()
+    results.put(TITLE, [about, "", f"{date.today().isoformat()}: {grading.machine()}", "", *lines])
+
+
+if __name__ == "__main__":
+    main()
