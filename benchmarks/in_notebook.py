@@ -5,7 +5,8 @@ one, and so does the same cell with the verbs replaced by plain calls: `ask` cal
 once with `jax.jit`, nothing is compared, and it ends where the check does. The difference of the two medians is what
 the check adds: copies, export, facts of the program, comparing, and all that is shown. Runs take turns, and the first
 of each does not count. Before each run of a check that asks for a program all that was compiled is forgotten, as for an
-answer that is new; the check compiles without the optimizations that take longest, and so may even take less.
+answer that is new; the check compiles without the optimizations that take longest, and so may even take less. Where
+others use the machine too, read the column of the processor: what it adds in all threads of the kernel.
 """
 
 from __future__ import annotations

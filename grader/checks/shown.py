@@ -138,7 +138,7 @@ def _whole(problem: Ended, title: str) -> None:
     if not left_out:
         return
     text = legible(f"{problem.message}\n{problem.advice}".strip())
-    html = f'<pre style="white-space: pre-wrap">{escape(text)}</pre>'
+    html = f'<pre style="white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere">{escape(text)}</pre>'
     plain = "The whole message: import sys; print(sys.last_value)"
     _display(plain, html=f"<details><summary>The whole message</summary>{html}</details>")
 
