@@ -60,10 +60,11 @@ format: setup ## lay the code out as lint wants it
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: setup ## time the grader against stock nbgrader on the example class, a cold make lab, and checks in a notebook
+bench: setup ## time the grader against stock nbgrader, a cold make lab, checks in a notebook, and grader watch
 	@$(BIN)/python -m benchmarks.grading
 	@$(BIN)/python -m benchmarks.lab
 	@$(BIN)/python -m benchmarks.in_notebook
+	@$(BIN)/python -m benchmarks.watching
 
 soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes; LESSON=05_vmap)
 	@$(BIN)/python -m benchmarks.soak $(if $(LESSON),--course . --lesson "$(LESSON)")

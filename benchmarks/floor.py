@@ -11,6 +11,7 @@ import argparse
 import gc
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from grader.sandbox.preload import preload, share_mlir_context, warm
 from grader.sandbox.zygote import QUICK
 
 
-def score(submission: Submission, lesson: Lesson) -> float:
-    """Points that the notebook's own process would give itself."""
+def score(submission: Submission, lesson: Lesson, only: str | None = None) -> float:
+    """Points that the notebook's own process would give itself, or those of one exercise alone."""
     from grader.checks import asking, inputs
     from grader.program.sides import namedtuples
 
@@ -36,6 +37,8 @@ def score(submission: Submission, lesson: Lesson) -> float:
     for step in plan(submission, lesson).steps:
         if not isinstance(step, Judge):
             _try(plain_python(step.source), f"<cell {step.label}>", names)
+            continue
+        if only not in (None, step.exercise.id):
             continue
         for check in step.exercise.checks if not step.untouched else ():
             inputs.begin(f"{submission.fingerprint}/{check.id}")
@@ -51,6 +54,24 @@ def _try(source: str, name: str, names: dict[str, Any]) -> bool:
     return True
 
 
+def ready(course: Course, lesson: Lesson) -> Callable[[], None]:
+    """Make this process warm; what a fork of it does first."""
+    compiled = Compiled.of_our_own(course.root / "build", lesson.id)
+    preload(sorted(imports(course, [lesson.id])))
+    warm()
+    share_mlir_context()
+    gc.collect()
+    gc.freeze()
+    os.environ["XLA_FLAGS"] = QUICK
+
+    def begin() -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        compiled.begin()
+
+    return begin
+
+
 def main() -> None:
     """Score a folder of submissions; prints their sum."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -59,13 +80,7 @@ def main() -> None:
     asked = parser.parse_args()
     course = Course.find(None)
     lesson = course.lesson(asked.lesson)
-    compiled = Compiled.of_our_own(course.root / "build", lesson.id)
-    preload(sorted(imports(course, [lesson.id])))
-    warm()
-    share_mlir_context()
-    gc.collect()
-    gc.freeze()
-    os.environ["XLA_FLAGS"] = QUICK
+    begin = ready(course, lesson)
     reading, writing = os.pipe()
     waiting = [read(entry.path, entry.learner, lesson.id) for entry in find(asked.folder, course, lesson.id)]
     running = 0
@@ -73,9 +88,7 @@ def main() -> None:
         if waiting and running < cores(None, len(waiting) + running):
             submission = waiting.pop(0)
             if os.fork() == 0:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                os.dup2(1, 2)
-                compiled.begin()
+                begin()
                 os.write(writing, f"{score(submission, lesson)}\n".encode())
                 os._exit(0)
             running += 1

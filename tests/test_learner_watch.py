@@ -34,14 +34,14 @@ def test_each_save_is_judged_as_grader_check_would(desk: Desk, grader: Grader) -
         seen = watching.says("Watching the notebooks under")
         desk.save(double="right")
         seen = watching.says(f"✓ {LESSON} · Double: 3 of 3 points", seen)
-        seen = watching.says(f"{LESSON}: 3 of 9 points. Next: A loss (n).", seen)
+        seen = watching.says(f'{LESSON}: 3 of 9 points. Next: "A loss" (n).', seen)
         desk.save(double="right", mean=SUMS)
         seen = watching.says(f"✗ {LESSON} · A loss: 0 of 3 points", seen)
         assert eventually(lambda: len(watching.lines) > seen + 3)
         assert watching.lines[seen : seen + 3] == [
             "  ✗ Gives five for one and three.",
             "    The result is 10; wanted 5.",
-            f"{LESSON}: 3 of 9 points. Next: mend A loss in work/{LESSON}/{LESSON}.ipynb, and save.",
+            f'{LESSON}: 3 of 9 points. Next: mend "A loss" in work/{LESSON}/{LESSON}.ipynb, and save.',
         ]
         seen = watching.says("Perhaps (A loss): Sums where a mean is asked for.", seen)
         assert "Double" not in "\n".join(watching.lines[5:])  # it did not change, nor anything before it
@@ -136,23 +136,23 @@ def test_keys_on_a_terminal(desk: Desk) -> None:
     with desk.on_terminal(80, 24) as terminal:
         terminal.shows("Not begun: the answer is as it was given out.")
         terminal.press("s")
-        terminal.shows("First a try of your own: answer Double and save it.")
+        terminal.shows('First a try of your own: answer "Double" and save it.')
         terminal.press("\x1b[B")  # an arrow is no key of ours
         terminal.press("h")
         terminal.shows("What is two times x?")
         terminal.press("hh")
         terminal.shows("Multiply.")
         terminal.press("h")
-        terminal.shows("Double has no more hints.")
+        terminal.shows('"Double" has no more hints.')
         desk.save(double="def double(x):\n    return x + 2\n", mean="right")
         terminal.shows("✗ 1 Double")
         terminal.shows("Perhaps: Adds two instead of multiplying by two.")
         terminal.shows("3 of 9 points, 0 of 1 lessons done")
         terminal.press("s")
-        terminal.shows("Show an answer to Double? y shows it, any other key does not.")
+        terminal.shows('An answer to "Double": y shows it, any other key does not.')
         assert "return SCALE * x" not in terminal.raw
         terminal.press("n")
-        terminal.shows("Next: mend Double")
+        terminal.shows('Next: mend "Double"')
         terminal.press("sy")
         terminal.shows("return SCALE * x")
         terminal.press(" ")
@@ -160,7 +160,7 @@ def test_keys_on_a_terminal(desk: Desk) -> None:
         assert len(terminal.screen) == 24
         assert max(map(len, terminal.screen)) <= 80
         terminal.press("n")
-        terminal.shows("Next: answer Another loss")
+        terminal.shows('Next: answer "Another loss"')
         terminal.press("q")
         terminal.ends(0)
         assert f"{LESSON}: 3 of 9 points." in terminal.raw.rpartition("\x1b[?1049l")[2]

@@ -47,7 +47,7 @@ class Desk:
     temporary: Path
 
     def __post_init__(self) -> None:
-        self.lesson = Course(self.root).lesson(LESSON)
+        self.course = Course(self.root)
 
     @classmethod
     def make(cls, built: Path, place: Path) -> Desk:
@@ -74,7 +74,10 @@ class Desk:
     def text(self, **answers: str) -> str:
         """The notebook with answers (double, mean, total) in it: `right`, or as they are given."""
         told = {f"small-{name}": source for name, source in answers.items()}
-        told = {name: self.lesson.exercise(name).reference if text == "right" else text for name, text in told.items()}
+        told = {
+            name: self.course.lesson(LESSON).exercise(name).reference if text == "right" else text
+            for name, text in told.items()
+        }
         draft = self.own.parent / ".draft"  # as some editors save
         filled.write(filled.fill(self.root / "exercises" / LESSON / f"{LESSON}.ipynb", told), draft)
         text = draft.read_text()

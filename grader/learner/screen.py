@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from rich.console import Console, Group, RenderableType
@@ -14,10 +15,12 @@ from grader.learner.watch import ANSWER, SURE, Watch
 from grader.reports.terminal import MARKS, number
 
 MESSAGE_LINES = 4  # of what a check says, its title not counted; `grader check` shows it all
+ROWS = 3  # of exercises, where there is no room for all
 BAR = 24
 TITLE = 60  # columns of an exercise's sign, number and title
 KEYS = (("h", "hint"), ("n", "next exercise"), ("s", "solution"), ("q", "quit"))
 TO_DO = ("○", "dim")
+BOLD = re.compile(r"(?<!\w)\*\*([^*`\n]+)\*\*(?!\w)")  # Markdown's; not Python's power
 
 
 def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType:
@@ -33,12 +36,18 @@ def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType
 
 
 def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]:
-    """The exercises, all of them where there is room, and the one at hand."""
+    """The exercises, all of them where there is room, and of the one at hand its verdict and the last hint at least."""
     rows = [_row(watch, place, one, width) for place, one in enumerate(watch.lesson.exercises, start=1)]
-    told = _at_hand(watch, console, width)
-    most = max(3, room - 2 - len(told))
+    verdict, folds = _verdict(watch, console, width), _hints(watch, console, width)
+    room -= 2 + min(len(rows), ROWS)
+    while len(folds) > 1 and len(verdict) + sum(map(len, folds)) > room:
+        folds = folds[1:]
+    asked = [line for fold in folds for line in fold]
+    if asked and len(verdict) + len(asked) > room:
+        verdict = [*verdict[: max(1, room - len(asked) - 1)], Text("  ...", "dim")]
+    most = max(ROWS, room + ROWS - len(verdict) - len(asked))
     begin = max(0, min(watch.lesson.exercises.index(watch.at_hand) - most // 2, len(rows) - most))
-    return [Text(), *rows[begin : begin + most], Text("─" * width, "dim"), *told]
+    return [Text(), *rows[begin : begin + most], Text("─" * width, "dim"), *verdict, *asked]
 
 
 def _cut(line: Text, width: int) -> Text:
@@ -50,7 +59,7 @@ def _cut(line: Text, width: int) -> Text:
 def _head(watch: Watch) -> Text:
     earned = sum(watch.earned(one) for one in watch.lesson.exercises)
     points = f"{number(earned)} of {number(watch.lesson.points)} points"
-    return Text.assemble((watch.current, "bold"), f"  {watch.lesson.title}  ", points)
+    return Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {points}")
 
 
 def _row(watch: Watch, place: int, exercise: Exercise, width: int) -> Text:
@@ -73,24 +82,29 @@ def mark_of(watch: Watch, exercise: Exercise) -> tuple[str, str]:
     return (MARKS[missed[0].status][0], "red") if missed and missed[0].status != "not attempted" else TO_DO
 
 
-def _at_hand(watch: Watch, console: Console, width: int) -> list[Text]:
+def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
+    """What there is to say of the exercise at hand."""
     exercise = watch.at_hand
-    lines = [Text(exercise.title, "bold")]
     checks = watch.standing.checks(exercise.id)
     missed = [check for check in checks if check.status != "passed"]
     if missed:
-        lines += missed_check(missed, console, width)
+        lines = missed_check(missed, console, width)
     elif checks:
-        lines += [Text.assemble(MARKS["passed"], " Every check passes."), *_wrapped(exercise.why, console, width, 3)]
+        lines = [Text.assemble(MARKS["passed"], " Every check passes."), *_wrapped(exercise.why, console, width, 3)]
     elif exercise.id in watch.standing.todo:
-        lines.append(Text("Not judged yet."))
+        lines = [Text("Not judged yet.")]
     elif not watch.standing.read:
-        lines.append(Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet: run `make lab`."))
+        lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet: run `make lab`.")]
     else:
-        lines.append(Text("Not begun: the answer is as it was given out."))
-    for hint in watch.hints:
-        lines += [Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)]
-    return lines
+        lines = [Text("Not begun: the answer is as it was given out.")]
+    return [Text(exercise.title, "bold"), *lines]
+
+
+def _hints(watch: Watch, console: Console, width: int) -> list[list[Text]]:
+    """Those that were asked for, while they are of use."""
+    if watch.earned(watch.at_hand) >= watch.at_hand.points:
+        return []
+    return [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in watch.hints]
 
 
 def missed_check(missed: list[CheckResult], console: Console, width: int) -> list[Text]:
@@ -105,13 +119,13 @@ def missed_check(missed: list[CheckResult], console: Console, width: int) -> lis
         lines += _wrapped(f"Perhaps: {perhaps}", console, width, 2)
     others = len(missed) - 1
     if others:
-        lines.append(Text(f"{others} more check{'' if others == 1 else 's'} of it not passed yet.", "dim"))
+        lines.append(Text(f"{others} more check{' is' if others == 1 else 's are'} not passed yet.", "dim"))
     return lines
 
 
 def _wrapped(text: str, console: Console, width: int, most: int) -> list[Text]:
     """Text in at most so many indented lines."""
-    lines = list(Text(legible(text).strip()).wrap(console, width - 3))
+    lines = list(Text(BOLD.sub(r"\1", legible(text).strip())).wrap(console, width - 3))
     if len(lines) > most:
         lines = lines[:most]
         lines[-1].truncate(width - 7)
@@ -133,7 +147,7 @@ def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
     keys = Text("   ").join(Text.assemble((key, "bold"), f" {what}") for key, what in KEYS)
     says, style = watch.says or next_step(watch), ""
     if watch.page == SURE:
-        says, style = f"Show an answer to {watch.at_hand.title}? y shows it, any other key does not.", "bold"
+        says, style = f'An answer to "{watch.at_hand.title}": y shows it, any other key does not.', "bold"
         keys = Text.assemble(("y", "bold"), " show   ", ("any other key", "bold"), " back")
     elif watch.page == ANSWER:
         says = f"`grader solution {watch.current}` lays all answers, other ways too, beside your notebook."
@@ -148,12 +162,12 @@ def next_step(watch: Watch) -> str:
     own = watch.course.shown(watch.path(watch.current))
     if watch.earned(exercise) < exercise.points:
         verb = "mend" if standing.tried(exercise) else "answer"
-        return f"Next: {verb} {exercise.title} in {own}, and save."
+        return f'Next: {verb} "{exercise.title}" in {own}, and save.'
     if watch.following is None:
         return "Everything is done."
     way, step = watch.following
     where = "" if way.lesson == watch.current else f", in {watch.course.shown(watch.path(way.lesson))}"
-    return f"Next: {step.exercise.title}{where} (n)."
+    return f'Next: "{step.exercise.title}"{where} (n).'
 
 
 def _course(watch: Watch) -> Text:

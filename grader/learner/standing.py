@@ -52,7 +52,7 @@ class Standing:
         self.lesson = lesson
         self.content = b""
         self.todo: list[str] = []  # exercises to judge, the one that was worked on first
-        self.edited: str | None = None  # the one that the last save changed
+        self.edited: list[str] = []  # those that the last save changed
         self._texts: dict[str, Text] = {}
         self._judged: dict[str, tuple[str, tuple[CheckResult, ...]]] = {}
 
@@ -64,7 +64,7 @@ class Standing:
         self.content, self._texts = content, new
         stale = [name for name in new if not new[name].untouched and self._stale(name)]
         self.todo = [*(name for name in changed if name in stale), *(name for name in stale if name not in changed)]
-        self.edited = changed[0] if changed and not first else None
+        self.edited = [] if first else changed
 
     def _is_new(self, name: str, text: Text) -> bool:
         return name not in self._texts or self._texts[name].answer != text.answer

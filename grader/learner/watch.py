@@ -49,6 +49,7 @@ class Watch:
         self.course, self._stamp, self.ways = course, changed, ways
         self._standings = {name: Standing(course.lesson(name)) for name in course.lesson_ids}
         self._chosen: str | None = None
+        self._edited: list[str] = []
         self._doubt: tuple[float, str] | None = None
         self._to_settle: dict[str, str] = {}
         self._prepared: set[str] = set()
@@ -82,12 +83,12 @@ class Watch:
 
     @property
     def at_hand(self) -> Exercise:
-        """The exercise that is worked on: chosen, or saved last, or the first that lacks points."""
-        chosen = self._chosen
-        exercises = self.lesson.exercises
-        if chosen is None:
-            chosen = next((one.id for one in exercises if self.earned(one) < one.points), exercises[0].id)
-        return self.lesson.exercise(chosen)
+        """The exercise that is worked on: chosen by a key, else changed by the last save, else any. One that lacks points,
+        where one does."""
+        if self._chosen is not None:
+            return self.lesson.exercise(self._chosen)
+        worked_on = [one for one in self.lesson.exercises if one.id in self._edited] or self.lesson.exercises
+        return next((one for one in worked_on if self.earned(one) < one.points), worked_on[0])
 
     def earned(self, exercise: Exercise) -> float:
         """As the notebook stands; before it was judged, the best that is remembered."""
@@ -131,8 +132,9 @@ class Watch:
             return
         self._doubt, self.says, self.page = None, self.warning, LESSON
         if lesson != self.current:
-            self.current, self._chosen, self._to_settle = lesson, None, {}
-        self._chosen = standing.edited or self._chosen
+            self.current, self._chosen, self._edited, self._to_settle = lesson, None, [], {}
+        if standing.edited:
+            self._chosen, self._edited = None, standing.edited
         self._failures.clear()
         self.timing = Timing(moment, began)
 
@@ -228,7 +230,7 @@ class Watch:
     def _hint(self) -> None:
         exercise = self.at_hand
         there, shown = len(hints(self.lesson, exercise.id)), self._shown_hints.get(exercise.id, 0)
-        self.says = "" if shown < there else f"{exercise.title} has no {'more ' if there else ''}hints."
+        self.says = "" if shown < there else f'"{exercise.title}" has no {"more " if there else ""}hints.'
         self._shown_hints[exercise.id] = min(there, shown + 1)
 
     def _next(self) -> None:
@@ -246,7 +248,7 @@ class Watch:
         if self.standing.tried(exercise) or self.best(exercise):
             self.says, self.page = "", SURE
         else:
-            self.says = f"First a try of your own: answer {exercise.title} and save it. Then s shows an answer."
+            self.says = f'First a try of your own: answer "{exercise.title}" and save it. Then s shows an answer.'
 
 
 def stamp(course: Course) -> tuple[object, ...]:

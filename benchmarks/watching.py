@@ -1,0 +1,174 @@
+"""Times `grader watch` from a save to the verdict on its screen, and what it uses while nothing is saved: `make bench`.
+
+A learner saves, exercise after exercise, a wrong answer and then a right one, twice each; the second time counts, as a
+learner who works on an exercise has saved it before. The earlier exercises of the lesson are answered, the later ones
+not. The answer's own time is that of the same cells and checks in a bare fork of a warm process with the same compiler
+settings and the same compiled code at hand (`benchmarks.floor`). Nothing is known of the course's own answers when it
+begins. Idle is processor time of the command and all that it has started, over twenty seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+import psutil
+
+from benchmarks import grading, results
+from benchmarks.others import ROOT
+from grader.course import Course, Exercise, Lesson
+from grader.course.build import exercises_path
+from grader.course.filled import fill, write
+
+sys.path.insert(0, str(ROOT / "tests"))  # the terminal that tests look at
+import desk
+import watching
+
+TITLE = "From a save to the verdict on the screen"
+LESSONS = ("05_vmap", "08_control_flow", "16_sharding")
+IDLE_S = 20.0
+SAVES = 2
+MOST_S = 300.0
+
+
+def saved(source: str, time: int) -> str:
+    """An answer as it is saved for the second, third ... time: the same, and another text."""
+    return f"{source}\n# save {time}\n"
+
+
+def answers(lesson: Lesson, exercise: Exercise, source: str) -> dict[str, str]:
+    """The earlier exercises right, and this one as given."""
+    earlier = lesson.exercises[: lesson.exercises.index(exercise)]
+    return {**{one.id: saved(one.reference, SAVES - 1) for one in earlier}, exercise.id: source}
+
+
+def shown(terminal: watching.Terminal, course: Course, lesson: Lesson, exercise: Exercise, source: str) -> float:
+    """Seconds from a save to its verdict."""
+    place = lesson.exercises.index(exercise) + 1
+    mark = "✓" if source.startswith(exercise.reference) else "✗"
+    notebook = fill(exercises_path(course, lesson.id), answers(lesson, exercise, source))
+    draft = write(notebook, course.root / "draft.ipynb")
+    began = time.perf_counter()
+    draft.replace(course.root / "work" / lesson.id / f"{lesson.id}.ipynb")
+    while time.perf_counter() - began < MOST_S:
+        rows = [row for row in terminal.screen if row.startswith(f"▸ {mark} {place} ")]
+        if rows and not rows[0].endswith("..."):
+            return time.perf_counter() - began
+        time.sleep(0.002)
+    raise TimeoutError("\n".join(terminal.screen))
+
+
+def saves(terminal: watching.Terminal, course: Course, lesson: Lesson) -> dict[str, list[float]]:
+    """Seconds for each exercise: a wrong answer, a right one."""
+    found = {}
+    for exercise in lesson.exercises:
+        wrong = next(one.source for one in exercise.wrong)
+        for again in range(SAVES):
+            told = [saved(source, again) for source in (wrong, exercise.reference)]
+            found[exercise.id] = [shown(terminal, course, lesson, exercise, source) for source in told]
+            time.sleep(1)
+    return found
+
+
+def idle(terminal: watching.Terminal) -> float:
+    """Share of a core that the command and all that it started use while nothing happens."""
+    time.sleep(5)
+    before = _processor(terminal)
+    time.sleep(IDLE_S)
+    return (_processor(terminal) - before) / IDLE_S
+
+
+def _processor(terminal: watching.Terminal) -> float:
+    times = [psutil.Process(pid).cpu_times() for pid in terminal.pids()]
+    return sum(one.user + one.system for one in times)
+
+
+def own(root: Path, name: str) -> dict[str, list[float]]:
+    """Seconds in a bare fork: a wrong answer and a right one of each exercise. In a process without threads only."""
+    from benchmarks import floor
+    from grader.exam.submission import read
+
+    course = Course(root)
+    lesson, found = course.lesson(name), {}
+    begin = floor.ready(course, lesson)
+    for exercise in lesson.exercises:
+        found[exercise.id] = []
+        for source in (exercise.wrong[0].source, exercise.reference):
+            notebook = fill(exercises_path(course, name), answers(lesson, exercise, source))
+            submission = read(write(notebook, root / "own" / name / f"{name}.ipynb"), "you", name)
+            began = time.perf_counter()
+            child = os.fork()
+            if child == 0:
+                begin()
+                floor.score(submission, lesson, only=exercise.id)
+                os._exit(0)
+            os.waitpid(child, 0)
+            found[exercise.id].append(time.perf_counter() - began)
+    return found
+
+
+def measure(lessons: tuple[str, ...]) -> list[str]:
+    """The lines of the report."""
+    rows, shares = [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        course = Course(desk.copy_course(Path(temporary)))
+        subprocess.run([*grading.GRADER, "--course", str(course.root), "lab", "--no-open"], check=True, cwd=ROOT)
+        for name in lessons:
+            learner = watching.Desk(course.root, Path(temporary))
+            with learner.on_terminal(100, 40) as terminal:
+                terminal.shows(" q quit")
+                found = saves(terminal, course, course.lesson(name))
+                shares.append(idle(terminal))
+                terminal.press("q")
+                terminal.ends(0)
+            command = [sys.executable, "-m", "benchmarks.watching", "--own", str(course.root), name]
+            alone = json.loads(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout)
+            rows.append((name, found, alone))
+    lines = [
+        "| lesson | exercises | save to verdict: median | longest | its own time: median | beyond: median | longest |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    everything: list[float] = []
+    for name, found, alone in rows:
+        pairs = [(s, o) for one in found for s, o in zip(found[one], alone[one], strict=True)]
+        seconds, owns, beyond = [s for s, _ in pairs], [o for _, o in pairs], [s - o for s, o in pairs]
+        everything += beyond
+        lines.append(
+            f"| {name} | {len(found)} | {statistics.median(seconds):.2f} | {max(seconds):.2f} "
+            f"| {statistics.median(owns):.2f} | {statistics.median(beyond):.2f} | {max(beyond):.2f} |"
+        )
+    lines += [
+        "",
+        f"Seconds. Beyond the answer's own time: {statistics.median(everything):.2f} s (median of {len(everything)} "
+        f"saves). Idle: {100 * statistics.median(shares):.2f}% of a core. The bars are 0.5 s and 1%.",
+    ]
+    return lines
+
+
+def main() -> None:
+    """Measure, print the table, and write it down."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--lessons", default=",".join(LESSONS))
+    parser.add_argument("--own", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--no-write", action="store_true", help="Only print.")
+    asked = parser.parse_args()
+    if asked.own:
+        print(json.dumps(own(Path(asked.own[0]), asked.own[1])))
+        return
+    lines = measure(tuple(asked.lessons.split(",")))
+    print("\n".join(lines))
+    if not asked.no_write:
+        about = (__doc__ or "").partition("\n\n")[2].strip()
+        results.put(TITLE, [about, "", f"{date.today().isoformat()}: {grading.machine()}", "", *lines])
+
+
+if __name__ == "__main__":
+    main()
