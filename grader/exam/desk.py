@@ -56,6 +56,7 @@ class Desk:
         learner: str,
         lesson: str,
         only: str | None = None,
+        named: bool = True,
         judged: Callable[[list[CheckResult]], None] = untold,
     ) -> Result:
         """Grade one notebook, or one exercise of it; what cannot be graded is a result with a problem.
@@ -70,18 +71,13 @@ class Desk:
         except Unreadable as problem:
             points = self.course.lesson(lesson).points
             return Result(learner, lesson, max_score=points, duration_s=time.monotonic() - began, problem=str(problem))
-        graded = self.examiner(lesson).grade(submission, only, judged)
+        graded = self.examiner(lesson).grade(submission, only, named, judged)
         result = replace(graded, platform=self.machine.platform.name)
         if lesson in self.notes:
             result = replace(result, notes=(self.notes[lesson], *result.notes))
         if self.ledger is not None and only is None:
             self.ledger.keep(result, notebook)
         return result
-
-    def settle(self, learner: str, lesson: str, exercise: str) -> Result:
-        """What an exercise's checks gave when it was judged alone, with the misconception where it is known."""
-        examiner = self.examiner(lesson)
-        return Result(learner, lesson, checks=tuple(examiner.settle(examiner.lesson.exercise(exercise))))
 
     def prepare(self, learner: str, lesson: str, exercise: str) -> Result:
         """Find out what there is to know of an exercise's own answer, before anybody waits for it."""
@@ -90,9 +86,7 @@ class Desk:
         return Result(learner, lesson)
 
     def do(self, do: str = "grade", **what: Any) -> Result:
-        """One request: to grade, to settle or to prepare."""
-        if do == "settle":
-            return self.settle(**what)
+        """One request: to grade or to prepare."""
         return self.prepare(**what) if do == "prepare" else self.grade(**what)
 
 

@@ -66,7 +66,6 @@ class Examiner:
         self._own = Isolated(zygote, lesson.setup, self.classes, self.known)
         self.own_names = own_names(lesson)
         self._read: dict[str, Note] = {}
-        self._unsettled: dict[str, tuple[list[CheckResult], str]] = {}
 
     @property
     def minutes(self) -> float:
@@ -84,13 +83,14 @@ class Examiner:
         self,
         submission: Submission,
         only: str | None = None,
+        named: bool = True,
         judged: Callable[[list[CheckResult]], None] = untold,
     ) -> Result:
         """The result of one submission; faults in it end as records, never as exceptions.
 
-        `judged` is told the results of each exercise as soon as they are there.
-        With `only`, this exercise alone is put through its checks, after all that comes before it in the notebook. Then
-        whoever waits for it waits for nothing else: `settle` names the misconception, when there is time.
+        `judged` is told the results of each exercise as soon as they are there. With `only`, this exercise alone is put
+        through its checks, after all that comes before it in the notebook. What is not `named` waits for nothing else:
+        the misconception behind a failure takes answers of the course's own.
         """
         began = time.monotonic()
         steps = plan(submission, self.lesson)
@@ -109,7 +109,7 @@ class Examiner:
                 elif step.exercise.id != only:
                     sitting.pass_by(step)
                 else:
-                    results += self._at_once(step, sitting, seed)
+                    results += self._judge(step, sitting, seed) if named else self._at_once(step, sitting, seed)
                     break
         finally:
             sitting.isolated.drop()
@@ -128,32 +128,18 @@ class Examiner:
         """The results of an exercise's checks, with the misconception where it is known."""
         if step.untouched:
             return list(sitting.judge(step))
-        self.note(step.exercise)
-        return self._named(step.exercise, list(sitting.judge(step)), seed)
+        note, results = self.note(step.exercise), list(sitting.judge(step))
+        if any(result.status == "failed" for result in results):
+            note.take(self.notes.of(step.exercise))  # what another examiner found out meanwhile
+            results = name(step.exercise, results, seed, note, partial(self.rehearse, reuse=True))
+        self.keep(step.exercise)
+        return results
 
     def _at_once(self, step: Judge, sitting: Sitting, seed: str) -> list[CheckResult]:
         """The results of an exercise's checks, without a moment for the course's own answers."""
         if not step.untouched and self.notes.of(step.exercise).read:
             self.note(step.exercise)  # read, and not run: its programs are known then
-        results = list(sitting.judge(step))
-        self._unsettled[step.exercise.id] = results, seed
-        return results
-
-    def settle(self, exercise: Exercise) -> list[CheckResult]:
-        """What its checks gave last with `only`, now with the misconception where it is known."""
-        if exercise.id not in self._unsettled:
-            return []
-        self.note(exercise)
-        return self._named(exercise, *self._unsettled.pop(exercise.id))
-
-    def _named(self, exercise: Exercise, results: list[CheckResult], seed: str) -> list[CheckResult]:
-        """Results with the misconception where it is known; what was found out on the way is written down."""
-        note = self.note(exercise)
-        if any(result.status == "failed" for result in results):
-            note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
-            results = name(exercise, results, seed, note, partial(self.rehearse, reuse=True))
-        self.keep(exercise)
-        return results
+        return list(sitting.judge(step))
 
     def note(self, exercise: Exercise) -> Note:
         """What is known of an exercise's own answers: from earlier runs, else by running the reference now."""

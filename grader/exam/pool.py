@@ -97,7 +97,7 @@ class Pool:
             todo.put(i)
 
         def ask(place: int, i: int) -> None:
-            reply = self._ask(place, requests[i], lambda news: done.put((i, False, news)))
+            reply = self.ask(place, requests[i], lambda news: done.put((i, False, news)))
             done.put((i, True, reply))
 
         def work(place: int) -> None:
@@ -115,7 +115,7 @@ class Pool:
             (on_reply if last else on_news)(i, said)
         return [replies[i] for i in range(len(requests))]
 
-    def _ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None]) -> Any:
+    def ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None] = lambda news: None) -> Any:
         """The reply of the process at this place. Whatever goes wrong is a Fault: map waits for one reply to each."""
         try:
             process = self._processes[place] = self._processes[place] or self._fork()

@@ -20,7 +20,7 @@ def told(watch: Watch, ask: Ask, result: Result) -> str:
     """What the grader said of one exercise."""
     perhaps = next((check.misconception for check in result.checks if check.misconception), None)
     exercise = watch.course.lesson(ask.lesson).exercise(ask.exercise)
-    if ask.do == "settle":
+    if ask.do == "name":
         return f"  Perhaps ({exercise.title}): {perhaps}" if perhaps else ""
     points = f"{number(result.score)} of {number(result.max_score)} points"
     lines = [f"{mark_of(watch, exercise)[0]} {ask.lesson} · {exercise.title}: {points}"]

@@ -168,11 +168,11 @@ def _loop(watch: Watch, events: Events, view: View) -> None:
         Warm(watch.course, lambda ask, result: events.add("told", ask, result)) as warm,
     ):
         while True:
-            ask = watch.next_ask() if warm.busy is None else None
-            if ask is not None:
-                warm.ask(ask, watch.standing.content)
+            for ask in (None if warm.judging else watch.next_ask(), None if warm.looking else watch.next_look()):
+                if ask is not None:
+                    warm.ask(ask, watch.standing.content)
             doubted = watch.doubted()
-            view.show(watch, busy=warm.busy is not None)
+            view.show(watch, busy=warm.judging)
             for kind, *what in events.wait(doubted):
                 if kind == "key" and not watch.key(what[0]):
                     return

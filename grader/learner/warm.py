@@ -1,4 +1,4 @@
-"""A grader that is kept open: one request at a time to an examiner of its own, opened anew for another course."""
+"""A grader that is kept open: an examiner for who waits, one for what takes longer; opened anew for another course."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ LEARNER = "you"  # as `grader check` has it: its inputs are the same
 
 @dataclass(frozen=True)
 class Ask:
-    """One request: `do` is grade, settle or prepare (`grader.exam.desk`); `key` is of the text that it is about."""
+    """One request about an exercise: `grade` it, grade it and `name` its misconception, or `prepare` for it. `key` is
+    of the text that it is about."""
 
     do: str
     lesson: str
     exercise: str
     key: str = ""
 
+    @property
+    def place(self) -> int:
+        """Which examiner it is for: nobody who waits for a verdict waits for anything else."""
+        return 0 if self.do == "grade" else 1
+
 
 class Warm:
-    """A context manager. Replies come in a thread of its own: `told(ask, result)`."""
+    """A context manager. Replies come in threads of its own: `told(ask, result)`."""
 
     def __init__(self, course: Course, told: Callable[[Ask, Result], None]) -> None:
         self.course, self.told = course, told
-        self.busy: Ask | None = None
+        self._asked: list[Ask | None] = [None, None]
         self._pool: Pool | None = None
 
     def __enter__(self) -> Warm:
@@ -46,7 +52,7 @@ class Warm:
 
     def _open(self) -> None:
         opening = {"root": str(self.course.root), "secret": secret(self.course)}
-        pool = Pool("grader.exam.desk:serve", opening, 1, imports(self.course, self.course.lesson_ids))
+        pool = Pool("grader.exam.desk:serve", opening, len(self._asked), imports(self.course, self.course.lesson_ids))
         self._pool = pool.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
@@ -54,7 +60,7 @@ class Warm:
         self._folder.cleanup()
 
     def _close(self) -> None:
-        """End the examiner and all that it started, whatever it is at: nobody waits for it any more."""
+        """End the examiners and all that they started, whatever they are at: nobody waits for it any more."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.__exit__(KeyboardInterrupt, None, None)
@@ -62,30 +68,40 @@ class Warm:
     def again(self, course: Course) -> None:
         """Open it anew, for a course that has changed."""
         self._close()
-        self.course, self.busy = course, None
+        self.course, self._asked = course, [None, None]
         self._open()
 
-    def ask(self, ask: Ask, content: bytes = b"") -> None:
-        """Send a request; `content` is the notebook to grade, as it was when it was read."""
-        assert self.busy is None
+    @property
+    def judging(self) -> bool:
+        """Whether a verdict is waited for."""
+        return self._asked[0] is not None
+
+    @property
+    def looking(self) -> bool:
+        """Whether the other examiner is busy."""
+        return self._asked[1] is not None
+
+    def ask(self, ask: Ask, content: bytes) -> None:
+        """Send a request to an examiner that is free; `content` is the notebook as it was when it was read."""
         assert self._pool is not None
-        self.busy = ask
-        request = {"do": ask.do, "learner": LEARNER, "lesson": ask.lesson}
-        if ask.do == "grade":
-            # A copy: the learner's own may be saved again, renamed or deleted meanwhile.
-            copy = Path(self._folder.name) / ask.lesson / f"{ask.lesson}.ipynb"
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_bytes(content)
-            request |= {"path": str(copy), "only": ask.exercise}
+        assert self._asked[ask.place] is None
+        self._asked[ask.place] = ask
+        request: dict[str, Any] = {"learner": LEARNER, "lesson": ask.lesson}
+        if ask.do == "prepare":
+            request |= {"do": "prepare", "exercise": ask.exercise}
         else:
-            request["exercise"] = ask.exercise
+            # A copy: the learner's own may be saved again, renamed or deleted meanwhile.
+            copy = Path(self._folder.name) / ask.do / ask.lesson / f"{ask.lesson}.ipynb"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
+            request |= {"path": str(copy), "only": ask.exercise, "named": ask.do == "name"}
         threading.Thread(target=self._exchange, args=(self._pool, ask, request), daemon=True).start()
 
     def _exchange(self, pool: Pool, ask: Ask, request: dict[str, Any]) -> None:
-        [reply] = pool.map([request])
+        reply = pool.ask(ask.place, request)
         if pool is not self._pool:  # closed meanwhile
             return
-        self.busy = None
+        self._asked[ask.place] = None
         if isinstance(reply, Fault):
             text = f"The grader itself failed: {reply.message}."
             self.told(ask, Result(LEARNER, ask.lesson, problem=text))

@@ -51,7 +51,7 @@ class Watch:
         self._chosen: str | None = None
         self._edited: list[str] = []
         self._doubt: tuple[float, str] | None = None
-        self._to_settle: dict[str, str] = {}
+        self._to_name: dict[str, str] = {}
         self._prepared: set[str] = set()
         self._failures: dict[str, int] = {}
         self.current = self._first()
@@ -83,8 +83,8 @@ class Watch:
 
     @property
     def at_hand(self) -> Exercise:
-        """The exercise that is worked on: chosen by a key, else changed by the last save, else any. One that lacks points,
-        where one does."""
+        """The exercise that is worked on: chosen by a key, else one that the last save changed, else any; of those one
+        that lacks points."""
         if self._chosen is not None:
             return self.lesson.exercise(self._chosen)
         worked_on = [one for one in self.lesson.exercises if one.id in self._edited] or self.lesson.exercises
@@ -132,7 +132,7 @@ class Watch:
             return
         self._doubt, self.says, self.page = None, self.warning, LESSON
         if lesson != self.current:
-            self.current, self._chosen, self._edited, self._to_settle = lesson, None, [], {}
+            self.current, self._chosen, self._edited, self._to_name = lesson, None, [], {}
         if standing.edited:
             self._chosen, self._edited = None, standing.edited
         self._failures.clear()
@@ -150,19 +150,23 @@ class Watch:
         return None
 
     def next_ask(self) -> Ask | None:
-        """What to ask the grader now: to judge, else to find a misconception, else to look at what comes next."""
-        standing, lesson = self.standing, self.current
-        if standing.todo:
-            return Ask("grade", lesson, standing.todo[0], standing.key(standing.todo[0]))
+        """What to have judged now."""
+        todo = self.standing.todo
+        return Ask("grade", self.current, todo[0], self.standing.key(todo[0])) if todo else None
+
+    def next_look(self) -> Ask | None:
+        """What to find out beside it, once everything is judged: the thought behind a failure, else what comes next."""
+        if self.standing.todo:
+            return None
         exercise = self.at_hand.id
-        while self._to_settle:
-            name = exercise if exercise in self._to_settle else next(iter(self._to_settle))
-            key = self._to_settle.pop(name)
-            if standing.key(name) == key:
-                return Ask("settle", lesson, name, key)
+        while self._to_name:
+            name = exercise if exercise in self._to_name else next(iter(self._to_name))
+            key = self._to_name.pop(name)
+            if self.standing.key(name) == key:
+                return Ask("name", self.current, name, key)
         if exercise not in self._prepared and self.earned(self.at_hand) < self.at_hand.points:
             self._prepared.add(exercise)
-            return Ask("prepare", lesson, exercise)
+            return Ask("prepare", self.current, exercise)
         return None
 
     def told(self, ask: Ask, result: Result) -> bool:
@@ -189,7 +193,7 @@ class Watch:
             took = time.monotonic() - self.timing.seen
             self.timing = Timing(self.timing.saved, self.timing.seen, took)
         if any(check.status == "failed" for check in result.checks):
-            self._to_settle[ask.exercise] = ask.key
+            self._to_name[ask.exercise] = ask.key
 
     def course_changed(self) -> bool:
         """Whether the course's text is another than the one that was opened."""
@@ -240,7 +244,7 @@ class Watch:
             return
         way, step = self.following
         if way.lesson != self.current:
-            self.current, self._to_settle, self.timing = way.lesson, {}, None
+            self.current, self._to_name, self.timing = way.lesson, {}, None
         self._chosen = step.exercise.id
 
     def _solution(self) -> None:
