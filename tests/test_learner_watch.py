@@ -82,7 +82,7 @@ def test_whatever_becomes_of_its_folder(desk: Desk) -> None:
         seen = watching.says("Watching")
         desk.lay_out()
         desk.save(double=SLOW)
-        assert eventually(lambda: list(watching.temporary.glob("grader-watch-*/*/*.ipynb")))  # it is being judged
+        assert eventually(lambda: list(watching.temporary.glob("grader-watch-*/grade/*/*.ipynb")))  # it is being judged
         desk.own.unlink()
         seen = watching.says("✓ 01_small · Double: 3 of 3", seen)
         seen = watching.says("There is no work/01_small/01_small.ipynb now. `make lab` lays out a fresh copy", seen)
