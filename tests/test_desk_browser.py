@@ -10,6 +10,7 @@ import desk
 import pytest
 
 from grader.course import Course, Exercise, work
+from grader.course.exercises import GRADING
 
 LESSON = "05_vmap"
 EXERCISES = f"{LESSON}/{LESSON}.ipynb"
@@ -29,6 +30,7 @@ MISSING = [
 def test_first_hour(tmp_path: Path) -> None:
     course = desk.copy_course(tmp_path)
     first, *others = Course(course).lesson(LESSON).exercises
+    points = f"{Course(course).lesson(LESSON).points:g}"
     with desk.lab(course) as address, desk.page(address) as page:
         try:
             assert page.evaluate(PANELS) == [], "an instructor's panels are not a learner's"
@@ -48,13 +50,27 @@ def test_first_hour(tmp_path: Path) -> None:
                 for check in exercise.checks:
                     assert notebook.outputs(check.id)[:1] == ([] if check.hidden else [f"✓ {check.title}"])
             notebook.save()
+            said = notebook.run(GRADING)
+            assert f"{points} of {points} points." in said
+            assert f"Judged: work/{EXERCISES}, as saved" in said
+            assert "another text" not in said
+            notebook.show(GRADING)
+            _keep(notebook, "graded")
+            lesson = desk.Notebook.open(page, opened)
+            assert f"✓ {points} of {points} points" in lesson.run(_map(course / "work" / opened))
+            _keep(lesson, "map")
         except BaseException:
             page.screenshot(path=_screenshot("where_it_failed"))
             raise
     graded = desk.grader(course, "check", f"work/{EXERCISES}")
-    points = f"{Course(course).lesson(LESSON).points:g}"
     assert graded.returncode == 0, graded.stdout + graded.stderr
     assert f"{points} of {points} points" in graded.stdout
+
+
+def _map(path: Path) -> str:
+    """The id of the cell that draws the map of the course."""
+    cells = json.loads(path.read_text())["cells"]
+    return str(next(one["id"] for one in cells if "course_map()" in "".join(one["source"])))
 
 
 def _one_prediction(lesson: desk.Notebook, path: Path) -> None:

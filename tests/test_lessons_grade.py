@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,15 +126,19 @@ def test_the_last_cell_is_locked_and_gives_no_points(own: Path) -> None:
 
 
 def test_what_is_missing_is_shown_by_exercise(course: Path, own: Path, lab: Kernel) -> None:
-    answer(course, own, mean=WRONG, total=cell(course / "exercises" / LESSON / f"{LESSON}.ipynb", "small-total"))
+    markup = "def double(x):\n    raise ValueError('<b>no</b> <script>no')\n"
+    stub = cell(course / "exercises" / LESSON / f"{LESSON}.ipynb", "small-total")
+    answer(course, own, double=markup, mean=WRONG, total=stub)
     rows = lab.run(cell(own, GRADING), GRADING).splitlines()
-    assert rows[0] == "✓ Double: 3 of 3"
+    assert rows[:2] == ["✗ Double: 0 of 3, not yet", "    Doubles one and two."]
+    assert rows[2].endswith("<b>no</b> <script>no")
+    rows = rows[rows.index("✗ A loss: 0 of 3, not yet") - 1 :]
     assert rows[1] == "✗ A loss: 0 of 3, not yet"
     assert rows[2] == "    Gives five for one and three."
     assert rows[3].startswith("    The result is 10")
     assert rows[4] == "    Perhaps: Sums where a mean is asked for."
     assert rows[5].endswith(": 0 of 3, not begun")
-    assert rows[-2] == "3 of 9 points."
+    assert rows[-2] == "0 of 9 points."
     assert re.fullmatch(rf"Judged: work/{LESSON}/{LESSON}\.ipynb, as saved at [\d:]{{8}}, \d+ s before\.", rows[-1])
 
 
@@ -183,19 +188,24 @@ def test_without_ids_a_cell_is_known_by_what_it_binds(own: Path, lab: Kernel) ->
 
 def test_interrupting_ends_all_that_was_started(course: Path, own: Path, lab: Kernel) -> None:
     answer(course, own, double=ENDLESS)
-    kernel = psutil.Process(lab.manager.provisioner.process.pid)
-    request, said, started = lab.begin(LAST, GRADING), "", []
-    for message in lab.messages(request):
+    # grader check, what it forks from, the examiner, and what runs the answer; as VS Code interrupts a kernel
+    interrupt(lab, 4, lambda top: top.send_signal(signal.SIGINT))
+    assert lab.run("print('alive')") == "stdout: alive\n"
+
+
+def interrupt(kernel: Kernel, least: int, stop: Callable[[psutil.Process], object]) -> None:
+    """Begin to grade, interrupt the kernel when so many processes are at it, and see all of them end."""
+    top = psutil.Process(kernel.manager.provisioner.process.pid)
+    request, said, started = kernel.begin(LAST, GRADING), "", []
+    for message in kernel.messages(request):
         if message["msg_type"] in ("display_data", "update_display_data"):
             said = message["content"]["data"]["text/plain"]
-            # grader check, what it forks from, the examiner, and what runs the answer.
-            if not started and len(kernel.children(recursive=True)) >= 4:
-                started = kernel.children(recursive=True)
-                lab.manager.interrupt_kernel()
+            if not started and len(top.children(recursive=True)) >= least:
+                started = top.children(recursive=True)
+                stop(top)
     assert said == "Stopped. Nothing was graded; run this cell again when you like."
-    assert len(started) >= 4
+    assert len(started) >= least
     assert psutil.wait_procs(started, timeout=20)[1] == []
-    assert lab.run("print('alive')") == "stdout: alive\n"
 
 
 def test_without_a_notebook_one_line_says_how(own: Path) -> None:
@@ -271,6 +281,9 @@ def test_in_a_bundle_the_checks_that_are_there_are_judged(course: Path, grader: 
     kernel = Kernel(own, bundle)
     try:
         said = kernel.run(cell(own, GRADING), GRADING).splitlines()
+        answer(course, own, double=ENDLESS)
+        # What runs the checks, and the kernel in which it does; as Jupyter interrupts one.
+        interrupt(kernel, 2, lambda top: kernel.manager.interrupt_kernel())
     finally:
         kernel.close()
     assert said[0] == "✓ Double: 1 of 1 check"
