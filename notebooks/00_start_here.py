@@ -178,9 +178,9 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # Dates are of the newest release on the Python Package Index. A library without one for two years has not followed JAX's changes.
 #
 # ## How this course works
-# Each lesson begins with a question that somebody had, asks you to **predict** before a cell runs, and shows the result beside your prediction. Then come its **exercises**: a function to write, checks under it that say what is missing, three hints, and hidden checks that `grader check 05_vmap` runs in a terminal. Some checks read the *program* that JAX made of your function: how many loops, which communication, how many bytes on each device.
+# Each lesson begins with a question that somebody had, asks you to **predict** before a cell runs, and shows the result beside your prediction. Then come its **exercises**: a function to write, checks under it that say what is missing, three hints, and hidden checks that the last cell runs, as `grader check 05_vmap` does in a terminal. Some checks read the *program* that JAX made of your function: how many loops, which communication, how many bytes on each device.
 #
-# The map fills as `grader check` sees your notebooks (run the cell again), and so does `grader progress`, in a terminal.
+# The map fills as your notebooks are graded (run the cell again), and so does `grader progress`, in a terminal.
 
 # %%
 import grader.lessons

@@ -203,6 +203,7 @@ def interrupt(kernel: Kernel, least: int, stop: Callable[[psutil.Process], objec
             if not started and len(top.children(recursive=True)) >= least:
                 started = top.children(recursive=True)
                 stop(top)
+    assert top.children() == [], "what was started first has ended, and not in its own time"
     assert said == "Stopped. Nothing was graded; run this cell again when you like."
     assert len(started) >= least
     assert psutil.wait_procs(started, timeout=20)[1] == []
