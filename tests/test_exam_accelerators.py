@@ -139,6 +139,20 @@ def test_what_needs_more_devices_is_judged_on_simulated_ones_and_says_so(
     assert (alone["platform"], alone["notes"], together["notes"]) == ("cpu", [], [])
 
 
+@pytest.mark.parametrize("leave", [False, True])
+def test_grading_on_cpus_does_not_load_what_is_installed_for_gpus(tmp_path: Path, leave: bool) -> None:
+    """JAX does, and where the driver is missing that writes to stderr."""
+    (tmp_path / "jax_plugins").mkdir()
+    for name in ("jax_cuda12_plugin", "jax_plugins/xla_cuda12"):
+        (tmp_path / f"{name}.py").write_text(
+            f"import sys; print('loaded {name}', file=sys.stderr)\ndef initialize(): pass"
+        )
+    text = "from grader.sandbox import accelerators; accelerators.leave_alone()\n" * leave + "import jax; jax.devices()"
+    around = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", text], env=around, capture_output=True, text=True, check=True)
+    assert ("loaded" in done.stderr) == (not leave), done.stderr
+
+
 # What a driver is let to, on every rung with namespaces or Landlock.
 
 

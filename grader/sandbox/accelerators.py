@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,16 @@ class Found:
 
 
 ON_CPUS = Found()
+
+
+def leave_alone() -> None:
+    """Have JAX, not imported yet, pass over what it would load for accelerators, though it is to use CPUs: that writes
+    to stderr where a driver is missing, and no variable stops it."""
+    for name in ("cuda12", "cuda13", "rocm60", "rocm7"):
+        sys.modules.setdefault(f"jax_{name}_plugin", None)  # type: ignore[arg-type]
+        nothing = types.ModuleType(f"jax_plugins.xla_{name}")
+        nothing.__dict__["initialize"] = lambda: None
+        sys.modules.setdefault(nothing.__name__, nothing)
 
 
 def look(name: str) -> Found:

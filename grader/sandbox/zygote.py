@@ -129,10 +129,13 @@ class Zygote:
             raise ConnectionError
         request = json.loads(message)
         if "preload" in request:
+            platform = Platform.from_json(request["platform"])
+            if platform.is_cpu:
+                accelerators.leave_alone()
             preload(request["preload"])
             warm()
             share_mlir_context()
-            self.confinement = settle(request["at_most"], Platform.from_json(request["platform"]), request["count"])
+            self.confinement = settle(request["at_most"], platform, request["count"])
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
             gc.collect()
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages

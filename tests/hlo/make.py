@@ -1,0 +1,223 @@
+"""Compiles the course's programs for accelerators that are not there, and judges answers by what was compiled.
+
+    python tests/hlo/make.py tpu        # needs libtpu: pip install libtpu==0.0.52
+    python tests/hlo/make.py cuda       # needs jax-cuda12-plugin and jax-cuda12-pjrt 0.10.2, no driver
+
+in an environment with the course's own versions of jax. Values come from simulated CPU devices, facts (collectives,
+bytes, loops) from the program compiled for eight TPU v5e cores or eight H100s. It prints each answer with the checks
+that it does not pass; `<` marks a right answer that fails and a wrong one that passes. What is about collectives in the
+texts of the references, and of some larger programs, goes to tests/hlo/<platform>/.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax._src import xla_bridge
+from jax._src.export import _export
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from grader.checks import asking, inputs
+from grader.checks.outcomes import Ended
+from grader.course import Course
+from grader.program import placement, sides
+from grader.program.load import Loaded
+from grader.program.simulated import simulate
+
+PLATFORM = sys.argv[1]
+LESSONS = sys.argv[2:] or ["16_sharding", "18_data_parallel"]
+# What XLA asks of a GPU that it compiles for, as NVIDIA states it for the H100 SXM.
+H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128 block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: 3352320000000 l2_cache_size: 52428800
+  clock_rate_ghz: 1.98 device_memory_size: 84942979072 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 } registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA" dnn_version_info { major: 9 minor: 10 } device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+
+
+def devices() -> list[Any]:
+    """Eight devices of the platform, of which nothing is there but their description."""
+    if PLATFORM == "cuda":
+        xla_bridge.discover_pjrt_plugins()
+        told = {"topology": "1x8x1", "target_config": H100}
+        return list(topologies.get_topology_desc("h100", "cuda", **told).devices)
+    return sorted(topologies.get_topology_desc("v5e:2x4", "tpu").devices, key=lambda one: one.id)
+
+
+simulate(8)
+FAR, NEAR = devices(), jax.devices()
+_read_devices, _platform = placement._read_devices, jax.export.default_export_platform
+far = False
+
+
+def read_devices(platform: Any, ids: Any) -> list[Any]:
+    """A mesh of CPU devices in a question is one of the platform's while that is compiled for."""
+    return [FAR[i] for i in ids] if far or platform != "cpu" else _read_devices(platform, ids)
+
+
+@contextlib.contextmanager
+def elsewhere() -> Any:
+    """What is exported and loaded here is for the platform."""
+    global far
+    far, jax.devices = True, lambda *words: FAR
+    try:
+        yield
+    finally:
+        far, jax.devices = False, lambda *words: NEAR
+
+
+placement._read_devices = read_devices
+_export.default_export_platform = jax.export.default_export_platform = lambda: PLATFORM if far else _platform()
+
+
+class Both(asking.Here):
+    """A kernel's own way to ask, with facts of programs from the platform."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twins: dict[bytes, bytes] = {}
+        self.texts: list[str] = []
+
+    def export(self, function: Any, payload: bytes) -> bytes:
+        here = super().export(function, payload)
+        with elsewhere():
+            there = super().export(function, payload)
+            twin = sides.decode(there, self.classes)
+        mine = sides.decode(here, self.classes)
+        if mine["status"] == twin["status"] == "ok":
+            self.twins[mine["value"]["blob"].tobytes()] = twin["value"]["blob"].tobytes()
+        return here
+
+    def load(self, payload: bytes) -> bytes:
+        reply = sides.decode(super().load(payload))
+        twin = self.twins.get(sides.decode(payload)["blob"].tobytes())
+        if reply["status"] == "ok" and twin is not None:
+            with elsewhere():
+                asked = sides.decode(payload)
+                with jax.set_mesh(asked["mesh"]) if asked["mesh"] is not None else contextlib.nullcontext():
+                    made = Loaded(twin, self.placed(asked["parameters"]), asked["donated"])
+            reply["facts"] = made.facts.to_data()
+            self.texts.append(made._compiled.as_text() or "")
+        return sides.encode(reply)
+
+    @staticmethod
+    def placed(parameters: Any) -> Any:
+        """On one device, say which: there is none to fall back to."""
+        one = jax.sharding.SingleDeviceSharding(FAR[0])
+        return tuple(p if any(q.sharding for q in parameters) else p.update(sharding=one) for p in parameters)
+
+
+def judge(lesson: Any, surface: Both) -> None:
+    """Put each answer through its checks; keep the texts of the references."""
+    setup: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(lesson.setup, "<setup>", "exec", dont_inherit=True), setup)
+    asking.allow(sides.namedtuples(setup))
+    for exercise in lesson.exercises:
+        answers = [("reference", exercise.reference), *((f"right, {one.line}", one.source) for one in exercise.right)]
+        wrong = [(f"wrong, {one.line}", one.source) for one in exercise.wrong]
+        for label, source in answers + wrong:
+            names, missed = dict(setup), []
+            exec(compile(source, "<answer>", "exec", dont_inherit=True), names)
+            for check in exercise.checks:
+                inputs.begin(check.id)
+                surface.texts.clear()
+                try:
+                    exec(compile(check.source, "<check>", "exec", dont_inherit=True), dict(names))
+                except Ended as ended:
+                    missed.append(f"{check.id}: {ended.message}")
+                if label == "reference" and check.id.endswith(("-program", "-step")):
+                    for i, text in enumerate(surface.texts):
+                        keep(check.id if len(surface.texts) == 1 else f"{check.id}-{i}", text)
+            right = not label.startswith("wrong")
+            odd = "<" if bool(missed) == right else " "
+            print(odd, exercise.id, label, *missed, sep="\n      " if odd == "<" else " ")
+        exec(compile(exercise.reference, "<answer>", "exec", dont_inherit=True), setup)
+
+
+def larger() -> None:
+    """Programs of a size at which compilers for accelerators overlap and fuse what they send."""
+    mesh, split = Mesh(np.array(FAR), ("d",)), P("d")
+    cut = lambda *sizes, spec=split: jax.ShapeDtypeStruct(sizes, "float32", sharding=NamedSharding(mesh, spec))
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return (x**2).mean()
+
+    def layers(weights: Any, x: Any) -> Any:
+        return (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0] ** 2).mean()
+
+    def step(loss: Any, spec: P) -> Any:
+        again = lambda w, g: jax.lax.with_sharding_constraint(w - 0.1 * g, NamedSharding(mesh, spec))
+        return lambda weights, x: jax.tree.map(again, weights, jax.grad(loss)(weights, x))
+
+    def ring(x: Any, y: Any) -> Any:
+        turn = [(i, (i + 1) % 8) for i in range(8)]
+        add = lambda state, _: ((state[0] + x @ state[1], jax.lax.ppermute(state[1], "d", turn)), None)
+        return jax.lax.scan(add, (jnp.zeros((x.shape[0], y.shape[1])), y), None, length=8)[0][0]
+
+    square = cut(2048, 2048)
+    whole = jax.shard_map(ring, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+    for name, function, *arguments in (
+        ("large-fsdp", step(loss, P("d")), [square] * 3, square),
+        ("large-fsdp-scan", step(layers, P(None, "d")), cut(4, 2048, 2048, spec=P(None, "d")), square),
+        ("large-dp", step(loss, P()), [cut(2048, 2048, spec=P())] * 3, square),
+        ("large-ring", whole, cut(1024, 128), cut(1024, 128)),
+    ):
+        keep(name, jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
+
+
+def keep(name: str, text: str) -> None:
+    """What is about collectives: the head, and of the computations that hold or reach one the lines that do."""
+    braces = "(?!)"
+    for _ in range(4):  # as deep as they lie in one another
+        braces = rf'\{{(?:[^{{}}"]|"(?:[^"\\]|\\.)*"|{braces})*\}}'
+    text = re.sub(rf", (?:metadata|backend_config|frontend_attributes|sharding)={braces}", "", text)
+    parts = [r"HloModule [\w.]+", r"input_output_alias=\{.*?\) \}", r"entry_computation_layout=\{.*?\}(?=, \w+=|$)"]
+    head = [found[0] for part in parts if (found := re.search(part, text.partition("\n")[0]))]
+    bodies = dict(re.findall(r"^((?:ENTRY )?%?[\w.\-]+)[^\n]*\{\n(.*?)^\}", text, re.M | re.S))
+    plain = {name: name.removeprefix("ENTRY ").lstrip("%") for name in bodies}
+    called = r"(?:calls|body|condition|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)"
+    told = rf" (?:{KINDS})(?:-start|-done)?\(|dynamic-slice\(%all-reduce"
+    kept: set[str] = set()
+
+    def matters(line: str) -> bool:
+        names = {one.strip(" %") for group in re.findall(called, line) for one in group.strip("{}").split(",")}
+        return bool(re.search(told, line)) or bool(names & kept)
+
+    while found := {plain[n] for n, body in bodies.items() if any(map(matters, body.splitlines()))} - kept:
+        kept |= found
+    lines = [", ".join(head)]
+    for name_of, body in bodies.items():
+        if plain[name_of] in kept:
+            lines += ["", f"{name_of} () -> () {{", *filter(matters, body.splitlines()), "}"]
+    folder = Path(__file__).parent / PLATFORM
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    asking._here = asking._surface = Both()
+    larger()
+    for lesson in LESSONS:
+        judge(Course(ROOT).lesson(lesson), asking._here)

@@ -1,0 +1,141 @@
+"""Programs as compilers for eight H100s and eight TPU v5e cores write them (tests/hlo/make.py): what is read off them.
+
+Nothing ran on either. Checks of lessons 16 and 18 read the same facts of the same programs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.export
+import numpy as np
+import pytest
+
+from grader.program.codec import decode, encode
+from grader.program.hlo import Collective, Sizes, collectives, sizes
+from grader.program.sides import AnswerSide
+
+TEXTS = Path(__file__).parent / "hlo"
+PLATFORMS = ("cuda", "tpu")
+SQUARE, PIECE = 2048 * 2048, 2048 * 256
+FSDP_GATHERED, GRADIENTS = 24 * 40 + 40 * 6, 24 * 40 + 40 + 40 * 6 + 6
+
+
+def text(platform: str, name: str) -> str:
+    return (TEXTS / platform / f"{name}.txt").read_text()
+
+
+def total(found: tuple[Collective, ...], kind: str) -> int:
+    return sum(one.elements for one in found if one.kind == kind)
+
+
+def reduced(found: tuple[Collective, ...]) -> int:
+    """As the checks of lesson 18 count: what is scattered was an eighth of what is reduced."""
+    return total(found, "all-reduce") + 8 * total(found, "reduce-scatter")
+
+
+def test_every_text_is_read() -> None:
+    """A text that a compiler writes otherwise tomorrow is another fixture: none is left out here."""
+    names = [{path.stem for path in (TEXTS / platform).glob("*.txt")} for platform in PLATFORMS]
+    assert names[0] == names[1]
+    assert len(names[0]) >= 14
+    for platform in PLATFORMS:
+        for name in names[0]:
+            assert sizes(text(platform, name)).outputs > 0, (platform, name)
+
+
+def test_a_step_with_fsdp_on_gpus_reduces_and_scatters() -> None:
+    found = collectives(text("cuda", "dp-fsdp-program"), 8)
+    assert [(one.kind, one.elements, one.group_size) for one in found] == [
+        ("all-gather", 1240, 8), ("all-reduce", 7, 8), ("reduce-scatter", 155, 8),
+    ]  # fmt: skip
+    assert reduced(found) == GRADIENTS + 1  # and the loss
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("name", ["dp-step-program", "dp-fsdp-program", "dp-optimizer-step"])
+def test_every_gradient_is_reduced(platform: str, name: str) -> None:
+    found = collectives(text(platform, name), 8)
+    assert GRADIENTS <= reduced(found) <= GRADIENTS + 8 + 40
+    assert not any(one.in_loop for one in found)
+    if name != "dp-step-program":
+        assert total(found, "all-gather") >= FSDP_GATHERED
+
+
+# Of numbers, as on CPUs: a TPU pads each array to tiles, and says 15,360 where 1,364 bytes are meant.
+BYTES = {
+    "dp-step-program": Sizes(5704, 4988, 0),
+    "dp-fsdp-program": Sizes(1364, 648, 0),
+    "dp-optimizer-step": Sizes(2656, 1940, 0),
+    "dp-accumulate-program": Sizes(2608, 1848, 0),
+    "sharding-pad-to-divide-program": Sizes(1690, 64, 0),
+    "sharding-init-program": Sizes(8, 12100, 0),
+}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes_are_those_of_the_numbers(platform: str, name: str) -> None:
+    assert sizes(text(platform, name)) == BYTES[name]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_gradients_that_are_added_up_travel_once(platform: str) -> None:
+    found = collectives(text(platform, "dp-accumulate-program"), 8)
+    count = 12 * 24 + 24 + 24 * 6 + 6
+    assert [one.kind for one in found] == ["all-reduce"]
+    assert count <= found[0].elements <= count + 64
+    assert not found[0].in_loop
+
+
+# What the exercise on predicting collectives asks of five programs of lesson 16.
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_what_a_layout_sends(platform: str) -> None:
+    found = [collectives(text(platform, f"sharding-predict-collectives-program-{i}"), 8) for i in range(5)]
+    sent = [(one[0].kind, 8 * one[0].elements if one[0].kind == "reduce-scatter" else one[0].elements) if one else ()
+            for one in found]  # fmt: skip
+    as_sums = [("all-reduce", n) if kind == "reduce-scatter" else (kind, n) for kind, n in filter(None, sent)]
+    assert as_sums == [("all-to-all", 160), ("all-reduce", 192), ("all-gather", 1280), ("all-to-all", 1280)]
+    assert found[1] == ()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_large_step_is_read_alike(platform: str) -> None:
+    """Where a compiler overlaps: on a TPU one gather stands in four operations, and a reduce-scatter is an all-reduce
+    that is cut."""
+    found = collectives(text(platform, "large-fsdp"), 8)
+    assert (total(found, "all-gather"), total(found, "reduce-scatter")) == (3 * SQUARE, 3 * PIECE)
+    assert total(found, "all-reduce") == 0
+    scanned = collectives(text(platform, "large-fsdp-scan"), 8)
+    assert sorted((one.kind, one.elements) for one in scanned) == [
+        ("all-gather", SQUARE), ("all-gather", SQUARE), ("reduce-scatter", PIECE),
+    ]  # fmt: skip
+    assert all(one.in_loop for one in scanned)
+    assert total(collectives(text(platform, "large-dp"), 8), "all-reduce") == 3 * SQUARE
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_ring_is_one_permute_in_a_loop(platform: str) -> None:
+    [found] = collectives(text(platform, "large-ring"), 8)
+    assert (found.kind, found.elements, found.group_size, found.in_loop) == (
+        "collective-permute",
+        128 * 128,
+        None,
+        True,
+    )
+
+
+def test_a_product_keeps_all_bits_where_an_accelerator_would_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the setup says something else."""
+    x = np.ones((2, 2), np.float32)
+
+    def lowered() -> str:
+        told = decode(AnswerSide().export(lambda x: x @ x, encode({"args": (x,), "mesh": None})))
+        return jax.export.deserialize(bytearray(told["value"]["blob"].tobytes())).mlir_module()
+
+    assert "HIGHEST" not in lowered()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert "HIGHEST" in lowered()
+    with jax.default_matmul_precision("bfloat16"):
+        assert "HIGHEST" not in lowered()
