@@ -58,7 +58,7 @@ def show(alt: str) -> None:
 
 
 def _style() -> dict[str, Any]:
-    from cycler import cycler
+    from matplotlib.rcsetup import cycler
 
     return {
         "figure.facecolor": PAPER,
@@ -70,7 +70,7 @@ def _style() -> dict[str, Any]:
         "axes.titlesize": 10,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=DASHES),
+        "axes.prop_cycle": cycler(color=COLOURS, linestyle=DASHES),
         "lines.linewidth": 1.8,
         "text.color": INK,
         "xtick.color": QUIET,
