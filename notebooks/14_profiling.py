@@ -217,8 +217,8 @@ for name, ms in list(by_operation.items())[:4]:
 # %% [markdown] predict="profiling-unfinished"
 # We trace one call of the step and leave the `with` at once, without waiting for the result. What is in the trace?
 #
-# - [ ] the same operations: JAX finishes what it has begun | It does, after the trace has ended.
 # - [x] the call, and few operations of the device or none | Right: the recording ends when the `with` does.
+# - [ ] the same operations: JAX finishes what it has begun | It does, after the trace has ended.
 # - [ ] an error: the step is still running | Nobody checks that.
 
 # %%
@@ -230,10 +230,10 @@ for name, wait in {"waited": jax.block_until_ready, "not_waited": lambda result:
 
 # %% [markdown]
 # ## From an operation to a line of yours
-# One operation takes nearly all the time. Its name is XLA's own, and says little: it was made by fusing operations. Events need not say `distances` anywhere (on a CPU none does). But the compiled program does: each operation of the HLO carries where it came from, as `op_name`.
+# One operation takes nearly all the time. Its name is XLA's own, and says little: a `fusion` was made of several operations (`ynn_` before it: on a CPU, a library of kernels called YNNPACK runs it). Events need not say `distances` anywhere (on a CPU none does). But the compiled program does: each operation of the HLO carries where it came from, as `op_name`.
 
 # %% [markdown] predict="profiling-hottest"
-# The encoder has twenty times as many multiplications as the distances. Where is the hottest operation?
+# The encoder has 512 · (64 · 512 + 512 · 512 + 512 · 64) multiplications, the distances 512 · 512 · 64: a tenth. Where is the hottest operation?
 #
 # - [ ] in the encoder, forward | Most multiplications are there and in its gradient. But are they what takes time?
 # - [ ] in the distances, forward | Closer. What else is there of them?
@@ -272,30 +272,29 @@ ways = {"as it was": (by_broadcasting, 1), "mended": (by_product, 1), "look late
 for name, (distances, look_every) in ways.items():
     jax.block_until_ready(step(params, state, x, y, distances=distances))  # compiles
     with jax.profiler.trace(logs / name):
-        begin = time.perf_counter()
         losses = train(5, distances, look_every)
-        took = (time.perf_counter() - begin) / 5
-    device = sum(milliseconds(events(name), operation).values()) / 5
-    print(f"{name:10s} {1e3 * took:6.1f} ms a step, operations of the device {device:6.1f} ms; loss {losses[-1]:.3f}")
+    spent = milliseconds(events(name), lambda event: "device" if operation(event) else event["name"])
+    parts = {part: round(spent[part] / 5, 1) for part in ("train", "load", "look", "device")}
+    print(f"{name:10s} ms a step: {parts}; loss {losses[-1]:.3f}")
 
 # %% [markdown]
-# The second line: the same loss, and the slowest operation is gone. (Mind what it costs: for points that are nearly equal, it subtracts nearly equal numbers.) Now loading is what takes longest, and the timeline shows the device idle meanwhile: `float(value)` makes Python wait for the step before it loads again. The third line looks every five steps, and the next batch is loaded while the device works (09). What is left is the disk.
+# `train` is the whole step. The second line: the same loss, and the slowest operation is gone. (Mind what it costs: for points that are nearly equal, it subtracts nearly equal numbers.) A step now takes `load` and `look` one after the other: the device is idle while a batch is loaded, as `float(value)` makes Python wait for the step before it loads again. The third line looks every five steps, and the next batch is loaded while the device works (09): at best a step takes as long as the longer of the two, `load` or `device`.
 #
-# ![Three ways to run the loop, to one scale. As it was: load, then a long look, below which the device works; in the time of two turns. Mended: load, then a short look, six turns in less time; the device is idle while the batch is loaded. Look later: loads follow each other without a gap, and the device works below the next load; six turns in still less time.](../images/profiling_ways.svg)
+# ![Three ways to run the loop, not to scale. As it was: load, then a long look, below which the device works; its bars have a gap, as they are far longer than all others; two turns. Mended: load, then a short look, six turns; the device is idle while the batch is loaded. Look later: loads follow each other without a gap, and the device works below the next load; six turns in less time.](../images/profiling_ways.svg)
 #
-# Measure, mend the largest, measure again. Each of the three had another cause, and none stood in the code.
+# Measure, mend the largest, measure again: first a gradient that nobody wrote, then a wait for the loss, and what is left is the longer of disk and device.
 #
 # ## What a program says before it runs
-# Two stages lie between a function and its program, and each can be asked. `lower` takes arrays or ShapeDtypeStruct, so no data are needed:
+# Between a function and its program lie tracing, lowering and compiling, and what each gives can be asked. `lower` takes arrays or ShapeDtypeStruct, so no data are needed:
 #
-# ![Five stages in a row. A Python function; trace gives a jaxpr; lower gives StableHLO, which as_text shows; compile gives an executable, which as_text shows as optimized HLO with op_name, cost_analysis says how many flops and bytes, memory_analysis how many bytes of arguments, results and scratch; and running it, which only the trace sees: time. Above: all but the last need shapes only. Below: jit does all five at the first call and keeps the executable in memory; the persistent cache keeps it on disk.](../images/profiling_stages.svg)
+# ![From a Python function to a run, in four steps from left to right. A Python function; trace gives a jaxpr; lower gives StableHLO, which as_text shows; compile gives an executable, which as_text shows as optimized HLO with op_name, cost_analysis says how many flops and bytes, memory_analysis how many bytes of arguments, results and scratch; and running it, which only the trace sees: time. Above: all but the last need shapes only. Below: jit does all of it at the first call and keeps the executable in memory; the persistent cache keeps it on disk.](../images/profiling_stages.svg)
 
 # %% [markdown] predict="profiling-flops"
-# The step with `by_product` took a small part of the time. How many floating-point operations has it, beside `by_broadcasting`?
+# The step with `by_product` took a small part of the time. How many floating-point operations has it, compared with `by_broadcasting`?
 #
 # - [ ] a small part too | Time is not operations.
 # - [x] about as many | Right: nearly all are in the encoder. What differs is what goes through memory.
-# - [ ] many more: 64 multiplications for each pair | And a subtraction, a square and a sum for each before.
+# - [ ] many more: 64 multiplications for each pair | `by_broadcasting` has 64 too, the squares, and 64 subtractions besides.
 
 # %%
 shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (params, state, x, y))
@@ -367,13 +366,13 @@ refusal(lambda: jnp.zeros((1024,) * 5))
 # The large one is lowered and compiled, on this computer. So ask first whether a model fits, what its step costs and what sharding would bring (16), and rent machines afterwards.
 #
 # ## Compile before the first request
-# A service should not compile while a user waits (03). `lower(...).compile()` does it ahead, and what it gives back is one program for one set of shapes.
+# A service should not compile while a user waits (03). `lower(...).compile()` does it ahead.
 
 # %% [markdown] predict="profiling-ahead"
 # `ready` was compiled ahead for requests of 8 pictures. What does it do with 7?
 #
+# - [x] it refuses them | Right: and that is the point. Nothing is ever compiled behind your back.
 # - [ ] it compiles anew, as `jit` does | It is no longer a function that can be traced; it is a program.
-# - [x] it refuses | Right: and that is the point. Nothing is ever compiled behind your back.
 # - [ ] it pads to 8 | Nobody said what to pad with.
 
 # %%
@@ -385,7 +384,7 @@ print(f"first request answered in {1e3 * seconds(ready, params, images[:8]):.1f}
 refusal(lambda: ready(params, images[:7]))
 
 # %% [markdown]
-# A new process starts without any of it, unless compiled programs are kept on disk: the **persistent cache**. Its key is the program, the versions and the device. Two processes, one after the other, with an empty folder for a cache:
+# One program for one set of shapes. A new process starts without any of it, unless compiled programs are kept on disk: the **persistent cache**. Its key is the program, the versions and the device. Two processes, one after the other, with an empty folder for a cache:
 
 # %%
 script = """
@@ -432,9 +431,7 @@ largest = max(jax.live_arrays(), key=lambda array: array.nbytes)
 print(f"{largest.nbytes / 1e6:.0f} MB are one array {largest.shape}")
 
 # %% [markdown]
-# (The large one? The matrix of the roofline: a name in a notebook holds for ever. On accelerators, `device.memory_stats()` says how much was in use at most.) The file is one for `pprof`: `go tool pprof -top memory.prof` prints who made what is held, `-diff_base` compares two, and so finds a leak. How much a program needs *while it runs* is not in it: that is `memory_analysis`, and lesson 15.
-#
-# Everything that was started here is stopped here:
+# (The large one? The matrix of the roofline: a name in a notebook holds for ever. On accelerators, `device.memory_stats()` says how much was in use at most.) The file is one for `pprof`: `go tool pprof -top memory.prof` (it comes with Go) prints who made what is held, `-diff_base` compares two, and so finds a leak. How much a program needs *while it runs* is not in it: that is `memory_analysis`, and lesson 15. The next cell stops what was started here:
 
 # %%
 tensorboard.terminate()
@@ -456,13 +453,11 @@ print("TensorBoard ended with", tensorboard.wait(20))
 #
 # ## What it became
 #
-# | in older code, or elsewhere | now |
+# | in older code | now |
 # |---|---|
-# | `jax.profiler.start_trace`, `stop_trace` | still there; a `with` also stops after an error |
 # | `jax.xla_computation(f)(x)` | `lower`, and `as_text()` |
 # | `compiled.cost_analysis()[0]`, of a list | a dict |
 # | `compilation_cache.initialize_cache(path)`, `set_cache_dir(path)` | `jax_compilation_cache_dir` |
-# | `tensorboard-plugin-profile` | brings XProf, which is developed further under that name; the page is the same |
-# | `torch.profiler.profile`, `record_function` (PyTorch) | `jax.profiler.trace`, `TraceAnnotation` |
+# | `jax.profiler.start_trace`, `stop_trace` | still there; a `with` also stops after an error |
 #
 # Next: the exercises. In the first, two lines are missing.

@@ -61,16 +61,16 @@ def layers(params, x):
 #
 # **Example.** For `jnp.dot` of a float32 `(8, 16)` and a `(16, 4)`: `(1024.0, 768, 128)`, as 2 · 8 · 16 · 4 = 1024, (8 · 16 + 16 · 4) · 4 = 768 and 8 · 4 · 4 = 128.
 #
-# **Judged.** The three numbers, for several functions and dtypes; that nothing is allocated: some arguments are larger than any memory; that operations which the compiler merges count once. **Not judged.** Loops, which the analysis counts once.
+# **Judged.** The three numbers, for several functions and dtypes; that nothing is allocated: some arguments are larger than any memory; that operations which the compiler merges count once. **Not judged.** Loops, which the analysis counts once; arguments that `f` does not use, which the program does not take.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Two stages lie between a function and its program. What does each of them need to know of the arguments?
+# Tracing, lowering and compiling lie between a function and its program. What does each of them need to know of the arguments?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Shapes and dtypes are enough for both, and `shapes` is a tuple of just that. Each stage is a method: one of the jitted function, the next of what the first gives back.
+# Shapes and dtypes are enough for all, and `shapes` is a tuple of just that. Lowering, which traces first, is a method of the jitted function; compiling is one of what that gives back.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -95,7 +95,10 @@ def cost(f, *shapes):
 """The example: a product of two small matrices."""
 shapes = jax.ShapeDtypeStruct((8, 16), np.float32), jax.ShapeDtypeStruct((16, 4), np.float32)
 flops, given, made = ask(lambda *shapes: cost(jnp.dot, *shapes), *shapes)
-require(flops != 2048, "2048 operations are twice those of the product: a multiplication and an addition make two.")
+require(
+    flops != 2048,
+    "Your 2048 operations are twice the 1024 of the product. XLA counts a multiplication and an addition as two already.",
+)
 compare(flops, 1024.0, rtol=1e-2, label="flops")
 compare((given, made), (768, 128), label="(argument_bytes, result_bytes)")
 
@@ -278,7 +281,10 @@ require(
     "Operations of the call are missing in the trace. Was the work done when the trace ended, and had the trace begun "
     "when the work did?",
 )
-require(got <= want, "More operations ran in the trace than one call has.")
+require(
+    got <= want,
+    "More operations ran in the trace than one call has. Was there another call in it, or did one from before it still run?",
+)
 require(times[0] == times[1], "The operations in the trace are not those of the compiled function.")
 require(
     "python traces this function" not in [name for name, *_ in events],
@@ -318,7 +324,7 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
-# %% wrong="profiling-capture" because="Warms up within the trace: it holds two calls."
+# %% wrong="profiling-capture" because="Lets two calls run within the trace: the one that warms up is in it too, or was not waited for and still ran when the trace began."
 def capture_trace(f, *arguments):
     compiled = jax.jit(f).lower(*arguments).compile()
     with tempfile.TemporaryDirectory() as folder:
@@ -375,11 +381,11 @@ def capture_trace(f, *arguments):
 # ## Compiled before the doors open
 # **Goal.** A service answers requests of a few known lengths. Compile a program for each of them before there is any data, and answer from these programs alone.
 #
-# **Signature.** `compile_ahead(f, params, lengths)`: `f(params, x)` takes a tree of arrays and `x` of shape `(n, d)`, float32; `params` is that tree with a ShapeDtypeStruct for each array, and `d` is 4; `lengths` is a list of `n`. Returns a function `serve(params, x)` that gives `f(params, x)`, and raises `ValueError` for an `x` of another length, and `TypeError` for one of another dtype.
+# **Signature.** `compile_ahead(f, params, lengths)`: `f(params, x)` takes a tree of arrays and `x` of shape `(n, d)`, float32; `params` is that tree with a ShapeDtypeStruct for each array, and `d` is 4; `lengths` is a list of `n`. Returns a function `serve(params, x)` that gives `f(params, x)`, and raises `ValueError` for an `x` of another length, and `TypeError` for one of another dtype, such as int32 or float16.
 #
 # **Example.** With `f(params, x) = x @ params["w"]` and the lengths `[2, 8]`, `serve` answers an `x` of `(8, 4)`, and refuses one of `(5, 4)` with a ValueError.
 #
-# **Judged.** Values for every length; both refusals; that `f` is traced once for each length by `compile_ahead`, and never by `serve`. **Not judged.** What the errors say.
+# **Judged.** Values for every length; both refusals; that `f` is traced once for each length by `compile_ahead`, and never by `serve`. **Not judged.** What the errors say; NumPy's float64, which JAX takes as float32 wherever it meets it.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -388,7 +394,7 @@ def capture_trace(f, *arguments):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# One executable for each length, in a dict by length. An executable refuses other dtypes by itself, with a TypeError. For other lengths the dict has none, and would raise a KeyError.
+# One executable for each length, in a dict by length. An executable refuses int32, float16 and the like by itself, with a TypeError. For other lengths the dict has none, and would raise a KeyError.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -598,7 +604,7 @@ def compile_ahead(f, params, lengths):
 #
 # **Example.** For `jnp.dot` of a float32 `(512, 512)` and a `(512, 256)`: 2 · 512 · 512 · 256 operations, 4 · (512 · 512 + 512 · 256 + 512 · 256) bytes, so 64.0.
 #
-# **Judged.** Within 3 in 100, for several functions, trees and dtypes; that nothing is allocated. **Not judged.** How you count the bytes.
+# **Judged.** Within 3 in 100, for several functions, trees and dtypes; that nothing is allocated. **Not judged.** How you count the bytes; arguments that `f` does not use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #

@@ -1,11 +1,20 @@
-"""Draws three ways to run a training loop, to one scale: as it was, mended, and looking later."""
+"""Draws three ways to run a training loop, not to scale: as it was, mended, and looking later."""
 
-from matplotlib.patches import Rectangle
-from style import INK, MAPPED, QUIET, RESULT, SHARED, WRONG, card, save, words
+from matplotlib.patches import Polygon, Rectangle
+from style import INK, MAPPED, PAPER, QUIET, RESULT, SHARED, WRONG, card, save, words
 
 axes = card(16, 6.6)
 
-words(axes, 0.6, 0.7, "Three ways, to one scale", size=13, align="left", bold=True)
+words(axes, 0.6, 0.7, "Three ways to run the loop", size=13, align="left", bold=True)
+words(
+    axes,
+    15.6,
+    0.7,
+    "not to scale: the bars with a gap are far longer than all others",
+    size=9,
+    align="right",
+    colour=QUIET,
+)
 
 
 def lane(top: float, name: str, note: str, events: list[tuple[float, float, str]]) -> None:
@@ -34,6 +43,12 @@ for i in range(2):
     at = i * (wait + slow)
     turns += [(at, wait, "load"), (at + wait, slow, "look"), (at + wait, slow, "work")]
 lane(1.55, "as it was", "two turns", turns)
+for end in (wait + slow, 2 * (wait + slow)):
+    left = 4.4 + end - slow / 2
+    edges = [[(left + shift - 0.06, 2.5), (left + shift + 0.06, 1.48)] for shift in (0, 0.24)]
+    axes.add_patch(Polygon([*edges[0], *edges[1][::-1]], facecolor=PAPER, zorder=3))  # the gap
+    for edge in edges:
+        axes.plot(*zip(*edge, strict=True), color=INK, linewidth=1, zorder=4)
 turns = []
 for i in range(6):
     at = i * (wait + quick)
