@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from grader.course import Course, Lesson
-from grader.exam.batch import cores, find, imports
+from grader.exam.batch import find, imports
 from grader.exam.compiled import Compiled
+from grader.exam.places import cores
 from grader.exam.plan import Judge, plan
 from grader.exam.submission import Submission, read
 from grader.sandbox.magics import plain_python

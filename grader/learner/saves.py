@@ -36,7 +36,9 @@ class Saves:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # Waited for: Python ends a thread that is inside watchfiles by ending the whole process, with a core dump.
         self._over.set()
+        self._thread.join(LOOK_S)
 
     def _follow(self) -> None:
         from watchfiles import watch
