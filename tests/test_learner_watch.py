@@ -123,6 +123,18 @@ def test_processes_that_die_cost_one_judgement(desk: Desk) -> None:
         watching.says("✓ 01_small · A loss: 3 of 3", seen)
 
 
+def test_an_exercise_that_is_not_judged_again_leaves_the_same_behind(desk: Desk) -> None:
+    """Before an exercise's checks, names of the setup are put back: what comes later finds them so."""
+    rebinds = "SCALE = 3.0\ndef double(x):\n    return 2 * x\n"
+    reads = "half = SCALE / 4\ndef loss(x):\n    return 2 * half * (x**2).mean()\n"
+    desk.save(double=rebinds)
+    with desk.piped() as watching:
+        seen = watching.says("✓ 01_small · Double: 3 of 3")
+        desk.save(double=rebinds, mean=reads)
+        watching.says("✓ 01_small · A loss: 3 of 3", seen)
+        assert not [line for line in watching.lines[seen:] if "Double: " in line]
+
+
 def test_two_watch_one_notebook(desk: Desk) -> None:
     with desk.piped() as one, desk.piped() as other:
         one.says("Watching")
