@@ -131,6 +131,20 @@ def test_an_answer_is_also_what_it_calls(saved: Path) -> None:
     assert [plain(outputs)[-1].split()[1] for outputs in shown if outputs] == ["1", "1", "2"]
 
 
+def test_an_answer_in_two_cells_is_one_answer_to_checks_of_either(saved: Path) -> None:
+    other = OTHER.replace("double, 3) == 6", "triple, 3) == 9").replace("Not twice", "Not thrice")
+    saved.write_text(saved.read_text().replace(json.dumps(OTHER), json.dumps(other)))
+    triple = "def triple(x):\n    return 3 * x"
+    wrong = triple.replace("3", "4")
+    *_, one, two, _, passed, failed, _, all_pass = run(
+        WRONG, wrong, CHECK, other, RIGHT, CHECK, other, triple, other, saved=saved
+    )
+    assert [plain(outputs)[-1].split()[1] for outputs in (one, two, failed)] == ["1", "1", "2"]
+    assert plain(passed) == ["✓ Twice <each> number."]
+    assert plain(all_pass) == ["✓ Twice a scalar."], "the first has not passed with this answer"
+    assert len(run(RIGHT, triple, CHECK, other, saved=saved)[-1]) == 2
+
+
 def test_the_why_opens_when_all_checks_that_are_here_pass(saved: Path) -> None:
     half = "def double(x):\n    return 2 * x if np.ndim(x) else 5"
     cells = [RIGHT, CHECK, OTHER, half, CHECK, OTHER, RIGHT, CHECK, OTHER, CHECK]
@@ -222,9 +236,11 @@ def test_what_was_found_in_a_program_stands_beside_what_was_wanted() -> None:
         'sent = made.elements("all-reduce")\nrequire(made.loops == 0 and sent < 1 + 1, "Too much travels.")',
         'require(9 >= made.argument_bytes + made.output_bytes, "Too many bytes.")',
         'require(made.loops == 1, "No loop.")',
+        'require(made.loops == 0, "A loop.")\ncompare(1, 2)',
     ]
     shown = run(SENDS, *(PROGRAM.format(one) for one in asked))[1:]
     tables = [words(rich(outputs, "html")) for outputs in shown]
+    assert len(shown.pop()) == 1, "what holds, and has been judged, says nothing of what fails"
     assert tables[0].startswith(
         "in the program found wanted ✗ all-reduce operations 1 0 all-reduce 1 (2 elements) loops 0"
     )

@@ -20,7 +20,8 @@ from grader.program.legible import legible
 Piece = tuple[int, int] | None
 Part = tuple[tuple[int, int], ...]  # (start, stop) for each axis
 MOST_PIECES = 8  # of an axis that is drawn
-BORDER = "border: 1px solid currentColor; padding: 2px 8px; text-align: center"
+# No colour: it is the text's, in any theme, and JupyterLab lets it stand in a notebook that it does not trust.
+BORDER = "border: 1px solid; padding: 2px 8px; text-align: center"
 HEAD = "padding: 2px 8px; text-align: center; font-weight: normal; opacity: 0.8"
 
 

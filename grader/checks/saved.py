@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.program.names import names
+
 HINT = re.compile(r"<details>\s*<summary>(Hint\b[^<]*)</summary>(.*?)</details>", re.DOTALL)
 WHY = re.compile(r"<details>\s*<summary>[^<]*</summary>(.*?)</details>", re.DOTALL)
 MOST_BYTES = 20_000_000  # a notebook with more is not read while a learner waits for a check
@@ -19,12 +21,14 @@ MOST = 20_000  # characters of a task
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of a notebook: hints as (title, Markdown), Markdown of the why, ids of the checks seen there."""
+    """One exercise of a notebook: hints as (title, Markdown), Markdown of the why, the ids of the checks that are to be
+    seen there, and the names that these need."""
 
     id: str
     hints: tuple[tuple[str, str], ...]
     why: str
     checks: frozenset[str]
+    needs: frozenset[str]
 
 
 class Saved:
@@ -81,11 +85,13 @@ def _around(cells: list[dict[str, Any]], place: int) -> Exercise:
     last = min((i for i in starts if i > place), default=len(cells))
     task = _text(cells[first])[:MOST] if first != place else ""
     why = next((_text(cell) for cell in cells[first:last] if _grade_id(cell).endswith("-why")), "")
+    checks = {name: _text(cell) for cell in cells[first:last] if (name := _check_id(cell))}
     return Exercise(
         _grade_id(cells[first]).removesuffix("-task"),
         tuple((title.strip(), said.strip()) for title, said in HINT.findall(task)),
         _first(WHY.findall(why[:MOST])),
-        frozenset(_check_id(cell) for cell in cells[first:last] if _check_id(cell)),
+        frozenset(checks),
+        frozenset().union(*(names(text).needs for text in checks.values())),
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 Shape = Sequence[int]
 MOST_CELLS = 8  # of an axis that is drawn cell by cell
-BORDER = "border: 1px solid currentColor; padding: 0; text-align: center"
+# No colour: it is the text's, in any theme, and JupyterLab lets it stand in a notebook that it does not trust.
+BORDER = "border: 1px solid; padding: 0; text-align: center"
 
 
 def html(got: Shape, wanted: Shape) -> str:

@@ -61,7 +61,7 @@ class Shown:
         if place is None:
             return
         exercise, check_id = place
-        answer = self._answer(check.needs)
+        answer = self._answer(exercise.needs)
         before, passed = self._passed.get(exercise.id, (answer, set()))
         passed = {check_id} | (passed if before == answer else set())
         self._passed[exercise.id] = answer, passed
@@ -73,7 +73,7 @@ class Shown:
         if place is None or not place[0].hints:
             return
         exercise = place[0]
-        tried, answer = self._tried.setdefault(exercise.id, []), self._answer(check.needs)
+        tried, answer = self._tried.setdefault(exercise.id, []), self._answer(exercise.needs)
         if answer not in tried:
             tried.append(answer)
         plain, markdown = hints(exercise, len(tried))
