@@ -5,18 +5,18 @@
 #
 # **Assumed.** `jit` (03), `grad` (04), trees (06), keys (07), Optax (09). Recall before you go on; answer first, then open the fold.
 #
-# 1. From 06: you register a class of your own as a tree. What does JAX have to know of each of its fields?
+# 1. From 06: what is the path of a leaf, and what is it good for?
 #
 # <details><summary>Answer</summary>
 #
-# Whether it is data, which changes and is traced, or a setting, which belongs to the form: another one is another program.
+# The keys, numbers and attributes on the way to it. It says which leaf is meant, whatever the order in which a tree has them.
 # </details>
 #
-# 2. From 03: a compiled function appends to a list from outside. How often does that happen in ten calls?
+# 2. From 07: `jax.random.fold_in(key, n)` for n = 0, 1, 2. What does it give, and what for?
 #
 # <details><summary>Answer</summary>
 #
-# Once, while it is traced. What a program is to change must go in as an argument and come out as a result.
+# A key for each n, the same ones in each run. One key and a counter are enough for as many as you like.
 # </details>
 #
 # 3. From 09: which two things must come out of a training step, besides the loss?
@@ -42,18 +42,17 @@ from grader.lessons import plots
 np.set_printoptions(precision=3, suppress=True)
 
 
-def refusal(call):
-    """Runs `call()`, which should fail, and prints how its error begins."""
+def refusal(call, most=200):
+    """Runs `call()`, which should fail, and prints how its error begins, in at most so many characters."""
     try:
         call()
-        print("No error!")
     except Exception as problem:
-        print(textwrap.fill(textwrap.shorten(f"{type(problem).__name__}: {problem}", 200), 110))
+        print(textwrap.fill(textwrap.shorten(f"{type(problem).__name__}: {problem}", most), 110))
 
 
 # %% [markdown]
 # ## The question: who names forty layers?
-# In lesson 09 a model was a function and a list of dicts. With forty layers of five kinds, that is two lists to keep in step: where parameters are made, and where they are used. A class keeps both in one place. But a class has a `self` that changes, and JAX wants trees and pure functions. **What becomes of an object when `jit` takes it?**
+# In lesson 09 a model was a function and a list of dicts. With forty layers of five kinds, that is two lists to keep in step: where parameters are made, and where they are used. A class keeps both in one place. But a class has a `self` that changes. **What becomes of an object when `jit` takes it?**
 #
 # Three arms of a galaxy, measured with noise: to which arm does a star belong?
 
@@ -81,8 +80,8 @@ class Known(Plain, nnx.Module):
 # What does `jax.jit(lambda model, x: model(x))` do with a `Plain` as its first argument?
 #
 # - [ ] it compiles; the weights become constants | That is what happens to an object from *outside* (03). This one is an argument, and arguments are traced.
-# - [x] it refuses | Right: JAX does not know what in it is data. As a `Known` it does.
-# - [ ] it runs, uncompiled | `jit` either traces or refuses.
+# - [ ] it runs it as Python, without compiling | `jit` either traces or refuses.
+# - [x] it refuses it before anything is traced | Right: JAX wants trees, and does not know what in a `Plain` is data. In a `Known` it does.
 
 # %%
 call = jax.jit(lambda model, x: model(x))
@@ -99,9 +98,9 @@ print("Known:", call(known, x).shape, "leaves:", jax.tree.map(jnp.shape, jax.tre
 # %% [markdown] predict="nnx-rngs"
 # `rngs = nnx.Rngs(0)`, then `nnx.Linear(3, 3, rngs=rngs)` twice. Do the two begin with the same kernel?
 #
-# - [ ] yes: both are from seed 0 | They would if each had an `nnx.Rngs(0)` of its own.
-# - [x] no | Right: `rngs` counts. Each request folds the next number into the key (07).
-# - [ ] it is refused: a key is used twice | No key is used twice, for each is derived anew.
+# - [ ] yes: both are made from seed 0 | They would if each had an `nnx.Rngs(0)` of its own.
+# - [x] no: the second gets other keys | Right: `rngs` counts. Each request folds the next number into the key (07).
+# - [ ] neither: a key is used twice | No key is used twice, for each is derived anew.
 
 # %%
 rngs = nnx.Rngs(0)
@@ -112,7 +111,7 @@ for path, variable in nnx.to_flat_state(nnx.state(one)):
     print("/".join(path), type(variable).__name__, variable.shape, variable.dtype)
 
 # %% [markdown]
-# Each array stands under the path of its attribute, with its kind; `print(one)` shows the settings too. And `rngs` has counted while it was used: objects that change are the convenience of NNX, and what it takes under `jit` we shall see. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each name.
+# Each array stands under the path of its attribute, with its kind; `print(one)` shows the settings too. And `rngs` has counted: four keys, as each layer took one for its kernel and one for its bias (0 all the same). Layers ask by name, `Linear` for `params` and `Dropout` for `dropout`. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each; `nnx.Rngs(0)` has one of both, which answers to every name.
 #
 # ## Where does an update go?
 # A first model, and `nnx.Optimizer`: an Optax transformation together with its state. `wrt` says for which kind of Variable.
@@ -133,12 +132,21 @@ def cross_entropy(model, x, y):
 
 
 @jax.jit
-def forgetful(model, optimizer, x, y):
+def learn(model, optimizer, x, y):
     value, slopes = jax.value_and_grad(cross_entropy)(model, x, y)
     optimizer.update(model, slopes)  # in place
     return value
 
 
+# %% [markdown] predict="nnx-lost"
+# `learn` updates the model in place and returns the loss. What are the losses of five calls?
+#
+# - [x] five times the same number | Right: the update happened, to a model that exists only while the program is traced.
+# - [ ] they fall from call to call | So they would without `jit`.
+# - [ ] none: `jit` raises an error | It cannot: inside, changes are ordinary Python.
+
+
+# %%
 @jax.jit
 def step(model, optimizer, x, y):
     value, slopes = jax.value_and_grad(cross_entropy)(model, x, y)
@@ -146,17 +154,9 @@ def step(model, optimizer, x, y):
     return model, optimizer, value
 
 
-# %% [markdown] predict="nnx-lost"
-# `forgetful` updates the model in place and returns the loss. What are the losses of five calls?
-#
-# - [ ] they fall | So they would without `jit`.
-# - [x] five times the same | Right: the update happened, to a model that exists only while the program is traced.
-# - [ ] an error: `jit` forbids changes | It cannot: inside, they are ordinary Python.
-
-# %%
 small = Small(rngs=nnx.Rngs(0))
 optimizer = nnx.Optimizer(small, optax.adam(0.01), wrt=nnx.Param)
-print("forgetful:", np.array([forgetful(small, optimizer, x, y) for _ in range(5)]))
+print("learn:    ", np.array([learn(small, optimizer, x, y) for _ in range(5)]))
 values = []
 for _ in range(5):
     small, optimizer, value = step(small, optimizer, x, y)
@@ -171,19 +171,19 @@ print("step:     ", np.array(values), "  steps counted:", optimizer.step[...])
 # In older code you find `nnx.jit` and `nnx.grad`, which carry changes out by themselves. They are in maintenance, and that service is paid for at each call:
 
 # %%
-carried = nnx.jit(forgetful.__wrapped__)  # the same function, compiled by NNX
+carried = nnx.jit(learn.__wrapped__)  # the same function, compiled by NNX
 took = {step: [], carried: []}
 for _ in range(100):
     for way, seconds in took.items():  # in turns: a busy moment meets both alike
         start = time.perf_counter()
-        jax.block_until_ready(way(small, optimizer, x, y))
+        jax.block_until_ready(way(small, optimizer, x, y))  # what jax.jit gives is dropped here
         seconds.append(time.perf_counter() - start)
 print(f"a step: {1e6 * min(took[step]):.0f} µs by jax.jit, {1e6 * min(took[carried]):.0f} µs by nnx.jit")
-print("steps counted now:", optimizer.step[...])
+print("steps counted now, all but five of them by nnx.jit:", optimizer.step[...])
 
 # %% [markdown]
 # ## Apart, and together again
-# Real models hold more than parameters. This block has three kinds: weights that are trained, means that BatchNorm measures, and a key with its counter for Dropout. Blocks stand in an `nnx.List`; a Python list is refused, since NNX cannot know whether a list is data or a setting:
+# Real models hold more than parameters. This block has three kinds: weights that are trained, means that BatchNorm measures, and for each Dropout a key and a counter of its own. Blocks stand in an `nnx.List`. A plain list NNX takes for a setting (`self.sizes = [2, 64]` is one), so with arrays or modules in it, it is refused:
 
 
 # %%
@@ -214,7 +214,7 @@ def megabytes(tree):
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) / 1e6
 
 
-refusal(lambda: Galaxy(keep=list, rngs=nnx.Rngs(0)))
+refusal(lambda: Galaxy(keep=list, rngs=nnx.Rngs(0)), most=640)  # read to its fourth way out
 galaxy = Galaxy(rngs=nnx.Rngs(0))
 graphdef, params, statistics, rest = nnx.split(galaxy, nnx.Param, nnx.BatchStat, ...)
 for name, state in {"Param": params, "BatchStat": statistics, "the rest": rest}.items():
@@ -225,7 +225,7 @@ merged = nnx.merge(graphdef, params, statistics, rest)
 # %% [markdown]
 # ![A Galaxy in the middle with its Variables, each marked with its kind, and settings. nnx.split gives graphdef, the form with all settings and no array, and a State for each filter: params, statistics, the rest with Dropout's key and counter. nnx.merge goes back.](../images/nnx_split.svg)
 #
-# `nnx.split` gives the **form** (hashable, without arrays) and a `State` for each **filter**; `...` takes the rest. A State is a nested dict of Variables by path. Filters are kinds, paths, functions of both, or made of others:
+# `nnx.split` gives the **form** (hashable, without arrays; in code mostly `graphdef`) and a `State` for each **filter**; `...` takes the rest. A State is a nested dict of Variables by path. Filters are kinds, paths, functions of both, or made of others:
 
 # %%
 filters = {
@@ -239,9 +239,9 @@ for name, chosen in filters.items():
 # %% [markdown] predict="nnx-share"
 # We write 7 into `params["head"]["bias"]`, the State that was split off. Does `galaxy` change?
 #
-# - [ ] no: a split is a copy | Nothing is copied: that would double the memory.
-# - [x] yes | Right: the State holds the model's own Variables. So does what `nnx.merge` makes of it.
-# - [ ] an error: a State cannot be written | Its Variables can, by `[...]`.
+# - [ ] no: what was split off is a copy | Nothing is copied: that would double the memory.
+# - [ ] no: a State cannot be written into | Its Variables can, by `[...]`.
+# - [x] yes: its last bias is then 7 | Right: the State holds the model's own Variables. So does what `nnx.merge` makes of it.
 
 # %%
 cloned = nnx.clone(galaxy)
@@ -249,9 +249,11 @@ params["head"]["bias"][...] = jnp.full(3, 7.0)
 for name, model in {"the model": galaxy, "merged": merged, "cloned before": cloned}.items():
     print(f"{name:13s} {model.head.bias[...]}")
 params["head"]["bias"][...] = jnp.zeros(3)
+nnx.update(cloned, {"head": {"bias": jnp.ones(5), "bais": jnp.ones(3)}})  # a wrong shape, and a name that is not there
+print("head of the clone:", jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(cloned.head))))
 
 # %% [markdown]
-# `nnx.clone(model)` and `nnx.merge(..., copy=True)` make new Variables. `optimizer.update` and `nnx.update(model, state)` write into those that are there. The latter says nothing when a name or a shape does not fit: an exercise meets that.
+# `nnx.clone(model)` and `nnx.merge(..., copy=True)` make new Variables. `optimizer.update` and `nnx.update(model, state)` write into those that are there. The latter says nothing when a name or a shape does not fit, as the last line shows; an exercise meets that.
 #
 # ## One model, two modes
 # In training Dropout draws masks, and BatchNorm uses the mean of the *batch* and moves its running one. In evaluation nothing is drawn, and the running mean is used. Both are settings of layers deep inside.
@@ -269,9 +271,9 @@ for name, model in {"in training": galaxy, "in evaluation": calm}.items():
     print(f"{name:14s} alone {model(x[:1])[0]}, in a batch {model(x)[0]}, again {model(x)[0]}")
 
 # %% [markdown]
-# `nnx.view` gives the same Variables with other settings; `galaxy` stays in training. (`galaxy.eval()` and `galaxy.train()` set them in place, and someone has to set them back.)
+# `nnx.view` gives the same Variables with other settings; `galaxy` stays in training. Name only settings that some layer has: in a model without Dropout `deterministic` is an error. (`galaxy.eval()` and `galaxy.train()` set them in place, and someone has to set them back.)
 #
-# Now the step. Integers have no slope, so Dropout's counter must not be differentiated: split by what the optimizer is for, `optimizer.wrt`. And what changes on the way forward has to come *out* of the loss:
+# Now the step. Integers have no slope, so Dropout's counter must not be differentiated. `optimizer.wrt` is the filter of what is trained: split by it. And what changes on the way forward has to come *out* of the loss:
 
 # %%
 refusal(lambda: jax.grad(cross_entropy)(galaxy, x, y))
@@ -308,7 +310,7 @@ for keep in (True, False):
     print(f"    masks drawn {block.dropout.rngs.count[...]}, running means {block.norm.mean[...][:3]} ...")
 
 # %% [markdown]
-# The second run shows how this goes wrong in real code: the loss falls just as well, but the running statistics stay at 0 and 1, evaluation uses them, and every step draws *the same* mask. Why `copy=True`? A Variable may be changed only where it was made; those in `rest` were made outside of `grad`:
+# The second run shows how this goes wrong in real code: the loss falls just as well, but the running statistics stay at 0 and 1, evaluation uses them, and every step draws *the same* mask. Why `copy=True`? A Variable may be changed only inside the transformation in which it was made, or a tracer would leak out with it (02). Those in `rest` were made outside of `grad`:
 
 # %%
 graphdef, params, rest = nnx.split(galaxy, nnx.Param, ...)
@@ -333,7 +335,7 @@ plots.show(
 
 # %% [markdown]
 # ## Surgery
-# A model is an object: parts can be exchanged. Here a new question is asked of old layers: does a star lie inside the radius 0.5? All but the new head is **frozen**: it is not in `wrt`, so `full_step` neither differentiates nor moves it.
+# A model is an object: parts can be exchanged. An array goes *into* its Variable, `layer.bias[...] = array`; with `layer.bias = array` a bare array takes the place of the `nnx.Param`, and is none. Here a new question is asked of old layers: does a star lie inside the radius 0.5? All but the new head is **frozen**: it is not in `wrt`, so `full_step` neither differentiates nor moves it.
 
 # %%
 tuned = nnx.clone(trained[True])  # in evaluation: its statistics stay as well
@@ -361,14 +363,14 @@ class Tied(nnx.Module):
 
 
 tied = Tied(rngs=nnx.Rngs(0))
-form, state = nnx.split(tied)
+graphdef, state = nnx.split(tied)
 halve = jax.jit(lambda tree: jax.tree.map(lambda array: array / 2, tree))
-for name, model in {"module through jit": halve(tied), "state through jit": nnx.merge(form, halve(state))}.items():
+for name, model in {"module through jit": halve(tied), "state through jit": nnx.merge(graphdef, halve(state))}.items():
     print(f"{name:18s} still tied: {model.into.kernel is model.out.kernel}")
 
 # %% [markdown]
 # ## Looking inside
-# Why does a model not learn? `nnx.capture` runs it and collects what comes out of every layer (`method_outputs`), or what the model itself notes with `self.sow(nnx.Intermediate, "name", value)`. It is a second result, so it works under `jit`:
+# Why does a model not learn? `nnx.capture` runs it and collects what comes out of every layer (`method_outputs`), or what the model itself notes with `self.sow(nnx.Intermediate, "name", value)`. (Without `capture`, `sow` writes into the model itself, and warns of it.) It is a second result, so it works under `jit`. And it is a real run: in training it draws masks and moves statistics, so look at a view.
 
 # %%
 watch = jax.jit(lambda model, x: nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x))
@@ -376,11 +378,11 @@ _, seen = watch(trained[True], new_x)
 for path, variable in nnx.to_flat_state(seen):
     if path[0] == "blocks" and path[2] == "norm":
         [out] = variable.get_value()  # a tuple: one entry for each call
-        print(f"block {path[1]}: spread {out.std():.2f}, relu lets through {(out > 0).mean():.0%}")
+        print(f"{'/'.join(map(str, path))}: spread {out.std():.2f}, relu lets through {(out > 0).mean():.0%}")
+_, noted = nnx.capture(lambda model: model.sow(nnx.Intermediate, "hidden", model.first(new_x)), nnx.Intermediate)(small)
+print("sown, once for each call:", jax.tree.map(jnp.shape, nnx.to_pure_dict(noted)))
 
 # %% [markdown]
-# Without `capture`, `sow` writes into the model itself, and warns of it: models that sow are run through `capture`.
-#
 # ## Before it exists
 # What would a larger one weigh? `jax.eval_shape` builds the model out of shapes: nothing is drawn, nothing is allocated.
 
@@ -436,7 +438,7 @@ print("apply:", out.shape, "and", list(moved))
 # | BatchNorm's means | `hk.transform_with_state` | the collection `batch_stats`, `mutable` | an `eqx.nn.State`, in and out | `nnx.BatchStat`, in place; return the model |
 # | Dropout's keys | `hk.next_rng_key()` | `rngs={"dropout": key}` | a `key` argument | `nnx.Rngs` in the model |
 # | only the parameters | `hk.data_structures.partition` | it is a dict | `eqx.partition`, `eqx.is_inexact_array` | `nnx.split` with filters |
-# | surgery | change the dict | change the dict, and the class | `eqx.tree_at` gives a new model | assign to an attribute |
+# | surgery | change the dict | change the dict, and the class | `eqx.tree_at` gives a new model | assign a part to an attribute, an array to `[...]` |
 # | jit | `jax.jit` of `apply` | `jax.jit` of `apply` | `eqx.filter_jit` | `jax.jit` |
 # | stands, in November 2026 | in maintenance, points to Flax | maintained; much Flax code is written in it | active | active; what Flax recommends |
 #
@@ -450,22 +452,20 @@ print("apply:", out.shape, "and", list(moved))
 # | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)`, anew after surgery |
 # | a compiled step | plain `jax.jit`; return model *and* optimizer |
 # | a gradient, when there are counters or statistics | `nnx.split(model, nnx.Param, ...)`; merge inside with `copy=True`; return what moved |
-# | evaluation | `nnx.view(model, deterministic=True, use_running_average=True)` |
+# | evaluation | `nnx.view(model, deterministic=True, use_running_average=True)`, or the one of them that its layers have |
 # | a copy | `nnx.clone(model)`: split, merge and view share Variables |
 # | to train some parts | one filter, for the split and for `wrt` |
 # | what comes out of layers | `nnx.capture(model, nnx.Intermediate, ...)` |
 # | bytes, before there are any | `jax.eval_shape(lambda: Model(...))` |
-# | tied parts | state through `jit`, not the module |
 #
 # ## What it became
 #
 # | in older code | now |
 # |---|---|
 # | `nnx.jit`, `nnx.grad`, `nnx.vmap`, `nnx.scan` | in maintenance: the plain ones, since modules are trees |
-# | a Python list or dict of layers | `nnx.List`, `nnx.Dict` |
+# | a plain list or dict of layers | `nnx.List`, `nnx.Dict` |
 # | `param.value`, `param.raw_value` | `param[...]`; `get_value()` where it holds no array |
 # | `nnx.Optimizer(model, tx)`, `optimizer.update(slopes)`, `optimizer.model` | `wrt=nnx.Param`; `optimizer.update(model, slopes)`; the model is yours to keep |
 # | `sow`, then `nnx.state(model, nnx.Intermediate)` or `nnx.pop` | `nnx.capture` |
-# | `nnx.VariableState`, `model.iter_modules()`, `rngs.fork(split=n)` | `nnx.Variable`, `nnx.iter_modules(model)`, `rngs.split(n)` |
 #
 # Next: the exercises. In the first, what keeps the layers is missing.

@@ -197,7 +197,7 @@ class Block(nnx.Module):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A Python list of layers is refused, and the error says what NNX has in its place. Read it to the end.
+# A plain list of layers is refused. A check shows only how the error begins: make an `MLP` in a cell of your own, and read on to the fourth way out.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -297,10 +297,10 @@ require(
 )
 
 # %% [markdown] why="nnx-mlp"
-# `nnx.List` is a module like any other: what is in it is found, by its place, and so it is in the state, in the gradient and in what you save. A Python list is an attribute of which NNX does not know whether it is data or a setting. And each `nnx.Linear` asks the one `rngs` for a key, which counts on, so all kernels differ. **Next:** how would you store layers that are known by name, not by number?
+# `nnx.List` is a module like any other: what is in it is found, by its place, and so it is in the state, in the gradient and in what you save. A plain list NNX takes for a setting, such as `[2, 64]`, and refuses it when there are arrays or modules in it. And each `nnx.Linear` asks the one `rngs` for a key, which counts on, so all kernels differ. **Next:** how would you store layers that are known by name, not by number?
 
 
-# %% wrong="nnx-mlp" because="Keeps the layers in a Python list: NNX takes it for a setting, and refuses arrays in it."
+# %% wrong="nnx-mlp" because="Keeps the layers in a plain list, which is a setting to NNX, with no arrays in it: its own kind is `nnx.List`."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.layers = [nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)]
@@ -400,7 +400,7 @@ class MLP(nnx.Module):
 # ## What comes out of each stage?
 # **Goal.** A model does not learn, and you want to see inside: what does each of its stages give, for these inputs?
 #
-# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any model with stages in it that note their output under the name `out`; `x` is `(n, width)`, float32. Returns `(y, activations)`: what the model gives, `(n,)`, and a dict from the path of each stage to what it noted, `(n, width)`. Where a stage is called several times, its last call counts.
+# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any model with stages in it that note their output under the name `out`, and without statistics or Dropout (`nnx.capture` really runs it); `x` is `(n, width)`, float32. Returns `(y, activations)`: what the model gives, `(n,)`, and a dict from the path of each stage to what it noted, `(n, width)`. Where a stage is called several times, its last call counts.
 #
 # **Example.** For `Tower(2, 3, rngs=nnx.Rngs(0))` the keys are `"stages/0"`, `"stages/1"` and `"stages/2"`. With every kernel `[[1, 0], [0, -1]]` and every bias 0, at `x = [[2, -2]]` they noted `[[2, 2]]`, `[[3, 1]]` and `[[4.5, 0.5]]`, and y is `[3.25]`.
 #
@@ -697,6 +697,11 @@ for steps in (1, 2):
             },
         }.items():
             require(near(wanted[1]) or not near(by_hand(arrays, x, y, steps, **changed)[1]), said)
+        close = {name: np.allclose(after[name], wanted[1][name], rtol=1e-3, atol=1e-4) for name in arrays}
+        require(
+            near(wanted[1]) or not (close["first/bias"] and close["last/bias"]),
+            "The biases are right, and the kernels are not: look at the penalty, at what is added up in it and by how much it counts.",
+        )
     which = "the first step" if steps == 1 else "the second step"
     compare(after, wanted[1], rtol=1e-3, atol=1e-4, label=f"the parameters after {which}")
     if isinstance(metrics, dict) and getattr(metrics.get("loss"), "shape", None) == ():
@@ -707,6 +712,8 @@ for steps in (1, 2):
         new, _ = by_hand(wanted[1], x[steps - 1 :], y[steps - 1 :], 1)[:2]
         late = np.isclose(metrics["loss"], new["loss"], rtol=1e-4)
         require(not late, "The loss that is reported is that of the model after the step.")
+        late = metrics.get("accuracy") == new["accuracy"] != wanted[0]["accuracy"]
+        require(not late, "The accuracy that is reported is that of the model after the step.")
     compare(metrics, wanted[0], rtol=1e-3, label=f"the metrics of {which}")
     kept = {name.partition("trace/")[2]: array for name, array in memory.items()}
     compare(kept, wanted[2], rtol=1e-3, atol=1e-4, label=f"the optimizer's memory after {which}")
@@ -834,6 +841,33 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": penalised, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
+# %% wrong="nnx-train-step" because="Asks the model for its accuracy after the update: that is the model after the step."
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def penalised(model):
+        loss = optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
+
+    (_, loss), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": jnp.mean(model(x).argmax(1) == y)}
+
+
+# %% wrong="nnx-train-step" because="Takes the mean of each kernel's squares instead of their sum: the penalty hardly counts."
+@jax.jit
+def train_step(model, optimizer, x, y):
+    def penalised(model):
+        scores = model(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        return loss + 0.01 * sum(jnp.mean(kernel**2) for kernel in kernels), (loss, scores)
+
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
 # %% right="nnx-train-step"
 @jax.jit
 def train_step(model, optimizer, x, y):
@@ -933,7 +967,7 @@ compare([np.asarray(mean) for mean in means], [np.float32([0.5]), np.float32([0.
 compare(np.asarray(y), np.float32([[3], [0]]), label="the prediction")
 
 # %% hidden="nnx-modes" name="statistics" points=2
-"""The statistics follow the batches, for a model in training and for one in evaluation; all else stays."""
+"""The statistics follow the batches, for a model in training and for one in evaluation; all else stays, the mode too."""
 
 
 def probe_recalibrated(training, arrays, batches):
@@ -943,6 +977,12 @@ def probe_recalibrated(training, arrays, batches):
     left = arrays_of(model)
     names = [*arrays, "dropout/rngs/count"]
     return {name: result[name] for name in names}, {name: left[name] for name in names}
+
+
+def probe_returned(arrays, batches):
+    model = recalibrate(fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays), batches)
+    model(batches[0])
+    return arrays_of(model)["dropout/rngs/count"], arrays_of(model)["norms/0/mean"]
 
 
 for training in (True, False):
@@ -965,6 +1005,15 @@ for training in (True, False):
         "Dropout has drawn masks: its counter is no longer 0. It is to be off, so that the later layers see whole data.",
     )
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays of a model handed over {mode}")
+arrays, batches = drawn(inputs.rng(), net_shapes((3, 6, 5, 2))), np.ones((2, 4, 3), np.float32)
+count, mean = program(probe_returned, arrays, batches).run(arrays, batches)
+wanted = arrays
+for batch in (*batches, batches[0]):
+    wanted = net_by_hand(wanted, batch, training=True)[1]
+require(
+    count > 0, "The model that `recalibrate` returns was in training, and drops nothing any more: it is another mode."
+)
+compare(mean, wanted["norms/0/mean"], rtol=1e-3, atol=1e-3, label="the mean after one more call of the returned model")
 
 # %% hidden="nnx-modes" name="predictions" points=2
 """Predictions use the running statistics, drop nothing, and change nothing."""
@@ -979,12 +1028,6 @@ def probe_predict(training, arrays, x):
     later = arrays_of(model)
     names = [*arrays, "dropout/rngs/count"]
     return y, {name: left[name] for name in names}, {name: later[name] for name in names}
-
-
-def probe_returned(arrays, batches):
-    model = recalibrate(fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays), batches)
-    model(batches[0])
-    return arrays_of(model)["dropout/rngs/count"], arrays_of(model)["norms/0/mean"]
 
 
 for training in (True, False):
@@ -1008,18 +1051,9 @@ for training in (True, False):
         moved == training and (later["dropout/rngs/count"] > 0) == training,
         f"The model was {mode} before `predict`, and is not afterwards.",
     )
-arrays, batches = drawn(inputs.rng(), net_shapes((3, 6, 5, 2))), np.ones((2, 4, 3), np.float32)
-count, mean = program(probe_returned, arrays, batches).run(arrays, batches)
-wanted = arrays
-for batch in (*batches, batches[0]):
-    wanted = net_by_hand(wanted, batch, training=True)[1]
-require(
-    count > 0, "The model that `recalibrate` returns was in training, and drops nothing any more: it is another mode."
-)
-compare(mean, wanted["norms/0/mean"], rtol=1e-3, atol=1e-3, label="the mean after one more call of the returned model")
 
 # %% [markdown] why="nnx-modes"
-# The settings belong to the structure, the statistics to the state. A view is a new structure over the *same* state, so it changes no setting of the model, but what it learns lands in the model's arrays; a clone has arrays of its own. **Next:** `model.eval()` sets both settings in place. Who has to set them back, and what happens if an exception comes in between?
+# The settings belong to the form, the statistics to the state. A view is a new form over the *same* state, so it changes no setting of the model, but what it learns lands in the model's arrays; a clone has arrays of its own. **Next:** `model.eval()` sets both settings in place. Who has to set them back, and what happens if an exception comes in between?
 
 
 # %% wrong="nnx-modes" because="Switches the model itself to evaluation, and leaves it there: the next training step runs without Dropout."
@@ -1148,11 +1182,11 @@ def predict(model, x):
 # ## Freeze what is already good
 # **Goal.** Go on from a model that others have trained: some of its parts learn, the others stay as they are, cost no gradient and no optimizer state.
 #
-# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is `Pretrained` from the setup; `tx` an Optax transformation; `loss(model, x, y)` gives `()`; `frozen` is a tuple of one or more names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen when one of these names is a part of its path; all other parameters learn. Returns `(optimizer, gradient)`: an `nnx.Optimizer` over the parameters that learn, and a function `gradient(model, x, y)` that gives an `nnx.State` with the gradient of the loss by these parameters, and nothing else in it. The two fit: a training step is `optimizer.update(model, gradient(model, x, y))`.
+# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is `Pretrained` from the setup; `tx` an Optax transformation; `loss(model, x, y)` gives `()`; `frozen` is a tuple of one or more names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen when one of these names is a part of its path; all other parameters learn. Returns `(optimizer, gradient)`: an `nnx.Optimizer` over the parameters that learn, and a function `gradient(model, x, y)` that takes this or another `Pretrained` and gives an `nnx.State` with the gradient of its loss by these parameters, and nothing else in it. The two fit: a training step is `optimizer.update(model, gradient(model, x, y))`.
 #
 # **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`: `encoder_gain` is another name than `encoder`.
 #
-# **Judged.** The paths in the gradient and in the optimizer's state; the parameters after two steps, also with weight decay: the frozen ones keep every bit. **Not judged.** Speed.
+# **Judged.** The paths in the gradient and in the optimizer's state; the gradient of another model than the one that `freeze` was given, with other frozen parts; the parameters after two steps, also with weight decay: the frozen ones keep every bit. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1166,7 +1200,7 @@ def predict(model, x):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In `gradient`, split the model into what the filter takes and the rest (`...`), differentiate by the first, and merge both inside the loss. Split in every call: the model moves between calls.
+# In `gradient`, split the model into what the filter takes and the rest (`...`), differentiate by the first, and merge both inside the loss. Split in every call: the model that comes may be another one.
 #
 # </details>
 
@@ -1199,21 +1233,22 @@ found = ask(probe_example, np.ones((4, 3), np.float32), np.ones(4, np.float32))
 compare(found, ["encoder_gain", "head/bias", "head/kernel"], label="the list of paths in the gradient")
 
 # %% hidden="nnx-freeze" name="gradient" points=2
-"""The gradient has the right leaves with the right values, for one frozen part and for two."""
+"""The gradient has the right leaves with the right values, for one frozen part and for two, and is that of its model."""
 
 
-def probe_gradient(arrays, x, y, frozen):
-    model = fill(Pretrained(rngs=nnx.Rngs(0)), arrays)
-    return arrays_of(freeze(model, optax.sgd(0.1), square_loss, frozen)[1](model, x, y))
+def probe_gradient(given, arrays, x, y, frozen):
+    model, other = (fill(Pretrained(rngs=nnx.Rngs(0)), these) for these in (given, arrays))
+    return arrays_of(freeze(model, optax.sgd(0.1), square_loss, frozen)[1](other, x, y))
 
 
 rng = inputs.rng()
 shapes = pretrained_shapes()
 arrays, x, y = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(np.float32)
-slopes = jax.tree.map(np.asarray, jax.jit(jax.grad(pretrained_loss))(arrays, x, y))
+given, slopes_of = drawn(rng, shapes), jax.jit(jax.grad(pretrained_loss))
+slopes = jax.tree.map(np.asarray, slopes_of(arrays, x, y))
 for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
     wanted = {name: slope for name, slope in slopes.items() if not set(frozen) & set(name.split("/"))}
-    got = program(probe_gradient, arrays, x, y, frozen).run(arrays, x, y, frozen)
+    got = program(probe_gradient, given, arrays, x, y, frozen).run(given, arrays, x, y, frozen)
     which = f"frozen={frozen}"
     for name in sorted(set(got) - set(wanted)):
         zeros = ", though it is 0" if not np.any(got[name]) else ""
@@ -1221,6 +1256,13 @@ for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
         require(False, f"With {which} the gradient has a leaf {said}.")
     for name in sorted(set(wanted) - set(got)):
         require(False, f"With {which} the gradient has no leaf for `{name}`, which learns.")
+    near = lambda other: all(np.allclose(got[name], other[name], rtol=1e-3, atol=1e-4) for name in wanted)
+    mixed = given | {name: arrays[name] for name in wanted}
+    for said, of in (
+        ("the frozen parts are those of the model that `freeze` was given", slopes_of(mixed, x, y)),
+        ("it is taken at the model that `freeze` was given", slopes_of(given, x, y)),
+    ):
+        require(near(wanted) or not near(of), f"`gradient` is called with another model, and {said}.")
     compare(got, wanted, rtol=1e-3, atol=1e-4, label=f"the gradient with {which}")
 
 # %% hidden="nnx-freeze" name="steps" points=2
@@ -1376,6 +1418,18 @@ def freeze(model, tx, loss, frozen):
     graphdef, moving, rest = nnx.split(nnx.clone(model), learns, ...)
 
     def gradient(model, x, y):
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% wrong="nnx-freeze" because="Splits the frozen parts off once, outside: `gradient` of another model is then that of a mixture."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
+    graphdef, _, rest = nnx.split(model, learns, ...)
+
+    def gradient(model, x, y):
+        moving = nnx.state(model, learns)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
     return nnx.Optimizer(model, tx, wrt=learns), gradient
@@ -1781,6 +1835,16 @@ for sizes in ((4, 4, 4, 4), (3, 5, 2), (4,) * 13):
 """The loaded model is a model: it can be split, differentiated and called in training."""
 
 
+def probe_kinds(variables):
+    state = nnx.state(load_from_linen(Net((2, 3, 2), rngs=nnx.Rngs(0)), variables))
+    return {
+        kind.__name__: [
+            "/".join(map(str, path)) for path, variable in nnx.to_flat_state(state) if type(variable) is kind
+        ]
+        for kind in (nnx.Param, nnx.BatchStat)
+    }
+
+
 def probe_training(variables, x):
     model = load_from_linen(Net((2, 3, 2), rngs=nnx.Rngs(0)), variables)
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
@@ -1800,6 +1864,14 @@ outer = {"kernel": arrays["layers/1/kernel"], "bias": arrays["layers/1/bias"]}
 norm = {name: arrays[f"norms/0/{name}"] for name in ("scale", "bias", "mean", "var")}
 params = {"Dense_0": inner, "Dense_1": outer, "BatchNorm_0": {"scale": norm["scale"], "bias": norm["bias"]}}
 variables = {"params": params, "batch_stats": {"BatchNorm_0": {"mean": norm["mean"], "var": norm["var"]}}}
+kinds = ask(probe_kinds, variables)
+for name in arrays:
+    kind = "BatchStat" if name.endswith(("mean", "var")) else "Param"
+    require(
+        name in kinds[kind],
+        f"In the loaded model `{name}` is no `nnx.{kind}` any more: something else stands in its place, and is not trained or "
+        "moved. Put the array into the Variable that is there.",
+    )
 slopes, statistics = program(probe_training, variables, x).run(variables, x)
 moved = net_by_hand(arrays, x, training=True)[1]
 kept = {name: moved[name] for name in ("norms/0/mean", "norms/0/var")}
@@ -1851,6 +1923,16 @@ def load_from_linen(model, variables):
     graphdef, state, rest = nnx.split(model, nnx.Any(nnx.Param, nnx.BatchStat), ...)
     arrays = jax.tree.leaves(variables)
     return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), arrays), rest)
+
+
+# %% wrong="nnx-load-linen" because="Assigns arrays where Variables are: they are no parameters any more. Write `layer.kernel[...] = array`."
+def load_from_linen(model, variables):
+    params, statistics = variables["params"], variables["batch_stats"]
+    for i, layer in enumerate(model.layers):
+        layer.kernel, layer.bias = (jnp.asarray(params[f"Dense_{i}"][name]) for name in ("kernel", "bias"))
+    for i, norm in enumerate(model.norms):
+        nnx.update(norm, params[f"BatchNorm_{i}"] | statistics[f"BatchNorm_{i}"])
+    return model
 
 
 # %% wrong="nnx-load-linen" because="Updates the whole model with Linen's names: names that do not fit are passed over without a word."

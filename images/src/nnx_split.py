@@ -30,7 +30,7 @@ rows = (
     ("the form", "graphdef", "classes, paths, settings;\nno array", SHARED),
     ("nnx.Param", "params", "trained: has slopes,\nan optimizer's memory", MAPPED),
     ("nnx.BatchStat", "statistics", "measured on the\nway forward", RESULT),
-    ("...", "rest", "keys and counters:\nintegers", KEYS),
+    ("...", "rest", "keys, and counters\n(integers)", KEYS),
 )
 for i, (chosen, name, said, fill) in enumerate(rows):
     top = 1.1 + 1.68 * i
