@@ -854,14 +854,14 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(model(x).argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Takes the mean of each kernel's squares instead of their sum: the penalty hardly counts."
+# %% wrong="nnx-train-step" because="Halves the squares, as weight decay is often written: the penalty counts half of what is asked for."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def penalised(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
-        return loss + 0.01 * sum(jnp.mean(kernel**2) for kernel in kernels), (loss, scores)
+        return loss + 0.01 * sum(jnp.sum(kernel**2) / 2 for kernel in kernels), (loss, scores)
 
     (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
     optimizer.update(model, gradient)
@@ -1259,10 +1259,10 @@ for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
     near = lambda other: all(np.allclose(got[name], other[name], rtol=1e-3, atol=1e-4) for name in wanted)
     mixed = given | {name: arrays[name] for name in wanted}
     for said, of in (
-        ("the frozen parts are those of the model that `freeze` was given", slopes_of(mixed, x, y)),
-        ("it is taken at the model that `freeze` was given", slopes_of(given, x, y)),
+        ("takes the frozen parts from the one that `freeze` was given", slopes_of(mixed, x, y)),
+        ("gives the gradient at the one that `freeze` was given", slopes_of(given, x, y)),
     ):
-        require(near(wanted) or not near(of), f"`gradient` is called with another model, and {said}.")
+        require(near(wanted) or not near(of), f"`gradient` is called with another model, and still {said}.")
     compare(got, wanted, rtol=1e-3, atol=1e-4, label=f"the gradient with {which}")
 
 # %% hidden="nnx-freeze" name="steps" points=2
