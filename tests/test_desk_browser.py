@@ -1,4 +1,4 @@
-"""A learner's first hour in a real JupyterLab: open the lesson, fail a check, pass it, solve the rest, be graded."""
+"""A first hour in a real JupyterLab: the start page, a lesson, a wrong answer, a hint, the right one, full points."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def test_first_hour(tmp_path: Path) -> None:
             assert page.get_by_role("heading", level=1).first.inner_text().startswith(f"{Path(opened).stem[:2]} · ")
             _keep(lesson, "lesson")
             _one_prediction(lesson, course / "work" / opened)
+            assert desk.Notebook.open(page, f"lessons/{LESSON}.ipynb").run_all()
             notebook = desk.Notebook.open(page, EXERCISES)
             assert notebook.run("setup") == ""
             _one_exercise(notebook, first)
@@ -49,6 +50,7 @@ def test_first_hour(tmp_path: Path) -> None:
             for exercise in others:
                 for check in exercise.checks:
                     assert notebook.outputs(check.id)[:1] == ([] if check.hidden else [f"✓ {check.title}"])
+            assert "run with another text than was saved" in notebook.run(GRADING), "it grades what was saved"
             notebook.save()
             said = notebook.run(GRADING)
             assert f"{points} of {points} points." in said
@@ -109,7 +111,10 @@ def _one_exercise(notebook: desk.Notebook, exercise: Exercise) -> None:
     assert "wanted" in failed
     assert "is missing" in "".join(beside), "a shape, drawn"
     assert hint.startswith("Hint 1 · a question")
-    assert not notebook.page.get_by_text("Hint 1").last.evaluate("one => one.closest('details').open")
+    fold = notebook.show(check.id).query_selector_all(".jp-OutputArea-output details")[-1]
+    assert not fold.evaluate("one => one.open")
+    fold.wait_for_selector("summary").click()
+    assert fold.evaluate("one => one.open")
     _keep(notebook, "failed")
     for message in (untouched, failed):
         assert "Traceback" not in message

@@ -34,6 +34,7 @@ CUT_OFF = """id => {
 def test_nothing_is_cut_off(theme: str, tmp_path: Path) -> None:
     course = desk.copy_course(tmp_path)
     with desk.lab(course, theme) as address, desk.page(address) as page:
+        desk.Notebook.front(page, desk.lab_path(address))
         for lesson, name in LESSONS.items():
             exercise = Course(course).lesson(lesson).exercise(name)
             notebook = desk.Notebook.open(page, f"{lesson}/{lesson}.ipynb")
