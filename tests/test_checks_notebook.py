@@ -28,6 +28,7 @@ devices.start(2)
 def given(x):
     return x + 1
 """
+CHOSEN = "2 x simulated CPU devices\n"  # what that setup says
 STUB = "def double(x):\n    raise NotImplementedError()"
 RIGHT = "def double(x):\n    return 2 * x"
 WRONG = "def double(x):\n    return x + 3"
@@ -70,7 +71,8 @@ def test_from_the_stub_to_the_tick() -> None:
     setup, early, stub, untouched, wrong, failed, broken, raised, right, passed = run(
         SETUP, CHECK, STUB, CHECK, WRONG, CHECK, "def double(x):\n    return jnp.dot(x, y)", CHECK, RIGHT, CHECK
     )
-    assert setup == stub == wrong == broken == right == []
+    assert [output["text"] for output in setup] == [CHOSEN]
+    assert stub == wrong == broken == right == []
     assert plain(early) == f"✗ {TITLE}\n  `double` is not defined yet.\n  Run your answer's cell, then this one again."
     assert plain(untouched) == (
         f"○ {TITLE}\n  Not attempted yet: `double` still raises NotImplementedError.\n"
@@ -239,7 +241,7 @@ def test_in_a_script_a_failed_check_is_an_ordinary_exception(tmp_path: Path) -> 
     script.write_text(f"{SETUP}\n{WRONG}\n{CHECK}")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode == 1
-    assert done.stdout == ""
+    assert done.stdout == CHOSEN
     assert done.stderr.splitlines()[0] == "Traceback (most recent call last):"
     assert done.stderr.splitlines()[-1].endswith(
         "CheckFailed: 3 of 3 values differ; the first at [0] of the result is 3; wanted 0."
