@@ -147,11 +147,11 @@ rows = ask(probe_jaxpr, np.float32(8))
 names = [name for name, _ in rows]
 require(
     names.count("log") < 2,
-    "Two logarithms stand in the jaxpr: the one of 2 is taken by `jnp`, and while tracing that computes nothing, "
-    "it only writes the operation down.",
+    "Two logarithms stand in the jaxpr: that of 2 is left to the program, by `jnp.log(2)` or inside `jnp.log2`. Python can "
+    "take it, once, while tracing.",
 )
 require("div" not in names, "The jaxpr divides. Let Python divide, once, while tracing; the program only multiplies.")
-require(names == ["log", "mul"], f"The jaxpr has {len(names)} operations that are not `log` and `mul`, in this order.")
+require(names == ["log", "mul"], "The operations in the jaxpr are not `log` and `mul` alone, in this order.")
 numbers = rows[1][1]
 require(
     len(numbers) == 1 and abs(numbers[0] - 1 / np.log(2)) < 1e-5, "The number in the jaxpr is not 1 / log(2), 1.4427."
@@ -263,7 +263,7 @@ def traced_or_not(lines, lengths):
 # %% check="tracing-prints" name="example" points=1
 """The example: two calls with the same length."""
 got = ask(traced_or_not, [("debug", "b", 1), ("print", "a", 1)], [3, 3])
-compare(got, ["a", "b", "b"], label="what is printed")
+compare(got, ["a", "b", "b"], label="your list")
 
 # %% hidden="tracing-prints" name="words" points=3
 """Right for functions and calls drawn for you."""
@@ -878,7 +878,11 @@ n = int(inputs.rng().integers(9, 99))
 signal = inputs.rng().normal(size=n).astype(np.float32)
 kind = error(probe_leaks, signal)
 require(kind != "UnexpectedTracerError", "A tracer from an earlier call is used again: something is still kept.")
-require(kind != "Exception", "A tracer leaks: after tracing, something outside still holds a value of this function.")
+require(
+    kind != "Exception",
+    "A tracer leaks: after tracing, something outside (a dict, a list, an `lru_cache`) still holds a value of this function. "
+    "A copy of a tracer is a tracer.",
+)
 require(kind is None, f"Compiled under `jax.checking_leaks()`, the function raises {kind}.")
 
 # %% [markdown] why="tracing-leak"
@@ -1072,6 +1076,7 @@ wanted = {
     "a dict and an array": {"dot_general": 1, "add": 1, "tanh": 1},
     "a function that does nothing": {},
 }
+BOTH = " Both branches count, whichever runs."
 got = ask(probe_nested, np.ones(n, np.float32), {"w": np.ones((n, n), np.float32), "b": np.ones(n, np.float32)})
 for what, bill in wanted.items():
     names = set(got[what]) if isinstance(got[what], dict) else set(bill)
@@ -1079,7 +1084,10 @@ for what, bill in wanted.items():
         not names & {"jit", "cond", "custom_jvp_call"},
         f"With {what}, the bill counts an equation that only holds others.",
     )
-    require(names == set(bill), f"With {what}, the bill has not the operations that run, or others beside them.")
+    require(
+        names == set(bill),
+        f"With {what}, operations are missing on the bill, or others stand there too.{BOTH * ('cond' in what)}",
+    )
     compare(got[what], bill, label=f"with {what}, the bill")
 
 # %% hidden="tracing-count" name="loops" points=2
@@ -1115,7 +1123,7 @@ got = ask(probe_loops, np.ones(3, np.float32), rounds, inside)
 for what, bill in wanted.items():
     names = set(got[what]) if isinstance(got[what], dict) else set(bill)
     require(not names & {"jit", "scan"}, f"With {what}, the bill counts an equation that only holds others.")
-    require(names == set(bill), f"With {what}, the bill has not the operations that run, or others beside them.")
+    require(names == set(bill), f"With {what}, operations are missing on the bill, or others stand there too.")
     compare(got[what], bill, label=f"with {what}, the bill")
 
 # %% [markdown] why="tracing-count"

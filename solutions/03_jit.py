@@ -104,6 +104,18 @@ def by_hand(samples):
     return state
 
 
+def probe_traced(samples):
+    return jax.eval_shape(lambda samples: jit_once(peak, samples), samples).shape
+
+
+raised = error(probe_traced, np.zeros(6, np.float32))
+asks = raised is not None and ("Tracer" in raised or raised == "ConcretizationTypeError")
+require(
+    raised is None,
+    f"With the samples traced your answer raised {raised}."
+    + " Something asks for a sample's value: is it made a Python number, or static?" * asks,
+    kind="raised",
+)
 made = program(lambda samples: jit_once(peak, samples), np.zeros(6, np.float32))
 for _ in range(3):
     samples = inputs.rng().normal(size=6).astype(np.float32)
@@ -519,6 +531,10 @@ def probe(x, rate, t, clip, order):
     return static_or_traced(damped)(x, rate, t, clip, order)
 
 
+def probe_plain(x):
+    return static_or_traced(damped)(x, 0.5, 3, False, 1).shape
+
+
 def probe_rate(x, rate):
     return jax.eval_shape(lambda x, rate: static_or_traced(damped)(x, rate, 3, False, 1), x, rate).shape
 
@@ -528,6 +544,17 @@ def probe_step(x, t):
 
 
 x, rate, t = np.zeros(4, np.float32), np.float32(0.5), np.int32(3)
+kind = error(probe_plain, x)
+require(
+    kind != "ValueError",
+    "The compiled step raises ValueError whatever it is called with: do the arguments that are marked static exist? "
+    "Positions begin with 0.",
+)
+require(
+    kind is None,
+    f"The compiled step raises {kind} when only plain numbers are handed over."
+    + " Python decides by an argument that is traced: make that one static." * ("Tracer" in (kind or "")),
+)
 kind = error(probe_rate, x, rate)
 ADVICE = "Leave traced what only meets arrays, and make static what Python decides by."
 require(kind is None, f"With `rate` as an input of the program the compiled step raises {kind}. {ADVICE}")
@@ -1118,16 +1145,27 @@ def probe_plain(rows):
         return bucketed(inverse_norm, (3, 5))(rows)
 
 
+def spoiled(got):
+    number = isinstance(got, np.ndarray | jax.Array) and jnp.issubdtype(got.dtype, jnp.floating)
+    return number and not np.isfinite(got).all()
+
+
+PADDING = "what `feature` makes of padding, inf perhaps, gets into it, and inf times 0 is NaN."
 sizes = [int(n) for n in inputs.rng().permutation([1, 2, 3, 4, 5])]
 tables = [inputs.rng().normal(size=(n, 4)).astype(np.float32) for n in sizes]
 for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
     place = "a full bucket" if n in (3, 5) else "padding"
     wanted = np.mean(1 / np.sqrt(np.sum(rows**2, axis=1)))
+    require(n in (3, 5) or not spoiled(got), f"The mean with padding is not finite: {PADDING}")
     compare(got, np.array(wanted, np.float32), rtol=1e-3, label=f"the mean with {place}")
 # This compiler happens to turn "times mask" into a choice; another need not, and without one it is inf times 0.
 rows = inputs.rng().normal(size=(2, 4)).astype(np.float32)
 wanted = np.array(np.mean(1 / np.sqrt(np.sum(rows**2, axis=1))), np.float32)
-compare(ask(probe_plain, rows), wanted, rtol=1e-3, label="the mean with padding, operation by operation,")
+got = ask(probe_plain, rows)
+require(
+    not spoiled(got), f"Operation by operation, without the compiler, the mean with padding is not finite: {PADDING}"
+)
+compare(got, wanted, rtol=1e-3, label="the mean with padding, operation by operation")
 
 # %% hidden="jit-bucketed" name="refuses" points=1
 """Refuses more rows than the largest bucket holds with a ValueError."""

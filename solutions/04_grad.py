@@ -142,11 +142,13 @@ for _ in range(3):
 def probe_calls(params, x, y):
     function = counted(linear_loss)
     got = grads(function, params, x, y)
-    return got["x"].shape, function.calls
+    by_x = got.get("x") if isinstance(got, dict) else None
+    return getattr(by_x, "shape", None), function.calls
 
 
 x = inputs.rng().normal(size=3).astype(np.float32)
 shape, calls = ask(probe_calls, {"w": x + 1, "b": np.float32(1)}, x, np.float32(2))
+require(shape is not None, '"x" of the result is no array; wanted the gradient by x.')
 require(shape == (3,), f'For an x of 3 entries "x" has shape {shape}; wanted (3,).')
 require(calls == 1, f"Python ran `loss` {calls} times; one run is enough for the value and both gradients.")
 
@@ -612,9 +614,9 @@ params = {"w": np.zeros(1, np.float32), "b": np.float32(2)}
 state, reward = np.zeros((1, 1), np.float32), np.array([1], np.float32)
 made = program(lambda p, s, r, t: stop_target(worth, p, s, r, t, 0.5), params, state, reward, state)
 nothing = {"w": np.zeros(1, np.float32), "b": np.float32(0)}
-compare(made.run(params, state, reward, state), nothing, label="the gradient with reward 1")
+compare(made.run(params, state, reward, state), nothing, label="with reward 1, the gradient")
 wanted = {"w": np.zeros(1, np.float32), "b": np.float32(2)}
-compare(made.run(params, state, 0 * reward, state), wanted, label="the gradient with reward 0")
+compare(made.run(params, state, 0 * reward, state), wanted, label="with reward 0, the gradient")
 
 # %% hidden="grad-stop-target" name="values" points=2
 """Moves the prediction, all of it, and not the target."""

@@ -5,7 +5,7 @@
 # A word that comes back: "the same program at any size" means that twice as many rows give larger arrays, not more operations. A Python loop is written out once for each row, so its program grows; `vmap` has nothing to write out.
 
 # %% setup
-from grader.checks import ask, compare, counted, inputs, program, require
+from grader.checks import ask, compare, counted, error, inputs, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -581,8 +581,14 @@ for garbage in (7.0, -1e30):
 
 lengths = inputs.rng().permutation([0, 1, 2]).astype(np.int32)
 rows = np.where(np.arange(3) < lengths[:, None], np.float32(2.5), np.float32(np.inf))
+got = ask(masked_mean_rows, rows, lengths)
+floats = isinstance(got, np.ndarray | jax.Array) and jnp.issubdtype(got.dtype, jnp.floating)
+require(
+    not floats or np.isfinite(got).all(),
+    "With inf in the padding the result is not finite: does the padding get into a sum? What is 0 times inf?",
+)
 compare(
-    ask(masked_mean_rows, rows, lengths),
+    got,
     np.where(lengths > 0, np.float32(2.5), np.float32(0)),
     label="the result with inf in the padding",
 )
@@ -759,11 +765,19 @@ for _ in range(3):
     x = inputs.rng().normal(size=5).astype(np.float32)
     rows = inputs.rng().integers(0, 4, size=3).astype(np.int32)
     compare(made.run(x, rows), by_hand(x, rows))
-half = ask(
-    lambda x, rows: jax.eval_shape(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows).dtype,
-    x.astype(np.float16),
-    rows,
+
+
+def probe_half(x, rows):
+    return jax.eval_shape(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows).dtype
+
+
+raised = error(probe_half, x.astype(np.float16), rows)
+require(
+    raised is None,
+    f"For an x in float16 your answer raised {raised}. What is pulled back needs the dtype of the outputs.",
+    kind="raised",
 )
+half = ask(probe_half, x.astype(np.float16), rows)
 require(half == np.float16, f"For an x in float16 the rows are {half}; wanted float16.")
 
 # %% hidden="vmap-jacobian-rows" name="program" points=1

@@ -317,7 +317,8 @@ pairs = {
 for what, pair in pairs.items():
     require(
         error(transpose_trees, pair) is not None,
-        f"Two trees that differ in form ({what}) were not refused. Leaves that are only counted may meet at wrong places.",
+        f"Two trees that differ in form ({what}) were not refused. What one of them alone has would be lost, or leaves "
+        "would meet at wrong places.",
     )
 
 # %% [markdown] why="pytrees-transpose"
@@ -1071,7 +1072,7 @@ def probe_example(x, y):
 
 leaves, tenfold = ask(probe_example, 1.0, 2.0)
 compare(leaves, [1.0, 2.0], label="`jax.tree.leaves(point)`")
-compare(tenfold, [10.0, 20.0, "km"], label="[x, y, unit] of the point times 10")
+compare(tenfold, [10.0, 20.0, "km"], label="the point times 10, [x, y, unit]")
 
 # %% hidden="pytrees-register" name="transformed" points=1
 """Goes through jit, grad and vmap, and keeps its unit."""
@@ -1103,8 +1104,8 @@ for what, raised in tried.items():
         raised is None, f"A point under {what} raised {raised}: are x and y the leaves, and only they?", kind="raised"
     )
 compare(ask(probe_jit, x, y), wanted, label="the ways in metres under jit (in km, in ft)")
-compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="[x, y, unit] of the gradient")
-compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="[x, y, unit] of what vmap gives back")
+compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="the gradient, [x, y, unit]")
+compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="what vmap gives back, [x, y, unit]")
 
 # %% hidden="pytrees-register" name="names" points=1
 """The leaves are x and y, in this order and by these names."""
@@ -1141,7 +1142,7 @@ x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 for unit in ("m", "ft"):
     raised = error(probe_add, x, y, unit, unit)
     require(raised is None, f"A map over two points of one unit raised {raised}.", kind="raised")
-    compare(ask(probe_add, x, y, unit, unit), [x + y, y + y, unit], label="[x, y, unit] of the sum of two points")
+    compare(ask(probe_add, x, y, unit, unit), [x + y, y + y, unit], label="the sum of two points, [x, y, unit]")
 require(
     error(probe_add, x, y, "m", "ft") is not None,
     "A point in m and one in ft were added up, leaf by leaf. The unit has to be part of the form: then JAX refuses.",
@@ -1166,12 +1167,15 @@ x, y = inputs.rng().uniform(1, 2, size=(2, 4)).astype(np.float32)
 raised = error(probe_traces, x, y)
 require(
     raised is None,
-    f"Of some points in km and ft, one after the other, a jitted function raised {raised}.",
+    f"A jitted function, called with points in km and then in ft, raised {raised}.",
     kind="raised",
 )
 last, calls = ask(probe_traces, x, y)
 compare(last, 2000 * x, label="the way of the last point")
-require(calls[1] == calls[0], "Other numbers in x and y were traced anew: they have to be leaves.")
+require(
+    calls[1] == calls[0],
+    "Other numbers in x and y were traced anew: something besides the leaves holds them. Only the unit belongs to the form.",
+)
 require(calls[2] == calls[1] + 1, "Another unit was not traced anew: it has to be part of the form.")
 require(calls[3] == calls[2], "A unit that was there before was traced anew: two equal units have to be equal.")
 
@@ -1381,8 +1385,8 @@ without = {"layers/0/w": w.reshape(2, 2), "layers/1/b": b}
 raised = error(from_arrays, like, without)
 require(
     raised is not None,
-    "A name that `like` has and the file has not should end with KeyError: a leaf that is left as it was is a model "
-    "that was never trained.",
+    "A name that `like` has and the file has not went unnoticed; wanted a KeyError. Nothing may stand in for it, neither "
+    "the leaf of `like` nor another array.",
 )
 require(
     raised == "KeyError", f"For a name that the file has not it should raise KeyError, and not {raised}.", kind="raised"

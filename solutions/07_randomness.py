@@ -434,7 +434,7 @@ places = [(int(step), int(purpose)) for step, purpose in inputs.rng().integers(0
 forward = ask(lambda key, places: [step_key(key, *place) for place in places], key, places)
 backward = ask(lambda key, other, places: [(step_key(other, 3, 3), step_key(key, *place))[1] for place in places],
                key, other, places[::-1])  # fmt: skip
-compare(backward[::-1], forward, label="what the second pass gives")
+compare(backward[::-1], forward, label="the second pass's list")
 
 # %% [markdown] why="random-step-key"
 # A key is a *function* of the first key and the names of the place where it is used; so there is nothing to carry, to save, or to get out of step. **Next:** what would you fold in where eight machines each need noise of their own in every step?
@@ -561,8 +561,8 @@ require(all(len(set(row)) == 4 for row in got.tolist()), "An example comes twice
 epochs = got.reshape(20, 20)
 require(
     all(len(set(epoch)) == 20 for epoch in epochs.tolist()),
-    "With 22 examples in batches of 4, an example comes twice in the five steps of an epoch. Do all five steps take different "
-    "parts of one and the same order?",
+    "With 22 examples in batches of 4, an example comes twice in five steps that should be one epoch. How many steps has an "
+    "epoch, and do all of them take different parts of one order?",
 )
 require(len({tuple(epoch) for epoch in epochs.tolist()}) > 1, "All epochs go through the examples in the same order.")
 members = (got.reshape(20, 5, 4)[..., None] == np.arange(22)).any(2).astype(int)  # epochs, batches, examples
@@ -761,7 +761,10 @@ require(
     (counts.sum(1) == 5).all(),
     "The means are not those of as many entries as the sample has.",
 )
-require(not (counts == 1).all(), "Every resample holds each entry once: they were drawn without replacement.")
+require(
+    not (counts == 1).all(),
+    "Every resample holds each entry exactly once, as a shuffled sample does: each place has to be drawn anew.",
+)
 require(not (counts[:16] == counts[0]).all(), "All resamples are the same one: they share a key.")
 require(not np.array_equal(got[:16], got[16:32]), "Two keys give the same means: where does `key` come in?")
 require(not (counts.max(1) == 5).all(), "Each mean is a single entry of the sample: draw as many as the sample has.")
@@ -1163,7 +1166,10 @@ now, then = (np.asarray(many.run(key, np.int32(step), ids, positions, strength),
 compare(now.astype(np.float32), np.zeros((n, 3), np.float32), atol=1e9, label="the positions")
 # Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
 bound = 7 / n**0.5
-require(np.abs(now.mean(0)).max() < bound, "The kicks do not have mean 0.")
+require(
+    np.abs(now.mean(0)).max() < bound,
+    "The kicks of many particles do not average to 0: has each particle a draw of its own?",
+)
 require(np.abs((now**2).mean(0) - 1).max() < 2**0.5 * bound, "The kicks do not have a standard deviation of 1.")
 require(np.abs((np.abs(now) < 1).mean(0) - 0.6827).max() < 0.4655 * bound, "The kicks are not normally distributed.")
 require(np.abs((now * np.roll(now, 1, axis=1)).mean(0)).max() < bound, "The directions of a kick hang together.")

@@ -306,8 +306,8 @@ slopes = np.select([x <= 1, x < 100], [np.ones_like(x), 1 / np.sqrt(np.maximum(x
 if getattr(back, "shape", None) == (12,):
     require(
         np.isfinite(np.asarray(back)[x <= 1]).all(),
-        "The gradient is not finite where x is 1 or less: the root still sees those, and its slope there, inf or NaN, "
-        "is multiplied by the 0 of the side not chosen.",
+        "The gradient is not finite where x is 1 or less: the root sees those entries too, and its slope there is inf or "
+        "NaN, which times 0 is NaN.",
     )
     require(not np.any(np.asarray(back)[x > 100]), "Above 100 the result is constant, and the gradient is not 0.")
 compare(back, slopes.astype(np.float32), label="the gradient")
@@ -423,7 +423,7 @@ start, xs, one = np.array([0, 0.5], np.float32), np.array([[0], [9]], np.float32
 made = program(rnn, params, start, xs, one)
 after = np.float32([np.tanh(0.5), 0])
 compare(made.run(params, start, xs, one), (after, np.stack([after, after])), label="(last, states)")
-compare(made.run(params, start, xs, 0 * one), (start, np.stack([start, start])), label="the result for length 0")
+compare(made.run(params, start, xs, 0 * one), (start, np.stack([start, start])), label="with length 0, (last, states)")
 
 # %% hidden="control-rnn" name="values" points=2
 """Right for a batch of sequences of different lengths."""
@@ -686,14 +686,14 @@ compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps
 exact = program(lambda s, t: newton_root(lambda x: (x - 9) * (x + 1), s, t), zero, tolerance)
 got = exact.run(np.float32(9), tolerance)
 require(int(np.max(got[1])) == 0, "A step is taken from a start that is good enough already.")
-compare(got, (np.float32(9), np.int32(0)), label="the result from a start that is good enough")
+compare(got, (np.float32(9), np.int32(0)), label="a start that is good enough: (x, steps)")
 for start, tie in ((8, 9), (9, 0)):  # f(8) is -9, f(9) is 0
     got = exact.run(np.float32(start), np.float32(tie))
     require(
         int(np.max(got[1])) == 0,
         "A step is taken from a start where |f(x)| is exactly `tolerance`: that is good enough already.",
     )
-    compare(got, (np.float32(start), np.int32(0)), label="the result where |f| is exactly the tolerance")
+    compare(got, (np.float32(start), np.int32(0)), label="a start where |f| is exactly the tolerance: (x, steps)")
 
 # %% hidden="control-newton" name="early" points=1 observed=true
 """f is not run any more once x is good enough."""
@@ -1078,7 +1078,7 @@ for what in kinds:
     got, wanted = made.run({"w": start, "b": b}, {"x": xs, "y": ys}), start - 10 * xs[:bad].sum(axis=0)
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
         require(int(got[1]) <= bad, f"The run goes on after {what}.")
-    compare(got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad)), label=f"the result with {what}")
+    compare(got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad)), label=f"a run with {what}: (params, steps)")
 
 # %% hidden="control-stop" name="large" points=1
 """Large is not infinite, and the loss that counts is the one before the step."""
@@ -1105,7 +1105,9 @@ if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) =
     require(int(got[1]) == big + 1, "The run goes on after an infinite loss.")
 for y in ys[: big + 1]:
     w = w - 40 * (10 * w - y)
-compare(got, ({"w": np.float32([w])}, np.int32(big + 1)), label="the result where the loss after a step is infinite")
+compare(
+    got, ({"w": np.float32([w])}, np.int32(big + 1)), label="a step after which the loss is infinite: (params, steps)"
+)
 xs, ys = rng.uniform(-0.2, 0.2, size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
 xs[big] = -1e38  # both parameters become 2e38: neither their squares nor their sum has room in float32
 got = tilted.run({"w": np.zeros(2, np.float32)}, {"x": xs, "y": ys})
@@ -1116,7 +1118,7 @@ if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) =
         "several, or of their squares, may not be.",
     )
 w = -2 * xs.astype(np.float64).sum(axis=0)
-compare(got, ({"w": w.astype(np.float32)}, np.int32(6)), label="the result with large parameters")
+compare(got, ({"w": w.astype(np.float32)}, np.int32(6)), label="a run with large parameters: (params, steps)")
 
 # %% hidden="control-stop" name="program" points=1
 """One loop, and a program that does not grow with the number of batches."""
@@ -1389,8 +1391,8 @@ def probe_second(a):
 a = inputs.rng().uniform(0.5, 9, size=4).astype(np.float32)
 require(
     error(probe_second, a) != "ValueError",
-    "Reverse mode is refused for the slope of the slope: there, it comes to a while_loop without a rule. How does what "
-    "you say of the slope get its y?",
+    "For the slope of the slope, reverse mode comes to a while_loop without a rule of its own. If you have written a rule "
+    "for the slope, where does that get its y?",
 )
 got = program(probe_second, a).run(a)
 constant = getattr(got, "shape", None) == (4,) and not np.any(got)
@@ -1594,7 +1596,7 @@ if getattr(got[0], "shape", None) == (e, t, 4):
     ended = np.arange(t) > taken[:, None]  # two states in a row that are over
     still = np.diff(result, axis=1, prepend=starts[:, None])[ended]
     require(np.all(np.abs(still) < 1e-6), "An environment that is over goes on moving.")
-compare(got[0], states.astype(np.float32), rtol=1e-3, atol=1e-3, label="the states")
+compare(got[0], states.astype(np.float32), rtol=1e-3, atol=1e-3, label="the array of states")
 if getattr(got[1], "shape", None) == (e,):
     extra = np.asarray(got[1]).astype(int) - taken
     require(

@@ -150,9 +150,7 @@ for _ in range(3):
         ).sum(),
         "The sum is divided by the number of examples that count, not by their weights.": (weights * squares).sum()
         / (weights > 0).sum(),
-        "Weights count twice as strongly as they should: they are squared with the errors.": (
-            weights**2 * squares
-        ).sum()
+        "The weights count as their squares: they are squared together with the errors.": (weights**2 * squares).sum()
         / weights.sum(),
     }
     wanted = np.float32((weights * squares).sum() / weights.sum())
@@ -943,7 +941,11 @@ params = {"a": rng.normal(size=(8, 64)).astype(np.float32) / 4, "b": rng.normal(
 xs, ys = rng.normal(size=(256, 8)).astype(np.float32), rng.normal(size=256).astype(np.float32)
 made = program(lambda params, xs, ys: accumulate(network_loss, params, xs, ys, 32), params, xs, ys)
 compare(made.run(params, xs, ys), network_by_hand(params, xs, ys), label="(value, gradient)")
-require(made.loops > 0, "No loop runs in the program: the micro-batches are not gone through one after the other.")
+require(
+    made.loops > 0,
+    "No loop runs in the program: the micro-batches are taken all at once, as one batch or by vmap, or a Python loop writes "
+    "them out.",
+)
 require(
     made.intermediates < 8 * 64 * 8,
     f"The program holds an array of {made.intermediates:,} elements. The activations of 32 examples are {32 * 64:,}, "
@@ -1101,11 +1103,11 @@ def probe_dict(state, samples):
 state, samples = np.zeros(1, np.float32), np.full((3, 1), 10, np.float32)
 state_1, losses_1, heard_1 = ask(probe_example, state, samples, False)
 compare((state_1, losses_1), (np.float32([2.71]), np.float32([100, 81, 65.61])), label="(state, losses)")
-compare([int(done) for done, loss in heard_1], [2, 3], label="the steps that `report` hears")
+compare([int(done) for done, loss in heard_1], [2, 3], label="`report`'s steps")
 state_2, losses_2, heard_2 = ask(probe_example, state, samples, True)
-compare((state_2, losses_2), (np.float32([1.9]), np.float32([100, 81])), label="(state, losses), when stopped")
+compare((state_2, losses_2), (np.float32([1.9]), np.float32([100, 81])), label="when stopped, (state, losses)")
 in_dict = np.float32([2.71]), np.float32([100, 81, 65.61])
-compare(ask(probe_dict, state, samples), in_dict, label="(state, losses) with the samples in a dict")
+compare(ask(probe_dict, state, samples), in_dict, label="with the samples in a dict, (state, losses)")
 
 # %% hidden="training-calls" name="values" points=1
 """The state and the losses are those of step by step, also when the last call is a short one; a call has a loop."""
@@ -1127,7 +1129,7 @@ for every in (4, 5):
     made = program(
         lambda every, *data: train_in_calls(follow, *data, every, lambda done, loss: False), every, state, samples
     )
-    what = "(state, losses)" if every == 5 else "a run's (state, losses), the last call a short one,"
+    what = "(state, losses)" if every == 5 else "a run whose last call is a short one: (state, losses)"
     compare(made.run(every, state, samples), by_hand(state, samples), label=what)
 short, long = (
     program(
@@ -1164,31 +1166,30 @@ def probe_reports(state, xs, ys, every, last):
 
 rng = inputs.rng()
 xs, ys = rng.uniform(1, 2, size=(2, 11)).astype(np.float32)
-for every, last, done in (
-    (3, 99, [3, 6, 9, 11]),
-    (3, 5, [3, 6]),
-    (4, 99, [4, 8, 11]),
-    (1, 3, [1, 2, 3]),
-    (20, 99, [11]),
+start = {"w": np.float32(0.5), "steps": np.int32(0)}
+raised = error(probe_reports, start, xs, ys, 20, 99)
+require(raised is None, f"With state and batches in dicts of arrays, your answer raised {raised}.", kind="raised")
+for run, every, last, done in (
+    ("a run whose last call is a short one", 3, 99, [3, 6, 9, 11]),
+    ("a run that `report` stops", 3, 5, [3, 6]),
+    ("a run whose last call is a short one", 4, 99, [4, 8, 11]),
+    ("a run of single steps that `report` stops", 1, 3, [1, 2, 3]),
+    ("a run that fits into one call", 20, 99, [11]),
 ):
     w, wanted = np.float32(0.5), []
     for x, y in zip(xs[: done[-1]], ys[: done[-1]], strict=True):
         wanted.append((x * w - y) ** 2)
         w = w - np.float32(0.05) * x * (x * w - y)
-    got = ask(probe_reports, {"w": np.float32(0.5), "steps": np.int32(0)}, xs, ys, every, last)
-    state, losses, heard = got
+    state, losses, heard = ask(probe_reports, start, xs, ys, every, last)
     steps = [int(said[0]) for said in heard]
-    for_ = (
-        f"(11 batches, every={every}" + f", stopped from step {last} on)"
-        if last < 11
-        else f"(11 batches, every={every})"
-    )
-    require(steps == done, f"`report` hears of the steps {steps}; wanted {done} {for_}.")
-    compare(losses, np.array(wanted, np.float32), label=f"the losses {for_}")
-    compare(state, {"w": w, "steps": np.int32(done[-1])}, label=f"the state {for_}")
+    require(len(steps) >= len(done), f"In {run}, `report` is called too few times.")
+    require(len(steps) <= len(done), f"In {run}, `report` is called too often.")
+    require(steps == done, f"In {run}, `report` hears a number of steps that is not how many are done.")
+    compare(losses, np.array(wanted, np.float32), label=f"the array of losses of {run}")
+    compare(state, {"w": w, "steps": np.int32(done[-1])}, label=f"{run}: the state")
     told = np.array([np.asarray(said[1]).astype(np.float32).mean() for said in heard], np.float32)
     last_ones = np.array([wanted[n - 1] for n in done], np.float32)
-    compare(told, last_ones, label=f"the losses that `report` hears {for_}")
+    compare(told, last_ones, label=f"the array of losses that `report` hears in {run}")
 
 # %% hidden="training-calls" name="traces" points=1 observed=true
 """`step` is traced once for the full calls, and once more for a short one, inside a loop; the caller's state lives on."""
@@ -1555,7 +1556,7 @@ steps = program(lambda starts: locate(lambda x: jnp.sum((x - 1) ** 2), optax.ada
 wide = program(
     lambda starts: locate(lambda x: jnp.sum((x - 1) ** 2), optax.adam(0.1), starts, 5), np.ones((9, 2), np.float32)
 )
-compare(small.run(starts), (np.ones(2, np.float32), np.float32(0)), label="(place, value) of starts at the minimum")
+compare(small.run(starts), (np.ones(2, np.float32), np.float32(0)), label="starts at the minimum: (place, value)")
 require(small.loops > 0, "No loop runs over the steps: each step is code of its own.")
 require(steps.operations <= small.operations + 5, "The program grows with the number of steps.")
 require(wide.operations <= small.operations + 5, "The program grows with the number of starts.")
