@@ -115,6 +115,12 @@ def net_shapes(sizes):
     return shapes
 
 
+def misfit(module, shapes):
+    """The first of these paths at which the module has an array of another shape, with that shape; None without one."""
+    found = {name: array.shape for name, array in arrays_of(module).items()}
+    return next(((name, found[name]) for name in shapes if found.get(name, shapes[name]) != shapes[name]), None)
+
+
 def net_by_hand(arrays, x, training=False):
     """What a `Net` without Dropout gives, and its arrays with the statistics moved on: plain NumPy, for the checks."""
     arrays, depth = dict(arrays), sum(name.endswith("kernel") for name in arrays)
@@ -197,7 +203,7 @@ class Block(nnx.Module):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A plain list of layers is refused. A check shows only how the error begins: make an `MLP` in a cell of your own, and read on to the fourth way out.
+# A plain list of layers is refused. Make an `MLP` in a cell of your own: NNX's error names four ways out, and the fourth is yours.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -230,12 +236,29 @@ class MLP(nnx.Module):
 """The example: four arrays, and a call inside jit."""
 
 
+def probe_kind():
+    try:
+        return "pytree" if not jax.tree_util.all_leaves([MLP((2, 3, 1), rngs=nnx.Rngs(0))]) else "leaf"
+    except ValueError as problem:
+        # NNX's own text begins with the ways out that are wrong here, and a check shows only how it begins.
+        if "static attribute" not in str(problem):
+            raise
+        return "static"
+
+
 def probe_example(x):
     model = MLP((2, 3, 1), rngs=nnx.Rngs(0))
     shapes = {name: array.shape for name, array in arrays_of(model).items()}
     return shapes, jax.jit(lambda model, x: model(x))(model, x).shape
 
 
+kind = ask(probe_kind)
+require(
+    kind != "static",
+    "NNX refuses an attribute of `MLP`: it takes a plain list for a setting, and a setting may hold no arrays. Layers belong "
+    "into a list of NNX's own kind.",
+)
+require(kind == "pytree", "An `MLP` is no pytree, so `jax.jit` takes none as an argument: was that turned off?")
 shapes, result = ask(probe_example, np.ones((4, 2), np.float32))
 wanted = {"layers/0/kernel": (2, 3), "layers/0/bias": (3,), "layers/1/kernel": (3, 1), "layers/1/bias": (1,)}
 compare(shapes, wanted, label="the dict of shapes")
@@ -496,7 +519,7 @@ def probe_after(arrays, x):
     model = fill(Tower(3, 2, rngs=nnx.Rngs(0)), arrays)
     noted = capture_activations(model, x)[1]
     left = arrays_of(model)
-    return noted["stages/0"], {name: left[name] for name in arrays}, list(left)
+    return noted.get("stages/0"), {name: left[name] for name in arrays}, list(left)
 
 
 rng = inputs.rng()
@@ -508,6 +531,7 @@ require(
     f"The model had {len(shapes)} arrays, and has {len(names)} afterwards: what was noted is now part of it.",
 )
 compare({name: np.asarray(array) for name, array in left.items()}, arrays, label="the model's arrays afterwards")
+require(noted is not None, "The activations have no entry `stages/0`: each is named by the whole path of its stage.")
 out = np.maximum(x @ arrays["stages/0/linear/kernel"] + arrays["stages/0/linear/bias"], 0)
 compare(np.asarray(noted), out, rtol=1e-3, atol=1e-3, label="what stage 0 noted")
 
@@ -1588,7 +1612,7 @@ for depth, training in ((3, True), (5, False)):
 
 
 def probe_kernels(seed):
-    return arrays_of(Deep(3, 4, rngs=nnx.Rngs(seed))).get("blocks/linear/kernel", jnp.zeros(0))
+    return arrays_of(Deep(3, 4, rngs=nnx.Rngs(seed))).get("blocks/linear/kernel")
 
 
 def probe_gradient(arrays, x):
@@ -1598,7 +1622,11 @@ def probe_gradient(arrays, x):
 
 
 seed = int(inputs.rng().integers(1, 1000))
-kernels, others = np.asarray(ask(probe_kernels, seed)), np.asarray(ask(probe_kernels, seed + 1))
+kernels, others = ask(probe_kernels, seed), ask(probe_kernels, seed + 1)
+require(
+    kernels is not None,
+    "The model has no array `blocks/linear/kernel`: the kernels of all blocks lie in that one array, a row for each block.",
+)
 require(
     kernels.shape == (4, 3, 3),
     f"`blocks/linear/kernel` of four blocks of width 3 has the shape {kernels.shape}; wanted (4, 3, 3).",
@@ -1630,9 +1658,15 @@ for depth in (4, 12):
         "blocks/linear/kernel": np.ones((depth, 4, 4), np.float32),
         "blocks/linear/bias": arrays["blocks/norm/mean"],
     }
+    names = ask(lambda depth: list(arrays_of(Deep(4, depth, rngs=nnx.Rngs(0)))), depth)
+    require(set(names) >= set(arrays), "The model has other arrays than one `Block` in `blocks`.")
     made[depth] = program(probe_still, depth, arrays, x)
     compare(made[depth].run(depth, arrays, x)[0], x, label=f"the output of {depth} blocks that add nothing")
-require(made[4].loops > 0, "No loop runs in the program: each block is code of its own.")
+require(
+    made[4].loops > 0,
+    "No loop runs in the program: the blocks run all at once, or each is code of its own. Let one loop take them one after "
+    "the other.",
+)
 require(
     made[12].operations <= made[4].operations + 10,
     f"The program of 4 blocks has {made[4].operations} operations, that of 12 blocks {made[12].operations}: it grows with "
@@ -1790,12 +1824,14 @@ def load_from_linen(model, variables):
 def probe_scores(sizes, variables, x):
     model = load_from_linen(Net(sizes, rngs=nnx.Rngs(0)), variables)
     model.eval()
-    return model(x)
+    wrong = misfit(model, net_shapes(sizes))
+    return None if wrong else model(x), wrong
 
 
 theirs, x = LinenNet((2, 3, 1)), np.float32([[1, 2], [-3, 4], [0, 1]])
 variables = jax.tree.map(np.asarray, theirs.init(jax.random.key(0), x))
-got = program(probe_scores, (2, 3, 1), variables, x).run((2, 3, 1), variables, x)
+got, wrong = program(probe_scores, (2, 3, 1), variables, x).run((2, 3, 1), variables, x)
+require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wanted {net_shapes((2, 3, 1))[wrong[0]]}.")
 compare(got, np.asarray(theirs.apply(variables, x)), label="the scores")
 
 # %% hidden="nnx-load-linen" name="scores" points=3
@@ -1804,6 +1840,8 @@ compare(got, np.asarray(theirs.apply(variables, x)), label="the scores")
 
 def probe_loaded(sizes, variables, x):
     model = load_from_linen(Net(sizes, rngs=nnx.Rngs(0)), variables)
+    if misfit(model, net_shapes(sizes)):
+        return None, arrays_of(model)
     return nnx.view(model, deterministic=True, use_running_average=True)(x), arrays_of(model)
 
 
@@ -1816,6 +1854,11 @@ def as_linen(arrays, norms):
     return {"params": dict(sorted(params.items())), "batch_stats": dict(sorted(statistics.items()))}
 
 
+def in_words(name):
+    kind, i, last = name.split("/")
+    return f"the {last} of {'layer' if kind == 'layers' else 'BatchNorm'} {i}"
+
+
 for sizes in ((4, 4, 4, 4), (3, 5, 2), (4,) * 13):
     rng, depth = inputs.rng(), len(sizes) - 1
     arrays, x = drawn(rng, net_shapes(sizes)), rng.normal(size=(6, sizes[0])).astype(np.float32)
@@ -1823,10 +1866,8 @@ for sizes in ((4, 4, 4, 4), (3, 5, 2), (4,) * 13):
     got, loaded = program(probe_loaded, sizes, variables, x).run(sizes, variables, x)
     same = lambda name, other: np.shape(loaded.get(name)) == other.shape and np.array_equal(loaded[name], other)
     for name, wanted in arrays.items():
-        kind, i, last = name.split("/")
-        where = f"the {last} of {'layer' if kind == 'layers' else 'BatchNorm'} {i}"
-        there = [other.split("/")[1] for other, array in arrays.items() if same(name, array)]
-        why = f"it is that of number {there[0]}" if there else "it is as the model was made, or changed on the way"
+        where, there = in_words(name), [in_words(other) for other, array in arrays.items() if same(name, array)]
+        why = f"it is {there[0]}" if there else "it is as the model was made, or changed on the way"
         why = "it is transposed" if wanted.ndim == 2 and same(name, wanted.T) else why
         require(same(name, wanted), f"In a model of {depth} layers {where} is not the one that Linen has: {why}.")
     compare(got, net_by_hand(arrays, x)[0], rtol=1e-2, atol=1e-2, label=f"the scores of {depth} layers")
@@ -1847,6 +1888,8 @@ def probe_kinds(variables):
 
 def probe_training(variables, x):
     model = load_from_linen(Net((2, 3, 2), rngs=nnx.Rngs(0)), variables)
+    if wrong := misfit(model, net_shapes((2, 3, 2))):
+        return None, None, wrong
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
     def total(params):
@@ -1854,7 +1897,7 @@ def probe_training(variables, x):
         return ours(x).sum(), nnx.state(ours, nnx.BatchStat)
 
     slopes, statistics = jax.grad(total, has_aux=True)(params)
-    return arrays_of(slopes), arrays_of(statistics)
+    return arrays_of(slopes), arrays_of(statistics), None
 
 
 rng = inputs.rng()
@@ -1872,7 +1915,8 @@ for name in arrays:
         f"In the loaded model `{name}` is no `nnx.{kind}` any more: something else stands in its place, and is not trained or "
         "moved. Put the array into the Variable that is there.",
     )
-slopes, statistics = program(probe_training, variables, x).run(variables, x)
+slopes, statistics, wrong = program(probe_training, variables, x).run(variables, x)
+require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wanted {net_shapes((2, 3, 2))[wrong[0]]}.")
 moved = net_by_hand(arrays, x, training=True)[1]
 kept = {name: moved[name] for name in ("norms/0/mean", "norms/0/var")}
 require(

@@ -5,7 +5,7 @@
 # The setup asks for eight devices, which JAX counts once: if it complains, restart the kernel and run it first. On a machine with eight accelerators or more the same cells use those; elsewhere the eight are parts of your CPU. Every mesh here has axes of type Auto, in which the compiler fills in what nobody says (Explicit ones come in 17; an answer that makes them is as good).
 
 # %% setup
-from grader.checks import ask, compare, devices, inputs, program, require
+from grader.checks import ask, compare, devices, error, inputs, program, require
 
 devices.start(8)  # before JAX is first used
 
@@ -732,6 +732,12 @@ mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 split = NamedSharding(mesh, P("data"))
 shapes = jax.ShapeDtypeStruct((24, 5), np.float32, sharding=split), jax.ShapeDtypeStruct((24,), bool, sharding=split)
+raised = error(lambda rows, mask: jax.jit(masked_mean)(rows, mask), np.ones((8, 5), np.float32), np.arange(8) < 3)
+require(
+    raised != "NonConcreteBooleanIndexError",
+    "Under `jit` `masked_mean` raised NonConcreteBooleanIndexError: how many rows a boolean index takes depends on values. "
+    "Keep all rows, and choose for each what is added.",
+)
 made = program(masked_mean, *shapes)
 for padding in (0, 1000, np.nan):
     real = np.arange(24) < int(rng.integers(17, 24))
@@ -1222,7 +1228,12 @@ for rules, specs in zip(RULES, WANTED, strict=True):
     for path, leaf in jax.tree.leaves_with_path(state):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         found, wanted = held_by(leaf), places(mesh, specs.get(name, P()), leaf.shape)
-        wrong = sum(found.get(device) != part for device, part in wanted.items())
+        bare, wrong = len(set(wanted) - set(found)), sum(found.get(device) != part for device, part in wanted.items())
+        require(
+            bare == 0,
+            f"Of a leaf {name} {leaf.shape} {bare} of 8 devices hold nothing: was the program told where its results lie? "
+            "A leaf that no rule cuts is whole on each device.",
+        )
         reason = WHY.get(name, "the ending of its path decides, and without a rule it is whole on each device")
         require(
             wrong == 0,
