@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -21,6 +22,7 @@ import pytest
 
 from grader.program.codec import decode, encode
 from grader.sandbox import wire
+from grader.sandbox.accelerators import CPU
 from grader.sandbox.process import Process, Zygote
 from grader.sandbox.wire import Fault
 
@@ -96,7 +98,7 @@ def test_every_fork_answers_for_itself(zygote: Zygote) -> None:
 
 
 def begin(devices: int) -> dict[str, Any]:
-    return {"do": "begin", "devices": devices, "compiled": None, "write": False}
+    return {"do": "begin", "devices": devices, "compiled": None, "write": False, "accelerator": ""}
 
 
 def test_worker_and_executor_choose_their_own_number_of_devices(zygote: Zygote, worker: Process) -> None:
@@ -328,7 +330,8 @@ def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_mes
     folder = tmp_path / "folder"
     folder.mkdir()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.send(b'{"preload": [], "at_most": "full"}')
+    opening = {"preload": [], "at_most": "full", "platform": CPU.to_json(), "count": 1}
+    ours.send(json.dumps(opening).encode())
     command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)]
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as zygote:
         theirs.close()

@@ -124,7 +124,9 @@ class AnswerSide:
 
 def _all_bits() -> contextlib.AbstractContextManager[None]:
     """Accelerators round the factors of a float32 product to fewer bits than a check compares; a setup may say so."""
-    if jax.config.values["jax_default_matmul_precision"] is None and jax.default_backend() != "cpu":
+    # To ask for the backend makes it, with its threads: not in a process that is on CPUs for sure.
+    free = jax.config.values["jax_platforms"] != "cpu" and jax.config.values["jax_default_matmul_precision"] is None
+    if free and jax.default_backend() != "cpu":
         return jax.default_matmul_precision("highest")
     return contextlib.nullcontext()
 
