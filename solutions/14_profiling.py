@@ -141,7 +141,7 @@ compare(flops, 2.0 * n**3, rtol=0.05, label="flops")
 
 # %% wrong="profiling-cost" because="Makes arrays of zeros to have something to lower: that allocates what was only to be asked about."
 def cost(f, *shapes):
-    arrays = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    arrays = jax.block_until_ready(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
     compiled = jax.jit(f).lower(*arrays).compile()
     flops = compiled.cost_analysis()["flops"]
     memory = compiled.memory_analysis()
@@ -729,7 +729,7 @@ def arithmetic_intensity(f, *shapes):
 
 # %% wrong="profiling-intensity" because="Runs the function to see its result: what is larger than the memory cannot be asked about."
 def arithmetic_intensity(f, *shapes):
-    arguments = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes)
+    arguments = jax.block_until_ready(jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes))
     compiled = jax.jit(f).lower(*arguments).compile()
     total = sum(leaf.nbytes for leaf in jax.tree.leaves((arguments, compiled(*arguments))))
     return compiled.cost_analysis()["flops"] / total
