@@ -42,7 +42,9 @@ def test_every_text_is_read() -> None:
     assert len(names[0]) >= 14
     for platform in PLATFORMS:
         for name in names[0]:
-            assert sizes(text(platform, name)).outputs > 0, (platform, name)
+            held = sizes(text(platform, name))
+            assert held, (platform, name)
+            assert held.outputs > 0, (platform, name)
 
 
 def test_a_step_with_fsdp_on_gpus_reduces_and_scatters() -> None:

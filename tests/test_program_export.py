@@ -16,9 +16,11 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import devices
+from grader.program import load
 from grader.program.allowed import Refused
 from grader.program.codec import Unsendable
 from grader.program.export import CallsPython, Exported, export, fill, parameters
+from grader.program.hlo import sizes
 from grader.program.load import Loaded
 from grader.program.sides import describe
 
@@ -274,6 +276,17 @@ def test_facts_are_per_device_and_facts_of_collectives_come_back() -> None:
     assert facts.flops < 2 * 64 * 8 * 2 / 2
     assert [item.kind for item in facts.collectives] == ["all-reduce"]
     assert type(facts).from_data(facts.to_data()) == facts
+
+
+def test_bytes_come_from_the_compiler_where_its_text_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never nothing: a program that holds too much would pass."""
+    monkeypatch.setattr(load, "sizes", lambda text: sizes("HloModule jit_f\n" + text.partition("\n")[2]))
+    _, loaded = rebuilt(
+        jax.jit(lambda x, w: (x @ w, w + 1), donate_argnums=1), np.ones((4, 8), "f"), np.ones((8, 8), "f")
+    )
+    facts = loaded.facts
+    assert (facts.argument_bytes, facts.alias_bytes) == (4 * (32 + 64), 4 * 64)
+    assert 4 * (32 + 64) <= facts.output_bytes <= 4 * (32 + 64) + 16  # and the table that holds a tuple's places
 
 
 def test_outputs_tell_shape_dtype_and_place() -> None:

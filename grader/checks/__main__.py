@@ -169,6 +169,7 @@ def document(notebook: Any, ended: str, name: str, duration_s: float) -> dict[st
         "score": sum(check["points"] for check in checks),
         "max_score": sum(check["max_points"] for check in checks),
         "confinement": "none",
+        "platform": None,
         "duration_s": round(duration_s, 3),
         "notes": [ended] if ended else [],
         "problem": None,

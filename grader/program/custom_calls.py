@@ -78,20 +78,20 @@ def problem(call: Any) -> str | None:
     return None if fits else f"it calls `{target[:80]}` with shapes or options that do not belong together"
 
 
+def _threefry(operands: list[Shape], results: list[Shape]) -> bool:
+    """Random bits on a GPU, where JAX is told to use a kernel of its own: two keys and two counts, all alike."""
+    return (len(operands), len(results)) == (4, 2) and len({*operands, *results}) == 1 and operands[0][1] == "ui32"
+
+
 # XLA itself carries most of these out. It takes ApproxTopK apart and looks at its shapes.
 OTHERS = {
     "Sharding": lambda operands, results: len(operands) == 1 and operands == results,
     "annotate_device_placement": lambda operands, results: len(operands) == 1 and operands == results,
     "AllocateBuffer": lambda operands, results: not operands and len(results) == 1,
     "ApproxTopK": lambda operands, results: len(operands) == 4 and len(results) == 2,
-    "cu_threefry2x32_ffi": lambda operands, results: _threefry(operands, results),
-    "hip_threefry2x32_ffi": lambda operands, results: _threefry(operands, results),
+    "cu_threefry2x32_ffi": _threefry,
+    "hip_threefry2x32_ffi": _threefry,
 }
-
-
-def _threefry(operands: list[Shape], results: list[Shape]) -> bool:
-    """Random bits on a GPU, where JAX is told to use a kernel of its own: two keys and two counts, all alike."""
-    return (len(operands), len(results)) == (4, 2) and len({*operands, *results}) == 1 and operands[0][1] == "ui32"
 
 
 def _routine(target: str) -> tuple[str, str | None]:

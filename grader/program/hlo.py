@@ -86,11 +86,14 @@ class Sizes:
     aliased: int
 
 
-def sizes(text: str) -> Sizes:
-    """What the first line of optimized HLO `text` says of arguments that are used, of results, and of aliases."""
+def sizes(text: str) -> Sizes | None:
+    """What the first line of optimized HLO `text` says of arguments that are used, of results, and of aliases; None
+    where it does not."""
     head = _STRING.sub('""', text.partition("\n")[0])
     layout = _ENTRY.search(head)
-    taken, returned = (_TYPE.findall(part) for part in layout.groups()) if layout else ([], [])
+    if layout is None:
+        return None
+    taken, returned = (_TYPE.findall(part) for part in layout.groups())
     shared = head.partition("input_output_alias=")[2].partition("entry_computation_layout=")[0]
     aliased = [taken[int(place)] for place in _ALIAS.findall(shared)]
     return Sizes(*(sum(map(_bytes, types)) for types in (taken, returned, aliased)))
