@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks import classroom, others, results
@@ -103,16 +100,6 @@ def measure(lesson: str, count: int, stock: bool) -> list[str]:
     return lines
 
 
-def machine() -> str:
-    """What it ran on."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("jax", "flax", "optax", "nbgrader"))
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else ():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, {versions}."
-
-
 def main() -> None:
     """Measure, print the table, and write it down."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -123,8 +110,7 @@ def main() -> None:
     lines = measure(asked.lesson, asked.count, not asked.no_others)
     print("\n".join(lines))
     if not asked.no_others:
-        head = "Written by `make bench`. " + (__doc__ or "").partition("\n\n")[2].strip()
-        results.put(TITLE, [head, "", f"{date.today().isoformat()}: {machine()}", "", *lines])
+        results.report(TITLE, __doc__, lines)
 
 
 if __name__ == "__main__":

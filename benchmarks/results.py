@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import platform
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+
+
+def report(title: str, doc: str | None, lines: list[str]) -> None:
+    """Put `lines` under `title`, behind how it was measured (the rest of a module's `doc`), when, and on what."""
+    about = (doc or "").partition("\n\n")[2].strip()
+    put(title, [about, "", f"{date.today().isoformat()}: {machine()}", "", *lines])
 
 
 def put(title: str, lines: list[str], path: Path = RESULTS) -> None:
@@ -18,3 +28,13 @@ def put(title: str, lines: list[str], path: Path = RESULTS) -> None:
     else:
         parts.append(own)
     path.write_text("\n\n".join(f"# {part}" for part in parts) + "\n", encoding="utf-8")
+
+
+def machine() -> str:
+    """What it ran on."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("jax", "flax", "optax", "nbgrader"))
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else ():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, {versions}."

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import psutil
@@ -166,8 +165,7 @@ def main() -> None:
     lines = measure(tuple(asked.lessons.split(",")))
     print("\n".join(lines))
     if not asked.no_write:
-        about = (__doc__ or "").partition("\n\n")[2].strip()
-        results.put(TITLE, [about, "", f"{date.today().isoformat()}: {grading.machine()}", "", *lines])
+        results.report(TITLE, __doc__, lines)
 
 
 if __name__ == "__main__":
