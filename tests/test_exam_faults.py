@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import psutil
 import pytest
 from conftest import COURSES
 
 from grader.checks import devices
 from grader.course import Course
+from grader.course.build import exercises_path
+from grader.course.filled import fill, write
 from grader.exam import batch
 from grader.exam.checking import CheckRoom
 from grader.exam.compiled import Compiled
@@ -27,6 +30,7 @@ from grader.exam.programs import Programs
 from grader.exam.record import STATUSES, Result
 from grader.exam.submission import Submission, SubmittedCell, Unreadable, read
 from grader.program.codec import decode
+from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.process import Process, Zygote
 
 devices.start(8)
@@ -405,6 +409,21 @@ def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:
         lost, *others = pool.map([one] * 3)
         assert isinstance(lost, Fault)
         assert [Result.from_json(other).max_score for other in others] == [9.0] * 2
+
+
+def test_a_patient_examiner_gives_way_with_all_that_it_starts(built: Callable[[str], Path], tmp_path: Path) -> None:
+    course = Course(built("small"))
+    asks = "import os\nraise ValueError(os.getpriority(os.PRIO_PROCESS, 0))"
+    levels = [os.getpriority(os.PRIO_PROCESS, 0), kernel.PATIENCE]
+    notebook = write(fill(exercises_path(course, LESSON.id), {DOUBLE: asks}), tmp_path / f"{LESSON.id}.ipynb")
+    one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id, "only": DOUBLE}
+    with Pool("grader.exam.desk:serve", {"root": str(course.root), "secret": "s"}, 2, patient=1) as pool:
+        said = [Result.from_json(pool.ask(place, one)).checks[0].message for place in (0, 1)]
+        assert [psutil.Process(pid).nice() for pid in pool.pids] == levels
+        shares = [Path(f"/proc/{pid}/autogroup") for pid in pool.pids]
+        if all(share.exists() for share in shares):
+            assert [share.read_text().split()[1:] for share in shares] == [["nice", "0"], ["nice", "19"]]
+    assert [text.splitlines()[0].partition("line 2: ")[2] for text in said] == [str(level) for level in levels], said
 
 
 # Names and files.

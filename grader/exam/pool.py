@@ -22,25 +22,27 @@ NEWS = "news"  # the one key of a frame that comes before a reply
 
 class Pool:
     """`jobs` processes that run `entry` on `count` devices of a platform; a context manager that ends them and
-    everything they started.
+    everything they started. The last `patient` of them, and what they start, work only while the others do not need
+    the processors.
 
     Left by an exception, Ctrl-C for one, it ends them at once; else they may finish what they do at their end.
     """
 
     def __init__(
         self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = (),
-        platform: Platform = CPU, count: int = 1,
+        platform: Platform = CPU, count: int = 1, patient: int = 0,
     ) -> None:  # fmt: skip
         self.entry, self.opening, self.jobs, self.modules = entry, opening, jobs, sorted(modules)
         self._start = partial(Zygote.start, self.modules, platform, count)
         self._lock = threading.Lock()
+        self._patient = range(jobs - patient, jobs)
         self._processes: list[Process | None] = [None] * jobs
         self._closed = False
 
     def __enter__(self) -> Pool:
         self._zygote = self._start()
         try:
-            self._processes = [self._fork() for _ in range(self.jobs)]
+            self._processes = [self._fork(place) for place in range(self.jobs)]
         except BaseException:
             self._zygote.stop(1)
             raise
@@ -61,17 +63,17 @@ class Pool:
         """How what learners wrote is confined."""
         return self._zygote.confined
 
-    def _fork(self) -> Process:
-        """A process of ours; where what it is forked from has ended, that is started anew."""
+    def _fork(self, place: int) -> Process:
+        """A process of ours for this place; where what it is forked from has ended, that is started anew."""
         with self._lock:
             if self._closed:
                 raise Fault("crashed", "grading was stopped")
             try:
-                process = self._zygote.fork(self.entry, control=True)
+                process = self._zygote.fork(self.entry, control=True, patient=place in self._patient)
             except ConnectionError:
                 self._zygote.stop(0)
                 self._zygote = self._start()
-                process = self._zygote.fork(self.entry, control=True)
+                process = self._zygote.fork(self.entry, control=True, patient=place in self._patient)
         wire.send(process.stream, json.dumps(self.opening).encode())
         return process
 
@@ -118,7 +120,7 @@ class Pool:
     def ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None] = lambda news: None) -> Any:
         """The reply of the process at this place. Whatever goes wrong is a Fault: map waits for one reply to each."""
         try:
-            process = self._processes[place] = self._processes[place] or self._fork()
+            process = self._processes[place] = self._processes[place] or self._fork(place)
             wire.send(process.stream, json.dumps(request).encode())
             while True:
                 reply = json.loads(wire.receive(process.stream))

@@ -1,4 +1,5 @@
-"""A grader that is kept open: an examiner for who waits, one for what takes longer; opened anew for another course."""
+"""A grader that is kept open: an examiner for who waits, one that gives way to it for what takes longer; opened anew
+for another course."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Warm:
 
     def _open(self) -> None:
         opening = {"root": str(self.course.root), "secret": secret(self.course)}
-        pool = Pool("grader.exam.desk:serve", opening, len(self._asked), imports(self.course, self.course.lesson_ids))
+        modules = imports(self.course, self.course.lesson_ids)
+        pool = Pool("grader.exam.desk:serve", opening, len(self._asked), modules, patient=1)
         self._pool = pool.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import socket
 import struct
 import sys
+from pathlib import Path
 
+PATIENCE = 19  # the most there is
 LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,6 +35,13 @@ def _checked(name: str, result: int) -> int:
 def syscall(name: str, number: int, *args: object) -> int:
     """A system call that libc has no function for."""
     return _checked(name, _libc.syscall(ctypes.c_long(number), *args))
+
+
+def give_way() -> None:
+    """Let this process and what it starts have a processor only where nobody else wants one."""
+    os.nice(PATIENCE)
+    with contextlib.suppress(OSError):  # where Linux shares its processors out among sessions, a session's share counts
+        Path("/proc/self/autogroup").write_text(str(PATIENCE))
 
 
 def unshare(namespaces: int) -> None:

@@ -112,15 +112,18 @@ class Zygote:
         return self._confined
 
     def fork(
-        self, entry: str, *, control: bool = False, readable: Sequence[str] = (), writable: Sequence[str] = ()
-    ) -> Process:
+        self, entry: str, *, control: bool = False, patient: bool = False,
+        readable: Sequence[str] = (), writable: Sequence[str] = (),
+    ) -> Process:  # fmt: skip
         """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote, or
         it cannot fork.
 
-        `readable` and `writable` are folders that a confined one shall see besides what every one sees.
+        `readable` and `writable` are folders that a confined one shall see besides what every one sees. A `patient`
+        one, and what it has forked, leaves the processors to all that are not.
         """
         ours, theirs = socket.socketpair()
-        request = {"entry": entry, "control": control, "readable": list(readable), "writable": list(writable)}
+        request = {"entry": entry, "control": control, "patient": patient}
+        request |= {"readable": list(readable), "writable": list(writable)}
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             reply = json.loads(self.control.recv(1 << 16) or b"null")

@@ -4,7 +4,8 @@ Run as `python -m grader.sandbox.zygote FD FOLDER` with an empty environment. Ea
 entry point (`module:function`) of ours and carries one end of a stream socket; the zygote forks, and the child calls
 the entry with that stream. Workers and executors are confined first, on the rung that was found by trying when the
 zygote started. A request with `control` gives the child a control socket of its own, so that an examiner may fork
-workers. A fork takes milliseconds where a fresh interpreter takes seconds.
+workers. One with `patient` gives way to all that are not, and so does whatever it has forked. A fork takes milliseconds
+where a fresh interpreter takes seconds.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class Zygote:
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.forked: dict[socket.socket, dict[int, str]] = {control: {}}  # processes and their folders
+        self.patient: set[socket.socket] = set()  # the controls of those that give way
 
     def serve(self) -> None:
         """Fork on request until the first client is gone; then end every fork."""
@@ -158,6 +160,7 @@ class Zygote:
         for _, folder in left:
             if folder:
                 remove(Path(folder))
+        self.patient.difference_update(controls)
         for control in controls:
             self.selector.unregister(control)
             control.close()
@@ -169,6 +172,7 @@ class Zygote:
         confinement = self.confinement if request["entry"] in CONFINED else None
         namespaces = confinement.rung.namespaces if confinement else ""
         folder = "" if namespaces else tempfile.mkdtemp()
+        request["patient"] = request.get("patient") or client in self.patient
         if request.get("control"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -182,6 +186,8 @@ class Zygote:
         if ours is not None:
             self.selector.register(ours, selectors.EVENT_READ)
             self.forked[ours] = {}
+            if request["patient"]:
+                self.patient.add(ours)
         alive = {p: place for p, place in self.forked[client].items() if os.path.isdir(place) or _is_ours(p)}
         self.forked[client] = {**alive, pid: folder}
         return {"pid": pid, "folder": folder}
@@ -198,6 +204,8 @@ class Zygote:
         keep = {handle, *([control.fileno()] if control else [])}
         # Linux shares its processors out among sessions first: one that starts a hundred processes slows itself.
         os.setsid()
+        if request["patient"]:
+            kernel.give_way()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         null = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1) if request.get("control") else (0, 1, 2):
