@@ -97,6 +97,18 @@ def test_the_table_has_no_circle() -> None:
     assert placed == set(MAY_IMPORT)
 
 
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """Not inside a function either: who reads one of a circle has to read them all."""
+    names = {".".join(("grader", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in modules(PACKAGE)}
+    left = {}
+    for name, path in names.items():
+        said = [text for _, text in imported(path, PACKAGE)]
+        left[name] = {one for text in said for one in (text, text.rpartition(".")[0]) if one in names} - {name}
+    while ready := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in ready}
+    assert left == {}
+
+
 def test_every_room_is_in_the_table() -> None:
     assert {room_of(path, PACKAGE) for path in modules(PACKAGE)} <= set(MAY_IMPORT)
 

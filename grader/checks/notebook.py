@@ -7,10 +7,10 @@ import contextlib
 import os
 import re
 import sys
-from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.checks import asking, inputs, noted, ran
+from grader.checks.cell import Check, begin, current
 from grader.program.names import Names, names
 from grader.program.sides import namedtuples
 from grader.program.surroundings import Surroundings
@@ -20,31 +20,6 @@ VERBS = frozenset({"ask", "error", "program"})
 SETUP_ID = re.compile(r"setup(-\d+)?")
 # These cell magics run their cell's text in the notebook's namespace, and grading runs it too.
 RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
-HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only who wrote the course has a cell with it
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check cell that runs: its title, its text, its id where the front end tells it, the names that it needs."""
-
-    title: str
-    source: str = ""
-    cell_id: str | None = None
-    needs: frozenset[str] = frozenset()
-
-    @property
-    def hidden(self) -> bool:
-        """Whether it is shown as it would be in grading, with nothing beside it."""
-        return HIDDEN in self.source or "NBGRADER_EXECUTION" in os.environ
-
-
-NONE = Check("")
-_check = NONE
-
-
-def current() -> Check:
-    """The check cell that runs now; one without a title outside a notebook."""
-    return _check
 
 
 def check_title(source: str) -> str | None:
@@ -76,16 +51,15 @@ class Desk:
 
     def before(self, info: Any) -> None:
         """Before a check: its title, its stream of inputs, and the surroundings as the setup left them."""
-        global _check
         source = info.raw_cell or ""
-        _check = Check(check_title(source) or "", source, getattr(info, "cell_id", None))
-        ran.note(_check.cell_id, source)
-        if _check.title:
+        check = Check(check_title(source) or "", source, getattr(info, "cell_id", None))
+        begin(check)
+        ran.note(check.cell_id, source)
+        if check.title:
             inputs.begin(source)
             noted.judged()
             self.ready.needs = needs = names_of(source).needs
-            _check = replace(_check, needs=needs)
-            self.ready.guards = not _check.hidden
+            self.ready.guards = not check.hidden
             rebound = self.surroundings.before_checks(needs)
             if rebound:
                 print(put_back(rebound))
@@ -98,11 +72,12 @@ class Desk:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
         self.stderr.back()
         self.ready.needs, self.ready.guards = (), False
-        if _check.title:
+        check = current()
+        if check.title:
             if result.success:
-                self.shown.passed(_check)
+                self.shown.passed(check)
             else:
-                self.shown.failed(_check, result.error_in_exec or result.error_before_exec)
+                self.shown.failed(check, result.error_in_exec or result.error_before_exec)
             return
         source = result.info.raw_cell or ""
         cell = names_of(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from grader.checks.cell import current
 from grader.program.legible import legible
 
 # JupyterLab breaks an error's lines in the middle of a word. Broken here, between words, they fit a narrow window too.
@@ -52,8 +53,6 @@ class Ended(Exception):
         return [*legible(self.message).splitlines(), *self.advice.splitlines()]
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for this before it draws a traceback
-        from grader.checks.notebook import current
-
         check = current()
         head, below = self.whole(check.title) if check.hidden else self.glance(check.title)[:2]
         # Bold and no colour: on JupyterLab's error boxes, pink or dark red, no one colour of text reads well.

@@ -6,18 +6,16 @@ import ast
 import contextlib
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grader.checks import found, layouts, noted, shapes
+from grader.checks.cell import Check
 from grader.checks.compared import Compared, failed_comparison
 from grader.checks.comparing import require
 from grader.checks.outcomes import LINES, CheckFailed, Ended
 from grader.checks.saved import Exercise, Saved
 from grader.program.legible import legible
 from grader.program.names import Names
-
-if TYPE_CHECKING:
-    from grader.checks.notebook import Check
 
 # JupyterLab's own green, which its themes choose to be read; then VS Code's; then one for white paper.
 GREEN = "var(--jp-success-color0, var(--vscode-testing-iconPassed, #1a7f37))"

@@ -1,5 +1,4 @@
-"""A grader that is kept open: an examiner for who waits, one that gives way to it for what takes longer; opened anew
-for another course."""
+"""A grader that is kept open: an examiner for who waits, and one that gives way to it for what takes longer."""
 
 from __future__ import annotations
 
