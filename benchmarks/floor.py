@@ -55,9 +55,8 @@ def _try(source: str, name: str, names: dict[str, Any]) -> bool:
     return True
 
 
-def ready(course: Course, lesson: Lesson) -> Callable[[], None]:
-    """Make this process warm; what a fork of it does first."""
-    compiled = Compiled.of_our_own(course.root / "build", lesson.id)
+def ready(course: Course, lesson: Lesson, compiled: Compiled) -> Callable[[], None]:
+    """Make this process warm; what a fork of it does first, to have this code at hand."""
     preload(sorted(imports(course, [lesson.id])))
     warm()
     share_mlir_context()
@@ -81,7 +80,7 @@ def main() -> None:
     asked = parser.parse_args()
     course = Course.find(None)
     lesson = course.lesson(asked.lesson)
-    begin = ready(course, lesson)
+    begin = ready(course, lesson, Compiled.of_our_own(course.root / "build", lesson.id))
     reading, writing = os.pipe()
     waiting = [read(entry.path, entry.learner, lesson.id) for entry in find(asked.folder, course, lesson.id)]
     running = 0

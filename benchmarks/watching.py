@@ -3,7 +3,8 @@
 A learner saves, exercise after exercise, a wrong answer and then a right one, twice each; the second time counts, as a
 learner who works on an exercise has saved it before. The earlier exercises of the lesson are answered, the later ones
 not. The answer's own time is that of the same cells and checks in a bare fork of a warm process with the same compiler
-settings and the same compiled code at hand (`benchmarks.floor`). Nothing is known of the course's own answers when it
+settings (`benchmarks.floor`) that has, as a learner's process does, the code of single operations at hand and compiles
+what the answer makes of them. Nothing is known of the course's own answers when it
 begins. Idle is processor time of the command and all that it has started, over twenty seconds.
 """
 
@@ -94,11 +95,12 @@ def _processor(terminal: watching.Terminal) -> float:
 def own(root: Path, name: str) -> dict[str, list[float]]:
     """Seconds in a bare fork: a wrong answer and a right one of each exercise. In a process without threads only."""
     from benchmarks import floor
+    from grader.exam.compiled import Compiled
     from grader.exam.submission import read
 
     course = Course(root)
     lesson, found = course.lesson(name), {}
-    begin = floor.ready(course, lesson)
+    begin = floor.ready(course, lesson, Compiled.of_our_own(course.root / "build", name).for_learners)
     for exercise in lesson.exercises:
         found[exercise.id] = []
         for source in (exercise.wrong[0].source, exercise.reference):
