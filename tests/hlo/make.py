@@ -33,7 +33,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import asking, inputs
-from grader.checks.outcomes import Ended
+from grader.checks.outcomes import Ended, stumbled
 from grader.course import Course
 from grader.program import placement, sides
 from grader.program.load import Loaded
@@ -143,7 +143,8 @@ def judge(lesson: Any, surface: Both) -> None:
                 surface.texts.clear()
                 try:
                     exec(compile(check.source, "<check>", "exec", dont_inherit=True), dict(names))
-                except Ended as ended:
+                except Exception as problem:
+                    ended = problem if isinstance(problem, Ended) else stumbled(problem)
                     missed.append(f"{check.id}: {ended.message}")
                 if label == "reference" and check.id.endswith(("-program", "-step")):
                     for i, text in enumerate(surface.texts):
