@@ -1907,6 +1907,11 @@ outer = {"kernel": arrays["layers/1/kernel"], "bias": arrays["layers/1/bias"]}
 norm = {name: arrays[f"norms/0/{name}"] for name in ("scale", "bias", "mean", "var")}
 params = {"Dense_0": inner, "Dense_1": outer, "BatchNorm_0": {"scale": norm["scale"], "bias": norm["bias"]}}
 variables = {"params": params, "batch_stats": {"BatchNorm_0": {"mean": norm["mean"], "var": norm["var"]}}}
+require(
+    error(probe_kinds, variables) != "ValueError",
+    "Outside of a compiled program NNX refuses what `load_from_linen` puts into the model (ValueError): do Linen's names "
+    "meet the whole of it?",
+)
 kinds = ask(probe_kinds, variables)
 for name in arrays:
     kind = "BatchStat" if name.endswith(("mean", "var")) else "Param"
@@ -1979,7 +1984,7 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Updates the whole model with Linen's names: names that do not fit are passed over without a word."
+# %% wrong="nnx-load-linen" because="Updates the whole model with Linen's names: they become attributes beside the layers, whose own arrays stay as they were made."
 def load_from_linen(model, variables):
     nnx.update(model, variables["params"])
     nnx.update(model, variables["batch_stats"])

@@ -148,9 +148,8 @@ for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6
         len({np.shape(xs) for xs, _ in got}) <= 1,
         f"With {n} examples and size {size} the batches have unlike shapes: each shape compiles the step once more.",
     )
-    require(
-        len(got) == n // size, f"With {n} examples and size {size} there are {len(got)} batches; wanted {n // size}."
-    )
+    require(len(got) <= n // size, "There are too many batches: examples that do not fill one are left out.")
+    require(len(got) == n // size, "There are too few batches: all that are full count, the last of them too.")
     for i, (xs, ys) in enumerate(got):
         chosen = order[i * size : (i + 1) * size]
         if np.shape(xs) == (size, 3, 2, 1) and np.shape(ys) == (size,) and n == 23:
@@ -1347,16 +1346,12 @@ for what, (course, patience, most) in COURSES.items():
     got = ask(lambda *data: train_until(*yearly(data[0]), *data[1:]), course, patience, most)
     said = f"With scores {what}"
     if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], list):
-        ran = len(got[1])
-        require(
-            ran == len(scores),
-            f"{said} and a patience of {patience}, {ran} epochs are trained (at most {most}); wanted {len(scores)}.",
-        )
+        require(len(got[1]) >= len(scores), f"{said}, training ends too early.")
+        require(len(got[1]) == len(scores), f"{said}, training goes on for too long.")
         if isinstance(got[0], dict) and "year" in got[0]:
             year = int(got[0]["year"])
-            require(
-                year == best, f"{said}, the state returned is that of epoch {year}; the best was that of epoch {best}."
-            )
+            which = "a later" if year > best else "an earlier"
+            require(year == best, f"{said}, the state returned is that of {which} epoch than the best one.")
     wanted = {"year": np.int32(best), "w": np.full(3, 2.0**best, np.float32)}, scores
     compare(got, wanted, label=f"(best, scores) for scores {what}")
 

@@ -868,7 +868,11 @@ for hottest, wanted in meant.items():
             "win, or is the line that defines the operation passed over? It may begin with `ROOT`.",
         )
         require(hottest != "copy", "The hottest operation has no `op_name` in the text, and yet one was found.")
-        require(not alike, f"That is the `op_name` of `{(alike or [''])[0]}`; the hottest operation is `{hottest}`.")
+        require(
+            not alike,
+            "That is the `op_name` of another operation than the hottest, with a name that begins in the same way: is the "
+            "whole name looked for, and are the lengths of all events added up?",
+        )
         require(
             False,
             "That is not the `op_name` of the hottest operation: add up the lengths of all events of an operation, and "

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 
 from grader.checks import noted
+from grader.checks.explained import QUESTIONS, explained
 from grader.checks.outcomes import PLACE, CheckBroken, CheckFailed, NotAttempted
 from grader.program.codec import Classes, Malformed, Unsendable, abstract, encode
 from grader.program.export import fill, parameters
@@ -257,14 +258,20 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
 
 
 def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
-    kind, line = reply["kind"], reply["line"]
+    kind, line, text = reply["kind"], reply["line"], reply["text"].strip()
     short = f"{_subject(p)} raised {kind}"
-    hidden = f"{short}." if kind in exception_names() else f"{_subject(p)} raised an exception of its own."
-    text = "\n".join(reply["text"].strip().splitlines()[:4])
+    sentence = explained(kind, text)
+    hidden = f"{_subject(p)} raised an exception of its own."
+    if kind in exception_names():
+        said = sentence or QUESTIONS.get(kind)
+        hidden = f"{short}: {said}" if said else f"{short}."
     place = f"\n{PLACE}{line} of your cell: {reply['source']}" if line and reply["source"] else ""
-    return CheckFailed(
-        f"{short}: {text}{place}" if text else short + place, kind="raised", where=kind, hidden_message=hidden
-    )
+    if sentence:
+        details = f"{kind}: {text}" if text else kind
+        return CheckFailed(sentence + place, kind="raised", where=kind, hidden_message=hidden, details=details)
+    first = "\n".join(text.splitlines()[:4])
+    said = f"{short}: {first}{place}" if first else short + place
+    return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden)
 
 
 def exception_names() -> set[str]:

@@ -17,32 +17,50 @@ PLACE = "In line "  # how the line of a message begins that says where in a lear
 class Ended(Exception):
     """A check that did not pass. In a notebook it shows as a short message instead of a traceback.
 
-    `advice` is for who can act on it at once: a notebook shows it, a report of grading does not.
+    `advice` is for who can act on it at once: a notebook shows it, a report of grading does not. `details` is a
+    library's own text: as much of it stands below the message as keeps that short.
     """
 
     mark = "✗"
     advice = ""
+    details = ""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
 
+    def __str__(self) -> str:
+        """The message, and what of the details keeps it short: for a report, which has no fold."""
+        lines = [_one_line(line, WIDTH) if line.startswith(PLACE) else line for line in self.message.splitlines()]
+        if not self.details:
+            return self.message
+        shown = _fitted([self.details], "", LINES - len(_fitted(lines, "")))
+        return "\n".join([*lines, *([" ".join(line.strip() for line in shown)] if shown else [])])
+
     def glance(self, title: str) -> tuple[list[str], list[str], int]:
         """What is read at a glance: lines of the head, which are the check's title, those below it, and how many lines
         were left out there. Outside a check the message's first line is the head, and nothing is left out."""
         head, below = self.whole(title)
-        if not title or len(head) + len(below) <= LINES:
-            return head, below, 0
-        rest = self._said()
-        # The title stands in the cell, and so does the line that raised: of those one line each is enough.
-        head = [_one_line(f"{self.mark} {title}", WIDTH)]
-        ending = [f"  {_one_line(rest[-1], WIDTH - 2)}"] if rest[-1].startswith(PLACE) else []
-        below = _fitted(rest[:-1] if ending else rest, "  ")
-        left_out = max(len(head) + len(below) + len(ending) - LINES, 0)
-        if left_out:
-            left_out += 1  # the line that says so takes the place of one
-            below = [*below[: len(below) - left_out], f"  … {left_out} more lines below."]
-        return head, [*below, *ending], left_out
+        details = _fitted(legible(self.details).splitlines(), "  ")
+        if not title:
+            return head, [*below, *details], 0
+        left_out = 0
+        if len(head) + len(below) > LINES:
+            rest = self._said()
+            # The title stands in the cell, and so does the line that raised: of those one line each is enough.
+            head = [_one_line(f"{self.mark} {title}", WIDTH)]
+            ending = [f"  {_one_line(rest[-1], WIDTH - 2)}"] if rest[-1].startswith(PLACE) else []
+            below = _fitted(rest[:-1] if ending else rest, "  ")
+            left_out = max(len(head) + len(below) + len(ending) - LINES, 0)
+            if left_out:
+                left_out += 1  # the line that says so takes the place of one
+                below = [*below[: len(below) - left_out], f"  … {left_out} more lines below."]
+            below += ending
+        room = LINES - len(head) - len(below)
+        if len(details) > room:
+            left_out += len(details) - room
+            details = _fitted([legible(self.details)], "  ", room)
+        return head, [*below, *details], left_out
 
     def whole(self, title: str) -> tuple[list[str], list[str]]:
         """The head's lines and those below it, with nothing left out."""
@@ -63,14 +81,23 @@ def _one_line(text: str, width: int) -> str:
     return textwrap.shorten(text, width, placeholder=" …", break_on_hyphens=False)
 
 
-def _fitted(lines: list[str], indent: str) -> list[str]:
-    """`lines` behind `indent`; what does not fit goes below, as far in as its line begins: an error may quote code."""
+def _fitted(lines: list[str], indent: str, most: int | None = None) -> list[str]:
+    """`lines` behind `indent`; what does not fit goes below, as far in as its line begins: an error may quote code.
+    With `most`, no more lines than so many of each."""
+    if most is not None and most < 1:
+        return []
     return [
         piece
         for line in lines
         for own in [" " * min(len(line) - len(line.lstrip()), WIDTH // 2)]
         for piece in textwrap.wrap(
-            line.strip(), WIDTH, initial_indent=indent + own, subsequent_indent="  " + own, break_on_hyphens=False
+            line.strip(),
+            WIDTH,
+            initial_indent=indent + own,
+            subsequent_indent="  " + own,
+            break_on_hyphens=False,
+            max_lines=most,
+            placeholder=" …",
         )
     ]
 
@@ -84,9 +111,17 @@ class CheckFailed(Ended):
     """
 
     def __init__(
-        self, message: str, *, kind: str, where: str = "", first: str = "", hidden_message: str | None = None
+        self,
+        message: str,
+        *,
+        kind: str,
+        where: str = "",
+        first: str = "",
+        hidden_message: str | None = None,
+        details: str = "",
     ) -> None:
         super().__init__(message)
+        self.details = details
         self.kind, self.where, self.first = kind, where, first
         self.hidden_message = message if hidden_message is None else hidden_message
         self.shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None

@@ -135,10 +135,13 @@ def _whole(problem: Ended, title: str) -> None:
     *_, left_out = problem.glance(title)
     if not left_out:
         return
-    text = legible(f"{problem.message}\n{problem.advice}".strip())
-    html = f'<pre style="white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere">{escape(text)}</pre>'
-    plain = "The whole message: import sys; print(sys.last_value)"
-    _display(plain, html=f"<details><summary>The whole message</summary>{html}</details>")
+    name, text, of = "The whole message", f"{problem.message}\n{problem.advice}", ""
+    if problem.details:  # of our own words before them nothing is left out
+        name, text, of = "The error in full", problem.details, ".details"
+    text = escape(legible(text.strip()))
+    html = f'<pre style="white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere">{text}</pre>'
+    plain = f"{name}: import sys; print(sys.last_value{of})"
+    _display(plain, html=f"<details><summary>{name}</summary>{html}</details>")
 
 
 def _display(plain: str, html: str = "", markdown: str = "") -> None:

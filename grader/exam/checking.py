@@ -79,7 +79,7 @@ class CheckRoom:
         except CheckFailed as ended:
             if ended.kind == "malformed":
                 isolated.drop()  # a process that lies is trusted with no other question
-            message = ended.hidden_message if check.hidden else ended.message
+            message = ended.hidden_message if check.hidden else str(ended)
             return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:
             return record(check, "skipped", ended.message)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.checks.asking import Answer, Probe, exception_names
+from grader.checks.explained import explained
 from grader.checks.outcomes import CheckBroken
 from grader.exam.programs import Known, Programs, Shelf, start
 from grader.program.allowed import MAX_BYTES
@@ -253,8 +254,8 @@ def _place(reply: dict[str, Any]) -> str:
 
 
 def _quoted(reply: dict[str, Any]) -> str:
-    """What an exception says, and the line that it came from."""
-    text = "\n".join(reply["text"].strip().splitlines()[:4])
+    """What an exception says, or our own words for it, and the line that it came from."""
+    text = explained(reply["kind"], reply["text"]) or "\n".join(reply["text"].strip().splitlines()[:4])
     return (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
 
 

@@ -138,7 +138,7 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
     if isinstance(problem, NotImplementedError) and not str(problem) and own and frames[-1] is own[-1]:
         return {"status": "unattempted"}
     try:
-        text = _OURS.sub("your function", _LEAVES.sub("its inputs", str(problem)))
+        text = _OURS.sub("your function", _LEAVES.sub("its inputs", _ADDRESS.sub(">", str(problem))))
     except Exception:  # an exception class of the learner's may fail to print itself
         text = ""
     return {
@@ -152,6 +152,7 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
 
 # JAX names the function that it traces: what wraps the learner's, and what that calls its arguments.
 _OURS = re.compile(r"the function (?:flat|<lambda>) at \S*program/export\.py:\d+(?: for jit)?")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # another in every run
 _LEAVES = re.compile(r"the arguments? leaves\[\d+\](?:(?:,| and) leaves\[\d+\])*")
 
 
