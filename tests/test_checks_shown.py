@@ -217,6 +217,45 @@ def test_a_long_title_is_shortened_before_a_message_is() -> None:
     assert below[-1] == "  … 2 more lines below."
 
 
+DECIDES = """
+def double(x):
+    if x.sum() > 0:
+        return 2 * x
+    return x + x
+"""
+ADDS = "def double(x):\n    return jax.vmap(lambda a, b: a + b)(x, x[1:])"
+STORES = "def double(x):\n    x = jnp.asarray(x)\n    x[0] = 2 * x[0]\n    return x"
+COMPILED = CHECK.replace(
+    "ask(double, np.float32([1, 2]))", "program(double, np.float32([1, 2])).run(np.float32([1, 2]))"
+)
+
+
+def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -> None:
+    decides, adds, stores = run(DECIDES, COMPILED, ADDS, COMPILED, STORES, COMPILED)[1::2]
+    said = plain(decides)
+    assert said[0].splitlines() == [
+        "✗ Twice <each> number.",
+        "  Python decides (`if`, `while`, `and`) by a value known only when the program",
+        "  runs: use `jnp.where`, `lax.cond` or `while_loop`, or make it static.",
+        "  In line 2 of your cell: if x.sum() > 0:",
+    ]
+    assert said[1:] == ["The error in full: import sys; print(sys.last_value.details)"]
+    html = decides[1]["data"]["text/html"]
+    assert html.startswith("<details><summary>The error in full</summary><pre")
+    assert ">TracerBoolConversionError: Attempted boolean conversion of traced array with shape bool[].\n" in html
+    assert "https://docs.jax.dev/en/latest/errors.html" in html, "all of it"
+    *_, place, rest = plain(adds)[0].splitlines()
+    assert place == "  In line 2 of your cell: return jax.vmap(lambda a, b: a + b)(x, x[1:])"
+    assert rest.startswith("  ValueError: … * one axis had size 2: axis 0 of argument a of type"), "what we do not say"
+    assert "axis 0 of argument b of type float32[1]" in adds[1]["data"]["text/html"]
+    assert plain(stores)[0].splitlines()[1:] == [
+        "  JAX's arrays do not change in place: `x = x.at[i].set(y)` makes a new one.",
+        "  In line 3 of your cell: x[0] = 2 * x[0]",
+        "  TypeError: … and do not support in-place item assignment. Instead of …",
+    ]
+    assert all(len(plain(outputs)[0].splitlines()) < 5 for outputs in (decides, adds, stores))
+
+
 SENDS = """
 def double(x):
     mesh = devices.mesh((4,), ("d",))

@@ -260,15 +260,15 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
 def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     kind, line, text = reply["kind"], reply["line"], reply["text"].strip()
     short = f"{_subject(p)} raised {kind}"
-    sentence = explained(kind, text)
+    cause = explained(kind, text)
     hidden = f"{_subject(p)} raised an exception of its own."
     if kind in exception_names():
-        said = sentence or QUESTIONS.get(kind)
+        said = cause.sentence if cause else QUESTIONS.get(kind)
         hidden = f"{short}: {said}" if said else f"{short}."
     place = f"\n{PLACE}{line} of your cell: {reply['source']}" if line and reply["source"] else ""
-    if sentence:
-        details = f"{kind}: {text}" if text else kind
-        return CheckFailed(sentence + place, kind="raised", where=kind, hidden_message=hidden, details=details)
+    if cause:
+        details = f"{kind}: {text}", cause.beyond(text)
+        return CheckFailed(cause.sentence + place, kind="raised", where=kind, hidden_message=hidden, details=details)
     first = "\n".join(text.splitlines()[:4])
     said = f"{short}: {first}{place}" if first else short + place
     return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden)

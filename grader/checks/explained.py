@@ -16,14 +16,19 @@ class Cause(NamedTuple):
     piece: str
     sentence: str
 
+    def beyond(self, text: str) -> str:
+        """What an error's text holds beyond the piece that the sentence stands for: shapes, sizes, names."""
+        _, piece, rest = text.partition(self.piece) if self.piece else ("", "", text)
+        return f"{self.kind}: {'… ' * bool(piece)}{' '.join(rest.split()).lstrip(' .,:')}".rstrip(" …:")
+
 
 # Each line is a cause, a class and a piece of its text; the sentence for it stands below, indented. The first that fits
 # counts.
 TABLE = r"""
 # What only the running program knows.
 TracerBoolConversionError:
-    Python decides (`if`, `while`, `and`) by a value that is known only when the program runs: use `jnp.where` or
-    `lax.cond`, or make it static.
+    Python decides (`if`, `while`, `and`) by a value known only when the program runs: use `jnp.where`, `lax.cond` or
+    `while_loop`, or make it static.
 TracerIntegerConversionError:
     Python wants a whole number (an index, `range`), and while tracing there is none: use `jnp` and `fori_loop`, or
     make that argument static.
@@ -67,13 +72,13 @@ JaxRuntimeError: RESOURCE_EXHAUSTED
 # Loops and branches.
 TypeError: scan body output must be a pair
     The body of `lax.scan` returns a pair, what is handed on and what is collected: `return carry, None` if nothing.
-TypeError: carry input and carry output must have the same pytree structure
+TypeError: carry input and carry output must have the same pytree structure, but they differ:
     The carry leaves the loop's body in another form than it came in: return the same containers, and from a scan the
     pair `carry, collected`.
-TypeError: carry input and carry output must have equal types
+TypeError: carry input and carry output must have equal types, but they differ:
     The carry leaves the loop's body with another shape or dtype than it came in: let the first one have those too.
-TypeError: branches must have equal output types
-TypeError: branch outputs must have the same pytree
+TypeError: branches must have equal output types but they differ.
+TypeError: branch outputs must have the same pytree structure, but they differ:
     The branches of `cond` or `switch` return unlike results: let all return the same containers, shapes, dtypes.
 TypeError: Pred must be a scalar
     `lax.cond` takes one branch for everything, so it wants a single bool: for a choice per entry use `jnp.where`.
@@ -91,10 +96,10 @@ ValueError: Reverse-mode differentiation does not work for
     A loop of unknown length has no gradient backwards: use `lax.scan`, fixed bounds, or a rule of your own.
 
 # vmap.
-ValueError: vmap got inconsistent sizes
-    `vmap` goes along axes of one size, and these differ: what is not mapped gets `None` in `in_axes`.
-ValueError: implies that its rank should be at least
-    `vmap` is to go along an axis that is not there: what is not mapped gets `None` in `in_axes`.
+ValueError: vmap got inconsistent sizes for array axes to be mapped:
+    `vmap` wants axes of one size: what is not mapped gets `None` in `in_axes`.
+ValueError: vmap was requested to map its argument along
+    `vmap` is to go along an axis that is not there: `in_axes` may be `None`.
 ValueError: vmap in_axes must be an int, None, or
 TypeError: vmap in_axes must be an int, None, or
     `in_axes` wants one entry for each argument of the mapped function: a number, `None`, or a tree of them.
@@ -103,7 +108,7 @@ ValueError: vmap in_axes specification must be a tree
 ValueError: vmap out_axes specification must be a tree
     `out_axes` does not fit: its dicts and tuples have to be the result's; one number may stand for a whole tree.
 ValueError: at least one non-None value in in_axes
-    `vmap` has nothing to map over: at least one entry of `in_axes` has to be an axis.
+    `vmap` has nothing to map over: an entry of `in_axes` has to be an axis.
 ValueError: at vmap out_axes, got axis spec None
     `out_axes=None` is for what is the same for each example, and this result differs: give it an axis.
 
@@ -115,7 +120,7 @@ TypeError: Gradient only defined for scalar-output
 TypeError: requires real- or complex-valued inputs
     `grad` goes by floats only, and here are whole numbers or bools: leave them out (by `argnums`, by `nnx.split`).
 TypeError: requires real-valued outputs
-    `grad` wants a real float as the result, and this one is whole, a bool or complex.
+    `grad` wants a real float for a result: this one is whole, bool or complex.
 TypeError: expected function with aux output
     With `has_aux=True` a function returns a pair: the number to differentiate, and the rest.
 TypeError: primal and tangent arguments to jax.jvp
@@ -129,12 +134,12 @@ TypeError: bwd rule must produce an output with the same container
 ValueError: type as the args tuple of the primal function
     The backward rule returns a gradient of another shape or dtype than the argument that it is by.
 TypeError: Custom VJP fwd rule
-    The forward rule returns a pair: the result, and what the backward rule needs.
+    The forward rule returns a pair: the result, and what the other rule needs.
 TypeError: to a custom_vjp function
     A `custom_vjp` has no forward mode (`jvp`, `jacfwd`): use `jax.custom_jvp`, or go backwards (`grad`, `jacrev`).
 
 # Arguments of jit.
-TypeError: Error interpreting argument to
+TypeError: as an abstract array.
     An argument of a compiled function is no array and no tree of arrays: close over it, make it static, or a pytree.
 ValueError: Non-hashable static arguments
     A static argument is compared by its hash, and this one has none: leave arrays traced, and make lists tuples.
@@ -148,7 +153,7 @@ TypeError: is not a valid JAX type
 
 # Arrays, indices, trees.
 TypeError: JAX arrays are immutable
-    An array of JAX's does not change in place: `x = x.at[i].set(y)` makes a new one.
+    JAX's arrays do not change in place: `x = x.at[i].set(y)` makes a new one.
 TypeError: Indexer must have integer or boolean type
     An index is a whole number or a mask, and this is a float: `//` and `.astype(int)` make whole numbers.
 TypeError: got incompatible shapes for broadcasting
@@ -164,13 +169,13 @@ TypeError: Only scalar arrays can be converted
     `float` or `int` takes an array with a single entry only.
 TypeError: iteration over a 0-d array
 TypeError: len() of unsized object
-    A scalar has no entries to go through: `for`, `len` and unpacking want an axis.
+    A scalar has nothing to go through: `for`, `len`, unpacking want an axis.
 ValueError: truth value of an array with more than one
     `if` wants one bool, and this is an array: `jnp.where` chooses per entry, `.any()` and `.all()` make one of them.
 TypeError: unhashable type: 'jaxlib
 TypeError: unhashable type: 'DynamicJaxprTracer'
     An array is no key of a dict or a set, and no argument of a cached function: use a number or a tuple.
-ValueError: pytree structure error
+ValueError: pytree structure error:
     Two trees differ where they are gone through together: at one place they have other containers, keys or lengths.
 TypeError: JAX encountered invalid PRNG key data
 TypeError: unexpected PRNG key type
@@ -178,32 +183,32 @@ TypeError: unexpected PRNG key type
 ValueError: accepts a single key, but was given a key array
     One key was wanted, and these are many: take one of them, or use `vmap`.
 TypeError: does not accept dtypes key<
-    A key is no number to reckon with: `jax.random.split` and `fold_in` make new ones.
+    A key is no number: `jax.random.split` and `fold_in` make new ones of it.
 
 # Many devices.
-IndivisibleError:
+IndivisibleError: implies that
     A spec cuts an axis into pieces that do not divide its size: pad it, cut another axis, or leave it whole (`None`).
-ValueError: is only valid for values of rank at least
+ValueError: is only valid for values of
     A spec has more entries than the array has axes; that of a scalar is `P()`.
 ValueError: is not found in mesh
-    A spec names an axis that the mesh does not have: `mesh.axis_names` has the names.
+    A spec names an axis that the mesh has not: `mesh.axis_names` has the names.
 DuplicateSpecError:
-    A spec names an axis of the mesh twice, and each can cut one axis of an array only.
+    A spec names an axis of the mesh twice: each can cut one axis of an array.
 RuntimeError: requires a non-empty mesh in context
     A bare `P(...)` says nothing without a mesh: use `NamedSharding(mesh, P(...))`, or `jax.set_mesh`.
-ValueError: Received incompatible devices for jitted
+ValueError: Received incompatible devices for jitted computation.
     Arrays on unlike devices meet in one program: `jax.device_put` them onto one mesh first.
-ValueError: Sharding passed to jit does not match
+ValueError: Sharding passed to jit does not match the sharding on the respective arg.
     `in_shardings` is another layout than the argument has: place it so before, or leave `in_shardings` out.
 ValueError: must be >= the product of mesh_shape
-    The mesh wants more devices than there are: `len(jax.devices())` counts them.
+    The mesh wants more devices than there are (`len(jax.devices())` of them).
 ShardingTypeError: Contracting dimensions are sharded
     Both factors are cut along the axis that is summed over, so the result's layout has to be said: `out_sharding=`.
 ShardingTypeError:
     On explicit axes a layout is part of the type, and these do not go together: use `jax.sharding.reshard` first.
 AssertionError: acts as an assert when all axes
     On explicit axes `with_sharding_constraint` only compares: `jax.sharding.reshard` changes the layout.
-ValueError: not evenly divisible by the corresponding
+ValueError: not evenly divisible by the corresponding mesh axis sizes:
     `in_specs` cuts an axis into pieces that do not divide its size: pad it, or leave it whole (`None`).
 ValueError: require replication which can't be
     `out_specs` says that all devices have the same result, and they may not: `lax.psum` it, or name the axis.
@@ -225,16 +230,16 @@ TypeError: keyword-only argument: 'rngs'
 
 # Beside the bare class, where the text is not shown: a hidden check's own question to the answer.
 QUESTIONS = {
-    "AttributeError": "What is asked for is not there on this value: which types and containers does the task allow?",
+    "AttributeError": "This value does not have what is asked of it: which types and containers does the task allow?",
     "TypeError": "Something does not take what it was given: which types and containers does the task allow?",
     "ValueError": "Something does not take this value or this shape: which shapes and values does the task allow?",
     "KeyError": "A key is asked for that is not there: which keys does the task promise?",
-    "IndexError": "An index goes past the end: how short may things be, by the task?",
+    "IndexError": "An index does not fit: how many axes, and how many entries, does the task promise?",
     "NameError": "A name is used that nothing has bound there.",
     "UnboundLocalError": "A name is used before it is bound: is there a way through the code that leaves it out?",
     "ZeroDivisionError": "Something is divided by 0: what may be 0 or empty, by the task?",
     "AssertionError": "An `assert` does not hold here: does the task promise what it says?",
-    "JaxRuntimeError": "The compiled program failed while it ran: which sizes does the task allow?",
+    "JaxRuntimeError": "The compiled program failed: which sizes does the task allow?",
 }
 
 
@@ -258,6 +263,6 @@ def _causes(table: str) -> tuple[Cause, ...]:
 CAUSES = _causes(TABLE)
 
 
-def explained(kind: str, text: str) -> str | None:
-    """Our sentence for an exception of a class of this name with this text; None where there is none."""
-    return next((cause.sentence for cause in CAUSES if cause.kind == kind and cause.piece in text), None)
+def explained(kind: str, text: str) -> Cause | None:
+    """What we say of an exception of a class of this name with this text; None where we have nothing to say."""
+    return next((cause for cause in CAUSES if cause.kind == kind and cause.piece in text), None)

@@ -18,12 +18,12 @@ class Ended(Exception):
     """A check that did not pass. In a notebook it shows as a short message instead of a traceback.
 
     `advice` is for who can act on it at once: a notebook shows it, a report of grading does not. `details` is a
-    library's own text: as much of it stands below the message as keeps that short.
+    library's own text, and `gist` what of it our message does not say: as much of that stands below as keeps it short.
     """
 
     mark = "✗"
     advice = ""
-    details = ""
+    details = gist = ""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -31,17 +31,17 @@ class Ended(Exception):
 
     def __str__(self) -> str:
         """The message, and what of the details keeps it short: for a report, which has no fold."""
-        lines = [_one_line(line, WIDTH) if line.startswith(PLACE) else line for line in self.message.splitlines()]
         if not self.details:
             return self.message
-        shown = _fitted([self.details], "", LINES - len(_fitted(lines, "")))
-        return "\n".join([*lines, *([" ".join(line.strip() for line in shown)] if shown else [])])
+        lines = [_one_line(line, WIDTH) if line.startswith(PLACE) else line for line in self.message.splitlines()]
+        shown = _fitted([self.gist], "", LINES - len(_fitted(lines, "")))
+        return "\n".join([*lines, " ".join(line.strip() for line in shown)]).rstrip()
 
     def glance(self, title: str) -> tuple[list[str], list[str], int]:
         """What is read at a glance: lines of the head, which are the check's title, those below it, and how many lines
         were left out there. Outside a check the message's first line is the head, and nothing is left out."""
         head, below = self.whole(title)
-        details = _fitted(legible(self.details).splitlines(), "  ")
+        details = _fitted(legible(self.details).splitlines(), "  ")  # whole, where there is room
         if not title:
             return head, [*below, *details], 0
         left_out = 0
@@ -59,7 +59,7 @@ class Ended(Exception):
         room = LINES - len(head) - len(below)
         if len(details) > room:
             left_out += len(details) - room
-            details = _fitted([legible(self.details)], "  ", room)
+            details = _fitted([legible(self.gist)], "  ", room)
         return head, [*below, *details], left_out
 
     def whole(self, title: str) -> tuple[list[str], list[str]]:
@@ -118,10 +118,10 @@ class CheckFailed(Ended):
         where: str = "",
         first: str = "",
         hidden_message: str | None = None,
-        details: str = "",
+        details: tuple[str, str] = ("", ""),
     ) -> None:
         super().__init__(message)
-        self.details = details
+        self.details, self.gist = details
         self.kind, self.where, self.first = kind, where, first
         self.hidden_message = message if hidden_message is None else hidden_message
         self.shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None

@@ -255,7 +255,8 @@ def _place(reply: dict[str, Any]) -> str:
 
 def _quoted(reply: dict[str, Any]) -> str:
     """What an exception says, or our own words for it, and the line that it came from."""
-    text = explained(reply["kind"], reply["text"]) or "\n".join(reply["text"].strip().splitlines()[:4])
+    cause = explained(reply["kind"], reply["text"])
+    text = cause.sentence if cause else "\n".join(reply["text"].strip().splitlines()[:4])
     return (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
 
 
