@@ -251,7 +251,7 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     assert plain(stores)[0].splitlines()[1:] == [
         "  JAX's arrays do not change in place: `x = x.at[i].set(y)` makes a new one.",
         "  In line 3 of your cell: x[0] = 2 * x[0]",
-        "  TypeError: … and do not support in-place item assignment. Instead of …",
+        "  TypeError: … Instead of x[idx] = y, use x = x.at[idx].set(y) or another …",
     ]
     assert all(len(plain(outputs)[0].splitlines()) < 5 for outputs in (decides, adds, stores))
 
