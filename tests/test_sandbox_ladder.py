@@ -162,6 +162,23 @@ def test_the_doctor_says_how_to_get_more(
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # other tests may have used JAX in this process
+def test_without_libseccomp_the_doctor_says_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """pyseccomp is there, and does not find the library: what it then raises says neither file nor reason."""
+
+    class Missing:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "pyseccomp":
+                raise OSError("libseccomp.so.2: cannot open shared object file")
+
+    monkeypatch.setattr(sys, "meta_path", [Missing, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "pyseccomp", raising=False)
+    found = confine.settle("full", lambda: None, tmp_path)
+    assert found.refused["full"] == "libseccomp: not installed"
+    assert doctor.advice(Confined("limits", found.refused), "linux") == [doctor.SECCOMP]
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # other tests may have used JAX in this process
 def test_elsewhere_there_are_limits_alone_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -119,7 +119,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
             trial()
             text = "ok"
         except OSError as problem:
-            text = f"{problem.filename or 'trial'}: {problem.strerror}"
+            text = f"{problem.filename or 'trial'}: {problem.strerror or problem}"
         except BaseException as problem:
             text = "".join(traceback.format_exception_only(problem)).strip()
         os.write(write, text.encode())

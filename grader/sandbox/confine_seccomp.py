@@ -68,8 +68,10 @@ def load(among_others: bool, signals_are_scoped: bool, accelerated: bool = False
 
     `among_others`: the process has no process namespace of its own. `signals_are_scoped`: Landlock sees to it that it
     reaches only itself and its children; else it may signal itself alone. `accelerated`: a driver needs files in
-    memory, and sockets where the network is this process's own.
+    memory, and sockets where the network is this process's own. Raises OSError where libseccomp is not there.
     """
+    if not available():
+        raise FileNotFoundError(errno.ENOENT, "not installed", "libseccomp")
     import pyseccomp as sc
 
     rules, refuse = sc.SyscallFilter(sc.ALLOW), sc.ERRNO(errno.EPERM)
