@@ -102,6 +102,7 @@ def test_what_is_said(name: str) -> None:
 
 
 def test_a_label_takes_the_place_of_the_result() -> None:
+    assert failure(f(1), f(2, 3), label="log2(8)").message == "log2(8) has shape (1,); wanted (2,)."
     assert failure(f(1), f(2, 3), label="the gradient of w").message == "The gradient of w has shape (1,); wanted (2,)."
 
 

@@ -226,6 +226,33 @@ def test_an_answer_that_imports_a_verb_is_no_setup_where_cells_have_ids() -> Non
         manager.shutdown_kernel(now=True)
 
 
+def test_an_earlier_answer_is_not_judged_where_its_cell_defines_others_now() -> None:
+    manager, client = start_new_kernel(kernel_name="python3", env=environment())
+    try:
+        for cell in (("setup", SETUP), ("double", RIGHT), ("double-values", CHECK)):
+            assert _execute(client, *cell) == "ok"
+        assert _execute(client, "double", RIGHT.replace("double", "twice")) == "ok"
+        assert _execute(client, "double-values", CHECK) == "error"
+        assert _execute(client, "double", "def double(x) 2 * x") == "error"
+        assert _execute(client, "double", RIGHT.replace("double", "twice")) == "ok"
+        assert _execute(client, "double-values", CHECK) == "error"
+        assert _execute(client, "another", RIGHT) == "ok"  # answers may move to another cell
+        assert _execute(client, "double-values", CHECK) == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_an_earlier_answer_is_not_judged_where_its_cell_is_no_python() -> None:
+    typo = "def double(x):\n    return (2 * x"
+    early, late, mended = (run(SETUP, typo, CHECK, STUB, typo, CHECK, RIGHT, CHECK)[place] for place in (2, 5, 7))
+    assert plain(early) == f"✗ {TITLE}\n  `double` is not defined: its cell ended with SyntaxError.\n  Mend that cell."
+    assert (
+        plain(late) == f"✗ {TITLE}\n  `double` is an earlier one: its cell ended with SyntaxError.\n  Mend that cell."
+    )
+    assert plain(mended) == f"✓ {TITLE}"
+
+
 def _execute(client: Any, cell_id: str, source: str) -> str:
     content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
     message = client.session.msg("execute_request", content, metadata={"cellId": cell_id})

@@ -151,9 +151,21 @@ def test_the_why_opens_when_all_checks_that_are_here_pass(saved: Path) -> None:
     _, one, both, _, _, missed, _, again, all_of_them, still = run(*cells, saved=saved)
     assert plain(one) == plain(again) == ["✓ Twice <each> number."], "the other check has not passed with this answer"
     assert plain(both) == plain(all_of_them) == ["✓ Twice a scalar.", "Why it works stands below the checks."]
-    assert rich(both, "markdown").strip() == f"<details><summary>Why it works</summary>\n\n{WHY}\n\n</details>"
+    title = "Why it works, once the hidden checks pass too"
+    assert rich(both, "markdown").strip() == f"<details><summary>{title}</summary>\n\n{WHY}\n\n</details>"
     assert plain(missed)[0].startswith("✗ Twice a scalar.")
     assert plain(still) == ["✓ Twice <each> number.", "Why it works stands below the checks."]
+
+
+def test_without_hidden_checks_the_why_is_without_an_if(saved: Path) -> None:
+    cells = json.loads(saved.read_text())
+    cells["cells"] = [one for one in cells["cells"] if one["source"] != HIDDEN]
+    saved.write_text(json.dumps(cells))
+    assert (
+        rich(run(RIGHT, CHECK, OTHER, saved=saved)[2], "markdown")
+        .strip()
+        .startswith("<details><summary>Why it works</")
+    )
 
 
 def test_vs_code_tells_the_notebook_in_its_own_way(saved: Path) -> None:

@@ -173,6 +173,11 @@ def _article(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
+def _sentence(text: str) -> str:
+    """Begun with a capital, where it begins with a word: code such as `log2(8)` stays as it is written."""
+    return text[0].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
 def _fail(
     kind: str,
     path: str,
@@ -181,8 +186,8 @@ def _fail(
     first: str | None = None,
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> None:
-    message = message[0].upper() + message[1:]
-    hidden = None if hidden is None else hidden[0].upper() + hidden[1:]
+    message = _sentence(message)
+    hidden = None if hidden is None else _sentence(hidden)
     failed = CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
     failed.shapes = shapes
     raise failed

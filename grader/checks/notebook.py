@@ -80,8 +80,11 @@ class Desk:
                 self.shown.failed(check, result.error_in_exec or result.error_before_exec)
             return
         source = result.info.raw_cell or ""
-        cell = names_of(source)
-        self.ready.after_cell(cell.binds, result.error_in_exec)
+        cell, cell_id = names_of(source), getattr(result.info, "cell_id", None)
+        if isinstance(result.error_before_exec, SyntaxError):
+            self.ready.not_run(cell_id, source, result.error_before_exec)
+        else:
+            self.ready.after_cell(cell_id, cell.binds, result.error_in_exec)
         if self.is_setup(result.info):
             self.setup(cell)
         else:
@@ -99,6 +102,7 @@ class Desk:
     def setup(self, cell: Names) -> None:
         """The setup cell ran: what it bound is what the checks rely on."""
         self.surroundings.after_setup(cell.binds)
+        self.ready.given = frozenset(cell.binds)
         bound = {name: self.shell.user_ns[name] for name in cell.binds if name in self.shell.user_ns}
         asking.allow(namedtuples(bound))
 

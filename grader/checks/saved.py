@@ -22,13 +22,14 @@ MOST = 20_000  # characters of a task
 @dataclass(frozen=True)
 class Exercise:
     """One exercise of a notebook: hints as (title, Markdown), Markdown of the why, the ids of the checks that are to be
-    seen there, and the names that these need."""
+    seen there, the names that these need, and whether there are hidden checks too."""
 
     id: str
     hints: tuple[tuple[str, str], ...]
     why: str
     checks: frozenset[str]
     needs: frozenset[str]
+    hidden: bool
 
 
 class Saved:
@@ -92,6 +93,7 @@ def _around(cells: list[dict[str, Any]], place: int) -> Exercise:
         _first(WHY.findall(why[:MOST])),
         frozenset(checks),
         frozenset().union(*(names(text).needs for text in checks.values())),
+        any(_is_check(cell) and not _check_id(cell) for cell in cells[first:last]),
     )
 
 
@@ -101,13 +103,17 @@ def _first(texts: Iterable[str]) -> str:
 
 def _check_id(cell: dict[str, Any]) -> str:
     """A check's id; nothing for other cells, and for a hidden check, which is comments alone in this notebook."""
-    said = _said(cell)
-    if cell.get("cell_type") != "code" or said.get("grade") is not True or said.get("solution") is True:
+    if not _is_check(cell):
         return ""
     try:
         return _grade_id(cell) if ast.parse(_text(cell)).body else ""
     except (SyntaxError, ValueError):
         return ""
+
+
+def _is_check(cell: dict[str, Any]) -> bool:
+    said = _said(cell)
+    return cell.get("cell_type") == "code" and said.get("grade") is True and said.get("solution") is not True
 
 
 def _grade_id(cell: dict[str, Any]) -> str:

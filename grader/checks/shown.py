@@ -64,7 +64,8 @@ class Shown:
         passed = {check_id} | (passed if before == answer else set())
         self._passed[exercise.id] = answer, passed
         if exercise.why and passed >= exercise.checks:
-            _display("Why it works stands below the checks.", markdown=_fold("Why it works", exercise.why))
+            title = f"Why it works{', once the hidden checks pass too' if exercise.hidden else ''}"
+            _display("Why it works stands below the checks.", markdown=_fold(title, exercise.why))
 
     def _hint(self, check: Check) -> None:
         place = self.saved.exercise(check.source, check.cell_id)
