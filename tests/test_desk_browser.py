@@ -37,6 +37,7 @@ def test_first_hour(tmp_path: Path) -> None:
             opened = desk.lab_path(address)
             assert opened == work.first(Course(course))
             lesson = desk.Notebook.front(page, opened)
+            assert not page.get_by_text("Validate", exact=True).count(), "it would pass what hidden checks do not"
             assert page.get_by_role("heading", level=1).first.inner_text().startswith(f"{Path(opened).stem[:2]} · ")
             _keep(lesson, "lesson")
             _one_prediction(lesson, course / "work" / opened)
