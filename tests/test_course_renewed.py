@@ -41,6 +41,7 @@ def test_begun_anew_nothing_is_lost(course: Path, grader: Grader) -> None:
         assert done.returncode == 0, done.stderr
         assert own(course).read_bytes() == fresh
         assert kept(done.stdout, course).read_text() == mine
+        assert "File > Reload Notebook from Disk" in done.stdout, "JupyterLab would write the old one back"
     assert len(list((course / "work" / "earlier").iterdir())) == 2
 
 

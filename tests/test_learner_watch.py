@@ -186,6 +186,7 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(desk: Desk) -> None:
         terminal.process.send_signal(signal.SIGWINCH)
         assert eventually(lambda: len(terminal.screen) == 12)
         assert max(map(len, terminal.screen)) <= 60
+        assert "…" not in "".join(terminal.screen[-2:]), "what there is no room for is left out, not cut"
         terminal.press("\x03")
         terminal.ends(0)
         assert termios.tcgetattr(terminal.second) == terminal.before

@@ -153,7 +153,7 @@ def test_what_was_run_and_not_saved_is_named_until_it_is_saved(course: Path, own
     assert said[:2] == ["✓ Double: 3 of 3", "✓ A loss: 3 of 3"]
     assert said[-3:-1] == [
         "9 of 9 points.",
-        "! The cell that binds `step`, “A loss” were run with another text than was saved: "
+        "! “A loss”, the cell that binds `step` were run with another text than was saved: "
         "save (Ctrl+S) and run this cell again.",
     ]
     own.touch()

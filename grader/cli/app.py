@@ -78,5 +78,11 @@ def open_course(lesson: str | None = None) -> Course:
     """The course that is meant, with `lesson` checked."""
     course = Course.find(_course_folder)
     if lesson is not None and lesson not in course.lesson_ids:
-        raise fail(f"There is no lesson {lesson}. Lessons with exercises: {', '.join(course.lesson_ids)}.")
+        raise fail(f"There is no lesson {lesson}. {perhaps(course, lesson)}")
     return course
+
+
+def perhaps(course: Course, asked: str) -> str:
+    """Which lesson with exercises was meant (of `2`, `02` or `tracing`); all of them where that does not tell it."""
+    alike = [one for one in course.lesson_ids if asked in (one[:2], one[:2].lstrip("0"), one[3:])]
+    return f"Did you mean {alike[0]}?" if alike else f"Lessons with exercises: {', '.join(course.lesson_ids)}."

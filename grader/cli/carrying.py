@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from grader.course.carried import Carried
     from grader.course.work import Copy
 
-RELOAD = "Run the checks anew. Where a notebook is open in JupyterLab: File > Reload Notebook from Disk."
+# Left alone, JupyterLab saves what it has open, and asks then: its red button would write the old notebook back.
+RELOAD = "Where it is open in JupyterLab: File > Reload Notebook from Disk (or Revert, if JupyterLab asks)."
 
 
 @app.command()
@@ -36,7 +37,7 @@ def carry(
         if one.problem is None:
             _tell(course, carried.carry(course, one.copy))
     if len(found) > len(unread):
-        out.print(RELOAD, soft_wrap=True)
+        out.print(f"Run the checks anew. {RELOAD}", soft_wrap=True)
     if unread:
         raise fail("\n".join(unread), 1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grader.cli.app import PlatformOption, app, err, fail, open_course, out, writable
+from grader.cli.app import PlatformOption, app, err, fail, open_course, out, perhaps, writable
 from grader.cli.grading import machine_for, say_by_hand
 from grader.course import Course, whole
 
@@ -95,7 +95,10 @@ def _my_notebook(course: Course, asked: Path) -> Path:
             raise fail(f"There is no {asked} yet. Run `make lab`: it lays out your copies.")
     path = next((path for path in (asked, course.root / asked) if path.is_file()), None)
     if path is None:
-        raise fail(f"There is no notebook {asked}.")
+        raise fail(f"There is no notebook {asked}. {perhaps(course, str(asked))}")
     if path.stem not in course.lesson_ids:
-        raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(course.lesson_ids)}.")
+        meant = [one for one in course.lesson_ids if path.stem.startswith(one)]  # JupyterLab's 05_vmap-Copy1
+        raise fail(
+            f"{path.name} is no lesson's exercises. Name it as its lesson: {', '.join(meant or course.lesson_ids)}."
+        )
     return path

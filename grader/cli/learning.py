@@ -64,6 +64,7 @@ def solution(lesson: LessonArgument) -> None:
 @app.command()
 def reset(lesson: LessonArgument) -> None:
     """Begin a lesson's exercises anew; what you have is kept aside."""
+    from grader.cli.carrying import RELOAD
     from grader.course import work
 
     course = open_course(lesson)
@@ -72,6 +73,8 @@ def reset(lesson: LessonArgument) -> None:
     except work.NothingBuilt as problem:
         raise fail(str(problem)) from None
     _say(course, "A fresh notebook is", path, kept)
+    if kept:
+        out.print(RELOAD, soft_wrap=True)
 
 
 def _say(course: Course, what: str, path: Path, kept: Path | None) -> None:

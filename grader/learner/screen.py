@@ -16,9 +16,9 @@ from grader.reports.terminal import MARKS, number
 
 MESSAGE_LINES = 4  # of what a check says, its title not counted; `grader check` shows it all
 ROWS = 3  # of exercises, where there is no room for all
-BAR = 24
+BAR, SHORTEST_BAR = 24, 8
 TITLE = 60  # columns of an exercise's sign, number and title
-KEYS = (("h", "hint"), ("n", "next exercise"), ("s", "solution"), ("q", "quit"))
+KEYS = (("h", "hint"), ("n", "next"), ("s", "solution"), ("q", "quit"))
 TO_DO = ("○", "dim")
 BOLD = re.compile(r"(?<!\w)\*\*([^*`\n]+)\*\*(?!\w)")  # Markdown's; not Python's power
 
@@ -153,7 +153,11 @@ def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
         says = f"`grader solution {watch.current}` lays all answers, other ways too, beside your notebook."
         keys = Text.assemble(("any key", "bold"), " back")
     lines = list(Text(says, style).wrap(console, width))[:2]
-    return [*lines, _course(watch), keys.append(f"   {_when(watch, busy)}", "dim")]
+    when = _when(watch, busy)
+    for said in (when, when.partition(",")[0]):  # all of it, or as much as there is room for
+        if keys.cell_len + len(said) + 3 <= width:
+            return [*lines, _course(watch, width), keys.append(f"   {said}", "dim")]
+    return [*lines, _course(watch, width), keys]
 
 
 def next_step(watch: Watch) -> str:
@@ -170,13 +174,14 @@ def next_step(watch: Watch) -> str:
     return f'Next: "{step.exercise.title}"{where} (n).'
 
 
-def _course(watch: Watch) -> Text:
+def _course(watch: Watch, width: int) -> Text:
     earned, points = sum(way.earned for way in watch.ways), sum(way.points for way in watch.ways)
     done = sum(way.next is None for way in watch.ways)
-    full = round(BAR * earned / points) if points else 0
-    full = max(full, 1) if earned else 0
     said = f" {number(earned)} of {number(points)} points, {done} of {len(watch.ways)} lessons done"
-    return Text.assemble("Course ", ("█" * full, "green"), ("░" * (BAR - full), "dim"), said)
+    bar = max(SHORTEST_BAR, min(BAR, width - len("Course ") - len(said)))
+    full = round(bar * earned / points) if points else 0
+    full = max(full, 1) if earned else 0
+    return Text.assemble("Course ", ("█" * full, "green"), ("░" * (bar - full), "dim"), said)
 
 
 def _when(watch: Watch, busy: bool) -> str:

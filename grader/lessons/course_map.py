@@ -18,7 +18,7 @@ NOTHING = "There is no course above this folder, so there is no map to draw."
 STYLE = {
     "part": "margin:14px 0 6px;font-weight:600",
     "row": "display:flex;flex-wrap:wrap;gap:8px",
-    "tile": "width:176px;box-sizing:border-box;padding:8px 10px;border-radius:6px;"
+    "tile": "width:160px;box-sizing:border-box;padding:8px 10px;border-radius:6px;"
     "border:1px solid var(--jp-border-color1,#999)",
     "bar": "height:6px;border-radius:3px;margin:6px 0 4px;background:var(--jp-border-color2,#ccc)",
     "done": "height:6px;border-radius:3px;background:#2e9e6b",

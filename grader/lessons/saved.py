@@ -99,7 +99,7 @@ def said(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsaved(notebook: Saved) -> list[str]:
-    """A name for each cell that was run after the notebook was saved, with another text than was saved.
+    """A name for each cell that was run after the notebook was saved, with another text than was saved; in that order.
 
     A cell is known by its id where the front end tells it, else by the names that it binds. Cells of the course do not
     count, as grading has its own, and a cell that binds nothing only if it was saved under its id.
@@ -130,7 +130,7 @@ def unsaved(notebook: Saved) -> list[str]:
             found.append(f"the cell that binds `{min(binds)}`")
         elif not said(own).get("locked"):
             found.append(str(said(own).get("grade_id") or f"the cell that begins `{_begins(text(own))}`"))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(reversed(found)))
 
 
 def _begins(source: str) -> str:
