@@ -180,7 +180,7 @@ def test_without_ids_a_cell_is_known_by_what_it_binds(own: Path, lab: Kernel) ->
     for number, source in enumerate(sources):
         lab.run(source, f"vscode-notebook-cell:/x#W{number}")
     several = "the cell that binds `loss`"  # two exercises ask for it
-    assert unsaved(lab, own) == ["small-double", several]
+    assert unsaved(lab, own) == [several, "small-double"]
     lab.run(cell(own, "small-double"))
     assert unsaved(lab, own) == [several], "the last run of it counts"
     own.touch()
