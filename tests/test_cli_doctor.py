@@ -285,8 +285,15 @@ def test_a_container_has_the_memory_that_it_may_use(tmp_path: Path, monkeypatch:
     (tmp_path / "memory.max").write_text("1500000000\n")
     (tmp_path / "memory.current").write_text("600000000\n")
     assert devices.available_gb(tmp_path) == (1.5, 0.9)
+    (tmp_path / "memory.stat").write_text("anon 400000000\ninactive_file 200000000\n")
+    assert devices.available_gb(tmp_path) == (1.5, 1.1), "files in the cache make room"
     (tmp_path / "memory.max").write_text("max\n")
     assert devices.available_gb(tmp_path)[0] > 1.5
+    older = tmp_path / "memory"
+    older.mkdir()
+    (older / "memory.limit_in_bytes").write_text("1400000000\n")
+    (older / "memory.usage_in_bytes").write_text("600000000\n")
+    assert devices.available_gb(tmp_path) == (1.4, 0.8), "cgroups of version 1"
     monkeypatch.setattr(devices, "available_gb", lambda: (1.5, 0.9))
     said = devices.memory()
     assert said.grade == "costs"

@@ -113,6 +113,9 @@ def test_paths_in_the_image_are_paths_of_the_course() -> None:
     for name in re.findall(r"--constraint (\S+)", last("hub", "RUN")):
         assert (ROOT / name).is_file()
     assert f'notebook_dir = "{HOME}/work"' in PAGE
+    # DockerSpawner would start the image's own CMD, which is for one person and answers no hub.
+    assert "singleuser" not in last("hub", "CMD")
+    assert 'c.Spawner.cmd = ["jupyterhub-singleuser"]' in PAGE
     assert f"JUPYTERHUB={last('hub', 'ARG').partition('=')[2]}`" in PAGE
 
 
@@ -147,11 +150,13 @@ def test_repo2docker_still_finds_condas_file() -> None:
 
 def test_what_git_ignores_is_not_in_the_image() -> None:
     ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line and line[0] != "#"]
-    left_out = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
+    left_out = (ROOT / ".dockerignore").read_text().splitlines()
     patterns = [line.removeprefix("**/") for line in left_out if line and line[0] != "#"]
     missing = [line for line in ignored if not any(fnmatch(line, pattern) for pattern in patterns)]
     assert [line for line in missing if not line.startswith("tests/")] == []
     assert ".git" in patterns
+    # One beside the Dockerfile would come before it, and only BuildKit would read that one.
+    assert not (FOLDER / "Dockerfile.dockerignore").exists()
 
 
 def test_every_command_of_the_page_is_there() -> None:

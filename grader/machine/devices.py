@@ -91,10 +91,25 @@ def available_gb(cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:
     """Memory in all and still to be had, in GB; in a container no more than that may use."""
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
-    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
-    if limit is not None and limit < total:
-        total, free = limit, max(0, min(free, limit - (used or 0)))
+    older = cgroup / "memory"  # where cgroups are of version 1
+    for limit_file, used_file in (
+        (cgroup / "memory.max", cgroup / "memory.current"),
+        (older / "memory.limit_in_bytes", older / "memory.usage_in_bytes"),
+    ):
+        limit, used = _number(limit_file), _number(used_file)
+        if limit is not None and limit < total:
+            taken = (used or 0) - _cached(limit_file.parent / "memory.stat")
+            total, free = limit, max(0, min(free, limit - taken))
     return total / 1e9, free / 1e9
+
+
+def _cached(stat: Path) -> int:
+    """Bytes of files kept in memory until it is needed: counted as used, and free to be had."""
+    try:
+        lines = dict(line.split() for line in stat.read_text().splitlines())
+        return int(lines.get("total_inactive_file", lines.get("inactive_file", 0)))
+    except (OSError, ValueError):
+        return 0
 
 
 def fitting() -> int:
