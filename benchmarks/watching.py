@@ -4,8 +4,9 @@ A learner saves, exercise after exercise, a wrong answer and then a right one, t
 learner who works on an exercise has saved it before. The earlier exercises of the lesson are answered, the later ones
 not. The answer's own time is that of the same cells and checks in a bare fork of a warm process with the same compiler
 settings (`benchmarks.floor`) that has, as a learner's process does, the code of single operations at hand and compiles
-what the answer makes of them. Nothing is known of the course's own answers when it
-begins. Idle is processor time of the command and all that it has started, over twenty seconds.
+what the answer makes of them. Nothing is known of the course's own answers when it begins, and operations come to be at
+hand while it runs; as own times are taken last, an answer that is run operation by operation seems later than it is.
+Idle is processor time of the command and all that it has started, over twenty seconds.
 """
 
 from __future__ import annotations
