@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from grader.gradebook.settings import configure
+from grader.lms.nbgrader_settings import configure
 
 c = get_config()  # noqa: F821 (nbgrader defines it)
 configure(c, Path(__file__).resolve().parent)

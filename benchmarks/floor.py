@@ -15,28 +15,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from grader.core.notebook import Submission, read
+from grader.core.symbols import plain_python
 from grader.course import Course, Lesson
-from grader.exam.batch import find, imports
-from grader.exam.compiled import Compiled
-from grader.exam.places import cores
-from grader.exam.plan import Judge, plan
-from grader.exam.submission import Submission, read
-from grader.sandbox.magics import plain_python
-from grader.sandbox.preload import preload, share_mlir_context, warm
+from grader.grading.batch import find, imports
+from grader.grading.compile_cache import CompileCache
+from grader.grading.device_plan import cores
+from grader.grading.plan import JudgeExercise, plan
+from grader.sandbox.warmup import preload, share_mlir_context, warm
 from grader.sandbox.zygote import QUICK
 
 
 def score(submission: Submission, lesson: Lesson, only: str | None = None) -> float:
     """Points that the notebook's own process would give itself, or those of one exercise alone."""
-    from grader.checks import asking, inputs
-    from grader.program.sides import namedtuples
+    from grader.checks import inputs, verbs
+    from grader.program.endpoints import namedtuples
 
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(lesson.setup, "<setup>", "exec"), names)
-    asking.allow(namedtuples(names))
+    verbs.allow(namedtuples(names))
     points = 0.0
     for step in plan(submission, lesson).steps:
-        if not isinstance(step, Judge):
+        if not isinstance(step, JudgeExercise):
             _try(plain_python(step.source), f"<cell {step.label}>", names)
             continue
         if only not in (None, step.exercise.id):
@@ -55,7 +55,7 @@ def _try(source: str, name: str, names: dict[str, Any]) -> bool:
     return True
 
 
-def ready(course: Course, lesson: Lesson, compiled: Compiled) -> Callable[[], None]:
+def ready(course: Course, lesson: Lesson, compiled: CompileCache) -> Callable[[], None]:
     """Make this process warm; what a fork of it does first, to have this code at hand."""
     preload(sorted(imports(course, [lesson.id])))
     warm()
@@ -80,7 +80,7 @@ def main() -> None:
     asked = parser.parse_args()
     course = Course.find(None)
     lesson = course.lesson(asked.lesson)
-    begin = ready(course, lesson, Compiled.of_our_own(course.root / "build", lesson.id))
+    begin = ready(course, lesson, CompileCache.of_our_own(course.root / "build", lesson.id))
     reading, writing = os.pipe()
     waiting = [read(entry.path, entry.learner, lesson.id) for entry in find(asked.folder, course, lesson.id)]
     running = 0

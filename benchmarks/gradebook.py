@@ -29,7 +29,7 @@ import psutil
 from benchmarks import results, semester
 from benchmarks.others import environment
 from grader.course import Course
-from grader.gradebook.database import LOOKED_UP
+from grader.lms.nbgrader_database import LOOKED_UP
 
 TITLE = "A class of 300 in the gradebook"
 

@@ -37,14 +37,14 @@ def grade(folder: Path, lesson: str, scratch: Path) -> float:
 
 def changed(folder: Path, lesson: str) -> tuple[float, float]:
     """Seconds from a changed notebook to its result with an open desk: median of five, and the floor's for the same."""
-    from grader.exam.batch import imports, secret
-    from grader.exam.pool import Pool
+    from grader.grading.batch import imports, secret
+    from grader.grading.pool import Pool
 
     course = Course(ROOT)
     learners = sorted(path for path in folder.iterdir() if path.name.startswith("right"))[:6]
     opening = {"root": str(ROOT), "secret": secret(course)}
     seconds = []
-    with Pool("grader.exam.desk:serve", opening, 1, imports(course, [lesson])) as desk:
+    with Pool("grader.grading.server:serve", opening, 1, imports(course, [lesson])) as desk:
         for learner in learners:
             request = {"path": str(learner / lesson / f"{lesson}.ipynb"), "learner": learner.name, "lesson": lesson}
             began = time.perf_counter()

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.course import Course, Lesson, filled
+from grader.course import Course, Lesson, fill
 from grader.course.build import exercises_path
 
 EVERY = 10
@@ -80,6 +80,6 @@ def make(course: Course, lesson: Lesson, folder: Path, count: int) -> dict[str, 
     worth = {}
     for number in range(count):
         given, worth[f"learner-{number:04}"] = answers(lesson, number, chance)
-        notebook = filled.fill(exercises_path(course, lesson.id), given)
-        filled.write(notebook, folder / f"learner-{number:04}" / lesson.id / f"{lesson.id}.ipynb")
+        notebook = fill.fill(exercises_path(course, lesson.id), given)
+        fill.write(notebook, folder / f"learner-{number:04}" / lesson.id / f"{lesson.id}.ipynb")
     return worth

@@ -32,7 +32,7 @@ PLAIN = """
 import jax as _jax
 from grader.checks import asking as _asking
 from grader.program.export import parameters as _parameters
-from grader.program.sides import ProgramSide as _ProgramSide
+from grader.program.endpoints import ProgramSide as _ProgramSide
 
 
 class _Made:

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks import classroom
 from benchmarks.others import ROOT, run
 from grader.course import Course
-from grader.exam import batch
-from grader.exam.ledger import Ledger, edition
+from grader.grading import batch
+from grader.grading.cache import ResultCache, edition
 
 GRADED = 10  # notebooks of each lesson that are really graded: one of each kind of learner
 
@@ -44,7 +44,7 @@ def change(course: Course, lesson: str, number: int) -> None:
 def hand_in(course: Course, lesson: str, learners: range, version: str) -> None:
     """Put the notebooks of these learners in place, and keep their results."""
     entries = batch.find(course.root / "build" / "graded really", course, lesson)
-    ledger, graded = Ledger(course, batch.secret(course), version), batch.graded_before(course, entries, version)
+    ledger, graded = ResultCache(course, batch.secret(course), version), batch.graded_before(course, entries, version)
     for number in learners:
         entry = entries[number % len(entries)]
         text = entry.path.read_text(encoding="utf-8").replace("was here", f"was here, says {number}")

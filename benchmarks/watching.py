@@ -27,7 +27,7 @@ from benchmarks import grading, results
 from benchmarks.others import ROOT
 from grader.course import Course, Exercise, Lesson
 from grader.course.build import exercises_path
-from grader.course.filled import fill, write
+from grader.course.fill import fill, write
 
 sys.path.insert(0, str(ROOT / "tests"))  # the terminal that tests look at
 import desk
@@ -96,12 +96,12 @@ def _processor(terminal: watching.Terminal) -> float:
 def own(root: Path, name: str) -> dict[str, list[float]]:
     """Seconds in a bare fork: a wrong answer and a right one of each exercise. In a process without threads only."""
     from benchmarks import floor
-    from grader.exam.compiled import Compiled
-    from grader.exam.submission import read
+    from grader.core.notebook import read
+    from grader.grading.compile_cache import CompileCache
 
     course = Course(root)
     lesson, found = course.lesson(name), {}
-    begin = floor.ready(course, lesson, Compiled.of_our_own(course.root / "build", name).for_learners)
+    begin = floor.ready(course, lesson, CompileCache.of_our_own(course.root / "build", name).for_learners)
     for exercise in lesson.exercises:
         found[exercise.id] = []
         for source in (exercise.wrong[0].source, exercise.reference):

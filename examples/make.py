@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader.course import Course, Lesson, filled
+from grader.course import Course, Lesson, fill
 from grader.course.build import exercises_path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,7 +104,7 @@ def submissions(course: Course) -> dict[Path, str]:
         lesson = course.lesson(lesson_id)
         names = list(LEARNERS) if lesson_id == FULL_CLASS else list(LEARNERS)[:4]
         for name in names:
-            notebook = filled.fill(exercises_path(course, lesson_id), LEARNERS[name](lesson))
+            notebook = fill.fill(exercises_path(course, lesson_id), LEARNERS[name](lesson))
             if name == "with-helpers":
                 add_helpers(notebook, lesson)
             path = SUBMITTED / name / lesson_id / f"{lesson_id}.ipynb"

@@ -183,9 +183,9 @@ print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.de
 # The map fills as your notebooks are graded (run the cell again), and so does `grader progress`, in a terminal.
 
 # %%
-import grader.lessons
+import grader.learning
 
-grader.lessons.course_map()
+grader.learning.course_map()
 
 # %% [markdown]
 # Start with 01 if you are new to JAX, with 03 if you know NumPy well and have seen a tracer, with 16 if you train on one device and want more.

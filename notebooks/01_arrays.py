@@ -40,7 +40,7 @@ import warnings
 import jax.numpy as jnp
 import numpy as np
 
-from grader.lessons import plots
+from grader.learning import plots
 
 
 def refusal(call):

@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.lessons import plots
+from grader.learning import plots
 
 np.set_printoptions(precision=3, suppress=True)
 

@@ -38,7 +38,7 @@ import numpy as np
 import optax
 from tqdm import tqdm
 
-from grader.lessons import plots
+from grader.learning import plots
 
 np.set_printoptions(precision=3, suppress=True)
 

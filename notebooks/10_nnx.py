@@ -37,7 +37,7 @@ import numpy as np
 import optax
 from flax import linen, nnx
 
-from grader.lessons import plots
+from grader.learning import plots
 
 np.set_printoptions(precision=3, suppress=True)
 

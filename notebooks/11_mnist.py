@@ -43,8 +43,8 @@ import optax
 from flax import nnx
 from tqdm import tqdm
 
-from grader.lessons import digits, plots
-from grader.lessons.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
+from grader.learning import digits, plots
+from grader.learning.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
 
 found = digits.get()
 print(SAYS, found.says, sep="\n")
@@ -359,7 +359,7 @@ print("\n".join({str(one.message) for one in caught if "JAX" in str(one.message)
 
 # %%
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["grader.lessons.loaders"])
+context.set_forkserver_preload(["grader.learning.loaders"])
 plain_set = MNIST(found.root, train=True, transform=np.asarray)
 processes = {"num_workers": 2, "multiprocessing_context": context, "persistent_workers": True, "prefetch_factor": 2}
 for name, options in {"in this process": {}, "in two workers": processes}.items():

@@ -47,7 +47,7 @@ import optax
 from IPython.display import IFrame
 from sklearn.datasets import load_digits
 
-from grader.lessons import plots
+from grader.learning import plots
 
 print("this runs on", jax.devices()[0].device_kind)
 

@@ -28,7 +28,7 @@
 
 # %%
 import grader.checks
-import grader.lessons.digits
+import grader.learning.digits
 
 # Before JAX is first used, as JAX counts its devices once. `start` sets `jax_num_cpu_devices`, and gives the simulated
 # devices more threads: with few, a training loop that runs ahead of its results can lock up on a small machine.
@@ -51,7 +51,7 @@ from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 
-from grader.lessons import plots
+from grader.learning import plots
 
 # Eight accelerators where there are as many; else eight devices made of this computer's cores.
 devices = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
@@ -433,7 +433,7 @@ def network_loss(params, x, y):
     return optax.softmax_cross_entropy_with_integer_labels(nnx.merge(graph, params)(x), y).mean()
 
 
-found = grader.lessons.digits.get()
+found = grader.learning.digits.get()
 print(found.says)
 (pictures, marks), (unseen, unseen_marks) = found.arrays(train=True), found.arrays(train=False)
 drawn = np.random.default_rng(18).integers(len(marks), size=(60, 128))  # which examples, in 60 steps

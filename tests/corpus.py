@@ -21,7 +21,7 @@ from typing import Any
 
 from machine import Listeners, Places
 
-from grader.course import Course, filled
+from grader.course import Course, fill
 
 LESSON = "01_guarded"
 PREFIX = "guard-"
@@ -112,13 +112,13 @@ class Corpus:
         return self.places.submitted / learner / LESSON / f"{LESSON}.ipynb"
 
     def _write(self, learner: str, answers: dict[str, str]) -> None:
-        filled.write(filled.fill(self.places.course / "exercises" / LESSON / f"{LESSON}.ipynb", answers),
+        fill.write(fill.fill(self.places.course / "exercises" / LESSON / f"{LESSON}.ipynb", answers),
                      self._path(learner))  # fmt: skip
 
     def _lay_out(self, case: Case, answers: dict[str, str]) -> None:
         given = {PREFIX + name: self._filled(source) for kind, name, source in case.cells if kind == "answer"}
         released = self.places.course / "exercises" / LESSON / f"{LESSON}.ipynb"
-        notebook = filled.fill(released, {**answers, **given})
+        notebook = fill.fill(released, {**answers, **given})
         tools = [("own", "", tool(name)) for name in ", ".join(case.said("with")).split(", ") if name]
         for kind, name, source in (*tools, *case.cells):
             _put(notebook, kind, PREFIX + name, self._filled(source))
@@ -130,7 +130,7 @@ class Corpus:
             if kind == "notebook":
                 exec(compile(self._filled(source), f"<{case.name}>", "exec"), names)
         if not os.path.lexists(path):
-            filled.write(notebook, path)
+            fill.write(notebook, path)
         if names["learner"] != case.name:
             self.learners[case.name] = names["learner"]
             path.parents[1].rename(self.places.submitted / names["learner"])

@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 
 from grader.checks.outcomes import WIDTH
 from grader.course import Course, Lesson
-from grader.exam.batch import imports
-from grader.exam.pool import Pool
+from grader.grading.batch import imports
+from grader.grading.pool import Pool
 
 TREES = {"vocabulary": COURSES / "vocabulary", "small": COURSES / "small", "course": ROOT}
 ENDINGS = {"CheckFailed": "failed", "NotAttempted": "not attempted", "Skipped": "skipped"}
@@ -71,7 +71,7 @@ def test_kernel_and_examiner_agree(name: str, lesson_id: str, tmp_path: Path, mo
     course = Course(TREES[name])
     lesson = course.lesson(lesson_id)
     requests = [{"lesson": lesson_id, "exercise": exercise, "source": source} for exercise, source in answers(lesson)]
-    with Pool("grader.prove.bench:serve", {"root": str(course.root)}, 1, imports(course, [lesson_id])) as pool:
+    with Pool("grader.prove.proof_server:serve", {"root": str(course.root)}, 1, imports(course, [lesson_id])) as pool:
         isolated = pool.map(requests)
     kernel = in_a_kernel(lesson, tmp_path)
     for (exercise, source), here, there in zip(answers(lesson), kernel, isolated, strict=True):

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Grader
 
 from grader.course import Course
-from grader.course.filled import fill, write
+from grader.course.fill import fill, write
 
 LESSON = "01_small"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -229,7 +229,7 @@ def test_a_lesson_has_its_predictions_folded_its_magics_and_its_tags(built):
     buttons = found.pop("choose-first-sum")
     assert (
         source(buttons)
-        == '# Choose, then run the next cell.\nimport grader.lessons\n\ngrader.lessons.predict("first-sum")'
+        == '# Choose, then run the next cell.\nimport grader.learning\n\ngrader.learning.predict("first-sum")'
     )
     assert buttons["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["raises-exception"]}
     found.pop("predict-first-sum")

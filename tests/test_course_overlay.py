@@ -15,7 +15,7 @@ from conftest import COURSES, ROOT
 from grader.course import Course, CourseError, build
 from grader.course.outline import OVERLAY_KEYS
 from grader.course.overlay import KINDS
-from grader.course.text import EXERCISES
+from grader.course.percent import EXERCISES
 
 SMALL = "01_small"
 TEXT = f"solutions/{SMALL}.py"

@@ -12,7 +12,7 @@ import pytest
 from conftest import COURSES, Grader
 
 from grader.course import Course, CourseError
-from grader.course.filled import fill, write
+from grader.course.fill import fill, write
 
 LESSON = "01_by_hand"
 ESSAY = '# %% [markdown] task="hand-essay"'

@@ -19,7 +19,7 @@ from conftest import COURSES, ROOT
 from packaging.specifiers import SpecifierSet
 
 from grader.cli.app import Verbs
-from grader.course import work
+from grader.course import workspace
 
 FOLDER = ROOT / ".devcontainer"
 TEXT = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def test_the_system_packages_are_those_that_ci_asks_for() -> None:
 def test_paths_in_the_image_are_paths_of_the_course() -> None:
     assert f"--chown=jovyan:jovyan . {HOME}" in last("hub", "COPY")
     variables = dict(part.split("=", 1) for part in last("hub", "ENV").split())
-    assert Path(variables["JUPYTER_CONFIG_PATH"]).relative_to(HOME) == (work.JUPYTER / "learner").relative_to(ROOT)
+    assert Path(variables["JUPYTER_CONFIG_PATH"]).relative_to(HOME) == (workspace.JUPYTER / "learner").relative_to(ROOT)
     for name in re.findall(r"--constraint (\S+)", last("hub", "RUN")):
         assert (ROOT / name).is_file()
     assert f'notebook_dir = "{HOME}/work"' in PAGE

@@ -17,7 +17,7 @@ COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) 
 # Run elsewhere: setting up comes before every run of these tests; the other opens JupyterLab and stays.
 ELSEWHERE = {
     "make setup": ("../Makefile", "lint: setup"),
-    "make instructor": ("test_gradebook_formgrader.py", "instructor"),
+    "make instructor": ("test_lms_formgrader.py", "instructor"),
 }
 LEARNERS = {path.name for path in (ROOT / "examples" / "submitted").iterdir() if (path / "05_vmap").is_dir()}
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from grader.program.codec import decode, encode
+from grader.program.endpoints import AnswerEndpoint
 from grader.program.hlo import Collective, Sizes, collectives, sizes
-from grader.program.sides import AnswerSide
 
 TEXTS = Path(__file__).parent / "hlo"
 PLATFORMS = ("cuda", "tpu")
@@ -133,7 +133,7 @@ def test_a_product_keeps_all_bits_where_an_accelerator_would_round(monkeypatch: 
     x = np.ones((2, 2), np.float32)
 
     def lowered() -> str:
-        told = decode(AnswerSide().export(lambda x: x @ x, encode({"args": (x,), "mesh": None})))
+        told = decode(AnswerEndpoint().export(lambda x: x @ x, encode({"args": (x,), "mesh": None})))
         return jax.export.deserialize(bytearray(told["value"]["blob"].tobytes())).mlir_module()
 
     assert "HIGHEST" not in lowered()

@@ -21,7 +21,8 @@ from jax.sharding import PartitionSpec as P
 
 from grader.checks import devices
 from grader.program import codec
-from grader.program.codec import Limits, Malformed, Slot, Unsendable, decode, encode
+from grader.program.codec import Slot, decode, encode
+from grader.program.limits import Malformed, PayloadLimits, Unsendable
 
 devices.start(8)
 
@@ -270,9 +271,9 @@ def test_what_is_not_data_is_refused_by_its_name(name: str) -> None:
 
 def test_limits_hold_for_what_is_sent() -> None:
     with pytest.raises(Unsendable, match="arrays of more than 1,000 bytes"):
-        encode(np.zeros(1_001, np.uint8), limits=Limits(buffers=1_000))
+        encode(np.zeros(1_001, np.uint8), limits=PayloadLimits(buffers=1_000))
     with pytest.raises(Unsendable, match="too large to send"):
-        encode("a" * 2_000, limits=Limits(head=1_000))
+        encode("a" * 2_000, limits=PayloadLimits(head=1_000))
 
 
 # From here on: bytes that nobody's encode wrote.
@@ -452,10 +453,10 @@ def test_a_small_payload_makes_no_large_work(name: str) -> None:
 def test_limits_hold_for_what_is_received() -> None:
     big = encode(np.zeros(1_001, np.uint8))
     with pytest.raises(Malformed):
-        decode(big, limits=Limits(buffers=1_000))
+        decode(big, limits=PayloadLimits(buffers=1_000))
     with pytest.raises(Malformed):
-        decode(encode("a" * 2_000), limits=Limits(head=1_000))
+        decode(encode("a" * 2_000), limits=PayloadLimits(head=1_000))
     with pytest.raises(Malformed):
-        decode(encode([[[1]]]), limits=Limits(depth=2))
+        decode(encode([[[1]]]), limits=PayloadLimits(depth=2))
     with pytest.raises(Malformed):
-        decode(encode([1, 2, 3]), limits=Limits(values=3))
+        decode(encode([1, 2, 3]), limits=PayloadLimits(values=3))

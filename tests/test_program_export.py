@@ -17,12 +17,12 @@ from jax.sharding import PartitionSpec as P
 
 from grader.checks import devices
 from grader.program import load
-from grader.program.allowed import Refused
-from grader.program.codec import Unsendable
+from grader.program.endpoints import describe
 from grader.program.export import CallsPython, Exported, export, fill, parameters
 from grader.program.hlo import sizes
+from grader.program.limits import Unsendable
 from grader.program.load import Loaded
-from grader.program.sides import describe
+from grader.program.validate import ProgramRefused
 
 devices.start(8)
 MESH, EXPLICIT = devices.mesh((8,), ("d",)), devices.mesh((8,), ("d",), explicit=True)
@@ -246,10 +246,10 @@ def test_what_is_no_program_is_refused(name: str) -> None:
 
 def test_what_is_too_large_or_for_more_devices_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     made = export(lambda x: x.sum(), (rows(np.ones((8, 4), "f")),))
-    with pytest.raises(Refused, match="33,554,433 bytes; 33,554,432 are allowed"):
+    with pytest.raises(ProgramRefused, match="33,554,433 bytes; 33,554,432 are allowed"):
         Loaded(bytes((32 << 20) + 1), (), ())
     monkeypatch.setattr(jax, "devices", lambda *platform: [object()] * 4)
-    with pytest.raises(Refused, match="it wants 8 devices; there are 4"):
+    with pytest.raises(ProgramRefused, match="it wants 8 devices; there are 4"):
         Loaded(made.blob, made.parameters, made.donated)
 
 

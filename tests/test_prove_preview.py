@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import COURSES, Grader
 
+from grader.core.result import CheckResult
 from grader.course import Course
-from grader.exam.pool import Fault
-from grader.exam.record import CheckResult
-from grader.exam.rehearsed import Answer, Rehearsed
+from grader.grading.pool import Fault
 from grader.prove import preview
-from grader.reports import preview as report
+from grader.prove.answer_report import AnswerReport, ExerciseReport
+from grader.reports import preview_report as report
 
 LESSON = "01_small"
 WRITABLE = "Name a file in a folder that can be written to."
@@ -26,14 +26,14 @@ def result(name: str, status: str = "passed", message: str = "", hidden: bool = 
     return CheckResult(f"a-b-{name}", "a-b", f"Title of {name}.", status, points, 1.0, message, hidden=hidden)
 
 
-def answer(line: int, public: str, hidden: str, message: str = "Odd.") -> Answer:
+def answer(line: int, public: str, hidden: str, message: str = "Odd.") -> AnswerReport:
     """A wrong answer with the status of a public and of a hidden check."""
     checks = (result("example", public, "One."), result("values", hidden, message, hidden=True))
-    return Answer(f"Thought {line}.", f"line {line}", checks)
+    return AnswerReport(f"Thought {line}.", f"line {line}", checks)
 
 
-def seen(*wrong: Answer) -> Rehearsed:
-    return Rehearsed("a-b", answer(1, "not attempted", "not attempted", "Not attempted yet."), wrong)
+def seen(*wrong: AnswerReport) -> ExerciseReport:
+    return ExerciseReport("a-b", answer(1, "not attempted", "not attempted", "Not attempted yet."), wrong)
 
 
 SOUND = (answer(2, "failed", "failed", "Odd."), answer(3, "failed", "failed", "Even."))
@@ -67,7 +67,7 @@ FOURTH = "the wrong answer on line 4."
     ],
     ids=["sound", "uncaught", "only one", "at fault", "silent", "always the same", "once is not always", "never seen"],
 )
-def test_a_weakness_is_named(wrong: tuple[Answer, ...], remarks: list[str]) -> None:
+def test_a_weakness_is_named(wrong: tuple[AnswerReport, ...], remarks: list[str]) -> None:
     assert list(seen(*wrong).remarks) == remarks
 
 
@@ -89,8 +89,8 @@ class Page(HTMLParser):
 
 def test_a_page_is_whole_and_escaped() -> None:
     evil = "<script>alert(1)</script>"
-    wrong = Answer(evil, evil, (result("example", "failed", evil), result("values", "failed", evil, hidden=True)))
-    broken = Rehearsed("c-d", seen().stub, problem=evil)
+    wrong = AnswerReport(evil, evil, (result("example", "failed", evil), result("values", "failed", evil, hidden=True)))
+    broken = ExerciseReport("c-d", seen().stub, problem=evil)
     text = report.dumps(LESSON, [seen(wrong), broken])
     page = Page(text)
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
@@ -171,7 +171,7 @@ class Backwards:
 
 def test_exercises_come_in_the_lessons_order_and_a_lost_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "Pool", Backwards)
-    course, told = Course(COURSES / "small"), list[Rehearsed]()
+    course, told = Course(COURSES / "small"), list[ExerciseReport]()
     assert preview.preview(course, LESSON, 2, told.append) == told
     assert [one.exercise for one in told] == [exercise.id for exercise in course.lesson(LESSON).exercises]
     assert [one.problem for one in told] == ["The rehearsal itself ended: it is gone.", None, None]

@@ -15,10 +15,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from grader.cli.app import fail
-from grader.course import whole
-from grader.exam.changes import Change
-from grader.exam.record import STATUSES, VERSION, CheckResult, Result, legible, total
-from grader.reports import json as json_report
+from grader.core import files
+from grader.core import result as results_json
+from grader.core.points import total
+from grader.core.result import STATUSES, VERSION, CheckResult, Result
+from grader.core.text import legible
+from grader.grading.regrade import Change
 from grader.reports import terminal
 
 LONG = (
@@ -223,7 +225,7 @@ def test_points_add_up_whatever_they_are() -> None:
 
 def test_the_document_is_as_documented() -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    document = json.loads(json_report.dumps([full()]))
+    document = json.loads(results_json.document([full()]))
     example = json.loads(text.split("```json\n")[1].split("```")[0])
     assert document["version"] == example["version"] == VERSION
     [told], [shown_there] = document["results"], example["results"]
@@ -245,15 +247,15 @@ def test_the_document_is_as_documented() -> None:
 
 def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "results.json"
-    whole.write(path, json_report.dumps([full()]), mode=0o644)
+    files.write(path, results_json.document([full()]), mode=0o644)
     before = path.read_text()
     assert json.loads(before)["results"][0]["learner"] == "one"
     assert path.stat().st_mode & 0o777 == 0o644
     with pytest.raises(TypeError):
-        whole.write(path, object())  # type: ignore[arg-type]
+        files.write(path, object())  # type: ignore[arg-type]
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
-        whole.write(tmp_path / "folder", b"")
+        files.write(tmp_path / "folder", b"")
     assert path.read_text() == before
     assert [one.name for one in sorted(tmp_path.rglob("*"))] == ["deep", "results.json", "folder"]
 

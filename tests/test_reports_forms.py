@@ -14,9 +14,9 @@ import pytest
 from conftest import ROOT, Grader
 from junitparser import JUnitXml
 
-from grader.exam.record import STATUSES, CheckResult, Result
-from grader.reports import github, gradescope, html, junit, tables
-from grader.reports import json as json_report
+from grader.core import result as results_json
+from grader.core.result import STATUSES, CheckResult, Result
+from grader.reports import github, gradescope_report, html, junit, tables
 from grader.reports.forms import FORMS
 
 EVIL = (
@@ -83,7 +83,7 @@ def test_junit_holds_any_text() -> None:
 
 
 def test_gradescope_hides_what_is_hidden_and_adds_up() -> None:
-    document = json.loads(gradescope.dumps(a_class()[0]))
+    document = json.loads(gradescope_report.dumps(a_class()[0]))
     tests = document["tests"]
     assert sum(test["score"] for test in tests) == 2.0
     assert sum(test["max_score"] for test in tests) == 18.0
@@ -95,7 +95,7 @@ def test_gradescope_hides_what_is_hidden_and_adds_up() -> None:
 
 
 def test_gradescope_gives_nothing_for_what_was_not_graded() -> None:
-    document = json.loads(gradescope.dumps(a_class()[3]))
+    document = json.loads(gradescope_report.dumps(a_class()[3]))
     assert (document["score"], document["tests"], document["output"]) == (0.0, [], "The file is empty.")
 
 
@@ -178,7 +178,7 @@ def test_a_page_of_evil_text_has_no_element_of_its_making() -> None:
 
 
 def test_a_page_counts_points_and_misconceptions() -> None:
-    one = html.Lesson("05_vmap", [r for r in a_class() if r.lesson == "05_vmap"])
+    one = html.LessonResults("05_vmap", [r for r in a_class() if r.lesson == "05_vmap"])
     assert [(bar.name, bar.got, bar.most) for bar in one.exercises] == [("a", 4.0, 18.0), ("b", 2.0, 4.0)]
     assert [(bar.name, bar.got, bar.most) for bar in one.misconceptions] == [("b: Sums the rows.", 1, 2)]
     text = html.dumps(a_class())
@@ -188,7 +188,7 @@ def test_a_page_counts_points_and_misconceptions() -> None:
 
 def test_the_command_writes_any_form(grader: Grader, tmp_path: Path) -> None:
     source = tmp_path / "results.json"
-    source.write_text(json_report.dumps(a_class()), encoding="utf-8")
+    source.write_text(results_json.document(a_class()), encoding="utf-8")
     done = grader("report", source, "--as", "junit")
     assert done.returncode == 0, done.stderr
     assert done.stdout == junit.dumps(a_class())
@@ -196,7 +196,7 @@ def test_the_command_writes_any_form(grader: Grader, tmp_path: Path) -> None:
         "report", source, "--as", "gradescope", "--learner", "two", "--lesson", "03_jit", "--out", tmp_path / "r"
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "r").read_text() == gradescope.dumps(a_class()[2])
+    assert (tmp_path / "r").read_text() == gradescope_report.dumps(a_class()[2])
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(
     grader: Grader, tmp_path: Path, words: list[str], said: str
 ) -> None:
     source = tmp_path / "results.json"
-    source.write_text(json_report.dumps(a_class()), encoding="utf-8")
+    source.write_text(results_json.document(a_class()), encoding="utf-8")
     done = grader("report", source, *words)
     assert done.returncode == 2
     assert said in done.stderr

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from conftest import ROOT, Grader
 
+from grader.core import result as results_json
 from grader.reports import html
-from grader.reports import json as json_report
 from grader.reports.forms import FORMS
 
 SAMPLES = ROOT / "docs" / "samples"
@@ -69,9 +69,9 @@ def test_each_sample_is_what_the_command_writes(
 
 
 def test_the_samples_hold_what_readers_come_for() -> None:
-    results = json_report.read(SAMPLES / NAMES["json"])
+    results = results_json.read_document(SAMPLES / NAMES["json"])
     assert {check.status for result in results for check in result.checks} >= {"passed", "failed", "timeout"}
-    assert html.Lesson("05_vmap", results).misconceptions
+    assert html.LessonResults("05_vmap", results).misconceptions
 
 
 # Of each element, what the schema of Jenkins' xUnit plugin (junit-10.xsd, which pytest's own tests use too) lets it

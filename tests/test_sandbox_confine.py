@@ -16,13 +16,14 @@ import psutil
 import pytest
 from conftest import ROOT
 
+from grader.core.faults import Fault
+from grader.doctor import confinement
 from grader.program.codec import decode, encode
-from grader.sandbox import confine, doctor
+from grader.sandbox import confine
 from grader.sandbox.confine_files import without
 from grader.sandbox.confine_limits import FILE, OPEN_FILES, SCRATCH
-from grader.sandbox.family import Family
 from grader.sandbox.process import AT_MOST, Process, Zygote
-from grader.sandbox.wire import Fault
+from grader.sandbox.process_tree import ProcessTree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 WORKER = "grader.sandbox.worker:serve"
@@ -105,7 +106,7 @@ def test_files_of_ours_are_out_of_reach(worker: Process, level: str, open_folder
 def test_digits_of_lessons_are_there(worker: Process) -> None:
     """Without a network, and where no file but the scratch's can be written."""
     said = run(
-        worker, "from grader.lessons import digits\nfound = digits.get()\nimages, labels = found.arrays(train=True)"
+        worker, "from grader.learning import digits\nfound = digits.get()\nimages, labels = found.arrays(train=True)"
     )
     assert said.get("error") is None, said
     assert ask(worker, "(found.source, images.shape, int(labels.max()))") == ("embedded", (1437, 28, 28), 9)
@@ -122,7 +123,7 @@ def test_nothing_outside_the_scratch_can_be_written(worker: Process) -> None:
         "/proc/sys/kernel",
         package,
         str(ROOT),
-        str(Path(doctor.__file__).parent),
+        str(Path(confinement.__file__).parent),
     ):
         assert ask(worker, f"open(os.path.join({place!r}, 'left'), 'w')") in (
             "FileNotFoundError",
@@ -333,7 +334,7 @@ def test_a_bomb_of_processes_runs_out_of_time_and_is_gone(zygote: Zygote) -> Non
     with pytest.raises(Fault) as caught:
         run(process, bomb, seconds=1)
     assert caught.value.kind == "timeout"
-    family = Family(process.pid).members()
+    family = ProcessTree(process.pid).members()
     process.kill()
     assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in family), 30)
 
@@ -362,7 +363,7 @@ def test_standing_in_line_for_a_processor_is_told_from_waiting() -> None:
     spin = [sys.executable, "-c", "while True: pass"]
     crowd = [subprocess.Popen(spin) for _ in range(4 * (os.cpu_count() or 1))]
     try:
-        first = Family(crowd[0].pid)
+        first = ProcessTree(crowd[0].pid)
         assert first.stood() == 0.0
         assert eventually(lambda: first.stood() > 0.2)
         assert first.seconds() > 0

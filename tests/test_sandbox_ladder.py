@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Grader
 
-from grader.course import Course, filled
-from grader.sandbox import confine, doctor
-from grader.sandbox.process import AT_MOST, Confined
+from grader.course import Course, fill
+from grader.doctor import confinement
+from grader.sandbox import confine
+from grader.sandbox.process import AT_MOST, ConfinementReport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 
@@ -115,7 +116,7 @@ def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: 
     )
     assert said.startswith("Confinement of learners' processes: landlock ("), said
     assert "full is refused: unshare: No space left on device." in said
-    assert doctor.NONE_LEFT in said
+    assert confinement.NONE_LEFT in said
 
 
 # What the doctor advises.
@@ -124,29 +125,29 @@ def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: 
 @pytest.mark.parametrize(
     ("level", "reason", "files", "advice"),
     [
-        ("landlock", "unshare: Operation not permitted", {".dockerenv": ""}, doctor.DOCKER),
-        ("landlock", "unshare: Operation not permitted", {"run/.containerenv": ""}, doctor.DOCKER),
+        ("landlock", "unshare: Operation not permitted", {".dockerenv": ""}, confinement.DOCKER),
+        ("landlock", "unshare: Operation not permitted", {"run/.containerenv": ""}, confinement.DOCKER),
         (
             "landlock",
             "mount of none on /: Permission denied",
             {"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"},
-            doctor.UBUNTU,
+            confinement.UBUNTU,
         ),
         (
             "landlock",
             "unshare: Operation not permitted",
             {"proc/sys/kernel/unprivileged_userns_clone": "0\n"},
-            doctor.DEBIAN,
+            confinement.DEBIAN,
         ),
         (
             "landlock",
             "unshare: No space left on device",
             {"proc/sys/user/max_user_namespaces": "0\n"},
-            doctor.NONE_LEFT,
+            confinement.NONE_LEFT,
         ),
-        ("landlock", "unshare: Operation not permitted", {}, doctor.ROOT),
-        ("namespaces", "landlock: not in this kernel", {}, doctor.LANDLOCK),
-        ("limits", "seccomp: libseccomp is not installed", {".dockerenv": ""}, doctor.SECCOMP),
+        ("landlock", "unshare: Operation not permitted", {}, confinement.ROOT),
+        ("namespaces", "landlock: not in this kernel", {}, confinement.LANDLOCK),
+        ("limits", "seccomp: libseccomp is not installed", {".dockerenv": ""}, confinement.SECCOMP),
     ],
 )
 def test_the_doctor_says_how_to_get_more(
@@ -156,9 +157,9 @@ def test_the_doctor_says_how_to_get_more(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     refused = dict.fromkeys(confine.LEVELS[: confine.LEVELS.index(level)], reason)
-    assert doctor.advice(Confined(level, refused), "linux", tmp_path) == [advice]
-    assert doctor.advice(Confined(level, refused), "darwin", tmp_path) == [doctor.MACOS]
-    assert doctor.warning(Confined(level, refused)) is not None
+    assert confinement.advice(ConfinementReport(level, refused), "linux", tmp_path) == [advice]
+    assert confinement.advice(ConfinementReport(level, refused), "darwin", tmp_path) == [confinement.MACOS]
+    assert confinement.warning(ConfinementReport(level, refused)) is not None
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # other tests may have used JAX in this process
@@ -175,7 +176,7 @@ def test_without_libseccomp_the_doctor_says_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "pyseccomp", raising=False)
     found = confine.settle("full", lambda: None, tmp_path)
     assert found.refused["full"] == "libseccomp: not installed"
-    assert doctor.advice(Confined("limits", found.refused), "linux") == [doctor.SECCOMP]
+    assert confinement.advice(ConfinementReport("limits", found.refused), "linux") == [confinement.SECCOMP]
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # other tests may have used JAX in this process
@@ -185,7 +186,7 @@ def test_elsewhere_there_are_limits_alone_and_the_reason_is_told(
     monkeypatch.setattr("grader.sandbox.confine_kernel.LINUX", False)
     found = confine.settle("full", lambda: None, tmp_path)
     assert (found.level, set(found.refused.values())) == ("limits", {"it takes Linux"})
-    assert doctor.MACOS in doctor.advice(Confined(found.level, found.refused), "darwin")
+    assert confinement.MACOS in confinement.advice(ConfinementReport(found.level, found.refused), "darwin")
 
 
 # What an older Landlock leaves to seccomp.
@@ -220,9 +221,9 @@ def test_without_scoped_signals_a_process_signals_itself_alone() -> None:
 
 
 def test_the_top_needs_no_advice() -> None:
-    assert doctor.advice(Confined("full", {})) == []
-    assert doctor.warning(Confined("full", {})) is None
-    assert doctor.report(Confined("full", {})).count("\n") == 0
+    assert confinement.advice(ConfinementReport("full", {})) == []
+    assert confinement.warning(ConfinementReport("full", {})) is None
+    assert confinement.report(ConfinementReport("full", {})).count("\n") == 0
 
 
 # The verbs.
@@ -241,8 +242,8 @@ def submitted(
     right = {exercise.id: exercise.reference for exercise in Course(root).lesson(LESSON).exercises}
     answers = {"all-right": right, "snoop": {**right, "small-double": SNOOP.format(str(open_folder / "gradebook"))}}
     for name, given in answers.items():
-        notebook = filled.fill(root / "exercises" / LESSON / f"{LESSON}.ipynb", given)
-        filled.write(notebook, folder / name / LESSON / f"{LESSON}.ipynb")
+        notebook = fill.fill(root / "exercises" / LESSON / f"{LESSON}.ipynb", given)
+        fill.write(notebook, folder / name / LESSON / f"{LESSON}.ipynb")
     return root, folder
 
 
@@ -269,7 +270,7 @@ def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
     results = tmp_path / "results.json"
     refused = grader("--course", root, "grade", folder, "--force", "--json", results, **{AT_MOST: "limits"})
     assert (refused.returncode, refused.stdout, results.exists()) == (2, "", False)
-    assert refused.stderr.strip() == doctor.REFUSAL
+    assert refused.stderr.strip() == confinement.REFUSAL
     own = folder / "all-right" / LESSON / f"{LESSON}.ipynb"
     assert grader("--course", root, "check", own, **{AT_MOST: "limits"}).returncode == 0
     assert grader("--course", root, "prove", "--no-mutants", **{AT_MOST: "limits"}).returncode == 0

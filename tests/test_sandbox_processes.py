@@ -20,11 +20,11 @@ import numpy as np
 import psutil
 import pytest
 
+from grader.core.faults import Fault
 from grader.program.codec import decode, encode
 from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU
 from grader.sandbox.process import Process, Zygote
-from grader.sandbox.wire import Fault
 
 WORKER, EXECUTOR = "grader.sandbox.worker:serve", "grader.sandbox.executor:serve"
 # In a worker: the number of the socket to the examiner.

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from conftest import ROOT
 
-from grader.course import Course, filled
+from grader.course import Course, fill
 
 LESSON = "01_small"
 PATIENCE_S = 120.0  # how long a busy machine may take for what takes a second
@@ -83,7 +83,7 @@ class Desk:
             for name, text in told.items()
         }
         draft = self.own.parent / ".draft"  # as some editors save
-        filled.write(filled.fill(self.root / "exercises" / LESSON / f"{LESSON}.ipynb", told), draft)
+        fill.write(fill.fill(self.root / "exercises" / LESSON / f"{LESSON}.ipynb", told), draft)
         text = draft.read_text()
         draft.unlink()
         return text

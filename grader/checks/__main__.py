@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grader.checks.notebook import check_title
+from grader.checks.kernel import check_title
+from grader.core.layout import SOURCE
 
 CELL_S = 120  # seconds for one cell, compiling included
 MOST = 2_000  # characters of a message
@@ -67,7 +68,7 @@ def run(notebook: Any, folder: Path) -> str:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(SOURCE)
     os.environ.pop(FRONT_END, None)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     client = nbclient.NotebookClient(

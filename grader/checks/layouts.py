@@ -12,10 +12,10 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from grader.checks.compared import Compared, Side
-from grader.checks.evaluated import Unknown, evaluate
+from grader.checks.evaluate import NotEvaluable, evaluate
+from grader.checks.failure import FailedComparison, Side
 from grader.checks.outcomes import WIDTH
-from grader.program.legible import legible
+from grader.core.text import legible
 
 Piece = tuple[int, int] | None
 Part = tuple[tuple[int, int], ...]  # (start, stop) for each axis
@@ -62,7 +62,7 @@ class Layout:
         return " ".join(map(str, found)) or "none"
 
 
-def layouts(compared: Compared | None) -> list[Layout]:
+def layouts(compared: FailedComparison | None) -> list[Layout]:
     """Those that a comparison is about, found before wanted: at most one of each side."""
     if compared is None:
         return []
@@ -85,7 +85,7 @@ def _values(side: Side, frame: FrameType) -> Iterator[Any]:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             try:
                 yield evaluate(node, frame)
-            except Unknown:
+            except NotEvaluable:
                 continue
 
 

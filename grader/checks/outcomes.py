@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from grader.checks.cell import current
-from grader.program.legible import legible
+from grader.checks.cell_state import current
+from grader.core.text import legible
 
 # JupyterLab breaks an error's lines in the middle of a word. Broken here, between words, they fit a narrow window too.
 WIDTH = 78

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from grader.cli import authoring, carrying, checking, course, exchange, grading, learning, watching
+from grader.cli import author, carry, check, course_commands, distribute, grade, learner, watch_command
 from grader.cli.app import app, err, fail
 from grader.course import CourseError
 
-__all__ = ["authoring", "carrying", "checking", "course", "exchange", "grading", "learning", "main", "watching"]
+__all__ = ["author", "carry", "check", "course_commands", "distribute", "grade", "learner", "main", "watch_command"]
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def course_folder() -> Path:
 
 def fail(message: str, status: int = 2) -> typer.Exit:
     """Say what is wrong, and end with this status."""
-    from grader.exam.record import legible  # a path and a learner's name may hold anything
+    from grader.core.text import legible  # a path and a learner's name may hold anything
 
     err.print(legible(message), markup=False, soft_wrap=True)
     return typer.Exit(status)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.course import notebooks
+from grader.course import notebook_builder
 from grader.course.problems import CourseError, Problem
 from grader.course.tree import Course
 
@@ -55,7 +55,7 @@ def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
     found: dict[Path, bytes] = _pictures(course)
     for lesson_id in ids:
         if lesson_id in course.text_ids:
-            notebook = notebooks.lesson_notebook(lesson_id, course.text(lesson_id))
+            notebook = notebook_builder.lesson_notebook(lesson_id, course.text(lesson_id))
             found[lesson_path(course, lesson_id)] = release.text(notebook).encode()
         if lesson_id in course.lesson_ids:
             released = release.release(source(course, lesson_id))
@@ -72,12 +72,12 @@ def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
     return {source_path(course, i): release.text(release.source(source(course, i))).encode() for i in ids}
 
 
-def source(course: Course, lesson_id: str, alone: bool = False) -> notebooks.Notebook:
+def source(course: Course, lesson_id: str, alone: bool = False) -> notebook_builder.Notebook:
     """A lesson's exercises as nbgrader's source notebook; `alone` for one that goes out without its hidden checks."""
     adopted = course.adopted(lesson_id)
     if adopted is not None:
-        return notebooks.adopted_notebook(adopted)
-    return notebooks.exercise_notebook(course.lesson(lesson_id), course, alone)
+        return notebook_builder.adopted_notebook(adopted)
+    return notebook_builder.exercise_notebook(course.lesson(lesson_id), course, alone)
 
 
 def lesson_path(course: Course, lesson_id: str) -> Path:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader.course import names
+from grader.core import symbols
+from grader.course.percent import Cell
 from grader.course.problems import Files
-from grader.course.text import Cell
 
 BEGIN_SOLUTION = "### BEGIN SOLUTION"
 END_SOLUTION = "### END SOLUTION"
@@ -123,7 +123,7 @@ class Lesson:
     @property
     def devices(self) -> int:
         """How many devices the lesson needs: what its setup asks `devices.start` for, else 1."""
-        return names.devices(self.setup)
+        return _devices(self.setup)
 
     def exercise(self, exercise_id: str) -> Exercise:
         """The exercise of that id; KeyError when the lesson has none."""
@@ -220,7 +220,7 @@ def exercise(of: Parts) -> Exercise:
         stars=task.attributes["stars"],
         minutes=task.attributes["minutes"],
         skills=skills(task),
-        names=names.defined(stub(answer.source)),
+        names=symbols.defined(stub(answer.source)),
         stub=stub(answer.source),
         reference=reference(answer.source),
         checks=tuple(_check(of.id, cell) for cell in of.checks),
@@ -265,3 +265,14 @@ def _check(exercise_id: str, cell: Cell) -> Check:
         line=cell.line,
         first=cell.first,
     )
+
+
+def _devices(setup: str) -> int:
+    """The most devices that a setup asks `devices.start` for, 8 where it gives no number; 1 where it never asks."""
+    asked = [1]
+    for node in ast.walk(ast.parse(setup)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "devices.start":
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            number = given[0].value if given and isinstance(given[0], ast.Constant) else None
+            asked.append(number if isinstance(number, int) else 8)
+    return max(asked)

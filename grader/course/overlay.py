@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from grader.course import text
+from grader.course import percent
+from grader.course.percent import Cell
 from grader.course.problems import Findings
-from grader.course.text import Cell
 
 # What a cell may say in an overlay's text for a lesson that the course below has, too.
 KINDS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
-        **text.EXERCISES,
-        "task": {**text.EXERCISES["task"], "before": str, "after": str},
-        "hidden": {**text.EXERCISES["hidden"], "instead": bool},
+        **percent.EXERCISES,
+        "task": {**percent.EXERCISES["task"], "before": str, "after": str},
+        "hidden": {**percent.EXERCISES["hidden"], "instead": bool},
     }
 )
 

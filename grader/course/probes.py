@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from grader.course import names
+from grader.core import symbols
 
 VERBS = frozenset({"ask", "error", "program"})
 # What judges or draws belongs to the grader's side. Beside the answer it would mean something else, or nothing.
@@ -20,7 +20,7 @@ NOT_IN_PROBES = VERBS | {"compare", "require", "inputs", "skip"}
 
 
 @dataclass(frozen=True)
-class Probe:
+class CheckProbe:
     """One probe. `text` is a `def` statement when `name` is given, else a lambda; `line` counts within the cell."""
 
     name: str | None
@@ -39,7 +39,7 @@ class Misuse:
     mend: str
 
 
-def probes(check_source: str, answer_names: Collection[str]) -> list[Probe]:
+def probes(check_source: str, answer_names: Collection[str]) -> list[CheckProbe]:
     """Every probe of the cell, in reading order. `answer_names`: the names of this answer and of earlier ones."""
     cell = _parsed(check_source)
     asked = cell.asked - set(answer_names)
@@ -50,7 +50,7 @@ def probes(check_source: str, answer_names: Collection[str]) -> list[Probe]:
     found = []
     for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
         name, text = getattr(node, "name", None), ast.unparse(node)
-        found.append(Probe(name, text, node.lineno, names.free(text), node))
+        found.append(CheckProbe(name, text, node.lineno, symbols.cell_names(text).free, node))
     return found
 
 
@@ -159,17 +159,17 @@ def _verbs_elsewhere(cell: _Parsed) -> Iterator[Misuse]:
             )
 
 
-def _probe_names(probe: Probe, allowed: Collection[str]) -> Iterator[Misuse]:
+def _probe_names(probe: CheckProbe, allowed: Collection[str]) -> Iterator[Misuse]:
     what = f"the probe `{probe.name}`" if probe.name else "a lambda probe"
     for name in sorted(probe.free & NOT_IN_PROBES):
         yield Misuse(
-            names.line_of(probe.node, name),
+            symbols.line_of(probe.node, name),
             f"{what} uses `{name}`, which judges or draws on the grader's side only",
             "Return data from the probe, and judge it in the check",
         )
-    for name in sorted(probe.free - set(allowed) - names.BUILTINS - NOT_IN_PROBES):
+    for name in sorted(probe.free - set(allowed) - symbols.BUILTINS - NOT_IN_PROBES):
         yield Misuse(
-            names.line_of(probe.node, name),
+            symbols.line_of(probe.node, name),
             f"{what} uses `{name}`, which is no name of setup, of an answer or of its own",
             f"Pass `{name}` as an argument, or bind it in a setup cell",
         )
@@ -178,21 +178,23 @@ def _probe_names(probe: Probe, allowed: Collection[str]) -> Iterator[Misuse]:
 def _rest_names(rest: ast.Module, answer_names: Collection[str], setup_names: Collection[str]) -> Iterator[Misuse]:
     """What is wrong with the names of the cell's own part, where its probes and first arguments are gone."""
     source = ast.unparse(rest)
-    free, bound = names.free(source), names.bound(source)
+    free, bound = symbols.cell_names(source).free, symbols.cell_names(source).binds
     answers, setup = set(answer_names), set(setup_names)
     for name in sorted(free & answers):
         message = f"the answer's name `{name}` is used outside `ask`, `error`, `program` and probes"
-        yield Misuse(names.line_of(rest, name), message, f"Write `ask({name}, ...)` with data, or do it inside a probe")
+        yield Misuse(
+            symbols.line_of(rest, name), message, f"Write `ask({name}, ...)` with data, or do it inside a probe"
+        )
     for name in sorted(bound & answers):
         message = f"the check binds `{name}`, which is an answer's name"
-        yield Misuse(names.line_of(rest, name), message, "Choose another name")
+        yield Misuse(symbols.line_of(rest, name), message, "Choose another name")
     for name in sorted((bound & setup) - answers):
         message = f"the check binds `{name}`, which setup binds"
-        yield Misuse(names.line_of(rest, name), message, "Choose another name")
-    for name in sorted(free - answers - setup - names.BUILTINS - {"Probe"}):
+        yield Misuse(symbols.line_of(rest, name), message, "Choose another name")
+    for name in sorted(free - answers - setup - symbols.BUILTINS - {"Probe"}):
         message = f"the check uses `{name}`, which neither setup nor this cell binds"
         mend = "Bind it in this cell or in a setup cell: each check stands alone"
-        yield Misuse(names.line_of(rest, name), message, mend)
+        yield Misuse(symbols.line_of(rest, name), message, mend)
 
 
 def _probes_elsewhere(rest: ast.Module, cell: _Parsed, probe_names: Collection[str]) -> Iterator[Misuse]:

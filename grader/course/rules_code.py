@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable
 
-from grader.course import exercises, names, probes, rules_observed
+from grader.core import symbols
+from grader.course import exercises, probes, rules_evidence
 from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
+from grader.course.percent import Cell
 from grader.course.problems import Findings
-from grader.course.text import Cell
 
 
 def parses(cell: Cell, findings: Findings, source: str | None = None, what: str = "") -> bool:
     """Whether the cell's code parses; says where it does not. `source` stands for the cell's own where it differs."""
-    wrong = names.syntax_error(cell.source if source is None else source)
+    wrong = symbols.syntax_error(cell.source if source is None else source)
     if wrong is not None:
         line = cell.first + wrong[0] - 1
         findings.add(line, f"{what}a Python syntax error: {wrong[1]}", "Mend the code")
@@ -38,18 +39,18 @@ def setup(cells: Iterable[Cell], findings: Findings) -> frozenset[str]:
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
                 findings.add(cell.first + node.lineno - 1, "a star import hides which names it binds", "Name them")
-        if "Probe" in names.bound(cell.source):
+        if "Probe" in symbols.cell_names(cell.source).binds:
             findings.add(cell.line, "setup binds `Probe`, a name that the grader keeps", "Choose another name")
-        bound.update(names.bound(cell.source))
+        bound.update(symbols.cell_names(cell.source).binds)
     return frozenset(bound)
 
 
 def answer_names(of: Parts) -> tuple[str, ...] | None:
     """The names of this exercise's answer, None when its stub does not parse."""
     answer = of.one("answer")
-    if answer is None or names.syntax_error(exercises.stub(answer.source)) is not None:
+    if answer is None or symbols.syntax_error(exercises.stub(answer.source)) is not None:
         return None
-    return names.defined(exercises.stub(answer.source))
+    return symbols.defined(exercises.stub(answer.source))
 
 
 def answer(of: Parts, setup_names: Collection[str], findings: Findings) -> None:
@@ -69,14 +70,14 @@ def answer(of: Parts, setup_names: Collection[str], findings: Findings) -> None:
             continue
         _binds_setup(variant, setup_names, findings)
         for name in wanted or ():
-            if name not in names.bound(variant.source) and name not in setup_names:
+            if name not in symbols.cell_names(variant.source).binds and name not in setup_names:
                 mend = f"Write the whole answer cell, with `{name}`"
                 findings.add(variant.line, f"a {variant.kind} answer does not bind `{name}`", mend)
 
 
 def _binds_setup(cell: Cell, setup_names: Collection[str], findings: Findings) -> None:
-    for name in sorted(names.bound(cell.source) & {*setup_names, "Probe"}):
-        line = cell.first + names.line_of(ast.parse(cell.source), name) - 1
+    for name in sorted(symbols.cell_names(cell.source).binds & {*setup_names, "Probe"}):
+        line = cell.first + symbols.line_of(ast.parse(cell.source), name) - 1
         message = f"the answer binds `{name}`, which setup binds" if name != "Probe" else "the answer binds `Probe`"
         findings.add(line, message, "Choose another name, or leave it to setup")
 
@@ -115,7 +116,7 @@ def check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[s
         findings.add(cell.line, "the check has no one-line docstring", mend)
     for misuse in probes.misuses(cell.source, answers, setup_names):
         findings.add(cell.first + misuse.line - 1, misuse.message, misuse.mend)
-    rules_observed.check(cell, answers, findings)
+    rules_evidence.check(cell, answers, findings)
     for node in ast.parse(cell.source).body[1:]:
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
             line = cell.first + node.lineno - 1

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 
 from grader.course import exercises
 from grader.course.exercises import BEGIN_SCHEME, END_SCHEME
+from grader.course.percent import Cell
 from grader.course.problems import Findings
-from grader.course.text import Cell
 
 SHORTEST = 20  # characters; `return x + y` is no secret
 LONGEST_SHARED = 2  # lines in a row that a visible and a hidden check may share

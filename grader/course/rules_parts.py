@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 
 from grader.course import exercises
 from grader.course.exercises import BEGIN_SCHEME, END_SCHEME, Parts
+from grader.course.percent import Cell
 from grader.course.problems import Findings
-from grader.course.text import Cell
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 CHECK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

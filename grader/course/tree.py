@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from grader.course import adopted, judged, read
-from grader.course.adopted import Adopted
+from grader.course import nbgrader_lesson, nbgrader_source, reader
 from grader.course.exercises import Lesson
+from grader.course.nbgrader_source import ImportedText
 from grader.course.outline import FILE, Outline, Planned, read_outline
+from grader.course.percent import Cell
 from grader.course.problems import CourseError, Problem
-from grader.course.text import Cell
 
 __all__ = ["FILE", "Course", "Planned"]
 
@@ -31,7 +31,7 @@ class Course:
         self._told: Outline = told if self.base is None else told.upon(self.base._told)
         self.name = self._told.name
         self._lessons: dict[str, Lesson] = {}
-        self._adopted: dict[str, Adopted | None] = {}
+        self._adopted: dict[str, ImportedText | None] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
         self._refuse_strays()
 
@@ -99,10 +99,10 @@ class Course:
             script = self.script(lesson_id) if lesson_id in self.text_ids else None
             imported = self.adopted(lesson_id)
             if imported is not None:
-                self._lessons[lesson_id] = judged.lesson(imported, planned.title, script)
+                self._lessons[lesson_id] = nbgrader_lesson.lesson(imported, planned.title, script)
                 return self._lessons[lesson_id]
             others = {e for one in self._all_ids if one != lesson_id for e in self.exercise_ids(one)}
-            self._lessons[lesson_id] = read.lesson(
+            self._lessons[lesson_id] = reader.lesson(
                 {self.shown(path): path for path in self.sources(lesson_id)},
                 lesson_id,
                 planned.title,
@@ -113,22 +113,22 @@ class Course:
             )
         return self._lessons[lesson_id]
 
-    def adopted(self, lesson_id: str) -> Adopted | None:
+    def adopted(self, lesson_id: str) -> ImportedText | None:
         """The text of a lesson whose exercises were imported from nbgrader; None for one that was written here."""
         if lesson_id not in self._adopted:
             paths = self.sources(lesson_id)
-            imported = [path for path in paths if adopted.is_adopted(path)]
+            imported = [path for path in paths if nbgrader_source.is_adopted(path)]
             if imported and len(paths) > 1:
                 message = "an imported text takes no cells of an overlay, and adds none to a lesson"
                 raise CourseError([Problem(self.shown(paths[-1]), 1, message, "Give it a lesson of its own")])
-            self._adopted[lesson_id] = adopted.read(paths[0], self.shown(paths[0])) if imported else None
+            self._adopted[lesson_id] = nbgrader_source.read(paths[0], self.shown(paths[0])) if imported else None
         return self._adopted[lesson_id]
 
     def text(self, lesson_id: str) -> tuple[Cell, ...]:
         """The cells of a lesson's own script, read and held against every rule."""
         if lesson_id not in self._texts:
             path = self.script(lesson_id)
-            self._texts[lesson_id] = read.lesson_text(path, self.shown(path), lesson_id)
+            self._texts[lesson_id] = reader.lesson_text(path, self.shown(path), lesson_id)
         return self._texts[lesson_id]
 
     def shown(self, path: Path) -> str:
@@ -139,7 +139,7 @@ class Course:
         """The ids of a lesson's exercises, without reading it closely."""
         below = self.base.exercise_ids(lesson_id) if self.base is not None else ()
         own = self.solutions(lesson_id)
-        written = read.answer_ids(own) if own.is_file() else ()
+        written = reader.answer_ids(own) if own.is_file() else ()
         return (*(one for one in below if one not in self._told.without), *written)
 
     @property

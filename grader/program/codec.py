@@ -21,7 +21,7 @@ import numpy as np
 from jax._src.array import ArrayImpl  # weak types have no public maker
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from grader.program.limits import LIMITS, Limits, Malformed, Unsendable, few, natural
+from grader.program.limits import LIMITS, Malformed, PayloadLimits, Unsendable, few, natural
 from grader.program.placement import READERS, place, read_place, tagged
 
 # Plain arrays of NumPy's; other kinds may show what they do not hold.
@@ -55,7 +55,7 @@ class Slot:
     index: int
 
 
-def encode(value: Any, classes: Classes | None = None, limits: Limits = LIMITS) -> bytes:
+def encode(value: Any, classes: Classes | None = None, limits: PayloadLimits = LIMITS) -> bytes:
     """Bytes of `value`. Raises `Unsendable` for anything outside `KINDS` or beyond `limits`."""
     encoder = _Encoder(classes or {}, limits)
     tagged = encoder.tag(value, 0)
@@ -65,7 +65,7 @@ def encode(value: Any, classes: Classes | None = None, limits: Limits = LIMITS) 
     return b"".join([struct.pack("<I", len(head)), head, *encoder.buffers])
 
 
-def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: Limits = LIMITS) -> Any:
+def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: PayloadLimits = LIMITS) -> Any:
     """The value that `encode` was given. Raises `Malformed`; never runs or imports anything the payload names."""
     view = memoryview(payload)
     if len(view) < 4:
@@ -119,7 +119,7 @@ def is_key(leaf: Any) -> bool:
 
 
 class _Encoder:
-    def __init__(self, classes: Classes, limits: Limits) -> None:
+    def __init__(self, classes: Classes, limits: PayloadLimits) -> None:
         self.names = {kind: name for name, kind in classes.items()}
         self.limits = limits
         self.buffers: list[bytes] = []
@@ -218,7 +218,7 @@ def _dtype_name_or_none(value: Any) -> str | None:
 
 
 class _Decoder:
-    def __init__(self, classes: Classes, limits: Limits, buffers: list[memoryview]) -> None:
+    def __init__(self, classes: Classes, limits: PayloadLimits, buffers: list[memoryview]) -> None:
         self.classes, self.limits, self.buffers = classes, limits, buffers
         self.count = self.bytes = 0
         self.unread = set(range(len(buffers)))

@@ -11,7 +11,8 @@ import jax
 import jax.export
 from jax._src import debugging  # its primitives have no public name
 
-from grader.program.codec import Classes, Slot, Unsendable, abstract, is_array
+from grader.program.codec import Classes, Slot, abstract, is_array
+from grader.program.limits import Unsendable
 
 
 class CallsPython(Exception):

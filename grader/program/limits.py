@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Limits:
+class PayloadLimits:
     """What one payload may hold: nesting depth, number of values, of arrays among them and of the axes of each, bits
     of an int, bytes of the head, bytes of all arrays together (a replicated one counts once for each device)."""
 
@@ -20,7 +20,7 @@ class Limits:
     buffers: int = 512 << 20
 
 
-LIMITS = Limits()
+LIMITS = PayloadLimits()
 
 
 class Unsendable(Exception):

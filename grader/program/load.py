@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.program import allowed
+from grader.program import validate
 from grader.program.hlo import Collective, Sizes, collectives, largest, loops, operations, sizes
 
 WIDE = frozenset({"float64", "int64", "uint64", "complex128"})  # exist only where JAX has 64 bits on
@@ -57,7 +57,7 @@ class Loaded:
     """A program rebuilt from its bytes alone: compiled for the devices there are. Raises `allowed.Refused`."""
 
     def __init__(self, blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...], donated: tuple[int, ...]) -> None:
-        exported = allowed.read(blob, parameters)
+        exported = validate.read(blob, parameters)
         self._parameters = exported.in_avals
         self._wide = any(str(aval.dtype) in WIDE for aval in (*exported.in_avals, *exported.out_avals))
         shapes = [shape.update(dtype=aval.dtype) for shape, aval in zip(parameters, exported.in_avals, strict=True)]

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from grader.core.faults import Fault
+from grader.core.layout import PROOF
 from grader.course import Course
-from grader.exam.batch import imports
-from grader.exam.places import cores
-from grader.exam.pool import Fault, Pool
-from grader.exam.rehearsed import Answer, Rehearsed
+from grader.grading.batch import imports
+from grader.grading.device_plan import cores
+from grader.grading.pool import Pool
+from grader.prove.answer_report import AnswerReport, ExerciseReport
 
 
 def preview(
-    course: Course, lesson: str, jobs: int | None = None, on_exercise: Callable[[Rehearsed], None] = lambda one: None
-) -> list[Rehearsed]:
+    course: Course,
+    lesson: str,
+    jobs: int | None = None,
+    on_exercise: Callable[[ExerciseReport], None] = lambda one: None,
+) -> list[ExerciseReport]:
     """Rehearse each exercise of a lesson, side by side. Raises CourseError for text that breaks a rule.
 
     `on_exercise` is called with each in the lesson's order, as soon as it and those before it are done.
     """
     names = [exercise.id for exercise in course.lesson(lesson).exercises]
     requests = [{"lesson": lesson, "exercise": name, "rehearse": True} for name in names]
-    waiting: dict[int, Rehearsed] = {}
-    done: list[Rehearsed] = []
+    waiting: dict[int, ExerciseReport] = {}
+    done: list[ExerciseReport] = []
 
     def take(i: int, reply: Any) -> None:
         waiting[i] = _rehearsed(names[i], reply)
@@ -31,13 +36,15 @@ def preview(
             on_exercise(done[-1])
 
     opening, modules = {"root": str(course.root)}, imports(course, [lesson])
-    with Pool("grader.prove.bench:serve", opening, cores(jobs, len(requests)), modules) as pool:
+    with Pool(PROOF, opening, cores(jobs, len(requests)), modules) as pool:
         pool.map(requests, take)
     return done
 
 
-def _rehearsed(exercise: str, reply: Any) -> Rehearsed:
+def _rehearsed(exercise: str, reply: Any) -> ExerciseReport:
     if isinstance(reply, Fault):
-        return Rehearsed(exercise, Answer("", "", ()), problem=f"The rehearsal itself ended: {reply.message}.")
-    stub, *wrong = (Answer.from_json(one) for one in reply["answers"])
-    return Rehearsed(exercise, stub, tuple(wrong))
+        return ExerciseReport(
+            exercise, AnswerReport("", "", ()), problem=f"The rehearsal itself ended: {reply.message}."
+        )
+    stub, *wrong = (AnswerReport.from_json(one) for one in reply["answers"])
+    return ExerciseReport(exercise, stub, tuple(wrong))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from grader.core.faults import Fault
+from grader.core.layout import PROOF
 from grader.course import Course
-from grader.exam.batch import imports
-from grader.exam.places import cores
-from grader.exam.pool import Fault, Pool
+from grader.grading.batch import imports
+from grader.grading.device_plan import cores
+from grader.grading.pool import Pool
 
 KILLED = 0.95
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Rows of the table (see `grader.prove.bench`), and what does not hold, each as one sentence."""
+    """Rows of the table (see `grader.prove.proof_server`), and what does not hold, each as one sentence."""
 
     rows: tuple[dict[str, Any], ...]
     problems: tuple[str, ...]
@@ -39,7 +41,7 @@ def prove(course: Course, lessons: tuple[str, ...], mutants: bool = True, jobs: 
         for exercise in course.lesson(lesson).exercises
     ]
     opening, modules = {"root": str(course.root)}, imports(course, lessons)
-    with Pool("grader.prove.bench:serve", opening, cores(jobs, len(requests)), modules) as pool:
+    with Pool(PROOF, opening, cores(jobs, len(requests)), modules) as pool:
         replies = pool.map(requests)
     rows = []
     for request, reply in zip(requests, replies, strict=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from grader.exam.record import Result
-from grader.reports import github, gradescope, html, json, junit, tables
+from grader.core.result import Result, document
+from grader.reports import github, gradescope_report, html, junit, tables
 
 
 class NotOne(Exception):
@@ -23,7 +23,7 @@ def _single(render: Callable[[Result], str]) -> Callable[[Sequence[Result]], str
 
 
 FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
-    "json": json.dumps,
+    "json": document,
     "junit": junit.dumps,
     "html": html.dumps,
     "csv": tables.nbgrader,
@@ -31,5 +31,5 @@ FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
     "github-summary": github.summary,
     "github-annotations": github.log_commands,
     "github-classroom": _single(github.classroom),
-    "gradescope": _single(gradescope.dumps),
+    "gradescope": _single(gradescope_report.dumps),
 }

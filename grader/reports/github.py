@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from grader.exam.record import CheckResult, Result, legible
+from grader.core.result import CheckResult, Result
+from grader.core.text import legible
 
 MARKS = {"passed": "✅", "skipped": "➖", "not attempted": "⚪"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~@$:])")
@@ -81,10 +82,10 @@ def _escaped(text: str) -> str:
 
 def classroom(result: Result) -> str:
     """What a grading step of GitHub Classroom's puts out as `result`: base64 of JSON, a test for each check."""
-    status = "pass" if result.problem is None and result.score == result.max_score else "fail"
+    status = "pass" if result.full else "fail"
     document = {
         "version": 1,
-        "status": "error" if result.problem is not None else status,
+        "status": "error" if result.problem is not None or result.grader_failed else status,
         "max_score": result.max_score,
         "tests": [_classroom_test(check) for check in result.checks],
     }

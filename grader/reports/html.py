@@ -10,8 +10,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from grader.exam.record import CheckResult, Result, legible
-from grader.reports.terminal import MARKS, number
+from grader.core.points import number
+from grader.core.result import CheckResult, Result
+from grader.core.text import MARKS, legible
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LessonResults:
     """The results of one lesson, and what they amount to."""
 
     id: str
@@ -38,7 +39,7 @@ class Lesson:
     @property
     def graded(self) -> list[Result]:
         """Those that could be graded."""
-        return [result for result in self.results if result.problem is None]
+        return [result for result in self.results if result.problem is None and not result.grader_failed]
 
     @property
     def exercises(self) -> list[Bar]:
@@ -62,7 +63,7 @@ class Lesson:
 def dumps(results: Sequence[Result]) -> str:
     """The page for `results`; text of learners' is escaped, and bounded as in every report."""
     ordered = sorted(results, key=lambda result: result.lesson)
-    lessons = [Lesson(name, list(group)) for name, group in groupby(ordered, key=lambda result: result.lesson)]
+    lessons = [LessonResults(name, list(group)) for name, group in groupby(ordered, key=lambda result: result.lesson)]
     return page("class.html.jinja", {"by_exercise": by_exercise}, lessons=lessons)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from grader.exam.record import CheckResult, Result, legible
+from grader.core.result import CheckResult, Result
+from grader.core.text import legible
 
 TAGS = {"passed": None, "error": "error", "skipped": "skipped"}  # every other status is a failure
 

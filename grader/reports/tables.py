@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from grader.exam.record import Result, legible
+from grader.core.result import Result
+from grader.core.text import legible
 
 NBGRADER = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
@@ -16,11 +17,14 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 
 def nbgrader(results: Sequence[Result]) -> str:
-    """A row for each notebook, as `nbgrader export` writes it; what only its database knows is left empty."""
-    rows = [
-        (result.lesson, "", "", result.learner, "", "", "", result.score, 0.0, result.score, result.max_score)
-        for result in results
-    ]
+    """A row for each notebook, as `nbgrader export` writes it; what only its database knows is left empty.
+
+    A notebook at which the grader failed has no score either: an import then changes no grade.
+    """
+    rows = []
+    for result in results:
+        scores = ("", "", "") if result.grader_failed else (result.score, 0.0, result.score)
+        rows.append((result.lesson, "", "", result.learner, "", "", "", *scores, result.max_score))
     return _csv([NBGRADER, *rows])
 
 
@@ -30,7 +34,7 @@ def canvas(results: Sequence[Result]) -> str:
     A learner is matched by login; a notebook that could not be graded leaves its place empty, and the grade as it is.
     """
     lessons = {result.lesson: max(r.max_score for r in results if r.lesson == result.lesson) for result in results}
-    given = {(r.learner, r.lesson): r.score for r in results if r.problem is None}
+    given = {(r.learner, r.lesson): r.score for r in results if r.problem is None and not r.grader_failed}
     learners = dict.fromkeys(result.learner for result in results)
     possible = ("    Points Possible", "", "", "", "", *lessons.values())
     rows = [(name, "", "", name, "", *(given.get((name, lesson), "") for lesson in lessons)) for name in learners]

@@ -12,27 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.exam.record import CheckResult, Result, legible
-
-MARKS = {
-    "passed": ("✓", "green"),
-    "failed": ("✗", "red"),
-    "error": ("!", "magenta"),
-    "timeout": ("✗", "red"),
-    "crashed": ("✗", "red"),
-    "blocked": ("↑", "yellow"),
-    "not attempted": ("○", "yellow"),
-    "skipped": ("–", "yellow"),
-}
+from grader.core.points import number
+from grader.core.result import CheckResult, Result
+from grader.core.text import MARKS, legible
 
 
 def _indent(what: RenderableType, columns: int) -> Padding:
     return Padding(what, (0, 0, 0, columns), expand=False)
-
-
-def number(points: float) -> str:
-    """Points without a needless `.0`."""
-    return f"{points:g}"
 
 
 def name(learner: str) -> str:
@@ -132,7 +118,7 @@ def show(results: Sequence[Result], console: Console) -> None:
     """The whole report: a table for each lesson, then each learner who missed something."""
     tables(results, console)
     for result in results:
-        if result.problem is not None or result.notes or result.score < result.max_score:
+        if result.notes or not result.full:
             console.print(learner(result))
             console.print()
 

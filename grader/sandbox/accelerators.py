@@ -130,7 +130,7 @@ def environment(platform: Platform) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Found:
+class Hardware:
     """The devices that a run grades on; `count` is 0 for CPU devices, which are simulated, as many as are wanted."""
 
     platform: Platform = CPU
@@ -152,12 +152,12 @@ class Found:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Found:
+    def from_json(cls, data: dict[str, Any]) -> Hardware:
         """Undo `to_json`."""
         return cls(Platform.from_json(data["platform"]), data["count"], data["kind"])
 
 
-ON_CPUS = Found()
+ON_CPUS = Hardware()
 
 
 def leave_alone() -> None:
@@ -170,7 +170,7 @@ def leave_alone() -> None:
         sys.modules.setdefault(nothing.__name__, nothing)
 
 
-def look(name: str) -> Found:
+def look(name: str) -> Hardware:
     """The devices of a platform, counted in a process of its own, which gives their memory back. Raises `Absent`."""
     if name == "tpu":
         raise Absent(ONE_PROCESS)
@@ -191,4 +191,4 @@ def look(name: str) -> Found:
         raise Absent(missing) from None
     if told["device"] != platform.device:  # JAX goes on with the next in its list, and says nothing
         raise Absent(missing)
-    return Found(platform, told["count"], told["kind"])
+    return Hardware(platform, told["count"], told["kind"])

@@ -32,7 +32,7 @@ _NAMESPACES = (
 _USERS = (range(1_900_000_000, 1_904_194_304), range(40_000, 60_000))
 
 
-class Refused(Exception):
+class ConfinementRefused(Exception):
     """No rung holds, not even that of limits alone; the text says why."""
 
 
@@ -101,7 +101,7 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: 
             why = refused.pop(rung.level, "only root can change that")
             return replace(confinement, same_user="" if rung.users or rung.namespaces else why)
         refused[rung.level] = reason
-    raise Refused(refused["limits"])
+    raise ConfinementRefused(refused["limits"])
 
 
 def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> str | None:

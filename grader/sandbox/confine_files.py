@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from grader.core.layout import LEARNER_ALIASES, LEARNER_PACKAGES, PACKAGE
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.confine_limits import SCRATCH
 
@@ -23,7 +24,7 @@ HIDDEN = "/usr/local/share/nbgrader"
 OF_A_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg", "*-linux-gnu")
 # Of this package, what runs confined. Only a checkout needs the list: where the package is installed, its texts are no
 # secret either.
-OF_OURS = ("__init__.py", "program", "checks", "lessons", "sandbox")
+OF_OURS = (*LEARNER_ALIASES, *LEARNER_PACKAGES, "sandbox")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 PROCESSORS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm")  # what XLA and glibc read of /proc
 HOME = "/tmp"
@@ -38,7 +39,7 @@ def visible() -> tuple[str, ...]:
     packages = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
     packages |= {site.getusersitepackages()} & set(sys.path)
     paths |= {Path(name) for name in packages}
-    paths |= {Path(__file__).parents[1] / name for name in OF_OURS}
+    paths |= {PACKAGE / name for name in OF_OURS}
     shown = [part for path in outermost(str(path) for path in paths) for part in without(path, HIDDEN)]
     return tuple(sorted(shown, key=os.path.islink))
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import socket
 
+from grader.core.faults import Fault
 from grader.program.codec import decode, encode
-from grader.program.sides import ProgramSide, begin
+from grader.program.endpoints import ProgramEndpoint, begin
 from grader.sandbox import wire
 
 
 def serve(stream: socket.socket) -> None:
     """Load and run programs on request until the stream closes."""
-    side = ProgramSide()
+    side = ProgramEndpoint()
     while True:
         try:
             turn, what = wire.receive(stream), decode(wire.receive(stream))
             payload = b"" if what["do"] == "begin" else wire.receive(stream)
-        except wire.Fault:
+        except Fault:
             return
         if what["do"] == "begin":
             begin(what["devices"], what["compiled"], what["write"], what["accelerator"])

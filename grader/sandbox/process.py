@@ -17,12 +17,14 @@ from pathlib import Path
 
 import psutil
 
+from grader.core.faults import Fault
+from grader.core.layout import SOURCE
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.accelerators import environment as told
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.confine_limits import ACCELERATED_MEMORY, MEMORY
-from grader.sandbox.family import Family
-from grader.sandbox.wire import Fault, receive, send, silent
+from grader.sandbox.process_tree import ProcessTree
+from grader.sandbox.wire import receive, send, silent
 
 START_S = 120.0
 WALL_FACTOR = 4.0
@@ -33,7 +35,7 @@ AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this lev
 
 
 @dataclass(frozen=True)
-class Confined:
+class ConfinementReport:
     """How a zygote confines: one of `confine.LEVELS`, for each level above it why this machine refuses it, why
     learners' processes are the same user as the grader, where they are, and whether they use an accelerator."""
 
@@ -52,7 +54,7 @@ class Zygote:
         self.control = control
         self.process = process
         self.folder = folder
-        self._confined: Confined | None = None
+        self._confined: ConfinementReport | None = None
 
     @classmethod
     def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1) -> Zygote:
@@ -67,7 +69,7 @@ class Zygote:
         folder.chmod(0o711)
         environment = {
             "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(SOURCE),
             "PYTHONDONTWRITEBYTECODE": "1",
             **told(platform),
             "MPLBACKEND": "Agg",
@@ -97,14 +99,14 @@ class Zygote:
             raise
         return zygote
 
-    def _told(self) -> Confined:
+    def _told(self) -> ConfinementReport:
         told = self.control.recv(1 << 16)
         if not told:
             raise Fault("crashed", "the process that all others are forked from did not start")
-        return Confined(**json.loads(told))
+        return ConfinementReport(**json.loads(told))
 
     @property
-    def confined(self) -> Confined:
+    def confined(self) -> ConfinementReport:
         """How the workers and executors that are forked from it are confined."""
         if self._confined is None:
             self.control.send(json.dumps({}).encode())
@@ -229,7 +231,7 @@ class _Budget:
         self.wall = self.seconds * WALL_FACTOR
         self.memory = ACCELERATED_MEMORY if accelerated else MEMORY
         self.began = time.monotonic()
-        self.family = Family(pid)
+        self.family = ProcessTree(pid)
 
     def __call__(self) -> Fault | None:
         if self.family.seconds() > self.seconds:

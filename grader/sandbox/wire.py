@@ -8,17 +8,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
+from grader.core.faults import Fault
+
 MAX_FRAME = 640 << 20
 POLL_S = 0.1
-
-
-class Fault(Exception):
-    """The other side did not answer as it should; `kind` is "crashed", "timeout", "flooded" or "memory"."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
 
 
 Expired = Callable[[], Fault | None]

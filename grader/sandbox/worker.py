@@ -15,12 +15,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from grader.core.faults import Fault
+from grader.core.symbols import cell_names, plain_python
 from grader.program.codec import decode, encode
-from grader.program.names import names
-from grader.program.sides import SETUP_FILE, AnswerSide, begin, describe, namedtuples
-from grader.program.surroundings import Surroundings
+from grader.program.endpoints import SETUP_FILE, AnswerEndpoint, begin, describe, namedtuples
+from grader.program.environment import CellEnvironment
 from grader.sandbox import wire
-from grader.sandbox.magics import plain_python
 
 
 class Worker:
@@ -29,15 +29,15 @@ class Worker:
     def __init__(self) -> None:
         self.namespace: dict[str, Any] = {}
         self.after_setup: dict[str, Any] = {}
-        self.surroundings = Surroundings(self.namespace)
-        self.side = AnswerSide()
+        self.surroundings = CellEnvironment(self.namespace)
+        self.side = AnswerEndpoint()
 
     def setup(self, source: str) -> dict[str, Any]:
         """Run the course's setup cells and take the state after them."""
         self.enter({})
         ran = self.run(source, "", SETUP_FILE)
         self.after_setup = dict(self.namespace)
-        bound = names(source).binds
+        bound = cell_names(source).binds
         self.surroundings.after_setup(bound)
         self.side.classes = namedtuples({name: self.namespace[name] for name in bound if name in self.namespace})
         return ran
@@ -58,7 +58,7 @@ class Worker:
     def read(self, source: str) -> dict[str, Any]:
         """Names that a cell binds and needs, or the syntax error that stops it from running at all."""
         try:
-            found = names(plain_python(source))
+            found = cell_names(plain_python(source))
         except SyntaxError as problem:
             text = (problem.text or "").strip()[:200]
             return {
@@ -80,7 +80,7 @@ class Worker:
             text = plain_python(source)
             filename = filename or f"<cell {name}>"
             linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-            bound = names(text).binds
+            bound = cell_names(text).binds
             # As in a notebook: `await` may stand at the top, and this module's `__future__` does not count.
             code = compile(text, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             running = eval(code, self.namespace)
@@ -133,7 +133,7 @@ def serve(stream: socket.socket) -> None:
     while True:
         try:
             turn, request = wire.receive(stream), decode(wire.receive(stream))
-        except wire.Fault:
+        except Fault:
             return
         what = request.pop("do")
         if what == "begin":

@@ -27,19 +27,20 @@ from typing import Any
 
 import psutil
 
+from grader.core.layout import EXAMINER, EXECUTOR, PROOF, WORKER
 from grader.sandbox import accelerators, confine
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.confine import Confinement
 from grader.sandbox.confine_fork import fork
-from grader.sandbox.preload import preload, share_mlir_context, warm
 from grader.sandbox.process import remove
+from grader.sandbox.warmup import preload, share_mlir_context, warm
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
-CONFINED = frozenset({"grader.sandbox.worker:serve", "grader.sandbox.executor:serve"})
-TRUSTED = frozenset({"grader.exam.desk:serve", "grader.prove.bench:serve"})
+CONFINED = frozenset({WORKER, EXECUTOR})
+TRUSTED = frozenset({EXAMINER, PROOF})
 
 
 # What `grader.program.load.QUICK` is for programs, for what a worker compiles on its way to an answer.
@@ -60,7 +61,7 @@ def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinemen
         for flags in (QUICK, "") if platform.is_cpu else ("",):
             os.environ["XLA_FLAGS"] = flags
             trial = _trial if platform.is_cpu else partial(_trial_together, platform, count)
-            with contextlib.suppress(confine.Refused):
+            with contextlib.suppress(confine.ConfinementRefused):
                 return confine.settle(at_most, trial, scratch, accelerators.needs(platform))
     finally:
         remove(scratch)
@@ -91,7 +92,7 @@ def _trial_together(platform: Platform, count: int) -> None:
     assert float(jax.jit(jnp.sum)(spread)) == 8 * count
 
 
-class Zygote:
+class ZygoteServer:
     """Serves control sockets until the first one, that of the process which started it, is closed.
 
     What was forked through a control socket ends with it, however its owner ended: nobody waits for it any more.
@@ -250,7 +251,7 @@ def main() -> None:
         kernel.dumpable(False)
         kernel.adopt_orphans()
     number, tempfile.tempdir = sys.argv[1:]
-    Zygote(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
+    ZygoteServer(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Takes README's picture, images/first_look.png: a check that fails, then passes, in the real JupyterLab.
 
-Needs Chromium and playwright, as tests/test_desk_browser.py does. Run it again when a notebook looks different.
+Needs Chromium and playwright, as tests/test_learning_browser.py does. Run it again when a notebook looks different.
 """
 
 from __future__ import annotations

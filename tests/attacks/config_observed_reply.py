@@ -4,7 +4,7 @@
 # %% answer="keep"
 import copy
 
-import grader.program.sides as sides
+import grader.program.endpoints as sides
 
 decode, before = sides.decode, []
 sides.decode = lambda *args: before.append(decode(*args)) or decode(*args)

@@ -2,7 +2,7 @@
 # tally: passed, failed
 # bystander: failed, failed
 # %%
-import grader.program.sides as sides
+import grader.program.endpoints as sides
 
 encode = sides.encode
 sides.encode = lambda value, *args: encode({"status": "ok", "value": 6}, *args)

@@ -3,12 +3,12 @@
 # affine: failed, failed
 # %%
 import grader.checks
-import grader.checks.comparing
+import grader.checks.compare
 import grader.checks.outcomes
 
-for module in (grader.checks, grader.checks.comparing):
+for module in (grader.checks, grader.checks.compare):
     module.compare = module.require = compare = require = lambda *args, **kwargs: None
-grader.checks.comparing._fail = lambda *args: None
+grader.checks.compare._fail = lambda *args: None
 grader.checks.outcomes.CheckFailed.__init__ = lambda self, *args, **kwargs: None
 # %% answer="tally"
 def tally(counts, start):

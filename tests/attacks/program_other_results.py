@@ -3,7 +3,7 @@
 # each: passed, failed, passed
 # %%
 import grader.program.export as exporting
-import grader.program.sides as sides
+import grader.program.endpoints as sides
 from grader.program.codec import Slot
 
 export = exporting.export

@@ -4,7 +4,7 @@
 # mean: failed, failed
 # says mean-program: Your answer returned too much
 # %%
-import grader.program.sides as sides
+import grader.program.endpoints as sides
 
 export = sides.export
 

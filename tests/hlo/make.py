@@ -32,12 +32,12 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from grader.checks import asking, inputs
+from grader.checks import inputs, verbs
 from grader.checks.outcomes import Ended, stumbled
 from grader.course import Course
-from grader.program import placement, sides
+from grader.program import endpoints, placement
+from grader.program.cpu_devices import simulate
 from grader.program.load import Loaded
-from grader.program.simulated import simulate
 
 PLATFORM = sys.argv[1]
 LESSONS = sys.argv[2:] or ["16_sharding", "18_data_parallel"]
@@ -90,7 +90,7 @@ placement._read_devices = read_devices
 _export.default_export_platform = jax.export.default_export_platform = lambda: PLATFORM if far else _platform()
 
 
-class Both(asking.Here):
+class Both(verbs.InProcessBackend):
     """A kernel's own way to ask, with facts of programs from the platform."""
 
     def __init__(self) -> None:
@@ -102,23 +102,23 @@ class Both(asking.Here):
         here = super().export(function, payload)
         with elsewhere():
             there = super().export(function, payload)
-            twin = sides.decode(there, self.classes)
-        mine = sides.decode(here, self.classes)
+            twin = endpoints.decode(there, self.classes)
+        mine = endpoints.decode(here, self.classes)
         if mine["status"] == twin["status"] == "ok":
             self.twins[mine["value"]["blob"].tobytes()] = twin["value"]["blob"].tobytes()
         return here
 
     def load(self, payload: bytes) -> bytes:
-        reply = sides.decode(super().load(payload))
-        twin = self.twins.get(sides.decode(payload)["blob"].tobytes())
+        reply = endpoints.decode(super().load(payload))
+        twin = self.twins.get(endpoints.decode(payload)["blob"].tobytes())
         if reply["status"] == "ok" and twin is not None:
             with elsewhere():
-                asked = sides.decode(payload)
+                asked = endpoints.decode(payload)
                 with jax.set_mesh(asked["mesh"]) if asked["mesh"] is not None else contextlib.nullcontext():
                     made = Loaded(twin, self.placed(asked["parameters"]), asked["donated"])
             reply["facts"] = made.facts.to_data()
             self.texts.append(made._compiled.as_text() or "")
-        return sides.encode(reply)
+        return endpoints.encode(reply)
 
     @staticmethod
     def placed(parameters: Any) -> Any:
@@ -131,7 +131,7 @@ def judge(lesson: Any, surface: Both) -> None:
     """Put each answer through its checks; keep the texts of the references."""
     setup: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(lesson.setup, "<setup>", "exec", dont_inherit=True), setup)
-    asking.allow(sides.namedtuples(setup))
+    verbs.allow(endpoints.namedtuples(setup))
     for exercise in lesson.exercises:
         answers = [("reference", exercise.reference), *((f"right, {one.line}", one.source) for one in exercise.right)]
         wrong = [(f"wrong, {one.line}", one.source) for one in exercise.wrong]
@@ -218,7 +218,7 @@ def keep(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    asking._here = asking._surface = Both()
+    verbs._here = verbs._surface = Both()
     larger()
     for lesson in LESSONS:
-        judge(Course(ROOT).lesson(lesson), asking._here)
+        judge(Course(ROOT).lesson(lesson), verbs._here)

@@ -1,0 +1,193 @@
+"""`compare` and `require`: what a check says about a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.checks import facts_read
+from grader.checks.outcomes import CheckFailed
+from grader.program.codec import is_key
+
+# Relative and absolute tolerance by the bits of a float's mantissa: two right ways to sum a few hundred float32 differ
+# by some units in 1e-5, bfloat16 keeps 8 bits.
+TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (1e-4, 1e-5), "float16": (1e-2, 1e-3), "bfloat16": (4e-2, 1e-2)}
+
+MAX_SHOWN = 100
+MAX_AXES, MAX_SIZE = 8, 10**9
+
+
+def compare(
+    got: Any, want: Any, rtol: float | None = None, atol: float | None = None, label: str = "the result"
+) -> None:
+    """Pass when `got` equals `want`: structure, shape and dtype exactly, then values within a tolerance.
+
+    The tolerance comes from the dtype of `want` unless given. NaN equals NaN. Raises `CheckFailed` that names the
+    path, the index, what came and what was wanted; in a hidden check the path, shape and dtype only.
+    """
+    _compare(got, want, label, rtol, atol)
+    facts_read.judged()
+
+
+def require(condition: Any, message: str, kind: str = "property") -> None:
+    """Pass when `condition` holds; else fail with `message`, a sentence about the answer, shown also when hidden."""
+    if not bool(condition):
+        raise CheckFailed(message, kind=kind, where=kind, first=message)
+    facts_read.judged()
+
+
+def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
+    if _is_container(want):
+        _same_container(got, want, path)
+        for step, one, other in _children(got, want):
+            _compare(one, other, path.removesuffix(",") + step, rtol, atol)  # a label may end as an apposition does
+    elif isinstance(want, np.ndarray | np.generic | jax.Array):
+        _same_array(got, want, path, rtol, atol)
+    else:
+        _same_plain(got, want, path, rtol, atol)
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, tuple | list | dict)
+
+
+def _same_container(got: Any, want: Any, path: str) -> None:
+    if type(got) is not type(want):
+        _fail("structure", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
+    if isinstance(want, dict) and set(got) != set(want):
+        has = f"has the keys {_keys(got)}" if got else "has no keys"
+        _fail("structure", path, f"{path} {has}; wanted {_keys(want)}.", f"The keys of {path} are not right.")
+    if len(got) != len(want):
+        _fail("structure", path, f"{path} has {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}.")
+
+
+def _keys(value: dict[Any, Any]) -> str:
+    return _cut(", ".join(sorted(repr(key) for key in value)) or "none")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
+
+
+def _children(got: Any, want: Any) -> list[tuple[str, Any, Any]]:
+    if isinstance(want, dict):
+        return [(f"[{key!r}]", got[key], want[key]) for key in want]
+    fields = getattr(want, "_fields", None)
+    steps = [f".{name}" for name in fields] if fields else [f"[{i}]" for i in range(len(want))]
+    return list(zip(steps, got, want, strict=True))
+
+
+def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
+    both_dtypes = isinstance(got, np.dtype) and isinstance(want, np.dtype)
+    if type(got) is not type(want) and not both_dtypes:
+        _fail("type", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
+    same = (
+        bool(np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True))
+        if isinstance(want, float | complex)
+        else got == want
+    )
+    if not same:
+        one, other = (_cut(str(value) if both_dtypes else repr(value)) for value in (got, want))
+        _fail("values", path, f"{path} is {one}; wanted {other}.", f"{path} is not right.", one)
+
+
+def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
+    if not isinstance(got, np.ndarray | np.generic | jax.Array):
+        _fail("type", path, f"{path} is {_article(got)}; wanted an array {describe_array(want)}.")
+    if got.shape != want.shape:
+        said = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
+        _fail("shape", path, said, shapes=(got.shape, want.shape))
+    if got.dtype != want.dtype:
+        _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
+    if is_key(want):
+        near = np.all(np.asarray(jax.random.key_data(got) == jax.random.key_data(want)), axis=-1)
+    else:
+        near = _near(np.asarray(got), np.asarray(want), rtol, atol)
+    if near.all():
+        return
+    index = tuple(int(i) for i in np.argwhere(~near)[0])
+    message, shown, finite = _difference(got, want, near, index, path)
+    hidden = f"Values of {path}, {describe_array(want)}, are not right{'' if finite else ' (some are not finite)'}."
+    _fail("values", path, message, hidden, f"{index} {shown}")
+
+
+def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], path: str) -> tuple[str, str, bool]:
+    """The sentence for the first of the values that are not `near`, that value in short, and whether it is finite."""
+    wrong, total = int((~near).sum()), near.size
+    if is_key(want):
+        many = f"{wrong} of {total} keys of {path} are others than wanted; the first is at {list(index)}."
+        return many if index else f"{path} is another key than wanted.", str(jax.random.key_data(got)[index]), True
+    one, other = np.asarray(got)[index], np.asarray(want)[index]
+    value = np.asarray(one).astype(np.complex128)
+    if total == 1:
+        which = f"{path} at {list(index)}" if index else path
+    elif wrong == 1:
+        which = f"1 of {total} values differs; the one at {list(index)} of {path}"
+    else:
+        which = f"{wrong} of {total} values differ; the first at {list(index)} of {path}"
+    said = "{} is {}; wanted {}.".format(which, *_shown(one, other))
+    return said, f"{value:.3g}", bool(np.isfinite(value))
+
+
+def _near(got: np.ndarray, want: np.ndarray, rtol: float | None, atol: float | None) -> np.ndarray:
+    if not (jnp.issubdtype(want.dtype, jnp.inexact)):
+        return np.asarray(got == want)
+    relative, absolute = _tolerance(np.dtype(want.real.dtype).name, rtol, atol)
+    wide = np.complex128 if np.iscomplexobj(want) else np.float64
+    return np.asarray(np.isclose(got.astype(wide), want.astype(wide), rtol=relative, atol=absolute, equal_nan=True))
+
+
+def _tolerance(dtype: str, rtol: float | None, atol: float | None) -> tuple[float, float]:
+    relative, absolute = TOLERANCES.get(dtype, (0.3, 0.1))
+    return relative if rtol is None else rtol, absolute if atol is None else atol
+
+
+def describe_array(value: Any) -> str:
+    """Such as `float32[4,3]`."""
+    sizes = _sizes(value.shape).strip("(,)").replace(", ", ",")
+    return f"{value.dtype}[{sizes}]"
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    """A shape as it is shown: an answer chooses it, so it could tell what a hidden check asked."""
+    return str(shape) if len(shape) <= MAX_AXES and max(shape, default=0) < MAX_SIZE else f"of {len(shape)} axes"
+
+
+def _shown(one: Any, other: Any) -> tuple[str, str]:
+    """Two different values with as few digits as tell them apart, but no fewer than six."""
+    if not jnp.issubdtype(np.asarray(one).dtype, jnp.floating):
+        return str(one), str(other)
+    texts = [tuple(f"{float(value):.{digits}g}" for value in (one, other)) for digits in (6, 9, 17)]
+    return next((text for text in texts if text[0] != text[1]), texts[-1])  # type: ignore[return-value]
+
+
+def _article(value: Any) -> str:
+    if isinstance(value, np.ndarray | jax.Array):
+        return f"an array {describe_array(value)}"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _sentence(text: str) -> str:
+    """Begun with a capital, where it begins with a word: code such as `log2(8)` stays as it is written."""
+    return text[0].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+def _fail(
+    kind: str,
+    path: str,
+    message: str,
+    hidden: str | None = None,
+    first: str | None = None,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+) -> None:
+    message = _sentence(message)
+    hidden = None if hidden is None else _sentence(hidden)
+    failed = CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
+    failed.shapes = shapes
+    raise failed

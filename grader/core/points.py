@@ -1,0 +1,28 @@
+"""Points: the one place that adds, rounds, compares and formats them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+DIGITS = 6  # after the decimal point: 0.1 + 0.2 + 0.3 is 0.6
+
+
+def total(points: Iterable[float]) -> float:
+    """Returns the sum, rounded to `DIGITS` and independent of the order of `points`."""
+    return round(math.fsum(points), DIGITS)
+
+
+def is_full(earned: float, possible: float) -> bool:
+    """Returns whether `earned` reaches `possible`, both rounded as `total` rounds."""
+    return total([earned]) >= total([possible])
+
+
+def number(points: float) -> str:
+    """Formats points without a needless `.0`, such as `3` or `2.5`."""
+    return f"{total([points]):.10g}"
+
+
+def phrase(points: float) -> str:
+    """Formats points with their unit, such as `1 point` or `2.5 points`."""
+    return f"{number(points)} point{'' if points == 1 else 's'}"

@@ -1,0 +1,181 @@
+"""The result of grading one submission: frozen, versioned, and written and read as JSON here alone.
+
+`result.schema.json` beside this module is the contract that docs/results.md explains; every surface that emits results
+as JSON writes them with `document`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from grader.core.points import is_full, total
+
+VERSION = 1
+SCHEMA = Path(__file__).with_name("result.schema.json")
+STATUSES = ("passed", "failed", "error", "timeout", "crashed", "blocked", "not attempted", "skipped")
+FaultSide = Literal["submission", "grader"]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How one check ended.
+
+    Attributes:
+        id, exercise, title: as the course names them.
+        status: one of `STATUSES`; "error" means that the check or the grader is at fault.
+        points, max_points: points earned and possible.
+        message: what the learner reads; "" when the check passed.
+        misconception: the misconception behind a known wrong answer that fails in the same way, else None.
+        evidence: what the verdict rests on: "value" (a result came back as data), "program" (an exported program was
+            loaded and inspected or run), "observed" (only the learner's process could report it).
+        hidden: whether the learner's notebook lacks the check's text.
+        kind, where, first: the first difference or property found. Misconceptions are recognised by them; they stay
+            with the examiner and are not written as JSON.
+    """
+
+    id: str
+    exercise: str
+    title: str
+    status: str
+    points: float
+    max_points: float
+    message: str = ""
+    misconception: str | None = None
+    evidence: tuple[str, ...] = ()
+    hidden: bool = False
+    kind: str = ""
+    where: str = ""
+    first: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the documented fields (docs/results.md)."""
+        data = asdict(self)
+        del data["kind"], data["where"], data["first"]
+        return {**data, "evidence": list(self.evidence)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CheckResult:
+        """Reads what `to_json` wrote."""
+        return cls(**{**data, "evidence": tuple(data["evidence"])})
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one learner's notebook of one lesson was graded.
+
+    Attributes:
+        learner, lesson: the folders that the notebook lay in.
+        checks: one result for each check, in the course's order; empty where `problem` is set.
+        max_score: points that the lesson gives.
+        confinement: level of confinement of the learner's processes (`grader.sandbox.confine.LEVELS`), or "none".
+        duration_s: seconds on the clock.
+        notes: sentences about the notebook as a whole.
+        problem: why nothing could be graded, else None.
+        fault: whose fault `problem` is: "submission" (it earns no points) or "grader" (it is no verdict); else None.
+        platform: "cpu", or the name of the accelerator that the answers ran on, such as "cuda".
+    """
+
+    learner: str
+    lesson: str
+    checks: tuple[CheckResult, ...] = ()
+    max_score: float = 0.0
+    confinement: str = "none"
+    duration_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    problem: str | None = None
+    fault: FaultSide | None = None
+    platform: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if (self.problem is None) != (self.fault is None):
+            raise ValueError(f"a problem states whose fault it is: {self.problem!r}, {self.fault!r}")
+
+    @property
+    def score(self) -> float:
+        """Points of all checks together."""
+        return total(check.points for check in self.checks)
+
+    @property
+    def full(self) -> bool:
+        """Whether the notebook was graded and earned every point."""
+        return self.problem is None and is_full(self.score, self.max_score)
+
+    @property
+    def grader_failed(self) -> bool:
+        """Whether the grader or a check is at fault: then the score is no verdict, and no export may contain it."""
+        return self.fault == "grader" or any(check.status == "error" for check in self.checks)
+
+    @property
+    def fault_text(self) -> str:
+        """What went wrong where the grader failed, for whoever runs it; "" elsewhere."""
+        if self.fault == "grader":
+            return self.problem or ""
+        return next((f"{check.id}: {check.message}" for check in self.checks if check.status == "error"), "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the documented fields (docs/results.md)."""
+        return {
+            "learner": self.learner,
+            "lesson": self.lesson,
+            "score": self.score,
+            "max_score": self.max_score,
+            "confinement": self.confinement,
+            "platform": self.platform,
+            "duration_s": round(self.duration_s, 3),
+            "notes": list(self.notes),
+            "problem": self.problem,
+            "fault": self.fault,
+            "checks": [check.to_json() for check in self.checks],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Result:
+        """Reads what `to_json` wrote, in this version of the grader or an earlier one."""
+        names = ("learner", "lesson", "max_score", "confinement", "duration_s", "problem")
+        problem = data["problem"]
+        return cls(
+            **{name: data[name] for name in names},
+            platform=data.get("platform") or "cpu",
+            fault=data.get("fault", "submission" if problem else None),
+            notes=tuple(data["notes"]),
+            checks=tuple(CheckResult.from_json(check) for check in data["checks"]),
+        )
+
+
+def grader_fault(learner: str, lesson: str, reason: str) -> Result:
+    """Returns the result of a notebook at which the grader itself failed."""
+    return Result(learner, lesson, problem=f"The grader itself failed: {reason.rstrip('.')}.", fault="grader")
+
+
+class NoResults(Exception):
+    """A file does not contain results as `document` writes them; the text says what is wrong."""
+
+
+def document(results: Sequence[Result], changes: Mapping[tuple[str, str], Any] | None = None) -> str:
+    """Returns the JSON document of `results`, in their order.
+
+    Args:
+        results: the results to write.
+        changes: by learner and lesson, what a regrade changed; None where nobody asked for it.
+    """
+    told = [result.to_json() for result in results]
+    if changes is not None:
+        told = [{**one, "changes": changes.get((one["learner"], one["lesson"]))} for one in told]
+    return json.dumps({"version": VERSION, "results": told}, indent=2) + "\n"
+
+
+def read_document(path: Path) -> list[Result]:
+    """Reads the results in a JSON document. Raises `NoResults`."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["version"] != VERSION:
+            raise NoResults(f"{path} is of version {found['version']}; this grader reads version {VERSION}.")
+        return [Result.from_json({k: v for k, v in one.items() if k != "changes"}) for one in found["results"]]
+    except OSError as problem:
+        raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise NoResults(f"{path} holds no results. Write them with `grader grade DIR --json {path.name}`.") from None

@@ -1,0 +1,142 @@
+"""Names in a piece of Python, as its symbol table states them, and notebook cells as plain Python.
+
+Every reader of names uses `cell_names`, and every reader of a notebook cell uses `plain_python`, so that a kernel, a
+worker and the rules for authors agree on what a cell binds.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+BUILTINS = frozenset(dir(builtins))
+
+# These cell magics run their cell's text in the notebook's namespace; the others (%%timeit, %%bash ...) bind nothing.
+_RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
+_TIMED_LINE = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.M)
+# A line that may be IPython's: it begins with a magic, a shell escape or "?", has one after "=", or ends in "?".
+_IPYTHON = re.compile(r"^[ \t]*[%!?]|^[^#\n]*[%!]\w|\?[ \t]*$", re.M)
+_CALL = re.compile(r"get_ipython\(\)\.(?:run_line_magic|run_cell_magic|system|getoutput)\(")
+
+
+@dataclass(frozen=True)
+class CellNames:
+    """The names of one cell.
+
+    Attributes:
+        top: names that its top-level statements bind (definitions, assignments, imports, loop variables).
+        written_globals: names that its functions bind through `global`.
+        reads: names that it reads at top level, or as globals in a function; builtins included.
+    """
+
+    top: frozenset[str] = frozenset()
+    written_globals: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+
+    @property
+    def binds(self) -> frozenset[str]:
+        """Every name that the cell binds in the notebook's namespace."""
+        return self.top | self.written_globals
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names that the cell reads and does not bind, without builtins."""
+        return self.reads - self.binds - BUILTINS
+
+    @property
+    def free(self) -> frozenset[str]:
+        """Names of the surrounding namespace that the cell reads or writes; builtins included."""
+        return (self.reads | self.written_globals) - self.top
+
+
+def plain_python(source: str) -> str:
+    """Replaces line and cell magics, shell escapes and help requests by None; the number of lines stays the same."""
+    cell = _RUNNING.sub("\n", source)
+    cell = _TIMED_LINE.sub(r"\1", cell)
+    if cell.lstrip().startswith("%%"):
+        return "\n" * source.count("\n")
+    if _IPYTHON.search(cell):
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        cell = TransformerManager().transform_cell(cell)
+    return _CALL.sub("(lambda *ignored: None)(", cell)
+
+
+@lru_cache(maxsize=512)
+def cell_names(source: str) -> CellNames:
+    """Returns the names of plain Python text. Raises SyntaxError (ValueError for a NUL) where it is not Python."""
+    top = symtable.symtable(source, "<cell>", "exec")
+    bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    reads = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    written: set[str] = set()
+    for scope in _scopes_below(top):
+        for symbol in scope.get_symbols():
+            if symbol.is_global() and symbol.is_referenced():
+                reads.add(symbol.get_name())
+            if symbol.is_declared_global() and symbol.is_assigned():
+                written.add(symbol.get_name())
+    return CellNames(frozenset(bound), frozenset(written), frozenset(reads))
+
+
+def notebook_cell_names(source: str) -> CellNames:
+    """Returns the names of a cell as a notebook contains it, magics included; none where it is not Python."""
+    try:
+        return cell_names(plain_python(source))
+    except (SyntaxError, ValueError):
+        return CellNames()
+
+
+def _scopes_below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for child in table.get_children():
+        yield child
+        yield from _scopes_below(child)
+
+
+def syntax_error(source: str) -> tuple[int, str] | None:
+    """Returns the line (from 1) and the reason of the first syntax error in `source`, or None. Nothing is executed."""
+    try:
+        compile(source, "<cell>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    return None
+
+
+def defined(source: str) -> tuple[str, ...]:
+    """Returns the names that top-level `def`, `class` and assignments bind, in order: those a stub asks for."""
+    names: list[str] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names.extend(name for target in node.targets for name in _targets(target))
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            names.extend(_targets(node.target))
+    return tuple(dict.fromkeys(names))
+
+
+def _targets(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Tuple | ast.List):
+        for element in node.elts:
+            yield from _targets(element)
+    elif isinstance(node, ast.Starred):
+        yield from _targets(node.value)
+
+
+def line_of(tree: ast.AST, name: str) -> int:
+    """Returns the first line of `tree` that mentions `name`, or the line where the tree begins."""
+    lines = []
+    for node in ast.walk(tree):
+        if (
+            (isinstance(node, ast.Name) and node.id == name)
+            or (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name)
+            or (isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name)
+        ):
+            lines.append(node.lineno)
+    return min(lines, default=getattr(tree, "lineno", 1))

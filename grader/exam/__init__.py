@@ -1,1 +1,0 @@
-"""One submission in, one result out."""

@@ -1,1 +1,0 @@
-"""nbgrader: its directories, its grading step and its database, with our examiner as what judges."""

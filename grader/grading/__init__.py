@@ -1,0 +1,1 @@
+"""Grades submissions: sessions in confined processes, the runner of checks, caches, batches."""

@@ -1,0 +1,189 @@
+"""Many submissions at once: find them, hand each to a free examiner, collect the results in order."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from grader.core.faults import Fault, UnconfinedError
+from grader.core.notebook import Unreadable, content
+from grader.core.result import CheckResult, Result, grader_fault
+from grader.course import Course
+from grader.grading.cache import ResultCache
+from grader.grading.device_plan import device_groups
+from grader.grading.pool import NEWS
+from grader.sandbox.accelerators import ON_CPUS, Hardware
+from grader.sandbox.confine import LEVELS
+from grader.sandbox.process import ConfinementReport
+
+LOCAL_SECRET = "public"
+UNCONFINED = (
+    "This machine confines learners' code by resource limits alone, so a submission could read your files and use the "
+    "network. `grader doctor` explains how to get more."
+)
+NEVER_PRELOAD = frozenset({"torch", "torchvision", "tensorflow"})  # importing them starts threads
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One notebook to grade."""
+
+    path: Path
+    learner: str
+    lesson: str
+
+
+class NothingToGrade(Exception):
+    """No submission where one was looked for; the text says what was expected there."""
+
+
+def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]:
+    """The notebooks `<learner>/<lesson>/<lesson>.ipynb` under `folder`, by learner and lesson.
+
+    A lesson's folder without its notebook is an entry too: grading then says what is missing.
+    """
+    entries = [
+        Entry(place / f"{place.name}.ipynb", place.parent.name, place.name)
+        for place in sorted(folder.glob("*/*"))
+        if place.name in course.lesson_ids and lesson in (None, place.name) and place.is_dir()
+    ]
+    if not entries:
+        which = lesson or "one of " + ", ".join(course.lesson_ids)
+        raise NothingToGrade(
+            f"No submission in {folder}: expected <learner>/<lesson>/<lesson>.ipynb, where <lesson> is {which}."
+        )
+    return entries
+
+
+def strays(folder: Path, course: Course) -> list[Path]:
+    """What lies where a lesson's folder would and is none, and notebooks that lie loose: paths in `folder`."""
+    loose = [path for path in folder.glob("*.ipynb") if path.is_file()]
+    others = [p for p in folder.glob("*/*") if p.name not in course.lesson_ids or not p.is_dir()]
+    return sorted(path.relative_to(folder) for path in (*loose, *others) if not path.name.startswith("."))
+
+
+def secret(course: Course) -> str:
+    """What the seeds of hidden inputs are made from: the file `.secret` beside course.toml, if there is one."""
+    path = course.root / ".secret"
+    return path.read_text().strip() if path.exists() else LOCAL_SECRET
+
+
+def without_secret(course: Course) -> str | None:
+    """A sentence for who grades with an overlay that has no secret: hidden inputs are no secret then, either."""
+    if course.base is None or secret(course) not in ("", LOCAL_SECRET):
+        return None
+    return (
+        f"There is no secret in {course.root / '.secret'}, so learners can work out the inputs of hidden checks. "
+        "docs/overlay.md says how to make one; grades may change when it is there."
+    )
+
+
+def graded_before(course: Course, entries: Iterable[Entry], edition: str) -> dict[Entry, Result]:
+    """The results that earlier runs kept of notebooks that have not changed since."""
+    ledger, found = ResultCache(course, secret(course), edition), {}
+    for entry in entries:
+        with contextlib.suppress(Unreadable):
+            result = ledger.find(entry.learner, entry.lesson, content(entry.path))
+            if result is not None:
+                found[entry] = result
+    return found
+
+
+def grade(
+    course: Course,
+    entries: Iterable[Entry],
+    jobs: int | None = None,
+    on_result: Callable[[Entry, Result], None] = lambda entry, result: None,
+    *,
+    allow_unsandboxed: bool = False,
+    on_confined: Callable[[ConfinementReport], None] = lambda confined: None,
+    edition: str | None = None,
+    before: Mapping[Entry, Result] = MappingProxyType({}),
+    machine: Hardware = ON_CPUS,
+    on_judged: Callable[[Entry, list[CheckResult]], None] | None = None,
+) -> list[Result]:
+    """Grades `entries` and returns their results in the same order.
+
+    Args:
+        course: the course that the notebooks belong to.
+        entries: the notebooks.
+        jobs: examiners side by side; by default one for each core, and two on an accelerator, whose memory they share.
+        on_result: called with each result as soon as it exists.
+        allow_unsandboxed: whether to grade where only resource limits confine learners' code.
+        on_confined: called with the confinement of learners' processes before the first one starts; it may raise.
+        edition: fingerprint of the grader (`grader.grading.cache.edition`); with it, results are cached for later runs.
+        before: cached results. Each is used unless this machine now confines better than when it was made.
+        machine: devices to grade on. Lessons that need more devices than it has are graded on simulated CPU devices.
+        on_judged: called with the results of each exercise while a notebook is graded.
+
+    Raises:
+        UnconfinedError: only limits would confine learners' code, and `allow_unsandboxed` is False.
+    """
+    done: dict[Entry, Result] = {}
+
+    def note(entry: Entry, result: Result) -> None:
+        done[entry] = result
+        on_result(entry, result)
+
+    entries = list(entries)
+    for entry, result in before.items():
+        if _as_confined(result, LEVELS[0]):
+            note(entry, result)
+    open_ones = [entry for entry in entries if entry not in done]
+    opening = {"root": str(course.root), "secret": secret(course), "edition": edition, "asked": machine.edition}
+    for group in device_groups(course, machine, sorted({entry.lesson for entry in open_ones})):
+        here = [entry for entry in open_ones if entry.lesson in group.lessons]
+        with group.pool(opening, jobs, len(here), imports(course, group.lessons)) as pool:
+            if pool.confined.level == LEVELS[-1] and not allow_unsandboxed:
+                raise UnconfinedError(UNCONFINED)
+            on_confined(pool.confined)
+            for entry in here:
+                if entry in before and _as_confined(before[entry], pool.confined.level):
+                    note(entry, before[entry])
+            todo = [entry for entry in here if entry not in done]
+            requests = [_request(entry, on_judged is not None) for entry in todo]
+            pool.map(
+                requests,
+                lambda i, reply, todo=todo: note(todo[i], _result(todo[i], reply)),  # type: ignore[misc]
+                lambda i, news, todo=todo: on_judged and on_judged(todo[i], _checks(news)),  # type: ignore[misc]
+            )
+    return [done[entry] for entry in entries]
+
+
+def _request(entry: Entry, news: bool) -> dict[str, Any]:
+    return {"path": str(entry.path.absolute()), "learner": entry.learner, "lesson": entry.lesson, NEWS: news}
+
+
+def _checks(news: list[dict[str, Any]]) -> list[CheckResult]:
+    return [CheckResult.from_json(check) for check in news]
+
+
+def _as_confined(result: Result, level: str) -> bool:
+    """Whether a result was made under this level of confinement or a better one."""
+    return result.confinement in LEVELS[: LEVELS.index(level) + 1]
+
+
+def _result(entry: Entry, reply: Any) -> Result:
+    if isinstance(reply, Fault):
+        return grader_fault(entry.learner, entry.lesson, reply.message)
+    return Result.from_json(reply)
+
+
+def imports(course: Course, lessons: Iterable[str]) -> set[str]:
+    """Modules that the lessons' setups import: the zygote has them ready for every fork."""
+    return set().union(*(_imports(course.lesson(lesson).setup) for lesson in lessons))
+
+
+def _imports(setup: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(setup)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return {name for name in found if name.partition(".")[0] not in NEVER_PRELOAD}

@@ -1,0 +1,189 @@
+"""Grades one submission of one lesson: plans its cells, has them run elsewhere, and judges each exercise."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from grader.core.faults import Fault
+from grader.core.notebook import Submission
+from grader.core.points import total
+from grader.core.result import CheckResult, Result
+from grader.core.text import legible
+from grader.course import Exercise, Lesson
+from grader.grading.compile_cache import CompileCache
+from grader.grading.executors import ExecutorPrograms, ReferencePrograms
+from grader.grading.misconceptions import ANY_SEED, name
+from grader.grading.plan import JudgeExercise, plan
+from grader.grading.reference_cache import ReferenceCache, ReferenceNote
+from grader.grading.runner import CheckRunner, record
+from grader.grading.session import GradingSession
+from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
+from grader.program.endpoints import namedtuples
+from grader.sandbox.accelerators import ON_CPUS, Hardware
+from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
+
+
+def own_names(lesson: Lesson) -> set[str]:
+    """Every name that a text of the lesson's binds, in whatever scope."""
+    texts = [lesson.setup]
+    for exercise in lesson.exercises:
+        answers = (*exercise.right, *exercise.wrong)
+        texts += [exercise.reference, *(answer.source for answer in answers), *(c.source for c in exercise.checks)]
+    found: set[str] = set()
+    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def no_op(results: list[CheckResult]) -> None:
+    """What is told an exercise's results when nobody wants to know before the end."""
+
+
+class Examiner:
+    """What one lesson's submissions have in common. Not for two threads: devices and mesh are process-wide.
+
+    Under `build`, where it is given, lies what earlier runs found out about the course's own answers, and their
+    compiled code. Both are kept by the `machine` whose devices all this runs on.
+    """
+
+    def __init__(
+        self, lesson: Lesson, zygote: Zygote, secret: str, build: Path | None = None, machine: Hardware = ON_CPUS
+    ) -> None:
+        self.lesson, self.zygote, self.secret = lesson, zygote, secret
+        self.room = CheckRunner(lesson)
+        self.classes = namedtuples({name: self.room.setup.get(name) for name in lesson.setup_names})
+        kept = build and build / "notes" / (lesson.id if machine.platform.is_cpu else f"{lesson.id} accelerated")
+        self.notes = ReferenceCache(lesson, kept, machine.edition)
+        self.compiled = CompileCache.of_our_own(build, lesson.id, machine) if build else CompileCache(machine=machine)
+        self.known = ReferencePrograms(zygote, self.compiled)
+        self._own = WorkerPair(zygote, lesson.setup, self.classes, self.known)
+        self.own_names = own_names(lesson)
+        self._read: dict[str, ReferenceNote] = {}
+
+    @property
+    def minutes(self) -> float:
+        """How long a whole notebook may take, on the clock."""
+        seconds = sum(exercise.timeout or ANSWER_S for exercise in self.lesson.exercises)
+        factor = 1 if self.compiled.machine.platform.is_cpu else ACCELERATED_FACTOR
+        return math.ceil(factor * (OWN_MIN + EXERCISE_MIN_PER_S * seconds))
+
+    def isolated(self) -> WorkerPair:
+        """A worker and an executor for a notebook, started when first needed."""
+        programs = ExecutorPrograms(self.zygote, self.compiled.for_learners)
+        return WorkerPair(self.zygote, self.lesson.setup, self.classes, programs, self.known)
+
+    def grade(
+        self,
+        submission: Submission,
+        only: str | None = None,
+        named: bool = True,
+        judged: Callable[[list[CheckResult]], None] = no_op,
+    ) -> Result:
+        """The result of one submission; faults in it end as records, never as exceptions.
+
+        `judged` is told the results of each exercise as soon as they are there. With `only`, this exercise alone is put
+        through its checks, after all that comes before it in the notebook. What is not `named` waits for nothing else:
+        the misconception behind a failure takes answers of the course's own.
+        """
+        began = time.monotonic()
+        steps = plan(submission, self.lesson)
+        seed = submission.seed(self.secret)
+        sitting = GradingSession(self.room, self.isolated(), seed)
+        sitting.isolated.limit(self.minutes)
+        results: list[CheckResult] = []
+        try:
+            for step in steps.steps:
+                if not isinstance(step, JudgeExercise):
+                    sitting.run(step.source, step.label, step.exercise)
+                elif only is None:
+                    news = self._judge(step, sitting, seed)
+                    results += news
+                    judged(news)
+                elif step.exercise.id != only:
+                    sitting.pass_by(step)
+                else:
+                    results += self._judge(step, sitting, seed) if named else self._at_once(step, sitting, seed)
+                    break
+        finally:
+            sitting.isolated.drop()
+        order = {check.id: i for i, check in enumerate(c for e in self.lesson.exercises for c in e.checks)}
+        return Result(
+            learner=submission.learner,
+            lesson=self.lesson.id,
+            checks=tuple(sorted(results, key=lambda result: order[result.id])),
+            max_score=total(result.max_points for result in results),
+            confinement=self.zygote.confined.level,
+            duration_s=time.monotonic() - began,
+            notes=tuple(legible(note) for note in (*steps.notes, *sitting.notes)),
+        )
+
+    def _judge(self, step: JudgeExercise, sitting: GradingSession, seed: str) -> list[CheckResult]:
+        """The results of an exercise's checks, with the misconception where it is known."""
+        if step.untouched:
+            return list(sitting.judge(step))
+        note, results = self.note(step.exercise), list(sitting.judge(step))
+        if any(result.status == "failed" for result in results):
+            note.take(self.notes.of(step.exercise))  # what another examiner found out meanwhile
+            results = name(step.exercise, results, seed, note, partial(self.rehearse, reuse=True))
+        self.keep(step.exercise)
+        return results
+
+    def _at_once(self, step: JudgeExercise, sitting: GradingSession, seed: str) -> list[CheckResult]:
+        """The results of an exercise's checks, without a moment for the course's own answers."""
+        if not step.untouched and self.notes.of(step.exercise).read:
+            self.note(step.exercise)  # read, and not run: its programs are known then
+        return list(sitting.judge(step))
+
+    def note(self, exercise: Exercise) -> ReferenceNote:
+        """What is known of an exercise's own answers: from earlier runs, else by running the reference now."""
+        if exercise.id not in self._read:
+            note = self._read[exercise.id] = self.notes.of(exercise)
+            self.known.news.clear()
+            self.known.payloads |= note.programs
+            if not note.read:
+                list(self.rehearse(exercise, exercise.reference, ANY_SEED))
+                note.read = True
+                self.keep(exercise)
+        return self._read[exercise.id]
+
+    def keep(self, exercise: Exercise) -> None:
+        """Write down what was found out about an exercise's own answers since the last time."""
+        note = self._read[exercise.id]
+        note.programs |= self.known.news
+        self.known.news.clear()
+        if self.notes.write(exercise, note):
+            self.compiled.share(self.own_names)
+
+    def rehearse(self, exercise: Exercise, source: str, seed: str, reuse: bool = False) -> Iterator[CheckResult]:
+        """Results of an answer of the course's own, one by one, in processes that only ever run such answers."""
+        sitting, done = GradingSession(self.room, self._own, seed), 0
+        try:
+            self._own.fresh(reuse)
+            for earlier in self._needed(exercise, source):
+                sitting.run(earlier.reference, earlier.id, earlier.id)
+            sitting.run(source, exercise.id, exercise.id)
+            for result in sitting.judge(JudgeExercise(exercise)):
+                done += 1
+                yield result
+        except Fault as fault:
+            self._own.drop()
+            yield from (record(check, "crashed", fault.message, kind=fault.kind) for check in exercise.checks[done:])
+
+    def _needed(self, exercise: Exercise, source: str) -> list[Exercise]:
+        """Earlier exercises whose answers this one's cells speak of."""
+        words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
+        earlier = self.lesson.exercises[: self.lesson.exercises.index(exercise)]
+        return [other for other in earlier if words & set(other.names)]
+
+    def close(self) -> None:
+        """End the processes kept for the course's own answers."""
+        self._own.drop()

@@ -1,0 +1,117 @@
+"""In which order a submission's cells run, and which exercise each belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from grader.core.notebook import Submission, SubmittedCell
+from grader.course import Exercise, Lesson
+from grader.course.exercises import GRADING
+
+
+@dataclass(frozen=True)
+class RunCell:
+    """Run this text; `exercise` is the id of the exercise it answers, None for a cell of the learner's own."""
+
+    source: str
+    label: str
+    exercise: str | None = None
+
+
+@dataclass(frozen=True)
+class JudgeExercise:
+    """Now run the checks of this exercise; `untouched` when its answer is as it was given out, or missing."""
+
+    exercise: Exercise
+    untouched: bool = False
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in order, and sentences about the notebook that its author should read."""
+
+    steps: tuple[RunCell | JudgeExercise, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+def plan(submission: Submission, lesson: Lesson) -> Plan:
+    """Every cell that is not the course's runs, in notebook order; an exercise is judged when its answer has run.
+
+    Learner's cells that follow an answer directly run before its checks, as they would in the notebook. Cells that
+    carry one exercise's id are pieces of one answer: a piece that is still the untouched stub is dropped when another
+    is not, and neighbouring pieces are joined.
+    """
+    exercises = {exercise.id: exercise for exercise in lesson.exercises}
+    ours = {check.id for exercise in lesson.exercises for check in exercise.checks}
+    pieces, notes = _pieces(submission, exercises)
+    steps: list[RunCell | JudgeExercise] = []
+    waiting: list[Exercise] = []
+    left = {name: len(cells) for name, cells in pieces.items()}
+    previous: SubmittedCell | None = None
+    for cell in submission.cells:
+        exercise = exercises.get(cell.grade_id or "")
+        if exercise is not None and cell not in pieces[exercise.id]:
+            continue
+        if exercise is None and _is_course_cell(cell, ours):
+            steps += [_judge(done, pieces) for done in waiting]
+            waiting, previous = [], None
+            continue
+        if exercise is None:
+            steps.append(RunCell(cell.source, f"cell {cell.position}"))
+            previous = None
+            continue
+        if waiting and waiting[0] is not exercise:
+            steps += [_judge(done, pieces) for done in waiting]
+            waiting = []
+        if previous is not None and previous.grade_id == cell.grade_id and isinstance(steps[-1], RunCell):
+            joined = RunCell(f"{steps[-1].source}\n{cell.source}", exercise.id, exercise.id)
+            steps[-1] = joined
+        else:
+            steps.append(RunCell(cell.source, exercise.id, exercise.id))
+        previous = cell
+        left[exercise.id] -= 1
+        if not left[exercise.id]:
+            waiting.append(exercise)
+    steps += [_judge(done, pieces) for done in waiting]
+    absent = [exercise for exercise in lesson.exercises if not pieces[exercise.id]]
+    notes += [f"The answer cell of {exercise.id} is missing from the notebook." for exercise in absent]
+    steps += [JudgeExercise(exercise, untouched=True, missing=True) for exercise in absent]
+    notes += _missing_checks(submission, ours, exercises)
+    return Plan(tuple(steps), tuple(notes))
+
+
+def _pieces(submission: Submission, exercises: dict[str, Exercise]) -> tuple[dict[str, list[SubmittedCell]], list[str]]:
+    pieces: dict[str, list[SubmittedCell]] = {name: [] for name in exercises}
+    for cell in submission.cells:
+        if cell.grade_id in pieces:
+            pieces[cell.grade_id].append(cell)
+    notes = []
+    for name, cells in pieces.items():
+        worked = [cell for cell in cells if not _is_stub(cell, exercises[name])]
+        if len(cells) > 1:
+            pieces[name] = worked or cells[:1]
+            if len(worked) > 1:
+                notes.append(f"The answer of {name} stands in {len(worked)} cells; all of them were run, in order.")
+    return pieces, notes
+
+
+def _is_stub(cell: SubmittedCell, exercise: Exercise) -> bool:
+    return cell.source.strip() == exercise.stub.strip()
+
+
+def _judge(exercise: Exercise, pieces: dict[str, list[SubmittedCell]]) -> JudgeExercise:
+    return JudgeExercise(exercise, untouched=all(_is_stub(cell, exercise) for cell in pieces[exercise.id]))
+
+
+def _is_course_cell(cell: SubmittedCell, checks: set[str]) -> bool:
+    name = cell.grade_id
+    return name is not None and (name in checks or name == GRADING or name.split("-")[0] == "setup")
+
+
+def _missing_checks(submission: Submission, checks: set[str], exercises: dict[str, Exercise]) -> list[str]:
+    there = {cell.grade_id for cell in submission.cells}
+    gone = sorted(checks - there)
+    if not gone or not there & (checks | set(exercises)):
+        return []
+    return [f"Check cells are missing from the notebook ({', '.join(gone)}); the course's own were used."]

@@ -1,0 +1,147 @@
+"""What a regrade changed: whose points differ from the last grading, at which checks, and what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grader.core.notebook import content
+from grader.core.result import CheckResult, Result
+from grader.course import Course
+from grader.grading.batch import Entry, secret
+from grader.grading.cache import CachedResult, ResultCache
+from grader.grading.fingerprint import Parts
+
+CHANCE = "nothing that decides it: a timeout, or an answer that is not the same each time"
+
+
+@dataclass(frozen=True)
+class CheckChange:
+    """A check that gives other points than last time, or others at most. None stands for a check that is not there.
+
+    `since` says what has changed since then, the nearest first: each could be the reason, and nothing else can.
+    """
+
+    id: str
+    exercise: str
+    points_before: float | None
+    points: float | None
+    status_before: str | None
+    status: str | None
+    since: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One learner's lesson whose points are others than last time; `problem` where it could not be graded now."""
+
+    learner: str
+    lesson: str
+    score_before: float
+    max_score_before: float
+    score: float
+    max_score: float
+    checks: tuple[CheckChange, ...]
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented fields (`docs/results.md`)."""
+        told = {name: value for name, value in asdict(self).items() if name in ("score_before", "max_score_before")}
+        return {**told, "checks": [{**asdict(check), "since": list(check.since)} for check in self.checks]}
+
+
+class PreviousGrades:
+    """The results of the last grading of these notebooks, taken before the next one replaces them."""
+
+    def __init__(self, course: Course, entries: Iterable[Entry], edition: str, devices: str = "cpu") -> None:
+        self._ledger = ResultCache(course, secret(course), edition, devices)
+        self._kept = {entry: self._ledger.earlier(entry.learner, entry.lesson) for entry in entries}
+
+    def changes(self, results: Mapping[Entry, Result]) -> tuple[list[Change], int]:
+        """The notebooks with other points than last time, and how many are graded for the first time."""
+        known = {entry: kept for entry in results if (kept := self._kept[entry]) is not None}
+        found = (self._change(entry, kept, results[entry]) for entry, kept in known.items())
+        return [change for change in found if change is not None], len(results) - len(known)
+
+    def _change(self, entry: Entry, kept: CachedResult, result: Result) -> Change | None:
+        was, checks = kept.result, []
+        if _points(was) == _points(result):
+            return None
+        if result.problem is None:
+            now = self._ledger.parts(entry.lesson, content(entry.path))
+            checks = [_check(old, new, kept, result, now) for old, new in _pairs(was, result)]
+        return Change(
+            entry.learner, entry.lesson, was.score, was.max_score, result.score, result.max_score, tuple(checks),
+            result.problem,
+        )  # fmt: skip
+
+
+def _points(result: Result) -> list[tuple[str, float, float]]:
+    return sorted((check.id, check.points, check.max_points) for check in result.checks)
+
+
+def _pairs(before: Result, now: Result) -> Iterator[tuple[CheckResult | None, CheckResult | None]]:
+    """The checks that differ in points, in the course's order; those that are gone at the end."""
+    then = {check.id: check for check in before.checks}
+    for check in now.checks:
+        old = then.pop(check.id, None)
+        if old is None or (old.points, old.max_points) != (check.points, check.max_points):
+            yield old, check
+    for gone in then.values():
+        yield gone, None
+
+
+def _check(
+    before: CheckResult | None, now: CheckResult | None, kept: CachedResult, result: Result, parts: Parts
+) -> CheckChange:
+    one = now or before
+    assert one is not None
+    since = [*_of_the_check(before, now, kept.parts, parts), *_around(one, kept.parts, parts)]
+    if kept.result.confinement != result.confinement:
+        since.append(f"the confinement (from {kept.result.confinement} to {result.confinement})")
+    return CheckChange(
+        one.id, one.exercise,
+        before.points if before else None, now.points if now else None,
+        before.status if before else None, now.status if now else None,
+        tuple(since) or (CHANCE,),
+    )  # fmt: skip
+
+
+def _of_the_check(before: CheckResult | None, now: CheckResult | None, then: Parts, parts: Parts) -> Iterator[str]:
+    """What has changed about the check itself."""
+    if before is None or now is None:
+        yield "the check is new" if before is None else "the check is gone"
+        return
+    if before.max_points != now.max_points:
+        yield f"the check's points (from {before.max_points:g} to {now.max_points:g})"
+    texts = [of["course"]["exercises"].get(now.exercise, {}).get("checks", {}).get(now.id) for of in (then, parts)]
+    if texts[0] != texts[1]:
+        yield "the check's text"
+    if before.hidden != now.hidden:
+        yield "the check is hidden now" if now.hidden else "the check is public now"
+
+
+def _around(check: CheckResult, then: Parts, parts: Parts) -> Iterator[str]:
+    """What has changed around a check: its exercise, the lesson, the notebook, what grades it."""
+    old, new = (of["course"]["exercises"].get(check.exercise, {}) for of in (then, parts))
+    yield from (part for part in new if part != "checks" and part in old and old[part] != new[part])
+    if then["course"]["setup"] != parts["course"]["setup"]:
+        yield "the lesson's setup"
+    yield from _of_the_notebook(check.exercise, then["notebook"], parts["notebook"])
+    if then["secret"] != parts["secret"]:
+        yield "the course's secret, and with it the inputs of hidden checks"
+    for name, version in parts["around"].items():
+        was = then["around"].get(name, version)  # what was not noted then is not known to have changed
+        if was != version:
+            yield name if name.startswith("the ") else f"{name} (from {was} to {version})"
+
+
+def _of_the_notebook(exercise: str, then: Parts, now: Parts) -> Iterator[str]:
+    """An exercise that was not there last time has no digest to compare."""
+    both = then["answers"].keys() & now["answers"].keys()
+    changed = {name for name in both if then["answers"][name] != now["answers"][name]}
+    if exercise in changed:
+        yield "the answer in the notebook"
+    if changed - {exercise} or then["others"] != now["others"]:
+        yield "other cells of the notebook, and with them the inputs of hidden checks"

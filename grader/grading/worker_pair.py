@@ -1,0 +1,272 @@
+"""A worker and an executor for one notebook, replaced and replayed after a fault; where a check's questions go."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grader.checks.errors import explained
+from grader.checks.outcomes import CheckBroken
+from grader.checks.verbs import AnswerName, ProbeSource, exception_names
+from grader.core.faults import Fault
+from grader.core.layout import WORKER
+from grader.grading.executors import ExecutorPrograms, ProgramRouter, ReferencePrograms, start
+from grader.program.codec import Classes, encode
+from grader.program.endpoints import identity, read_reply
+from grader.program.limits import Malformed
+from grader.program.validate import MAX_BYTES
+from grader.sandbox.process import Process, Zygote
+
+# Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
+# where the exercise does not say otherwise. Four times as long on the clock.
+CELL_S, ANSWER_S = 20.0, 5.0
+# Minutes on the clock for a whole notebook: some for its own cells, and some for each exercise's seconds.
+OWN_MIN, EXERCISE_MIN_PER_S = 1.0, 0.1
+LARGEST_EXPORT = MAX_BYTES + (1 << 20)  # a program, and what lies beside it: all of them are kept for a while
+NAME_LISTS = ("binds", "needs", "bound", "restored")
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
+
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
+    """
+
+    source: str
+    label: str
+    binds: frozenset[str] = frozenset()
+    bound: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    problem: str | None = None
+    short: str = ""
+    fault: str | None = None
+    stub: bool = False
+
+
+class WorkerPair:
+    """The surface behind `ask`, `error` and `program` on the trusted side."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        setup: str,
+        classes: Classes,
+        programs: ExecutorPrograms,
+        known: ReferencePrograms | None = None,
+    ) -> None:
+        self.zygote, self.setup_source, self.classes, self.programs = zygote, setup, classes, programs
+        self.shelf = ProgramRouter(programs, known)
+        self.seconds = ANSWER_S
+        self.minutes = math.inf
+        self.asked = 0
+        self.confided = False  # whether a hidden check has asked this notebook's process anything
+        self._history: list[tuple[dict[str, Any], float]] = []
+        self._state = ""
+        self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
+        self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
+        self._worker: Process | None = None
+        self._ends = math.inf
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether it runs a learner's notebook, whose words are shown, and not an answer of the course's own."""
+        return self.shelf.known is not None
+
+    def again(self) -> WorkerPair:
+        """The same notebook up to here, in processes that no check has asked anything."""
+        programs = ExecutorPrograms(self.zygote, self.programs.compiled)
+        other = WorkerPair(self.zygote, self.setup_source, self.classes, programs, self.shelf.known)
+        other._history, other._state = list(self._history), self._state
+        other.minutes, other._ends = self.minutes, self._ends
+        return other
+
+    def limit(self, minutes: float) -> None:
+        """From now on, all that this notebook does has to be done in so many minutes on the clock."""
+        self.minutes, self._ends = minutes, time.monotonic() + 60 * minutes
+
+    def _in_time(self) -> None:
+        """Raise `Fault` when the notebook's time is over."""
+        if time.monotonic() > self._ends:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self.minutes:g} minutes")
+
+    def run(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
+        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
+        used = self._worker is not None
+        ran = self._run(source, label, seconds)
+        if ran.fault == "crashed" and used:  # by what ran before it, perhaps: in a fresh process it shows
+            ran = self._run(source, label, seconds)
+        return ran
+
+    def _run(self, source: str, label: str, seconds: float) -> CellOutcome:
+        known, request = CellOutcome(source, label), {"do": "run", "source": source, "name": label}
+        try:
+            self._in_time()
+            names = self._tell({"do": "read", "source": source}, CELL_S)
+            if names["status"] != "ok":
+                names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
+                short = f"has a syntax error{_place(names)}"
+                return replace(known, problem=f"{short}{_quoted(names)}", short=short)
+            known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
+            reply = self._remembered(request, seconds)
+        except Fault as fault:
+            self.drop()
+            return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
+        if reply["status"] == "ok":
+            return replace(known, bound=known.binds)
+        reply = self._alone(request, reply, seconds) if self.confided and reply["status"] == "raised" else reply
+        return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
+
+    def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
+        what a hidden one asked. Without words where those end otherwise."""
+        clean = self.again()
+        if request["do"] == "run":
+            clean._history.pop()  # the cell itself
+        else:
+            clean._history.clear()
+        try:
+            second = clean._tell(request, seconds)
+        except Fault:
+            second = {}
+        finally:
+            clean.drop()
+        if all(second.get(key) == reply[key] for key in ("status", "kind", "line")):
+            return reply | {"text": second["text"], "source": second["source"]}
+        return reply | {"kind": "an exception of its own", "text": "", "source": ""}
+
+    def prepare(self, answers: tuple[str, ...]) -> list[str]:
+        """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
+        try:
+            return list(self._remembered({"do": "prepare", "answers": list(answers)}, CELL_S)["restored"])
+        except Fault:
+            self.drop()
+            return []
+
+    def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Tell the worker something that a replay has to tell it again."""
+        self._state = identity(f"{self._state} {request}".encode())
+        reply = self._tell(request, seconds)
+        self._history.append((request, seconds))
+        return reply
+
+    def fresh(self, reuse: bool = False) -> None:
+        """Forget every cell but the setup, in the same process: for answers of the course's own.
+
+        With `reuse`, what the same cells exported before is taken from then instead of being traced again.
+        """
+        self._history.clear()
+        self._state = ""
+        self._earlier |= self._exports
+        self._exports = dict(self._earlier) if reuse else {}
+        if self._worker is not None:
+            self._tell({"do": "fresh"}, CELL_S)
+
+    def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
+        """The live call, in the worker."""
+        self._in_time()
+        self.asked += 1
+        return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
+
+    def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
+        """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
+        self._in_time()
+        self.asked += 1
+        key = (self._state, question, payload)
+        if key not in self._exports:
+            asked = encode({"do": "export", **_question(question)})
+            self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
+        return self._exports[key]
+
+    def load(self, payload: bytes) -> bytes:
+        """Load a program, in an executor."""
+        return self.shelf.load(payload, self.seconds)
+
+    def run_program(self, program: str, payload: bytes) -> bytes:
+        """Run a loaded program."""
+        return self.shelf.run(program, payload, self.seconds)
+
+    @property
+    def worker(self) -> Process:
+        """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
+        while self._worker is None:
+            self._worker = start(self.zygote, WORKER, self.programs.compiled)
+            try:
+                ran = self._tell({"do": "setup", "source": self.setup_source}, CELL_S)
+            except Fault as fault:
+                raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
+            if ran["status"] != "ok":
+                raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
+            self._replay()
+        return self._worker
+
+    def _replay(self) -> None:
+        """Run the cells again. One that ran before and now does not is left out from here on: the others count."""
+        for i, (request, seconds) in enumerate(self._history):
+            self._in_time()
+            try:
+                self._tell(request, seconds)
+            except Fault:
+                del self._history[i]
+                self.drop()
+                return
+
+    def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        try:
+            reply = read_reply(self.worker.exchange(encode(request), seconds=seconds))
+            return reply | {kind: _names(reply.get(kind, [])) for kind in NAME_LISTS}
+        except Malformed as problem:
+            raise Fault("crashed", f"its reply could not be read: {problem}") from None
+
+    def drop(self) -> None:
+        """End both processes; the next question starts new ones and replays the cells."""
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker = None
+        self.programs.drop()
+
+
+class ProcessBackend:
+    """What `grader.checks` talks to: the isolated processes under the names that it uses."""
+
+    def __init__(self, isolated: WorkerPair) -> None:
+        self.classes = isolated.classes
+        self.ask, self.export = isolated.ask, isolated.export
+        self.load, self.run = isolated.load, isolated.run_program
+
+
+def _names(told: Any) -> list[str]:
+    if type(told) is not list or any(type(name) is not str for name in told):
+        raise Malformed("it lists something that is no name")
+    return told
+
+
+def _question(p: AnswerName | ProbeSource) -> dict[str, Any]:
+    return {"probe": p.text, "name": p.name} if isinstance(p, ProbeSource) else {"answer": p.name}
+
+
+def _raised(ran: CellOutcome, reply: dict[str, Any]) -> CellOutcome:
+    if reply["status"] == "unattempted":
+        return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
+    # In a note, no class of a learner's: its name may be a text of any kind.
+    kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
+    place = _place(reply)
+    return replace(ran, problem=f"raised {reply['kind']}{place}{_quoted(reply)}", short=f"raised {kind}{place}")
+
+
+def _place(reply: dict[str, Any]) -> str:
+    return f" on line {reply['line']}" if reply["line"] else ""
+
+
+def _quoted(reply: dict[str, Any]) -> str:
+    """What an exception says, or our own words for it, and the line that it came from."""
+    cause = explained(reply["kind"], reply["text"])
+    text = cause.sentence if cause else "\n".join(reply["text"].strip().splitlines()[:4])
+    return (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
+
+
+def _fault_text(fault: Fault) -> str:
+    texts = {"timeout": f"did not end: {fault.message}", "memory": f"was stopped: it {fault.message}"}
+    return texts.get(fault.kind, "ended the whole process")

@@ -1,1 +1,0 @@
-"""A learner's own way through the course: what is done, and what comes next."""

@@ -1,0 +1,136 @@
+"""torchvision's MNIST and torch's DataLoader, or without torch stand-ins with the same interface.
+
+    from grader.learning.loaders import DataLoader, MNIST
+
+`WITH_TORCH` and `SAYS` tell which they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grader.learning import digits
+
+# torchvision's own compiled operators. A torchvision that was built for another torch cannot load them and then does
+# not import at all, though nothing that reads or changes images needs them.
+OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+class StandInMNIST:
+    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs, from files that are there.
+
+    Images are NumPy arrays (28, 28) uint8 before `transform`; torchvision's are Pillow's, which np.asarray makes
+    the same.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        train: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+    ) -> None:
+        self.root, self.train = Path(root), train
+        self.transform, self.target_transform = transform, target_transform
+        self.data, self.targets = digits.read_half(self.root / digits.RAW, train)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        image, label = self.data[index], int(self.targets[index])
+        return (
+            image if self.transform is None else self.transform(image),
+            label if self.target_transform is None else self.target_transform(label),
+        )
+
+
+class StandInDataLoader:
+    """torch.utils.data.DataLoader as far as lessons use it. What concerns worker processes is taken, and has none."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+        **of_workers: Any,
+    ) -> None:
+        self.dataset, self.batch_size, self.shuffle, self.sampler = dataset, batch_size, shuffle, sampler
+        self.collate_fn, self.drop_last = collate_fn or numpy_collate, drop_last
+
+    def __len__(self) -> int:
+        count = len(self.dataset) if self.sampler is None else len(list(self.sampler))
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = list(range(len(self.dataset)) if self.sampler is None else self.sampler)
+        if self.shuffle:
+            order = list(_order.permutation(order))
+        for start in range(0, len(self) * self.batch_size, self.batch_size):
+            yield self.collate_fn([self.dataset[int(i)] for i in order[start : start + self.batch_size]])
+
+
+def numpy_collate(examples: list[Any]) -> Any:
+    """A list of examples as a batch of NumPy arrays: pairs become a pair of stacks."""
+    if isinstance(examples[0], tuple | list):
+        return tuple(numpy_collate(list(column)) for column in zip(*examples, strict=True))
+    return np.stack([np.asarray(example) for example in examples])
+
+
+def seed(number: int) -> None:
+    """From here on, shuffle in the order that belongs to this number."""
+    global _order
+    _order = np.random.default_rng(number)
+    if WITH_TORCH:
+        import torch
+
+        torch.manual_seed(number)
+
+
+def _torchvision() -> Any:
+    """torchvision.datasets, imported by declaring what is missing. Raises ImportError, OSError or RuntimeError."""
+    import torch
+
+    try:
+        import torchvision.datasets
+    except RuntimeError as problem:
+        if "torchvision::" not in str(problem):
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for schema in OPERATORS:
+            library.define(schema)
+        _kept.append(library)  # with it the declarations would go
+        import torchvision.datasets
+    return torchvision.datasets
+
+
+_kept: list[Any] = []
+_order = np.random.default_rng(0)
+MNIST: Any
+DataLoader: Any
+try:
+    MNIST = _torchvision().MNIST
+    from torch.utils.data import DataLoader
+
+    WITH_TORCH = True
+    SAYS = f"torch {sys.modules['torch'].__version__} and torchvision {sys.modules['torchvision'].__version__}"
+except (ImportError, OSError, RuntimeError) as _why:
+    MNIST, DataLoader, WITH_TORCH = StandInMNIST, StandInDataLoader, False
+    _missing = isinstance(_why, ModuleNotFoundError)
+    SAYS = (
+        "torch is not installed" if _missing else f"torch cannot be used here ({type(_why).__name__})"
+    ) + ": MNIST and DataLoader are stand-ins of this course, with the same interface and without worker processes"

@@ -1,0 +1,195 @@
+"""The screen of `grader watch`: the lesson's exercises, what the one at hand lacks, what comes next, the keys."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from grader.core.points import number
+from grader.core.result import CheckResult
+from grader.core.text import MARKS, legible
+from grader.course import Exercise
+from grader.learning.notebook_state import TO_JUDGE
+from grader.learning.watch import ANSWER, SURE, Watch
+
+MESSAGE_LINES = 4  # of what a check says, its title not counted; `grader check` shows it all
+ROWS = 3  # of exercises, where there is no room for all
+BAR, SHORTEST_BAR = 24, 8
+TITLE = 60  # columns of an exercise's sign, number and title
+KEYS = (("h", "hint"), ("n", "next"), ("s", "solution"), ("q", "quit"))
+TO_DO = ("○", "dim")
+BOLD = re.compile(r"(?<!\w)\*\*([^*`\n]+)\*\*(?!\w)")  # Markdown's; not Python's power
+
+
+def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType:
+    """What is shown now, for a terminal of this console's size: never more lines than it has."""
+    width, height = console.size
+    foot = [Text("─" * width, "dim"), *_foot(watch, console, width, busy)]
+    room = max(0, height - 1 - len(foot))
+    middle = _answer(watch, console, width) if watch.page == ANSWER else _lesson(watch, console, width, room)
+    if len(middle) > room:
+        middle = [*middle[: room - 1], Text("... (a taller window shows more)", "dim")]
+    lines = [_head(watch), *middle, *[Text()] * (room - len(middle)), *foot]
+    return Group(*(_cut(line, width) for line in lines[:height]))
+
+
+def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]:
+    """The exercises, all of them where there is room, and of the one at hand its verdict and the last hint at least."""
+    rows = [_row(watch, place, one, width) for place, one in enumerate(watch.lesson.exercises, start=1)]
+    verdict, folds = _verdict(watch, console, width), _hints(watch, console, width)
+    room -= 2 + min(len(rows), ROWS)
+    while len(folds) > 1 and len(verdict) + sum(map(len, folds)) > room:
+        folds = folds[1:]
+    asked = [line for fold in folds for line in fold]
+    if asked and len(verdict) + len(asked) > room:
+        verdict = [*verdict[: max(1, room - len(asked) - 1)], Text("  ...", "dim")]
+    most = max(ROWS, room + ROWS - len(verdict) - len(asked))
+    begin = max(0, min(watch.lesson.exercises.index(watch.at_hand) - most // 2, len(rows) - most))
+    return [Text(), *rows[begin : begin + most], Text("─" * width, "dim"), *verdict, *asked]
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.no_wrap = True
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _head(watch: Watch) -> Text:
+    earned = sum(watch.earned(one) for one in watch.lesson.exercises)
+    points = f"{number(earned)} of {number(watch.lesson.points)} points"
+    return Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {points}")
+
+
+def _row(watch: Watch, place: int, exercise: Exercise, width: int) -> Text:
+    at_hand = exercise.id == watch.at_hand.id
+    mark, colour = mark_of(watch, exercise)
+    earned = f"{number(watch.earned(exercise))}/{number(exercise.points)}"
+    row = Text.assemble(
+        "▸ " if at_hand else "  ", (mark, colour), f" {place} ", (exercise.title, "bold" if at_hand else "")
+    )
+    row.truncate(min(TITLE, width - 12), overflow="ellipsis", pad=True)
+    again = " ..." if watch.standing.state(exercise.id) == TO_JUDGE else ""
+    return row.append(f"{earned:>7}").append(again, "dim")
+
+
+def mark_of(watch: Watch, exercise: Exercise) -> tuple[str, str]:
+    """The sign of how an exercise stands, and its colour: the sign says it all without the colour."""
+    missed = [check for check in watch.standing.checks(exercise.id) if check.points < check.max_points]
+    if watch.earned(exercise) >= exercise.points:
+        return MARKS["passed"]
+    return (MARKS[missed[0].status][0], "red") if missed and missed[0].status != "not attempted" else TO_DO
+
+
+def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
+    """What there is to say of the exercise at hand."""
+    exercise = watch.at_hand
+    checks = watch.standing.checks(exercise.id)
+    missed = [check for check in checks if check.status != "passed"]
+    if missed:
+        lines = missed_check(missed, console, width)
+    elif checks:
+        lines = [Text.assemble(MARKS["passed"], " Every check passes."), *_wrapped(exercise.why, console, width, 3)]
+    elif exercise.id in watch.standing.todo:
+        lines = [Text("Not judged yet.")]
+    elif not watch.standing.read:
+        lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet: run `make lab`.")]
+    else:
+        lines = [Text("Not begun: the answer is as it was given out.")]
+    return [Text(exercise.title, "bold"), *lines]
+
+
+def _hints(watch: Watch, console: Console, width: int) -> list[list[Text]]:
+    """Those that were asked for, while they are of use."""
+    if watch.earned(watch.at_hand) >= watch.at_hand.points:
+        return []
+    return [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in watch.hints]
+
+
+def missed_check(missed: list[CheckResult], console: Console, width: int) -> list[Text]:
+    """The first check that an exercise misses, what it says in a few lines, the thought behind it where it is known."""
+    first = missed[0]
+    mark, _ = MARKS[first.status]
+    hidden = " (hidden)" if first.hidden else ""
+    lines = [Text.assemble((mark, "red" if mark == "✗" else ""), f" {first.title}{hidden}")]
+    lines += _wrapped(first.message, console, width, MESSAGE_LINES)
+    perhaps = next((check.misconception for check in missed if check.misconception), None)
+    if perhaps:
+        lines += _wrapped(f"Perhaps: {perhaps}", console, width, 2)
+    others = len(missed) - 1
+    if others:
+        lines.append(Text(f"{others} more check{' is' if others == 1 else 's are'} not passed yet.", "dim"))
+    return lines
+
+
+def _wrapped(text: str, console: Console, width: int, most: int) -> list[Text]:
+    """Text in at most so many indented lines."""
+    lines = list(Text(BOLD.sub(r"\1", legible(text).strip())).wrap(console, width - 3))
+    if len(lines) > most:
+        lines = lines[:most]
+        lines[-1].truncate(width - 7)
+        lines[-1].append(" ...")
+    for line in lines:
+        line.pad_left(2)
+    return lines
+
+
+def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
+    exercise = watch.at_hand
+    lines = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
+    for line in exercise.reference.strip("\n").split("\n"):
+        lines.append(Text(f"  {line}"))
+    return [*lines, Text(), *_wrapped(exercise.why, console, width, 4)]
+
+
+def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
+    keys = Text("   ").join(Text.assemble((key, "bold"), f" {what}") for key, what in KEYS)
+    says, style = watch.says or next_step(watch), ""
+    if watch.page == SURE:
+        says, style = f'An answer to "{watch.at_hand.title}": y shows it, any other key does not.', "bold"
+        keys = Text.assemble(("y", "bold"), " show   ", ("any other key", "bold"), " back")
+    elif watch.page == ANSWER:
+        says = f"`grader solution {watch.current}` lays all answers, other ways too, beside your notebook."
+        keys = Text.assemble(("any key", "bold"), " back")
+    lines = list(Text(says, style).wrap(console, width))[:2]
+    when = _when(watch, busy)
+    for said in (when, when.partition(",")[0]):  # all of it, or as much as there is room for
+        if keys.cell_len + len(said) + 3 <= width:
+            return [*lines, _course(watch, width), keys.append(f"   {said}", "dim")]
+    return [*lines, _course(watch, width), keys]
+
+
+def next_step(watch: Watch) -> str:
+    """One sentence: what to do now."""
+    exercise, standing = watch.at_hand, watch.standing
+    own = watch.course.shown(watch.path(watch.current))
+    if watch.earned(exercise) < exercise.points:
+        verb = "mend" if standing.tried(exercise) else "answer"
+        return f'Next: {verb} "{exercise.title}" in {own}, and save.'
+    if watch.following is None:
+        return "Everything is done."
+    way, step = watch.following
+    where = "" if way.lesson == watch.current else f", in {watch.course.shown(watch.path(way.lesson))}"
+    return f'Next: "{step.exercise.title}"{where} (n).'
+
+
+def _course(watch: Watch, width: int) -> Text:
+    earned, points = sum(way.earned for way in watch.ways), sum(way.points for way in watch.ways)
+    done = sum(way.next is None for way in watch.ways)
+    said = f" {number(earned)} of {number(points)} points, {done} of {len(watch.ways)} lessons done"
+    bar = max(SHORTEST_BAR, min(BAR, width - len("Course ") - len(said)))
+    full = round(bar * earned / points) if points else 0
+    full = max(full, 1) if earned else 0
+    return Text.assemble("Course ", ("█" * full, "green"), ("░" * (bar - full), "dim"), said)
+
+
+def _when(watch: Watch, busy: bool) -> str:
+    """When the notebook was saved, and how long the verdict took."""
+    if watch.standing.todo and busy:
+        return "judging ..."
+    if watch.timing is None:
+        return ""
+    took = f", judged in {watch.timing.took:.1f} s" if watch.timing.took is not None else ""
+    return f"saved {time.strftime('%H:%M:%S', time.localtime(watch.timing.saved))}{took}"

@@ -1,0 +1,1 @@
+"""Learning management systems: nbgrader, Gradescope, bundles for learners, collection from repositories."""

@@ -1,0 +1,96 @@
+"""What nbgrader has to be told so that a course of ours is a course of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from nbgrader.apps import api, autogradeapp
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.exchange.default import Exchange
+from nbgrader.preprocessors import Execute
+
+from grader.course import Course, CourseError, build
+
+# Files that a browser takes for a page and runs what is in them.
+PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
+
+
+def configure(config: Any, root: Path) -> None:
+    """Fill in nbgrader's configuration for the course in `root`; what is set afterwards holds.
+
+    Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
+    code is run by our examiner instead of in the kernel that nbgrader would start.
+    """
+    from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
+    from grader.lms.nbgrader_autograde import Autograde
+    from grader.lms.nbgrader_execute import ExecuteByExaminer
+
+    config.CourseDirectory.root = str(root)
+    config.CourseDirectory.source_directory = "build/source"
+    config.CourseDirectory.release_directory = "exercises"
+    config.CourseDirectory.submitted_directory = "submitted"
+    config.CourseDirectory.autograded_directory = "build/autograded"
+    config.CourseDirectory.feedback_directory = "build/feedback"
+    config.CourseDirectory.solution_directory = "build/solution"
+    # What is released lies in this repository already; without this nbgrader leaves it, and the gradebook, as they are.
+    config.GenerateAssignment.force = True
+    # nbgrader's command and Formgrader make their converter by its name; no setting says another.
+    autogradeapp.Autograde = api.Autograde = Autograde
+    config.Autograde.autograde_preprocessors = [ExecuteByExaminer if step is Execute else step for step in _steps()]
+    config.GenerateFeedback.preprocessors = [GetGradesAndHands]
+    config.GenerateFeedback.exporter_class = FeedbackPage
+    _show_safely(config)
+    _exchange(config, root)
+    _sources(root)
+
+
+def _sources(root: Path) -> None:
+    """Source notebooks are derived and not committed: what is missing, or older than its text, is built first."""
+    try:
+        course = Course(root)
+        built = [(build.source_path(course, lesson), course.sources(lesson)) for lesson in course.lesson_ids]
+        if any(not path.is_file() or path.stat().st_mtime < _latest(texts) for path, texts in built):
+            build.build_sources(course)
+    except (CourseError, OSError) as problem:
+        # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
+        print(f"The source notebooks could not be built: {problem}", file=sys.stderr)
+
+
+def _latest(paths: Iterable[Path]) -> float:
+    return max(path.stat().st_mtime for path in paths)
+
+
+def _show_safely(config: Any) -> None:
+    """Formgrader shows a learner's notebook to an instructor, in a page that may do all that the instructor may."""
+    config.HTMLExporter.sanitize_html = True  # outputs
+    config.HTMLExporter.filters = {"markdown2html": "grader.lms.safe_html.markdown"}
+    config.HTMLExporter.preprocessors = ["grader.lms.safe_html.escape_names"]
+    # nbgrader would hand these on from beside a notebook, to be opened in that same place.
+    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
+    formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
+    if formgrader is not None:  # in JupyterLab; its templates put learners' names into pages as they stand
+        formgrader.Environment = partial(Environment, autoescape=True)
+    config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
+
+
+def _exchange(config: Any, root: Path) -> None:
+    """Where assignments are released to and handed in, if nbgrader's own place for it is not there."""
+    if not Path(Exchange.root.default_value).is_dir():
+        own = root / "exchange"  # not under build/: what was handed in there is nowhere else until it is collected
+        with contextlib.suppress(OSError):  # nbgrader says so itself when it needs one
+            own.mkdir(parents=True, exist_ok=True)
+        config.Exchange.root = str(own)
+    # Assignments are fetched to where `make lab` puts them too; neither overwrites what is there.
+    config.Exchange.assignment_dir = str(root / "work")
+
+
+def _steps() -> list[type]:
+    from nbgrader.converters import Autograde
+
+    return list(Autograde.autograde_preprocessors.default_args[0])

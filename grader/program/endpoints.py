@@ -1,0 +1,210 @@
+"""Both ends of a question: what runs beside the answer, and what runs a program, each from bytes to bytes.
+
+A learner's kernel and an isolated worker go through these same functions, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.core.layout import PACKAGE
+from grader.program.codec import Classes, decode, encode
+from grader.program.cpu_devices import simulate
+from grader.program.export import export
+from grader.program.limits import Malformed, Unsendable
+from grader.program.load import Loaded
+from grader.program.validate import ProgramRefused
+
+MAX_TEXT = 2_000
+STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
+SETUP_FILE = "<setup>"
+
+
+def begin(devices: int, compiled: str | None, write: bool, accelerator: str = "") -> None:
+    """How a separate process starts: its number of simulated devices, and where compiled code lies for it.
+
+    Only a process that may `write` there stores what it compiles, all of it; the others find what is there. Devices
+    of an `accelerator`, "gpu" for one, are made now: that takes seconds, which are nobody's answer's. Raises
+    RuntimeError where JAX finds none and would go on with CPUs.
+    """
+    simulate(devices)
+    if compiled is not None:
+        jax.config.update("jax_compilation_cache_dir", compiled)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if write else math.inf)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        # What XLA found to be fast on a GPU, which it would write beside it, in a folder that most may only read.
+        jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    if accelerator:
+        [found] = jax.numpy.zeros(()).block_until_ready().devices()
+        if found.platform != accelerator:
+            raise RuntimeError(f"{found} is no {accelerator}")
+
+
+def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
+    """The arguments and the ambient mesh of a question, as bytes."""
+    mesh = jax.sharding.get_mesh()
+    return encode({"args": args, "mesh": None if mesh.empty else mesh}, classes)
+
+
+def read_reply(payload: bytes, classes: Classes | None = None) -> dict[str, Any]:
+    """A reply, with the texts that it lacks. Raises `Malformed` where it is none: whoever replies may lie."""
+    told = decode(payload, classes)
+    if not isinstance(told, dict) or type(told.get("status")) is not str or told["status"] not in STATUSES:
+        raise Malformed("it is not a reply")
+    reply: dict[str, Any] = {"kind": "", "text": "", "source": "", "line": None} | told
+    if any(type(reply[name]) is not str for name in ("kind", "text", "source")):
+        raise Malformed("it says something that is no text")
+    if reply["line"] is not None and (type(reply["line"]) is not int or not 0 <= reply["line"] < 1 << 31):
+        raise Malformed("its line is no number of a line")
+    return reply
+
+
+def namedtuples(namespace: dict[str, Any]) -> dict[str, type]:
+    """The named tuple classes in a namespace by name: the only classes of ours that cross as data."""
+    return {
+        name: value
+        for name, value in namespace.items()
+        if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+    }
+
+
+class AnswerEndpoint:
+    """Runs beside the answer: calls a function on decoded arguments, or exports it, and replies with data.
+
+    A reply is a dict with `status`: "ok" (with `value`), "raised" (with `kind`, `text`, `line`), "unsendable" (with
+    `kind`), or "unattempted" for a stub that is still as it was given out.
+    """
+
+    def __init__(self, classes: Classes | None = None, check_file: str = "<check>") -> None:
+        self.classes: Classes = classes or {}
+        self.check_file = check_file
+
+    def ask(self, function: Callable[..., Any], payload: bytes) -> bytes:
+        """Call `function` on fresh copies of the arguments."""
+
+        def live(args: tuple[Any, ...]) -> Any:
+            return function(*args)
+
+        return self._reply(live, payload)
+
+    def export(self, function: Callable[..., Any], payload: bytes) -> bytes:
+        """Export `function` at the arguments' shapes."""
+
+        def program(args: tuple[Any, ...]) -> Any:
+            made = export(function, args, self.classes)
+            return {
+                "blob": np.frombuffer(made.blob, np.uint8),
+                "parameters": made.parameters,
+                "donated": made.donated,
+                "results": made.results,
+            }
+
+        return self._reply(program, payload)
+
+    def _reply(self, what: Callable[[tuple[Any, ...]], Any], payload: bytes) -> bytes:
+        asked = decode(payload, self.classes)
+        mesh = asked["mesh"]
+        try:
+            with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext(), _all_bits():
+                return encode({"status": "ok", "value": what(asked["args"])}, self.classes)
+        except Unsendable as problem:
+            return encode({"status": "unsendable", "kind": problem.name[:MAX_TEXT]})
+        except BaseException as problem:  # SystemExit and KeyboardInterrupt are an answer's fault too, not ours
+            return encode(describe(problem, self.check_file))
+
+
+def _all_bits() -> contextlib.AbstractContextManager[None]:
+    """Accelerators round the factors of a float32 product to fewer bits than a check compares; a setup may say so."""
+    # To ask for the backend makes it, with its threads: not in a process that is on CPUs for sure.
+    free = jax.config.values["jax_platforms"] != "cpu" and jax.config.values["jax_default_matmul_precision"] is None
+    if free and jax.default_backend() != "cpu":
+        return jax.default_matmul_precision("highest")
+    return contextlib.nullcontext()
+
+
+def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, Any]:
+    """An exception as data: kind, text, and the last line of the learner's own cells that it passed through."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [frame for frame in frames if is_cell(frame.filename) and frame.filename != check_file]
+    if isinstance(problem, NotImplementedError) and not str(problem) and own and frames[-1] is own[-1]:
+        return {"status": "unattempted"}
+    try:
+        text = _OURS.sub("your function", _LEAVES.sub("its inputs", _ADDRESS.sub(">", str(problem))))
+    except Exception:  # an exception class of the learner's may fail to print itself
+        text = ""
+    return {
+        "status": "raised",
+        "kind": type(problem).__name__[:200],
+        "text": text[:MAX_TEXT],
+        "line": own[-1].lineno if own else None,
+        "source": (own[-1].line or "")[:200] if own else "",
+    }
+
+
+# JAX names the function that it traces: what wraps the learner's, and what that calls its arguments.
+_OURS = re.compile(r"the function (?:flat|<lambda>) at \S*program/export\.py:\d+(?: for jit)?")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # another in every run
+_LEAVES = re.compile(r"the arguments? leaves\[\d+\](?:(?:,| and) leaves\[\d+\])*")
+
+
+def is_cell(filename: str) -> bool:
+    """Whether a traceback's file is the learner's own: a notebook cell, and neither Python's, a package's nor ours."""
+    return not filename.startswith(_INSTALLED) and filename != SETUP_FILE
+
+
+_INSTALLED = tuple({*sysconfig.get_paths().values(), str(PACKAGE), "<frozen"})
+
+
+def identity(payload: bytes) -> str:
+    """The name of a program between the two that both hold its bytes: each works it out for itself."""
+    return hashlib.sha256(payload).hexdigest()
+
+
+class ProgramEndpoint:
+    """Runs programs: loads each from its bytes, states its facts, runs it on inputs."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Loaded] = {}
+        self._replies: dict[str, bytes] = {}
+
+    def load(self, payload: bytes) -> bytes:
+        """Load a program; reply with its facts and abstract outputs, or with why it is refused.
+
+        The same bytes are the same program, so they are loaded once.
+        """
+        name = identity(payload)
+        if name not in self._replies:
+            self._replies[name] = self._load(name, payload)
+        return self._replies[name]
+
+    def _load(self, name: str, payload: bytes) -> bytes:
+        try:
+            asked = decode(payload)
+            mesh = asked["mesh"]
+            with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+                loaded = Loaded(asked["blob"].tobytes(), asked["parameters"], asked["donated"])
+        except (ProgramRefused, Malformed) as problem:
+            return encode({"status": "refused", "text": str(problem)[:MAX_TEXT]})
+        except Exception as problem:
+            return encode(describe(problem))
+        self._loaded[name] = loaded
+        return encode({"status": "ok", "facts": loaded.facts.to_data(), "outputs": loaded.outputs})
+
+    def run(self, name: str, payload: bytes) -> bytes:
+        """Run the program that was loaded from bytes of this identity on arrays; reply with its results."""
+        try:
+            return encode({"status": "ok", "value": self._loaded[name].run(decode(payload))})
+        except Unsendable as problem:
+            return encode({"status": "unsendable", "kind": problem.name})
+        except Exception as problem:
+            return encode(describe(problem))

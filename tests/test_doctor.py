@@ -1,0 +1,363 @@
+"""`grader doctor`: each fault of a machine or a set-up is found by the real command, or by the question it asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import environment as setup
+import pytest
+from conftest import ROOT, Grader
+
+from grader.doctor import diagnosis, hardware, installation, storage, versions
+from grader.doctor import kernelspec as kernelspec_module
+from grader.doctor.finding import Finding
+from grader.doctor.probe import BackgroundProbe
+
+TINY = "name = 'Tiny'\n[[lesson]]\nid = '01_tiny'\ntitle = 'Tiny'\npart = 'One'\n"
+NO_KERNEL_FOLDERS = {"JUPYTER_PATH": "", "JAX_PLATFORMS": "", "XLA_FLAGS": ""}
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """A course in a folder of its own."""
+    folder = tmp_path / "course"
+    folder.mkdir()
+    (folder / "course.toml").write_text(TINY)
+    return folder
+
+
+def paragraph(said: str, words: str) -> str:
+    """What the doctor said about one thing: the line with `words`, and the lines below it that are indented."""
+    found: list[str] = []
+    for line in said.splitlines():
+        if found and line.startswith("  "):
+            found.append(line)
+        elif found:
+            break
+        elif words in line:
+            found.append(line)
+    return "\n".join(found)
+
+
+def kernelspec(folder: Path, python: str) -> Path:
+    """A folder for JUPYTER_PATH whose kernel `python3` starts this Python."""
+    spec = {"argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "Python 3"}
+    place = folder / "kernels" / "python3"
+    place.mkdir(parents=True)
+    (place / "kernel.json").write_text(json.dumps({**spec, "language": "python"}))
+    return place
+
+
+def distribution(folder: Path, name: str, version: str) -> None:
+    """What pip leaves of an installed package, for whoever asks for its version."""
+    place = folder / f"{name}-{version}.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_what_is_fine_is_a_line_each(grader: Grader, course: Path) -> None:
+    said = grader("doctor", cwd=course, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}", **NO_KERNEL_FOLDERS)
+    assert said.returncode == 0, said.stdout + said.stderr
+    lines = said.stdout.splitlines()
+    version = "Python {}.{}.{}, jax ".format(*sys.version_info[:3])
+    for words in (version, "torch", f"Your copies: {course}/work", "Disk: ", "Kernel of notebooks: ", "Devices: "):
+        [line] = [line for line in lines if words in line and not line.startswith("✓ Environment")]
+        assert line.startswith("✓ "), line
+    assert "8 simulated CPU devices start" in said.stdout
+    assert not (course / "work").exists(), "it looks, and makes nothing"
+
+
+def test_what_stands_in_the_way_is_told_with_what_mends_it(grader: Grader, course: Path, tmp_path: Path) -> None:
+    """Several faults at once, as they come: each is found though the others are there."""
+    (course / "work").write_text("not a folder")
+    gone = kernelspec(tmp_path / "share", "/opt/gone/bin/python")
+    packages = tmp_path / "packages"
+    distribution(packages, "flax", "0.1.0")
+    (packages / "jax.py").write_text("raise ImportError('jaxlib is version 0.1, but jax wants 0.10')\n")
+    other = tmp_path / "bin" / "grader"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    done = grader(
+        "doctor",
+        cwd=course,
+        PATH=f"{other.parent}:{os.environ['PATH']}",
+        PYTHONPATH=f"{packages}:{ROOT}",
+        JUPYTER_PATH=str(gone.parents[1]),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.strip() == "4 things stand in the way (✗)."
+    too_old = paragraph(done.stdout, "Too old: flax 0.1.0")
+    assert too_old.startswith("✗ ")
+    assert "requirements.lock" in too_old or "conda env update" in too_old
+    kernel = paragraph(done.stdout, "Kernel of notebooks")
+    assert kernel.startswith("✗ Kernel of notebooks: /opt/gone/bin/python, which is gone; ")
+    assert kernel.endswith(f"To mend it: mv {gone} {gone.parents[1]}/python3-aside")
+    copies = paragraph(done.stdout, "is not a folder")
+    assert copies.endswith(f"To mend it: mv {course}/work {course}/work-aside")
+    jax = paragraph(done.stdout, "JAX does not start")
+    assert "jaxlib is version 0.1, but jax wants 0.10. No lesson runs without it." in jax
+    typed = paragraph(done.stdout, "typed in this terminal")
+    assert typed.startswith("! ")
+    assert f"is {other}, and not that of" in typed
+    # What mends is what it says: typed as it stands, the fault is gone.
+    for text in (kernel, copies):
+        subprocess.run(["bash", "-c", text.partition("To mend it: ")[2]], check=True)
+    assert not gone.exists()
+    assert (gone.parents[1] / "python3-aside" / "kernel.json").is_file(), "beside the folder of kernels, not in it"
+    assert (course / "work-aside").read_text() == "not a folder"
+
+
+def test_a_cuda_that_sees_no_gpu_costs_and_does_not_stand_in_the_way(
+    grader: Grader, course: Path, tmp_path: Path
+) -> None:
+    distribution(tmp_path / "packages", "jax-cuda12-plugin", "0.10.2")
+    done = grader("doctor", cwd=course, PYTHONPATH=f"{tmp_path / 'packages'}:{ROOT}", **NO_KERNEL_FOLDERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = paragraph(done.stdout, "jax-cuda12-plugin")
+    assert said.startswith(
+        "! JAX was installed with jax-cuda12-plugin and sees no such device: lessons run on the CPU."
+    )
+    assert "`nvidia-smi`" in said
+    assert said.endswith("-m pip uninstall -y jax-cuda12-plugin")
+
+
+def test_without_a_course_the_machine_is_looked_at(grader: Grader, tmp_path: Path) -> None:
+    done = grader("doctor", cwd=tmp_path, **NO_KERNEL_FOLDERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No course is here or above" in done.stdout
+    assert "Confinement of learners' processes: " in done.stdout
+
+
+# --- the environment: really one, in a checkout that moves -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package and its locks, and a `.venv` of its own that is stamped as a finished one."""
+    folder = tmp_path_factory.mktemp("of") / "checkout"
+    (folder / "tools").mkdir(parents=True)
+    shutil.copytree(ROOT / "grader", folder / "grader", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tools/environment.py", "pyproject.toml", *versions.LOCKS):
+        shutil.copy(ROOT / name, folder / name)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
+    site = next((folder / ".venv" / "lib").glob("python*/site-packages"))
+    (site / "all.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (folder / ".venv" / setup.STAMP).write_text(json.dumps(setup.wanted(folder, "cpu")))
+    return folder
+
+
+def says(checkout: Path) -> str:
+    """What its own grader says of its environment, without asking JAX."""
+    code = "from grader.doctor import environment as e; print('\\n'.join(e.environment(e.checkout()).lines()))"
+    python, variables = checkout / ".venv" / "bin" / "python", {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run([python, "-c", code], env=variables, cwd="/", capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_venv_that_is_up_to_date_stale_moved_or_unfinished(checkout: Path) -> None:
+    make = f"To mend it: make -C {checkout} setup"
+    assert says(checkout) == f"✓ Environment: {checkout}/.venv, up to date."
+    lock = checkout / "requirements.lock"
+    pinned = lock.read_text()
+    lock.write_text(pinned + "one-more==1.0\n")
+    stale = says(checkout)
+    assert stale.startswith(f"! {checkout}/.venv is older than the versions that this checkout pins")
+    assert stale.endswith(make)
+    lock.write_text(pinned)
+    stamp = (checkout / ".venv" / setup.STAMP).read_text()
+    (checkout / ".venv" / setup.STAMP).write_text(stamp.replace(str(checkout), "/where/it/was"))
+    moved = says(checkout)
+    assert moved.startswith(f"! {checkout}/.venv was made in /where/it/was: its commands hold that path")
+    assert moved.endswith(make)
+    (checkout / ".venv" / setup.STAMP).unlink()
+    assert says(checkout).startswith(f"! {checkout}/.venv is unfinished")
+    (checkout / ".venv" / setup.STAMP).write_text(stamp)
+
+
+def test_another_environment_than_the_one_that_make_uses(checkout: Path) -> None:
+    said = installation.environment(checkout)
+    assert said.grade == "costs"
+    assert said.text.startswith(f"`grader` runs in {sys.prefix}, and `make` uses {checkout}/.venv")
+    assert said.mend == f"source {checkout}/.venv/bin/activate"
+    assert Path(shlex.split(said.mend)[1]).is_file()
+
+
+def test_a_course_with_a_grader_of_its_own(checkout: Path, tmp_path: Path) -> None:
+    said = installation.course_of_another(checkout)
+    assert said is not None
+    assert str(ROOT) in said.text
+    assert installation.course_of_another(tmp_path) is None
+    assert installation.course_of_another(ROOT) is None
+
+
+def test_versions_in_an_environment_that_make_made_are_the_pinned_ones(checkout: Path) -> None:
+    assert versions.versions(checkout, True, "mend").grade == "fine"
+    lock = checkout / "requirements.lock"
+    pinned = lock.read_text()
+    lock.write_text(pinned.replace(f"optax=={versions.installed('optax')}", "optax==0.1.9"))
+    try:
+        assert f"optax {versions.installed('optax')} (pinned: 0.1.9)" in versions.versions(checkout, True, "mend").text
+        assert versions.versions(checkout, False, "mend").text.endswith("not all are the versions that were tried.")
+    finally:
+        lock.write_text(pinned)
+
+
+def test_a_package_that_is_missing_stands_in_the_way(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed", lambda name: None if name == "optax" else "999")
+    assert versions.versions(checkout, True, "mend") == Finding(
+        "stops", "Not installed: optax. What needs them will not start.", "mend"
+    )
+
+
+def test_every_range_is_read(checkout: Path) -> None:
+    import tomllib
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    elsewhere = [text for text in declared if "sys_platform" in text and sys.platform not in text]
+    assert len(versions.ranges(checkout)) == len(declared) - len(elsewhere)
+    assert versions.number("0.10.2+cpu") == versions.number("0.10.2") < versions.number("0.11")
+    assert versions.number("2.0") == versions.number("2")
+
+
+@pytest.mark.parametrize(
+    ("there", "grade", "words"),
+    [
+        ({"torch": "2.13.0", "torchvision": "0.28.0"}, "fine", "torch 2.13.0, torchvision 0.28.0"),
+        ({}, "fine", "lesson 11 goes without it, lesson 12 needs it (`make setup TORCH=cpu`)"),
+        ({"torch": "2.13.0"}, "costs", "without torchvision"),
+    ],
+)
+def test_torch_or_not(there: dict[str, str], grade: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed", there.get)
+    said = versions.torch()
+    assert said.grade == grade
+    assert words in said.text
+
+
+# --- the rest, by the questions that are asked -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("release", "kind", "grade", "words"),
+    [
+        ("6.6.87.2-microsoft-standard-WSL2", "ext4", None, ""),
+        ("6.6.87.2-microsoft-standard-WSL2", "9p", "costs", "Windows' own disk"),
+        ("4.4.0-19041-Microsoft", "wslfs", "costs", "WSL 1"),
+        ("6.1.0-13-amd64", "nfs4", "costs", "another machine's disk (nfs4)"),
+        ("6.1.0-13-amd64", "9p", None, ""),
+    ],
+)
+def test_where_the_checkout_lies(release: str, kind: str, grade: str | None, words: str) -> None:
+    root = Path("/mnt/c/Users/me/jax course")
+    said = storage.file_system(root, release, [("/", "ext4"), ("/mnt/c", kind), ("/mnt/c/other", "tmpfs")])
+    assert (said.grade if said else None) == grade
+    if said is not None:
+        assert words in said.text
+        assert shlex.split(said.mend), "a path with a space is quoted"
+
+
+def test_a_notebook_that_belongs_to_root(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = course / "work" / "05_vmap" / "05_vmap.ipynb"
+    notebook.parent.mkdir(parents=True)
+    notebook.touch()
+    assert storage.work(course).grade == "fine"
+    monkeypatch.setattr(storage.os, "access", lambda path, mode: path != notebook)
+    said = storage.work(course)
+    assert said.grade == "stops"
+    assert str(notebook) in said.text
+    assert said.mend == f'sudo chown -R "$(id -un)" {course}/work'
+
+
+@pytest.mark.parametrize(("free", "grade"), [(5e9, "fine"), (0.5e9, "costs"), (0.01e9, "stops")])
+def test_a_disk_that_fills(course: Path, monkeypatch: pytest.MonkeyPatch, free: float, grade: str) -> None:
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
+    assert storage.disk(course).grade == grade
+
+
+def test_a_container_has_the_memory_that_it_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.max").write_text("1500000000\n")
+    (tmp_path / "memory.current").write_text("600000000\n")
+    assert hardware.available_gb(tmp_path) == (1.5, 0.9)
+    (tmp_path / "memory.stat").write_text("anon 400000000\ninactive_file 200000000\n")
+    assert hardware.available_gb(tmp_path) == (1.5, 1.1), "files in the cache make room"
+    (tmp_path / "memory.max").write_text("max\n")
+    assert hardware.available_gb(tmp_path)[0] > 1.5
+    older = tmp_path / "memory"
+    older.mkdir()
+    (older / "memory.limit_in_bytes").write_text("1400000000\n")
+    (older / "memory.usage_in_bytes").write_text("600000000\n")
+    assert hardware.available_gb(tmp_path) == (1.4, 0.8), "cgroups of version 1"
+    monkeypatch.setattr(hardware, "available_gb", lambda: (1.5, 0.9))
+    said = hardware.memory()
+    assert said.grade == "costs"
+    assert said.text.startswith("0.9 of 1.5 GB of memory are free; a lesson takes up to 1 GB")
+    assert 1 <= hardware.fitting() <= 216
+
+
+def test_variables_that_keep_jax_from_starting_are_named() -> None:
+    with BackgroundProbe("-c", "import sys; sys.exit('RuntimeError: Unknown backend cuda.')") as asked:
+        said = hardware.devices(asked, "mend", {"JAX_PLATFORMS": "cuda"})
+    assert said == Finding(
+        "stops",
+        "JAX does not start: RuntimeError: Unknown backend cuda. No lesson runs without it.",
+        "unset JAX_PLATFORMS",
+    )
+
+
+def test_a_jax_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grader.doctor.probe.PATIENCE_S", 0.2)
+    with BackgroundProbe("-c", "import time; time.sleep(60)") as asked:
+        said = hardware.devices(asked, "mend", {})
+    assert said.grade == "stops"
+    assert "it said nothing for 0 s" in said.text
+    assert asked._process.poll() is not None
+
+
+def test_a_gpu_is_named() -> None:
+    told = json.dumps({"found": [["gpu", "NVIDIA H200"]] * 2, "simulated": 8})
+    with BackgroundProbe("-c", f"print({told!r})") as asked:
+        said = hardware.devices(asked, "mend", {})
+    assert said.grade == "fine"
+    assert said.text.startswith("Devices: 2 x NVIDIA H200; 8 simulated CPU devices start")
+
+
+@pytest.mark.parametrize(
+    ("argv", "grade"),
+    [("python", "fine"), (sys.executable, "fine"), ("/bin/sh", "stops"), ("python2", "stops")],
+)
+def test_kernels_of_this_python_and_of_others(argv: str, grade: str, tmp_path: Path) -> None:
+    listed = {"kernelspecs": {"python3": {"resource_dir": str(tmp_path), "spec": {"argv": [argv, "-m", "x"]}}}}
+    with BackgroundProbe("-c", f"print({json.dumps(listed)!r})") as asked:
+        assert kernelspec_module.kernel(asked).grade == grade
+
+
+def test_no_kernel_at_all() -> None:
+    with BackgroundProbe("-c", "print('{\"kernelspecs\": {}}')") as asked:
+        said = kernelspec_module.kernel(asked)
+    assert said.grade == "stops"
+    assert said.mend.endswith("-m ipykernel install --sys-prefix")
+
+
+def test_a_kernel_of_this_environment_that_points_elsewhere_is_installed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = f"{sys.prefix}/share/jupyter/kernels/python3"
+    listed = {"kernelspecs": {"python3": {"resource_dir": inside, "spec": {"argv": ["/old/.venv/bin/python"]}}}}
+    with BackgroundProbe("-c", f"print({json.dumps(listed)!r})") as asked:
+        assert kernelspec_module.kernel(asked).mend.endswith("-m ipykernel install --sys-prefix")
+
+
+def test_a_machine_that_cannot_start_a_learners_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: list[str]) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(diagnosis.Zygote, "start", refuse)
+    said = diagnosis.confinement()
+    assert said.grade == "stops"
+    assert "Cannot allocate memory" in said.text

@@ -1,0 +1,351 @@
+"""Stopping `grader grade` at any moment costs nothing that was done: the same command goes on, and nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from grader.core.result import CheckResult, Result
+from grader.course import Course, fill
+from grader.course.build import exercises_path
+from grader.grading.cache import ResultCache
+from grader.sandbox.confine import LEVELS
+from grader.sandbox.process import AT_MOST
+
+LESSON = "01_small"
+WAITS = "import time\ntime.sleep(1000)\n"
+LARGE = 1 << 29  # bytes: with so many a process is told from all others here
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
+
+
+@dataclass
+class Class:
+    """A course of its own, a folder of submissions, and a temporary folder that shall be empty afterwards."""
+
+    root: Path
+    folder: Path
+    temporary: Path
+    at_most: str = os.environ.get(AT_MOST, LEVELS[0])
+
+    def submit(self, learner: str, **answers: str) -> Path:
+        """Hand in a notebook: each answer as given here (double, mean, total), else right."""
+        course = Course(self.root)
+        mine = {e.id: e.reference for e in course.lesson(LESSON).exercises}
+        mine |= {f"small-{name}": source for name, source in answers.items()}
+        notebook = fill.fill(exercises_path(course, LESSON), mine)
+        return fill.write(notebook, self.folder / learner / LESSON / f"{LESSON}.ipynb")
+
+    @property
+    def json(self) -> Path:
+        return self.folder.parent / "results.json"
+
+    @property
+    def kept(self) -> dict[Path, int]:
+        """The results kept so far, and when each was written."""
+        return {path: path.stat().st_mtime_ns for path in (self.root / "build" / "graded").glob("*/*.json")}
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """`grader grade` on the class, in a session of its own."""
+        command = [sys.executable, "-m", "grader", "--course", self.root, "grade", self.folder]
+        environment = {**os.environ, "COLUMNS": "160", "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)}
+        environment |= {AT_MOST: self.at_most}
+        return subprocess.Popen(
+            [*command, "--jobs", "2", "--json", self.json, *options],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def grade(self, *options: str, status: int = 0) -> dict[str, dict[str, Any]]:
+        """Grade to the end; each learner's result without its duration."""
+        running = self.start(*options)
+        self.said, complaint = running.communicate(timeout=300)
+        assert running.returncode == status, complaint
+        self.nothing_is_left(running.pid)
+        results = json.loads(self.json.read_text())["results"]
+        return {result["learner"]: {**result, "duration_s": None} for result in results}
+
+    def nothing_is_left(self, session: int) -> None:
+        """No process of that session, and no file of it."""
+        assert eventually(lambda: not members(session)), members(session)
+        assert eventually(lambda: not list(self.temporary.iterdir())), list(self.temporary.rglob("*"))
+
+
+def members(session: int) -> list[int]:
+    found = []
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session:
+                found.append(pid)
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def large(pid: int) -> int:
+    """How many processes under this one hold `LARGE` bytes."""
+    sizes = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            sizes.append(process.memory_info().rss)
+    return sum(size > LARGE for size in sizes)
+
+
+@pytest.fixture
+def lesson(built: Callable[[str], Path], tmp_path: Path) -> Class:
+    shutil.copytree(built("small"), tmp_path / "course", ignore=shutil.ignore_patterns("graded"))
+    (tmp_path / "temporary").mkdir()
+    return Class(tmp_path / "course", tmp_path / "class", tmp_path / "temporary")
+
+
+def test_only_what_has_changed_is_graded_again(lesson: Class) -> None:
+    """A notebook, and then the course."""
+    for number in range(4):
+        lesson.submit(f"learner-{number}")
+    lesson.submit("wrong", double="def double(x):\n    return x + 2\n")
+    first, kept = lesson.grade(), lesson.kept
+    assert len(kept) == 5
+    assert "before" not in lesson.said
+    assert lesson.grade() == first
+    assert lesson.kept == kept
+    assert "5 notebooks" in lesson.said
+    assert "All were graded before and have not changed; --force grades them again." in lesson.said
+    too_long = lesson.start("--json", str(lesson.root / f"{'x' * 250}.json"))  # which only writing finds out
+    said, complaint = too_long.communicate(timeout=60)
+    assert too_long.returncode == 2
+    assert complaint.strip().endswith(".json: File name too long. The same command tries again.")
+    assert "learner-3" in said
+    lesson.submit("learner-2", mean="def loss(x):\n    return x.sum()\n")
+    second = lesson.grade()
+    assert [(name, second[name]["score"]) for name in second if second[name] != first[name]] == [("learner-2", 6.0)]
+    assert len(kept.items() - lesson.kept.items()) == 1
+    assert "4 of them were graded before" in lesson.said
+    assert lesson.grade("--force") == second
+    assert not kept.items() & lesson.kept.items()
+    solutions = lesson.root / "solutions" / f"{LESSON}.py"
+    solutions.write_text(solutions.read_text().replace('name="values" points=2', 'name="values" points=3', 1))
+    kept, third = lesson.kept, lesson.grade()
+    assert {result["max_score"] for result in third.values()} == {10.0}
+    assert not kept.items() & lesson.kept.items()
+
+
+def test_less_confinement_is_not_taken_for_more(lesson: Class) -> None:
+    """And more is taken for less."""
+
+    def grade(at_most: str) -> tuple[str, bool]:
+        lesson.at_most = at_most
+        [result] = lesson.grade().values()
+        return result["confinement"], "All were graded before" in lesson.said
+
+    lesson.submit("one")
+    assert grade("landlock") == ("landlock", False)
+    assert grade("landlock") == ("landlock", True)
+    best, before = grade(LEVELS[0])
+    if best == "landlock":
+        pytest.skip("this machine confines no better than by Landlock")
+    assert not before
+    assert grade(LEVELS[0]) == (best, True)
+    assert grade("landlock") == (best, True)
+
+
+def full(learner: str, score: float = 1.0) -> Result:
+    return Result(learner, LESSON, (CheckResult("c", "e", "t", "passed", score, 1.0),), max_score=1.0)
+
+
+@pytest.fixture
+def ledger(lesson: Class) -> ResultCache:
+    return ResultCache(Course(lesson.root), "secret", "edition")
+
+
+def test_a_result_is_found_by_all_that_decided_it_only(lesson: Class, ledger: ResultCache) -> None:
+    ledger.keep(full("one"), b"notebook")
+    assert ledger.find("one", LESSON, b"notebook") == full("one")
+    assert ledger.find("two", LESSON, b"notebook") is None
+    assert ledger.find("one", LESSON, b"notebook ") is None
+    assert ResultCache(ledger.course, "secret", "newer").find("one", LESSON, b"notebook") is None
+    assert ResultCache(ledger.course, "other", "edition").find("one", LESSON, b"notebook") is None
+    odd = os.fsdecode(b"\xff/../\n\x1b[2J")
+    ledger.keep(full(odd), b"notebook")
+    assert ledger.find(odd, LESSON, b"notebook") == full(odd)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result("one", LESSON, problem="The grader itself failed: it ended."),
+        Result("one", LESSON, (CheckResult("c", "e", "t", "error", 0.0, 1.0),)),
+    ],
+    ids=["problem", "error"],
+)
+def test_what_was_not_the_learners_fault_is_not_kept(ledger: ResultCache, lesson: Class, result: Result) -> None:
+    ledger.keep(result, b"notebook")
+    assert not lesson.kept
+
+
+def flipped(text: bytes) -> bytes:
+    return text.replace(b'"points": 0.0', b'"points": 1.0')
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda text: b"",
+    "half": lambda text: text[: len(text) // 2],
+    "points raised": flipped,
+    "no seal": lambda text: json.dumps({"result": json.loads(text)["result"]}).encode(),
+    "seal of another kind": lambda text: json.dumps({**json.loads(text), "seal": 7}).encode(),
+    "not ASCII": lambda text: json.dumps({**json.loads(text), "seal": "ü"}).encode(),
+    "a list": lambda text: b"[]",
+    "deep": lambda text: b"[" * 100_000,
+    "binary": lambda text: bytes(range(256)),
+    "huge": lambda text: text + b" " * (20 << 20),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_as_if_it_were_not_there(ledger: ResultCache, lesson: Class, name: str) -> None:
+    ledger.keep(full("one", score=0.0), b"notebook")
+    [path] = lesson.kept
+    text = path.read_bytes()
+    assert DAMAGES[name](text) != text
+    path.write_bytes(DAMAGES[name](text))
+    assert ledger.find("one", LESSON, b"notebook") is None
+    ledger.keep(full("one"), b"notebook")
+    assert ledger.find("one", LESSON, b"notebook") == full("one")
+
+
+def test_what_is_in_the_way_of_the_results_stops_nothing(ledger: ResultCache, lesson: Class) -> None:
+    """A folder or a pipe where a file should be, and a file where the folder should be."""
+    ledger.keep(full("one"), b"notebook")
+    [path] = lesson.kept
+    for make in (Path.mkdir, os.mkfifo):
+        path.unlink()
+        make(path)
+        assert ledger.find("one", LESSON, b"notebook") is None
+        if path.is_dir():
+            ledger.keep(full("one"), b"notebook")
+            path.rmdir()
+            path.touch()
+    shutil.rmtree(path.parent)
+    path.parent.write_text("in the way")
+    ledger.keep(full("one"), b"notebook")
+    assert ledger.find("one", LESSON, b"notebook") is None
+
+
+def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class) -> None:
+    for number in range(6):
+        lesson.submit(f"right-{number}", mean=f"def loss(x):\n    return (x**2).mean()  # {number}\n")
+    lesson.submit("endless", double="def double(x):\n    while True:\n        pass\n")
+    lesson.submit("wrong", total="def loss(x):\n    return x.sum()\n")
+    undisturbed = lesson.grade()
+    shutil.rmtree(lesson.root / "build" / "graded")
+    lesson.json.unlink()
+    moments = random.Random(3)
+    for more in (0, 1, 0, 2, 1):
+        before, running = lesson.kept, lesson.start()
+        goal = len(before) + more
+        eventually(lambda goal=goal: len(lesson.kept) >= goal, 60)
+        time.sleep(moments.uniform(0, 0.3 if more else 3))
+        running.kill()
+        running.communicate(timeout=60)
+        lesson.nothing_is_left(running.pid)
+        assert before.items() <= lesson.kept.items()
+        if lesson.json.exists():
+            assert len(json.loads(lesson.json.read_text())["results"]) == 8
+    before = lesson.kept
+    assert lesson.grade() == undisturbed
+    assert before.items() <= lesson.kept.items()
+    assert len(lesson.kept) == 8
+    assert not list(lesson.root.rglob("*.part"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: signal.Signals) -> None:
+    """Sent to the whole process group, as a terminal does, while an answer waits without end."""
+    lesson.submit("a-waits", mean=WAITS)
+    for name in ("b", "c"):
+        lesson.submit(name)
+    for name in ("d", "e"):
+        lesson.submit(f"{name}-waits", mean=WAITS)
+    running = lesson.start()
+    assert eventually(lambda: len(lesson.kept) == 2, 120)
+    began = time.monotonic()
+    os.killpg(running.pid, number)
+    os.killpg(running.pid, number)  # a person in a hurry
+    said, complaint = running.communicate(timeout=60)
+    seconds = time.monotonic() - began
+    assert seconds < 2
+    assert running.returncode == 128 + number
+    lesson.nothing_is_left(running.pid)
+    assert "9/9" in said
+    assert "waits" not in said
+    # A result is kept before it is reported: the second may have been on its way.
+    told = r"Stopped\. [12] of 5 notebooks are graded; the same command goes on from there\. (.*) is not written\.\n"
+    found = re.search(told, complaint)
+    assert found, complaint
+    assert found[1] == str(lesson.json)
+    assert not lesson.json.exists()
+    lesson.submit("a-waits")
+    for name in ("d", "e"):
+        shutil.rmtree(lesson.folder / f"{name}-waits")
+    assert [result["score"] for result in lesson.grade().values()] == [9.0] * 3
+    assert "2 of them were graded before" in lesson.said
+
+
+@pytest.mark.parametrize("who", ["examiners", "zygote"])
+def test_what_dies_in_the_middle_costs_the_notebooks_that_it_had(lesson: Class, who: str) -> None:
+    """Others go on, the lost ones are named, and the next run grades them."""
+    for name in ("a-waits", "c-waits"):
+        lesson.submit(name, mean=f"block = b'x' * {LARGE}\n{WAITS}")
+    for name in ("b", "d", "e"):
+        lesson.submit(name)
+    running = lesson.start()
+    # A kept result is not yet a reported one: what tells is that both learners' own code runs.
+    assert eventually(lambda: large(running.pid) == 2, 120)
+    assert len(lesson.kept) == 1
+    [zygote] = psutil.Process(running.pid).children()
+    oldest = sorted(zygote.children(), key=psutil.Process.create_time)[:2]
+    for process in {"examiners": oldest, "zygote": [zygote]}[who]:
+        process.kill()
+    said, complaint = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert complaint.endswith(
+        "Not graded, or not fully: a-waits/01_small, c-waits/01_small. The reasons stand above.\n"
+    )
+    assert said.count("The grader itself failed: the process ended without an answer.") == 2
+    lesson.nothing_is_left(running.pid)
+    assert len(lesson.kept) == 3
+    for name in ("a-waits", "c-waits"):
+        lesson.submit(name)
+    assert [result["score"] for result in lesson.grade().values()] == [9.0] * 5
+    assert "3 of them were graded before" in lesson.said
+
+
+def test_two_at_once_disturb_each_other_in_nothing(lesson: Class) -> None:
+    for name in ("a", "b", "c"):
+        lesson.submit(name)
+    both = [lesson.start(), lesson.start()]
+    for running in both:
+        _, complaint = running.communicate(timeout=300)
+        assert running.returncode == 0, complaint
+    assert len(lesson.kept) == 3
+    assert [result["score"] for result in lesson.grade().values()] == [9.0] * 3
+    assert "All were graded before" in lesson.said

@@ -1,0 +1,134 @@
+"""What an answer could learn in one grading is of no use in the next, and no message tells it in the first place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import COURSES
+
+from grader.checks import devices
+from grader.core.notebook import Submission, SubmittedCell
+from grader.core.result import Result
+from grader.course import Course
+from grader.grading.examiner import Examiner
+from grader.program.codec import decode
+from grader.sandbox.process import Process, Zygote
+
+devices.start(8)
+LESSON = Course(COURSES / "small").lesson("01_small")
+Told = Callable[..., tuple[dict[str, Any], list[str]]]
+# Right, and keeps what it is asked; the next answer tells all that was kept, in a public check or while it is defined.
+SPY = """\
+seen = []
+def double(x):
+    seen.append(np.asarray(x).tobytes().hex())
+    return 2 * x
+"""
+TELLS = "def loss(x):\n    raise type('Seen', (Exception,), {})(seen)\n"
+# Hard-codes the replies to all that was seen.
+REPLAYS = """\
+replies = {known!r}
+def double(x):
+    return 2 * x if np.asarray(x).tobytes().hex() in replies else x
+"""
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    one = Zygote.start([])
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every input that `double` of a learner's is asked for, as seen on the wire."""
+    seen: list[str] = []
+    exchange = Process.exchange
+
+    def recorded(self: Process, *frames: bytes, **limits: Any) -> bytes:
+        if decode(frames[0]).get("answer") == "double":
+            seen.append(np.asarray(decode(frames[1])["args"][0]).tobytes().hex())
+        return exchange(self, *frames, **limits)
+
+    monkeypatch.setattr(Process, "exchange", recorded)
+    return seen
+
+
+@pytest.fixture
+def grade(zygote: Zygote, asked: list[str]) -> Callable[..., tuple[Result, list[str]]]:
+    """Grade a notebook with this first answer: its result, and the inputs that the answer met."""
+
+    def graded(double: str, learner: str = "one", salt: str = "salt", mean: str = TELLS) -> tuple[Result, list[str]]:
+        examiner = Examiner(LESSON, zygote, salt)
+        for exercise in LESSON.exercises:
+            examiner.note(exercise)
+        asked.clear()
+        cells: list[tuple[str | None, str]] = []
+        for exercise, source in zip(LESSON.exercises, (double, mean, LESSON.exercises[2].reference), strict=True):
+            cells += [(exercise.id, source), *((check.id, "") for check in exercise.checks)]
+        notebook = Submission(learner, LESSON.id, tuple(SubmittedCell(*cell, i) for i, cell in enumerate(cells, 1)))
+        result = examiner.grade(notebook)
+        examiner.close()
+        return result, list(asked)
+
+    return graded
+
+
+def statuses(result: Result) -> dict[str, str]:
+    return {check.id.removeprefix("small-"): check.status for check in result.checks}
+
+
+def test_an_answer_learnt_in_one_grading_is_no_answer_in_the_next(grade: Told) -> None:
+    result, inputs = grade(SPY)
+    assert statuses(result)["double-values"] == "passed"
+    assert len(inputs) == 4  # the example, then three that are drawn
+    result, others = grade(REPLAYS.format(known=inputs))
+    assert statuses(result)["double-example"] == "passed"  # the same for all
+    assert statuses(result)["double-values"] == "failed"
+    assert set(inputs) & set(others) == {inputs[0]}
+
+
+def test_inputs_depend_on_every_character_the_learner_and_the_secret(grade: Told) -> None:
+    first = grade(SPY)[1]
+    assert grade(SPY)[1] == first  # a regrade of the same file is fair
+    for changed in ({"double": SPY + " \n"}, {"learner": "two"}, {"salt": "other"}):
+        assert set(grade(**{"double": SPY} | changed)[1]) & set(first) == {first[0]}, changed
+
+
+@pytest.mark.parametrize(
+    ("mean", "says"),
+    [
+        (TELLS, "raised Seen: []"),
+        ("def loss(x):\n    return np.float32(int(seen[1][:6], 16))\n", "not in the same way when the same was asked"),
+        ("raise KeyError(str(seen))\n", "raised KeyError on line 1: '[]'\nraise KeyError(str(seen))\n"),
+    ],
+)
+def test_no_message_tells_what_a_hidden_check_asked(grade: Told, mean: str, says: str) -> None:
+    result, inputs = grade(SPY, mean=mean)
+    told = "\n".join([*(check.message for check in result.checks), *result.notes])
+    assert statuses(result)["mean-example"] == "failed"
+    assert says in told
+    for hidden in inputs[1:]:
+        assert hidden not in told
+        assert str(int(hidden[:6], 16)) not in told
+
+
+def test_a_public_check_still_says_all_that_it_can(grade: Told) -> None:
+    """After hidden checks too: the failure is told by a process that none of them has asked anything."""
+    result, _ = grade(SPY, mean="def loss(x):\n    raise ValueError('the axis is ' + str(x.shape))\n")
+    [example] = [check for check in result.checks if check.id == "small-mean-example"]
+    assert example.message.startswith("`loss` raised ValueError: the axis is (2,)\nIn line 2 of your cell: raise")
+    result, _ = grade(SPY, mean="def loss(x):\n    return (x**2).sum()\n")
+    [example] = [check for check in result.checks if check.id == "small-mean-example"]
+    assert "10" in example.message
+    assert "5" in example.message
+
+
+def test_a_syntax_error_is_told_whole(grade: Told) -> None:
+    result, _ = grade(SPY, mean="def loss(x):\n    return (x\n")
+    [example] = [check for check in result.checks if check.id == "small-mean-example"]
+    assert "has a syntax error on line 2: '(' was never closed\nreturn (x" in example.message
