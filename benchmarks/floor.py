@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader.core.notebook import Submission, read
+from grader.core.notebook import Submission, read_bytes, read_submission
 from grader.core.symbols import plain_python
 from grader.course import Course, Lesson
 from grader.grading.batch import find, imports
@@ -82,7 +82,10 @@ def main() -> None:
     lesson = course.lesson(asked.lesson)
     begin = ready(course, lesson, CompileCache.of_our_own(course.root / "build", lesson.id))
     reading, writing = os.pipe()
-    waiting = [read(entry.path, entry.learner, lesson.id) for entry in find(asked.folder, course, lesson.id)]
+    waiting = [
+        read_submission(read_bytes(entry.path), entry.learner, lesson.id)
+        for entry in find(asked.folder, course, lesson.id)
+    ]
     running = 0
     while waiting or running:
         if waiting and running < cores(None, len(waiting) + running):

@@ -96,7 +96,7 @@ def _processor(terminal: watching.Terminal) -> float:
 def own(root: Path, name: str) -> dict[str, list[float]]:
     """Seconds in a bare fork: a wrong answer and a right one of each exercise. In a process without threads only."""
     from benchmarks import floor
-    from grader.core.notebook import read
+    from grader.core.notebook import read_bytes, read_submission
     from grader.grading.compile_cache import CompileCache
 
     course = Course(root)
@@ -106,7 +106,9 @@ def own(root: Path, name: str) -> dict[str, list[float]]:
         found[exercise.id] = []
         for source in (exercise.wrong[0].source, exercise.reference):
             notebook = fill(exercises_path(course, name), answers(lesson, exercise, source))
-            submission = read(write(notebook, root / "own" / name / f"{name}.ipynb"), "you", name)
+            submission = read_submission(
+                read_bytes(write(notebook, root / "own" / name / f"{name}.ipynb")), "you", name
+            )
             began = time.perf_counter()
             child = os.fork()
             if child == 0:

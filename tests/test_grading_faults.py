@@ -18,7 +18,7 @@ from conftest import COURSES
 
 from grader.checks import devices
 from grader.core.faults import Fault
-from grader.core.notebook import Submission, SubmittedCell, Unreadable, read
+from grader.core.notebook import Submission, SubmittedCell, Unreadable, read_bytes, read_submission
 from grader.core.result import STATUSES, Result
 from grader.course import Course
 from grader.course.build import exercises_path
@@ -451,7 +451,7 @@ def test_a_folder_without_its_notebook_is_told_and_not_passed_over(tmp_path: Pat
     found = batch.find(tmp_path, course)
     assert [(entry.learner, entry.lesson) for entry in found] == [("one", "01_small"), ("two", "01_small")]
     with pytest.raises(Unreadable, match=r"There is no 01_small\.ipynb"):
-        read(found[1].path, "two", "01_small")
+        read_submission(read_bytes(found[1].path), "two", "01_small")
     with pytest.raises(batch.NothingToGrade):
         batch.find(tmp_path / "cy", course)
 
@@ -469,5 +469,5 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
     for name, make in makers.items():
         make(tmp_path / name)
         with pytest.raises(Unreadable):
-            read(tmp_path / name, "someone", "01_small")
-    assert read(other, "someone", "01_small").cells == ()
+            read_submission(read_bytes(tmp_path / name), "someone", "01_small")
+    assert read_submission(read_bytes(other), "someone", "01_small").cells == ()

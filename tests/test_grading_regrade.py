@@ -184,7 +184,7 @@ def test_what_was_reached_before_and_now(regrade: Regrade) -> None:
 
 
 def test_what_cannot_be_graded_now_is_told_with_its_reason(regrade: Regrade) -> None:
-    change = regrade.change(Result("one", LESSON, problem="The file is empty."))
+    change = regrade.change(Result("one", LESSON, problem="The file is empty.", fault="submission"))
     assert change is not None
     assert (change.score_before, change.score, change.checks, change.problem) == (2, 0, (), "The file is empty.")
 

@@ -192,7 +192,7 @@ def test_a_result_is_found_by_all_that_decided_it_only(lesson: Class, ledger: Re
 @pytest.mark.parametrize(
     "result",
     [
-        Result("one", LESSON, problem="The grader itself failed: it ended."),
+        Result("one", LESSON, problem="The grader itself failed: it ended.", fault="grader"),
         Result("one", LESSON, (CheckResult("c", "e", "t", "error", 0.0, 1.0),)),
     ],
     ids=["problem", "error"],

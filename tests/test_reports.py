@@ -147,10 +147,16 @@ def test_long_words_are_broken_and_not_cut() -> None:
 
 
 def test_what_was_not_graded_is_in_the_table_and_says_why() -> None:
-    text = shown(result("one", check("vmap-a", "values")), Result("two", "05_vmap", problem="The file is empty."))
+    text = shown(
+        result("one", check("vmap-a", "values")),
+        Result("two", "05_vmap", problem="The file is empty.", fault="submission"),
+    )
     assert_fits(text, "two", "not graded", "The file is empty.")
     assert_fits(
-        shown(Result("two", "05_vmap", problem="The file is empty.")), "two", "not graded", "The file is empty."
+        shown(Result("two", "05_vmap", problem="The file is empty.", fault="submission")),
+        "two",
+        "not graded",
+        "The file is empty.",
     )
 
 
@@ -198,7 +204,11 @@ def full() -> Result:
 
 
 def test_a_result_comes_back_from_its_json() -> None:
-    for one in (full(), Result("two", "05_vmap", max_score=3.0, problem="It is empty."), result("\udcff\x1b\n")):
+    for one in (
+        full(),
+        Result("two", "05_vmap", max_score=3.0, problem="It is empty.", fault="submission"),
+        result("\udcff\x1b\n"),
+    ):
         back = Result.from_json(json.loads(json.dumps(one.to_json())))
         assert back.to_json() == one.to_json()
         assert (back.learner, back.checks, back.notes, back.problem) == (

@@ -38,7 +38,7 @@ def a_class() -> list[Result]:
         Result("one", "05_vmap", (*every, secret), 18.0, "full", 1.5, ("A note.",)),
         Result("two", "05_vmap", (check("a-0"), check("b-values", hidden=True)), 4.0, "full", 0.5),
         Result("two", "03_jit", (check("c-0"),), 2.0, "full", 0.25),
-        Result("three", "05_vmap", max_score=18.0, problem="The file is empty."),
+        Result("three", "05_vmap", max_score=18.0, problem="The file is empty.", fault="submission"),
     ]
 
 

@@ -1,21 +1,27 @@
-"""Reading a submitted notebook under limits: anything may be in it, and nothing of it is run here."""
+"""Notebook files: the one reader, the limits it reads under, and what nbgrader's metadata state about a cell.
+
+A notebook may come from anyone: reading runs nothing in it, and everything that cannot be read is `Unreadable` with a
+sentence for its author. Cells stay dicts as the file contains them, since most readers write them back.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A notebook and its cells as JSON contains them.
 Notebook = dict[str, Any]
-BuiltCell = dict[str, Any]
+NotebookCell = dict[str, Any]
 
 MAX_BYTES = 20 << 20
 MAX_CELLS = 2_000
-MAX_SOURCE = 200_000
+MAX_SOURCE = 200_000  # characters of a code cell
+KINDS = ("code", "markdown", "raw")
 
 
 class Unreadable(Exception):
@@ -24,7 +30,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class SubmittedCell:
-    """One code cell; `grade_id` is the course's id of the cell, None in a cell of the learner's own."""
+    """One code cell: the course's id of the cell (None for a learner's own), its text, its place in the file from 1."""
 
     grade_id: str | None
     source: str
@@ -40,7 +46,7 @@ class Submission:
     cells: tuple[SubmittedCell, ...]
 
     def seed(self, secret: str) -> str:
-        """What the inputs of its checks are drawn from: known to nobody without the course's secret."""
+        """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret."""
         return "/".join((secret, self.lesson, self.learner, self.fingerprint))
 
     @property
@@ -50,13 +56,8 @@ class Submission:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(path: Path, learner: str, lesson: str) -> Submission:
-    """Read a notebook file. Raises `Unreadable` with one clear sentence."""
-    return parse(content(path), learner, lesson)
-
-
-def content(path: Path) -> bytes:
-    """The bytes of a notebook file. Raises `Unreadable` for what is no file, cannot be read, or is too large."""
+def read_bytes(path: Path) -> bytes:
+    """Returns the bytes of a notebook file. Raises `Unreadable` for a link, a missing, closed or too large file."""
     try:
         if not os.path.lexists(path):
             raise Unreadable(f"There is no {path.name} in the folder that was handed in.")
@@ -73,48 +74,143 @@ def content(path: Path) -> bytes:
         raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None
 
 
-def parse(text: bytes, learner: str, lesson: str) -> Submission:
-    """The submission in these bytes. Raises `Unreadable` for what is no notebook that can be graded."""
-    if not text.strip():
+def parse(content: bytes) -> Notebook:
+    """Returns the notebook in these bytes; its "cells" is a list, of which any item may be malformed.
+
+    Raises:
+        Unreadable: the bytes are not a notebook of format 4.
+    """
+    if not content.strip():
         raise Unreadable("The file is empty. Save the notebook again and hand it in.")
     try:
-        notebook = json.loads(text)
+        notebook = json.loads(content)
     except RecursionError:
         raise Unreadable("The file is nested too deeply to be a notebook.") from None
     except ValueError:
         raise Unreadable("The file is not a notebook: it is not JSON. Hand in the .ipynb file itself.") from None
-    return Submission(learner, lesson, tuple(_cells(notebook)))
-
-
-def _cells(notebook: Any) -> list[SubmittedCell]:
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise Unreadable(
             "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
         )
     if len(notebook["cells"]) > MAX_CELLS:
         raise Unreadable(f"The notebook has {len(notebook['cells']):,} cells; at most {MAX_CELLS:,} are read.")
+    return notebook
+
+
+def cells(notebook: Notebook) -> list[NotebookCell]:
+    """Returns the cells that are dicts, in order; others are no cells to anyone."""
+    return [cell for cell in notebook["cells"] if isinstance(cell, dict)]
+
+
+def malformed_cell(notebook: Notebook) -> int | None:
+    """Returns the place (from 1) of the first cell without a type, text or metadata; None where every cell has them."""
+    for number, cell in enumerate(notebook["cells"], 1):
+        if not isinstance(cell, dict) or cell.get("cell_type") not in KINDS:
+            return number
+        if not isinstance(cell.get("metadata"), dict) or _source(cell) is None:
+            return number
+    return None
+
+
+def read_complete(path: Path) -> Notebook:
+    """Returns a notebook that is to be written back: every cell has a type, text and metadata.
+
+    Raises:
+        Unreadable: it is no such notebook; the text is a clause, such as "its cell 3 is malformed".
+        OSError: the file cannot be read.
+    """
+    try:
+        notebook = parse(path.read_bytes())
+    except Unreadable:
+        raise Unreadable("it is not a notebook of format 4") from None
+    if notebook.get("nbformat") != 4:
+        raise Unreadable("it is not a notebook of format 4")
+    number = malformed_cell(notebook)
+    if number is not None:
+        raise Unreadable(f"its cell {number} is malformed")
+    return notebook
+
+
+def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
+    """Returns the submission in these bytes. Raises `Unreadable` for anything that cannot be graded."""
     found = []
-    for position, cell in enumerate(notebook["cells"], start=1):
+    for position, cell in enumerate(parse(content)["cells"], start=1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
-        source = _source(cell.get("source", ""), position)
+        source = _source({"source": "", **cell})
+        if source is None:
+            raise Unreadable(f"Cell {position} holds no text. Save the notebook again and hand it in.")
+        if len(source) > MAX_SOURCE:
+            raise Unreadable(f"Cell {position} has {len(source):,} characters; at most {MAX_SOURCE:,} are read.")
         found.append(SubmittedCell(grade_id(cell), source, position))
-    return found
+    return Submission(learner, lesson, tuple(found))
 
 
-def _source(source: Any, position: int) -> str:
+def _source(cell: NotebookCell) -> str | None:
+    source = cell.get("source")
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
-        source = "".join(source)
-    if not isinstance(source, str):
-        raise Unreadable(f"Cell {position} holds no text. Save the notebook again and hand it in.")
-    if len(source) > MAX_SOURCE:
-        raise Unreadable(f"Cell {position} has {len(source):,} characters; at most {MAX_SOURCE:,} are read.")
-    return source
+        return "".join(source)
+    return source if isinstance(source, str) else None
 
 
-def grade_id(cell: dict[str, Any]) -> str | None:
-    """The course's id of a notebook's cell, None where it has none."""
-    metadata = cell.get("metadata")
-    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
-    return grade_id if isinstance(grade_id, str) else None
+def text(cell: NotebookCell) -> str:
+    """Returns a cell's text, which files contain as one string or as lines; "" where it has none."""
+    return _source(cell) or ""
+
+
+def nbgrader(cell: NotebookCell) -> dict[str, Any]:
+    """Returns nbgrader's metadata of a cell; empty where it has none."""
+    return part(cell.get("metadata"), "nbgrader")
+
+
+def part(of: Any, name: str) -> dict[str, Any]:
+    """Returns the dict `of[name]`; empty where `of` is no dict, or has no dict there."""
+    found = of.get(name) if isinstance(of, Mapping) else None
+    return found if isinstance(found, dict) else {}
+
+
+def grade_id(cell: NotebookCell) -> str | None:
+    """Returns the course's id of a cell; None for a cell of the learner's own."""
+    found = nbgrader(cell).get("grade_id")
+    return found if isinstance(found, str) else None
+
+
+def is_answer(cell: NotebookCell) -> bool:
+    """Returns whether the learner writes an answer into this cell."""
+    return bool(nbgrader(cell).get("solution"))
+
+
+def is_check(cell: NotebookCell) -> bool:
+    """Returns whether this is a check cell, hidden or not: a graded code cell that is no answer."""
+    return cell.get("cell_type") == "code" and nbgrader(cell).get("grade") is True and not is_answer(cell)
+
+
+def is_public_check(cell: NotebookCell) -> bool:
+    """Returns whether this is a check that runs in the learner's notebook, where a hidden one is comments alone."""
+    if not is_check(cell):
+        return False
+    try:
+        return bool(ast.parse(text(cell)).body)
+    except (SyntaxError, ValueError):
+        return True
+
+
+def is_locked(cell: NotebookCell) -> bool:
+    """Returns whether the text is the course's alone. As nbgrader has it: an answer never, what is graded always."""
+    said = nbgrader(cell)
+    return not is_answer(cell) and bool(said.get("grade") or said.get("locked"))
+
+
+def checksum(cell: NotebookCell, source: str | None = None) -> str:
+    """Returns nbgrader's checksum of a cell (`compute_checksum` in its utils.py), or of one with the text `source`.
+
+    A cell without nbgrader's metadata gets a checksum over its text and type. Importing nbgrader takes two seconds.
+    """
+    said = nbgrader(cell)
+    parts: list[Any] = [text(cell) if source is None else source, cell.get("cell_type")]
+    if said:
+        parts += [said.get("grade", False), is_answer(cell), is_locked(cell), said.get("grade_id")]
+        points = said.get("points")
+        if said.get("grade") and isinstance(points, int | float):
+            parts.append(float(points))
+    return hashlib.md5("".join(map(str, parts)).encode(errors="replace"), usedforsecurity=False).hexdigest()

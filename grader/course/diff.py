@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from grader.core import cell_origin
-from grader.core.notebook import BuiltCell, Notebook
+from grader.core.notebook import Notebook, NotebookCell, Unreadable, checksum, is_answer, nbgrader, read_complete, text
 from grader.course import workspace
 from grader.course.tree import Course
 
@@ -60,8 +60,8 @@ def diff_copy(copy: workspace.Copy) -> CourseDiff | None:
     if copy.own.is_symlink() or not copy.own.is_file() or not copy.built.is_file():
         return None
     try:
-        own = cell_origin.read(copy.own)
-    except cell_origin.NotANotebook as problem:
+        own = read_complete(copy.own)
+    except Unreadable as problem:
         return CourseDiff(copy, {}, problem=str(problem))
     found = diff_notebooks(copy, own, copy.notebook())
     return found if found.matters or found.words else None
@@ -71,8 +71,8 @@ def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> Course
     """What is other in the course's notebook `new` than it was in the one that `own` was made from."""
     then, now = cell_origin.by_name(own["cells"]), cell_origin.by_name(new["cells"])
     if not then:  # nothing in it says what it was made from: it is as old as its text
-        texts = {cell_origin.text(cell) for cell in own["cells"]}
-        return CourseDiff(copy, {}, words=any(cell_origin.text(cell) not in texts for cell in now.values()))
+        texts = {text(cell) for cell in own["cells"]}
+        return CourseDiff(copy, {}, words=any(text(cell) not in texts for cell in now.values()))
     begun, there = exercises(then.values()), exercises(now.values())
     changed: dict[str, list[str]] = {}
     words = False
@@ -98,9 +98,9 @@ def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> Course
     )
 
 
-def exercises(cells: Iterable[BuiltCell]) -> list[str]:
+def exercises(cells: Iterable[NotebookCell]) -> list[str]:
     """The names of what is to be answered, each once: cells to fill in, and tasks that a person grades."""
-    asked = [cell for cell in cells if cell_origin.is_answer(cell) or cell_origin.nbgrader(cell).get("task")]
+    asked = [cell for cell in cells if is_answer(cell) or nbgrader(cell).get("task")]
     return list(cell_origin.by_name(asked))
 
 
@@ -110,20 +110,20 @@ def owner(name: str, among: Collection[str]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _asks(cell: BuiltCell) -> str:
+def _asks(cell: NotebookCell) -> str:
     """A task without what a new lesson changes: its line of stars, minutes and lessons, and where links lead."""
-    return LINK.sub(r"\1", STARS.sub("", cell_origin.text(cell)))
+    return LINK.sub(r"\1", STARS.sub("", text(cell)))
 
 
-def _sum(cell: BuiltCell) -> str:
+def _sum(cell: NotebookCell) -> str:
     said = cell_origin.origin_of(cell)
-    return (said.sum if said is not None else None) or cell_origin.sum_of(cell)
+    return (said.checksum if said is not None else None) or checksum(cell)
 
 
-def _part(name: str, cell: BuiltCell) -> str | None:
+def _part(name: str, cell: NotebookCell) -> str | None:
     """What the cell is to its exercise; None for what is read after it, and for prose."""
-    said = cell_origin.nbgrader(cell)
-    if cell_origin.is_answer(cell):
+    said = nbgrader(cell)
+    if is_answer(cell):
         return "answer cell"
     if said.get("task") or name.endswith("-task"):
         return "task"

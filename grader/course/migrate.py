@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import cell_origin
-from grader.core.notebook import BuiltCell, Notebook
+from grader.core.notebook import Notebook, NotebookCell, checksum, is_answer, is_locked, read_complete, text
 from grader.course import diff, workspace
 from grader.course.tree import Course
 
@@ -53,8 +53,8 @@ class Migration:
 
 
 def migrate(course: Course, copy: workspace.Copy) -> Migration:
-    """Lays the course's notebook out anew, with all that the learner wrote. Raises given.Unreadable and OSError."""
-    own, new = cell_origin.read(copy.own), copy.notebook()
+    """Lays the course's notebook out anew, with all that the learner wrote. Raises Unreadable and OSError."""
+    own, new = read_complete(copy.own), copy.notebook()
     told = bool(cell_origin.by_name(own["cells"]))
     merge = _Merge(own["cells"] if told else [], new["cells"])
     made = {**new, "metadata": _metadata(own, new), "cells": merge.cells()}
@@ -76,7 +76,7 @@ def _metadata(own: Notebook, new: Notebook) -> dict[str, Any]:
 class _Merge:
     """The learner's cells, taken in one by one in their order, and where each goes in the new notebook."""
 
-    def __init__(self, own: list[BuiltCell], new: list[BuiltCell]) -> None:
+    def __init__(self, own: list[NotebookCell], new: list[NotebookCell]) -> None:
         self.new, self.course = new, cell_origin.by_name(new)
         self.answers = self.own = 0
         self.begin: list[str] = []
@@ -85,15 +85,15 @@ class _Merge:
         begun = {name: cell for name, cell in cell_origin.by_name(own).items() if name in diff.exercises(own)}
         self.renamed = _renamed({name: cell for name, cell in begun.items() if name not in self.course}, self.course)
         self.gone = [name for name in begun if name not in self.course and name not in self.renamed]
-        self.put: dict[str, BuiltCell] = {}
-        self.top: list[BuiltCell] = []
-        self.last: list[BuiltCell] = []
-        self.after: dict[str, list[BuiltCell]] = {}
+        self.put: dict[str, NotebookCell] = {}
+        self.top: list[NotebookCell] = []
+        self.last: list[NotebookCell] = []
+        self.after: dict[str, list[NotebookCell]] = {}
         self.place = self.top  # where a cell of the learner's own goes that comes next
         for cell in own:
             self._add(cell)
 
-    def _add(self, cell: BuiltCell) -> None:
+    def _add(self, cell: NotebookCell) -> None:
         said = cell_origin.origin_of(cell)
         if said is None:
             self._along(cell)
@@ -106,25 +106,25 @@ class _Merge:
         if name not in self.after:  # another piece of a cell stays where it is
             self.place = self.after[name] = []
         ours = self.course[name]
-        if cell_origin.is_unchanged(cell) or cell_origin.text(cell) == cell_origin.text(ours):
+        if cell_origin.is_unchanged(cell) or text(cell) == text(ours):
             return
-        if cell_origin.is_locked(cell):
+        if is_locked(cell):
             self._restored(name)
-        elif cell_origin.is_answer(cell) and cell["cell_type"] == ours["cell_type"]:
+        elif is_answer(cell) and cell["cell_type"] == ours["cell_type"]:
             self._answer(name, cell, said)
-        elif name not in self.put and said.sum == cell_origin.sum_of(ours):
-            self.put[name] = _in_place_of(ours, cell, cell_origin.text(cell))
+        elif name not in self.put and said.checksum == checksum(ours):
+            self.put[name] = _in_place_of(ours, cell, text(cell))
             self.own += 1
         else:
             self._along(cell)
 
-    def _answer(self, name: str, cell: BuiltCell, said: cell_origin.CellOrigin) -> None:
-        ours, source = self.course[name], _without_note(cell_origin.text(cell))
+    def _answer(self, name: str, cell: NotebookCell, said: cell_origin.CellOrigin) -> None:
+        ours, source = self.course[name], _without_note(text(cell))
         if name in self.put:
             self.place.append(_in_place_of(ours, cell, source) | {"id": cell.get("id")})
             return
-        stub = cell_origin.text(ours)
-        if said.sum is not None and cell_origin.sum_of(cell, stub) != said.sum:
+        stub = text(ours)
+        if said.checksum is not None and checksum(cell, stub) != said.checksum:
             self.begin.append(name)
             if source.lstrip().startswith("%%"):  # a cell magic stands first, and what is below it may be no Python
                 self.place.append({"cell_type": "markdown", "metadata": {}, "source": f"{NOTE}\n\n{_fenced(stub)}"})
@@ -133,16 +133,16 @@ class _Merge:
         self.put[name] = _in_place_of(ours, cell, source)
         self.answers += 1
 
-    def _gone(self, cell: BuiltCell, said: cell_origin.CellOrigin) -> None:
+    def _gone(self, cell: NotebookCell, said: cell_origin.CellOrigin) -> None:
         """A cell that the course no longer has: what the learner wrote in it stays."""
         if diff.owner(said.name, self.gone) is not None:
             self.place = self.last
         if cell_origin.is_unchanged(cell):
             return
-        if cell_origin.is_locked(cell):
+        if is_locked(cell):
             self._restored(said.name)
             return
-        if cell_origin.is_answer(cell) and said.name not in self.ended:
+        if is_answer(cell) and said.name not in self.ended:
             self.ended.append(said.name)
         self._along(cell)
 
@@ -150,7 +150,7 @@ class _Merge:
         if name not in self.restored:
             self.restored.append(name)
 
-    def _along(self, cell: BuiltCell) -> None:
+    def _along(self, cell: NotebookCell) -> None:
         """Puts it, as a cell of the learner's own, after the one that it followed."""
         metadata = {k: v for k, v in cell["metadata"].items() if k not in ("nbgrader", "deletable", "editable")}
         ours = metadata.get("jaxercise")
@@ -160,12 +160,12 @@ class _Merge:
         self.place.append(
             {**cell, "metadata": metadata, "id": cell.get("id") if cell_origin.origin_of(cell) is None else None}
         )
-        if cell_origin.is_answer(cell):
+        if is_answer(cell):
             self.answers += 1
         else:
             self.own += 1
 
-    def cells(self) -> list[BuiltCell]:
+    def cells(self) -> list[NotebookCell]:
         """All cells in their order, each with an id of its own."""
         taken = {cell["id"] for cell in self.new}
         heading = [{"cell_type": "markdown", "metadata": {}, "source": HEADING}] if self.last else []
@@ -180,29 +180,29 @@ class _Merge:
         return found + last
 
 
-def _renamed(gone: Mapping[str, BuiltCell], course: Mapping[str, BuiltCell]) -> dict[str, str]:
+def _renamed(gone: Mapping[str, NotebookCell], course: Mapping[str, NotebookCell]) -> dict[str, str]:
     """The new names of exercises that begin, under another name, with the very text that they were given out with."""
     found: dict[str, str] = {}
     for old, cell in gone.items():
         said = cell_origin.origin_of(cell)
         for name in diff.exercises(course.values()):
-            stub = cell_origin.text(course[name])
-            if cell_origin.is_answer(cell) and said is not None and said.sum == cell_origin.sum_of(cell, stub):
+            stub = text(course[name])
+            if is_answer(cell) and said is not None and said.checksum == checksum(cell, stub):
                 found.setdefault(old, name)
     return found
 
 
-def _in_place_of(ours: BuiltCell, own: BuiltCell, source: str) -> BuiltCell:
+def _in_place_of(ours: NotebookCell, own: NotebookCell, source: str) -> NotebookCell:
     """The learner's text as the course's cell."""
     return {**own, "id": ours["id"], "metadata": {**own["metadata"], **ours["metadata"]}, "source": source}
 
 
-def _whole(cell: BuiltCell, taken: set[str]) -> BuiltCell:
+def _whole(cell: NotebookCell, taken: set[str]) -> NotebookCell:
     """The cell with all that the format asks for, which an older one did not; its id is nobody else's."""
     name, count = cell.get("id"), 0
     while not isinstance(name, str) or not LEGAL_ID.fullmatch(name) or name in taken:
         count += 1
-        name = f"own-{hashlib.sha256(cell_origin.text(cell).encode(errors='replace')).hexdigest()[:8]}-{count}"
+        name = f"own-{hashlib.sha256(text(cell).encode(errors='replace')).hexdigest()[:8]}-{count}"
     taken.add(name)
     cell = {**cell, "id": name}
     return {"execution_count": None, "outputs": [], **cell} if cell["cell_type"] == "code" else cell

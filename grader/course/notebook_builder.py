@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from grader.core.notebook import BuiltCell, Notebook
+from grader.core.notebook import Notebook, NotebookCell
 from grader.course import prediction_cells
 from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
 from grader.course.nbgrader_source import ROLES, ImportedText
@@ -37,7 +37,7 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
 
     A notebook that goes out `alone`, without the hidden checks beside it, does not speak of grading it oneself.
     """
-    cells: list[BuiltCell] = []
+    cells: list[NotebookCell] = []
     counts = {"text": 0, "setup": 0}
     by_id = {exercise.id: exercise for exercise in lesson.exercises}
     by_hand = {task.id: task for task in lesson.tasks}
@@ -67,7 +67,7 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
 
 def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
     """The lesson's own notebook, without outputs."""
-    built: list[BuiltCell] = []
+    built: list[NotebookCell] = []
     taken: set[str] = set()
     for cell in cells:
         if cell.kind == "predict":
@@ -85,7 +85,7 @@ def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
 
 def adopted_notebook(adopted: ImportedText) -> Notebook:
     """nbgrader's source notebook of an imported text: the cells that were imported, in their roles."""
-    built: list[BuiltCell] = []
+    built: list[NotebookCell] = []
     taken = {_cell_id(cell.id) for cell in adopted.cells if cell.id is not None}
     for cell in adopted.cells:
         if cell.id is not None:
@@ -116,32 +116,32 @@ def _free(stem: str, taken: set[str]) -> str:
     return name
 
 
-def _notebook(cells: list[BuiltCell], ours: Mapping[str, str]) -> Notebook:
+def _notebook(cells: list[NotebookCell], ours: Mapping[str, str]) -> Notebook:
     return {"cells": cells, "metadata": {**KERNEL, "jaxercise": dict(ours)}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _cell(kind: str, source: str, cell_id: str, metadata: Mapping[str, Any]) -> BuiltCell:
-    cell: BuiltCell = {"cell_type": kind, "id": cell_id, "metadata": dict(metadata), "source": source}
+def _cell(kind: str, source: str, cell_id: str, metadata: Mapping[str, Any]) -> NotebookCell:
+    cell: NotebookCell = {"cell_type": kind, "id": cell_id, "metadata": dict(metadata), "source": source}
     return cell | {"execution_count": None, "outputs": []} if kind == "code" else cell
 
 
-def _graded(kind: str, source: str, grade_id: str, **said: Any) -> BuiltCell:
+def _graded(kind: str, source: str, grade_id: str, **said: Any) -> NotebookCell:
     nbgrader = {"schema_version": 3, "grade": False, "locked": False, "solution": False, "task": False}
     return _cell(kind, source, _cell_id(grade_id), {"nbgrader": {**nbgrader, "grade_id": grade_id, **said}})
 
 
-def _by_hand(task: Task, course: Course) -> list[BuiltCell]:
+def _by_hand(task: Task, course: Course) -> list[NotebookCell]:
     """nbgrader's task cell, and a cell of the learner's own to begin with."""
     said = _graded("markdown", _task(task.source, task, course), task.id, task=True, locked=True)
     said["metadata"]["nbgrader"]["points"] = _whole(task.points)
     return [said, _cell("markdown", YOUR_ANSWER, _cell_id(f"{task.id}-answer"), {})]
 
 
-def _prose(source: str, grade_id: str) -> BuiltCell:
+def _prose(source: str, grade_id: str) -> NotebookCell:
     return _graded("markdown", source, grade_id, locked=True)
 
 
-def _code(source: str, grade_id: str, **said: Any) -> BuiltCell:
+def _code(source: str, grade_id: str, **said: Any) -> NotebookCell:
     return _graded("code", source, grade_id, **said)
 
 
@@ -152,7 +152,7 @@ def _cell_id(name: str) -> str:
     return f"{name[: LONGEST_CELL_ID - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _check(check: Check, lesson: Lesson, alone: bool) -> BuiltCell:
+def _check(check: Check, lesson: Lesson, alone: bool) -> NotebookCell:
     source = check.source
     if check.hidden:
         title = f"Hidden check, {_points(check.points)}: {check.title}"
@@ -242,7 +242,7 @@ def _closing(lesson: Lesson, alone: bool) -> str:
     )
 
 
-def _grading(alone: bool) -> BuiltCell:
+def _grading(alone: bool) -> NotebookCell:
     """The last cell; without this package, or with an older one, Run All goes on past it."""
     what = "runs all checks on what was saved last" if alone else "grades what was saved last, hidden checks too"
     said = f"# Save first (Ctrl+S): this {what}.\nfrom grader.learning import grade\n\ngrade()"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import cell_origin, files
-from grader.core.notebook import Notebook
+from grader.core.notebook import Notebook, text
 from grader.course import answers as answers_module
 from grader.course import build
 from grader.course.tree import Course
@@ -159,7 +159,7 @@ def _moved(notebook: Notebook, changes: tuple[tuple[str, str], ...]) -> Notebook
     if notebook["metadata"]["jaxercise"]["holds"] == "imported exercises":
         changes = ()  # its links are its own, and its cells are to the letter
     for cell in notebook["cells"]:
-        before = after = cell_origin.text(cell)
+        before = after = text(cell)
         if cell["cell_type"] == "markdown":
             for old, new in changes:
                 after = after.replace(old, new)

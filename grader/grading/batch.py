@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grader.core.faults import Fault, UnconfinedError
-from grader.core.notebook import Unreadable, content
+from grader.core.notebook import Unreadable, read_bytes
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
 from grader.grading.cache import ResultCache
@@ -88,7 +88,7 @@ def graded_before(course: Course, entries: Iterable[Entry], edition: str) -> dic
     ledger, found = ResultCache(course, secret(course), edition), {}
     for entry in entries:
         with contextlib.suppress(Unreadable):
-            result = ledger.find(entry.learner, entry.lesson, content(entry.path))
+            result = ledger.find(entry.learner, entry.lesson, read_bytes(entry.path))
             if result is not None:
                 found[entry] = result
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import files
-from grader.core.notebook import Unreadable, parse
+from grader.core.notebook import Unreadable, read_submission
 from grader.core.result import Result
 from grader.course import Course
 from grader.grading import fingerprint
@@ -85,7 +85,7 @@ class ResultCache:
         """All that decides about a notebook now, part by part."""
         cells: fingerprint.Parts = {"answers": {}, "others": ""}
         with contextlib.suppress(Unreadable):
-            cells = fingerprint.notebook(parse(notebook, "", lesson), self.course.lesson(lesson))
+            cells = fingerprint.notebook(read_submission(notebook, "", lesson), self.course.lesson(lesson))
         secret = hmac.digest(self._own_key, self.secret.encode(), "sha256").hex()[:24]
         return {"around": self._around, "secret": secret, "course": self._lesson(lesson)[1], "notebook": cells}
 

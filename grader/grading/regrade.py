@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grader.core.notebook import content
+from grader.core.notebook import read_bytes
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.grading.batch import Entry, secret
@@ -69,7 +69,7 @@ class PreviousGrades:
         if _points(was) == _points(result):
             return None
         if result.problem is None:
-            now = self._ledger.parts(entry.lesson, content(entry.path))
+            now = self._ledger.parts(entry.lesson, read_bytes(entry.path))
             checks = [_check(old, new, kept, result, now) for old, new in _pairs(was, result)]
         return Change(
             entry.learner, entry.lesson, was.score, was.max_score, result.score, result.max_score, tuple(checks),

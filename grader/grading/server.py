@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grader.core.notebook import Unreadable, content, parse
+from grader.core.notebook import Unreadable, read_bytes, read_submission
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
 from grader.grading.cache import ResultCache
@@ -66,8 +66,8 @@ class ExaminerServer:
         """
         began = time.monotonic()
         try:
-            notebook = content(Path(path))
-            submission = parse(notebook, learner, lesson)
+            notebook = read_bytes(Path(path))
+            submission = read_submission(notebook, learner, lesson)
         except Unreadable as problem:
             points = self.course.lesson(lesson).points
             return Result(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from grader.core.notebook import Submission, parse
+from grader.core.notebook import Submission, read_submission
 from grader.core.points import total
 from grader.core.result import CheckResult
 from grader.course import Exercise, Lesson
@@ -59,7 +59,7 @@ class NotebookState:
 
     def take(self, content: bytes) -> None:
         """Read what was saved. Raises `Unreadable` and keeps what was read before."""
-        new = texts(parse(content, "", self.lesson.id), self.lesson)
+        new = texts(read_submission(content, "", self.lesson.id), self.lesson)
         changed = [name for name, text in new.items() if self._is_new(name, text)]
         first = not self._texts
         self.content, self._texts = content, new

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.core.notebook import Unreadable, content
+from grader.core.notebook import Unreadable, read_bytes
 from grader.core.result import Result
 from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
@@ -66,7 +66,7 @@ class Watch:
 
     def _read(self, standing: NotebookState) -> None:
         with contextlib.suppress(Unreadable):
-            standing.take(content(self.path(standing.lesson.id)))
+            standing.take(read_bytes(self.path(standing.lesson.id)))
 
     def path(self, lesson: str) -> Path:
         """The learner's own notebook of a lesson."""
@@ -123,7 +123,7 @@ class Watch:
             return
         began, shown = time.monotonic(), self.course.shown(path)
         try:
-            standing.take(content(path))
+            standing.take(read_bytes(path))
             moment = path.stat().st_mtime
         except (Unreadable, OSError):
             gone = f"There is no {shown} now. `make lab` lays out a fresh copy; an older one may be in work/earlier/."

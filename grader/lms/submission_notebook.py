@@ -15,7 +15,7 @@ from typing import Any
 import nbformat
 from nbconvert.exporters import NotebookExporter
 
-from grader.core.notebook import Unreadable, content, grade_id, parse
+from grader.core.notebook import Unreadable, grade_id, read_bytes, read_submission
 from grader.course import Course
 from grader.course.build import exercises_path
 
@@ -32,7 +32,7 @@ class SubmissionExporter(NotebookExporter):
             return super().from_filename(filename, resources, **options)
         course, lesson = Course.find(Path(converter.coursedir.root)), resources["nbgrader"]["assignment"]
         try:
-            notebook = taken(course, lesson, content(Path(filename)))
+            notebook = taken(course, lesson, read_bytes(Path(filename)))
         except Unreadable as problem:  # the examiner says so too, at every check
             self.log.warning("%s gets no points: %s", filename, problem)
             notebook = handed_out(course, lesson)
@@ -47,7 +47,7 @@ def handed_out(course: Course, lesson: str) -> nbformat.NotebookNode:
 
 def taken(course: Course, lesson: str, handed_in: bytes) -> nbformat.NotebookNode:
     """The notebook that was handed in for `lesson`. Raises `Unreadable`."""
-    parse(handed_in, "", lesson)
+    read_submission(handed_in, "", lesson)
     whole = handed_out(course, lesson)
     return nbformat.from_dict({**whole, "cells": _merged(whole["cells"], json.loads(handed_in)["cells"])})
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path, PurePath
 
-from grader.core.notebook import MAX_BYTES, Unreadable, parse
+from grader.core.notebook import MAX_BYTES, Unreadable, read_submission
 from grader.core.text import legible
 
 MOST_FILES = 5_000
@@ -45,7 +45,7 @@ def notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes:
 
 def _is_of(read: Callable[[], bytes], ids: Collection[str]) -> bool:
     try:
-        return any(cell.grade_id in ids for cell in parse(read(), "", "").cells)
+        return any(cell.grade_id in ids for cell in read_submission(read(), "", "").cells)
     except (NotOneNotebook, Unreadable):
         return False
 
