@@ -12,10 +12,10 @@ from typing import Any
 from grader.checks import facts_read, inputs, run_history, verbs
 from grader.checks.cell_state import RunningCheck, begin, current
 from grader.core.symbols import CellNames, notebook_cell_names
+from grader.core.vocabulary import REACHING
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
 
-VERBS = frozenset({"ask", "error", "program"})
 # The ids that the builder gives the setup's cells. JupyterLab tells them to the kernel; nbclient and nbgrader do not.
 SETUP_ID = re.compile(r"setup(-\d+)?")
 # These cell magics run their cell's text in the notebook's namespace, and grading runs it too.
@@ -30,7 +30,7 @@ def check_title(source: str) -> str | None:
         return None
     title = ast.get_docstring(tree)
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return title.splitlines()[0] if title and called & VERBS else None
+    return title.splitlines()[0] if title and called & REACHING else None
 
 
 class KernelHooks:
@@ -97,7 +97,7 @@ class KernelHooks:
         if SETUP_ID.fullmatch(getattr(info, "cell_id", None) or ""):
             self.told_ids = True
             return True
-        return not self.told_ids and "grader.checks" in source and bool(VERBS & notebook_cell_names(source).binds)
+        return not self.told_ids and "grader.checks" in source and bool(REACHING & notebook_cell_names(source).binds)
 
     def setup(self, cell: CellNames) -> None:
         """The setup cell ran: what it bound is what the checks rely on."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grader.core import symbols
+from grader.core.vocabulary import REACHING
 from grader.course import probes
 
 HIDDEN = re.compile(r"^.*(?:BEGIN|END) HIDDEN TESTS.*$", re.MULTILINE)
@@ -30,7 +31,7 @@ class Left:
 def spoken(source: str) -> bool:
     """Whether a check already asks in the grader's words."""
     called = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    return any(isinstance(name, ast.Name) and name.id in probes.VERBS for name in called)
+    return any(isinstance(name, ast.Name) and name.id in REACHING for name in called)
 
 
 def read(source: str, answers: Mapping[str, str], setup: frozenset[str]) -> str | Left:

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from grader.core import symbols
-
-VERBS = frozenset({"ask", "error", "program"})
-# What judges or draws belongs to the grader's side. Beside the answer it would mean something else, or nothing.
-NOT_IN_PROBES = VERBS | {"compare", "require", "inputs", "skip"}
+from grader.core.vocabulary import NOT_IN_PROBES, REACHING
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class _Parsed:
         self.calls = tuple(
             node
             for node in self.nodes
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in VERBS
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in REACHING
         )
         self.asked = frozenset(
             call.args[0].id for call in self.calls if call.args and isinstance(call.args[0], ast.Name)
@@ -94,7 +91,7 @@ class _Splitter(ast.NodeTransformer):
         self._blank = blank
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if isinstance(node.func, ast.Name) and node.func.id in VERBS and node.args:
+        if isinstance(node.func, ast.Name) and node.func.id in REACHING and node.args:
             first = node.args[0]
             if isinstance(first, ast.Lambda):
                 node.args[0] = ast.copy_location(_probe_call(ast.unparse(first)), first)
@@ -151,7 +148,7 @@ def _calls(cell: _Parsed, answer_names: Collection[str]) -> Iterator[Misuse]:
 def _verbs_elsewhere(cell: _Parsed) -> Iterator[Misuse]:
     called = {id(call.func) for call in cell.calls}
     for node in cell.nodes:
-        if isinstance(node, ast.Name) and node.id in VERBS and id(node) not in called:
+        if isinstance(node, ast.Name) and node.id in REACHING and id(node) not in called:
             yield Misuse(
                 node.lineno,
                 f"`{node.id}` is used other than by calling it",

@@ -8,12 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from grader.core.vocabulary import SELF_REPORTING
 from grader.course.percent import Cell
 from grader.course.probes import probes
 from grader.course.problems import Findings
 
-# Only the answer's own process can say what these show.
-SELF_REPORTS = frozenset({"counted", "make_jaxpr", "print_saved_residuals", "saved_residuals", "_cache_size"})
 # These return a truth, not data that a check could compare.
 VERDICTS = frozenset(
     "all allclose any array_equal bool callable hasattr isclose isinstance is_deleted issubclass".split()
@@ -27,7 +26,7 @@ def check(cell: Cell, answers: Collection[str], findings: Findings) -> None:
         return
     for node in ast.walk(ast.parse(cell.source)):
         name = getattr(node, "id", getattr(node, "attr", None))
-        if isinstance(node, ast.Name | ast.Attribute) and name in SELF_REPORTS:
+        if isinstance(node, ast.Name | ast.Attribute) and name in SELF_REPORTING:
             message = f"the check uses `{name}`, which only the answer's own process can say, and is not marked so"
             findings.add(cell.first + node.lineno - 1, message, MEND)
     for probe in probes(cell.source, answers):

@@ -17,14 +17,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grader.checks.compare import describe_array
 from grader.checks.verbs import exception_names
+from grader.core.vocabulary import JUDGING
 
 NOT_SHOWN = "(not shown)"
 LARGEST = 10**12  # bytes of a large model have so many digits, and an input in full has more
 LONGEST, MOST_STRINGS = 200, 1_000
 # No name of Python's, so no check and no setup binds it.
 SHOWN = "<shown>"
-# Where `require` and `compare` take words: the position and the keyword.
-WORDS = {"require": (1, "message"), "compare": (4, "label")}
 
 
 class GuardMessages(ast.NodeTransformer):
@@ -32,8 +31,8 @@ class GuardMessages(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in WORDS:
-            position, keyword = WORDS[node.func.id]
+        if isinstance(node.func, ast.Name) and node.func.id in JUDGING:
+            position, keyword = JUDGING[node.func.id]
             if len(node.args) > position:
                 node.args[position] = _guarded(node.args[position])
             for given in node.keywords:
