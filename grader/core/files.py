@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the process that writes them ends."""
+"""Atomic files: complete or absent, whenever the process that writes them ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from pathlib import Path
 
 
 def write(path: Path, content: str | bytes, mode: int = 0o600, alone: bool = False) -> None:
-    """Write `content` beside `path`, bring it to the disk, and put it in place. Raises OSError.
+    """Writes `content` to a temporary file beside `path`, flushes it to disk and renames it to `path`.
 
-    Where one process at a time writes there (`alone`), what a killed one left beside it is written over by the next.
+    Args:
+        path: the file to write; folders above it are made.
+        content: text (UTF-8) or bytes.
+        mode: permissions of a new file.
+        alone: whether only one process at a time writes this file. The temporary file then has a fixed name, so that
+            the remains of a killed process are overwritten by the next.
+
+    Raises:
+        OSError: nothing was written, and `path` is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part" if alone else f"{path.name}.{os.getpid()}.part")

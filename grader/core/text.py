@@ -17,8 +17,10 @@ MARKS = {
 
 
 def legible(text: str, most: int = MAX_TEXT) -> str:
-    """`text` as any terminal and any file can show it: what a learner's process said may hold control characters,
-    halves of characters, and no end."""
+    """Returns `text` as any terminal and file can show it: at most `most` characters, all of them printable.
+
+    A learner's process may send control characters, surrogate halves and text without end.
+    """
     start = text[:most].replace("\r\n", "\n").expandtabs(4)
     shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in start)
     return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
