@@ -11,7 +11,7 @@ from rich.text import Text
 from typer import Argument, Exit, Option, Typer
 
 from grader.cli.app import JobsOption, LessonArgument, LessonsArgument, app, course_folder, open_course
-from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, write, writing
+from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, write
 from grader.core.points import number
 from grader.core.text import legible
 from grader.course import Course, new_overlay
@@ -80,19 +80,18 @@ def import_notebook(
 
     with refusing(nbgrader_import.ImportRefused):
         place = nbgrader_place.place(course_folder(), notebook, lesson, force)
-        with writing(place.path):
+        with refusing_files(place.path):
             imported = nbgrader_import.take(notebook, place.lesson)
             notes = place.write(imported)
     left = _show_cells(imported.lesson)
-    cells = f"{place.path}: {len(imported.lesson.cells)} cells."
+    cells = f"{len(imported.lesson.cells)} cells"
+    echo(f"{place.path}: {cells}. nbgrader releases them as it releases those of {notebook.name}.")
+    for sentence in (*notes, *imported.notes):
+        echo(sentence)
     checks = "1 check is" if left == 1 else f"{left} checks are"
     todo = f". {checks} left to put into words before `grader grade` can judge {place.lesson}: docs/importing.md."
     done = f", and `grader prove {place.lesson}` says whether your own answers pass."
-    for sentence in (
-        f"{cells} nbgrader releases them as it releases those of {notebook.name}.", *notes, *imported.notes,
-        f"`grader build {place.lesson}` makes the notebooks{todo if left else done}",
-    ):  # fmt: skip
-        echo(sentence)
+    echo(f"`grader build {place.lesson}` makes the notebooks{todo if left else done}")
 
 
 def _show_cells(lesson: ImportedText) -> int:

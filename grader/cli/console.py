@@ -17,15 +17,15 @@ out = Console(highlight=False, markup=False, emoji=False)
 err = Console(highlight=False, markup=False, emoji=False, stderr=True)
 
 
-def echo(text: str, console: Console = out) -> None:
-    """Prints text as it is, legible on any terminal, in lines of any length."""
-    console.print(legible(text), soft_wrap=True)
+def echo(text: str | None, console: Console = out) -> None:
+    """Prints text, if there is any, as it is: legible on any terminal, in lines of any length."""
+    if text:
+        console.print(legible(text), soft_wrap=True)
 
 
 def warn(text: str | None) -> None:
     """Prints text on stderr, if there is any."""
-    if text:
-        echo(text, err)
+    echo(text, err)
 
 
 def fail(message: str, status: int = 2) -> Exit:
@@ -44,8 +44,8 @@ def refusing(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writing(path: Path, message: str = "{} cannot be written: {}.") -> Iterator[None]:
-    """Ends the command with a message that gives the path and the reason when something cannot be written."""
+def refusing_files(path: Path, message: str = "{} cannot be written: {}.") -> Iterator[None]:
+    """Ends the command with a message that gives the path and the reason when a file cannot be used."""
     try:
         yield
     except OSError as problem:
@@ -54,7 +54,7 @@ def writing(path: Path, message: str = "{} cannot be written: {}.") -> Iterator[
 
 def write(path: Path, text: str, message: str = "{} cannot be written: {}.") -> None:
     """Writes a file that others may read, or ends the command with a message."""
-    with writing(path, message):
+    with refusing_files(path, message):
         files.write(path, text, mode=0o644)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,12 +113,9 @@ def grade(
 
 
 class ClassView:
-    """Shows a class while it is graded: on stdout each lesson as soon as it is done, on stderr the progress.
+    """Shows a class while it is graded: each lesson once it is done, and on stderr a bar, or a line in a pipe.
 
-    Attributes:
-        entries: the notebooks by lesson, in the order of grading: lessons that need other devices come last.
-        done: the results so far.
-        bar: a context manager that shows progress on a terminal; elsewhere each lesson gets a line.
+    `entries` are the notebooks in the order of grading: lesson by lesson, those that need other devices last.
     """
 
     def __init__(self, course: Course, entries: list[Entry], machine: Hardware) -> None:
@@ -131,10 +129,10 @@ class ClassView:
         self.done: dict[Entry, Result] = {}
         self._seconds: dict[str, float] = {}  # by lesson, since the lesson before it was done
         self._began = time.monotonic()
-        self.bar = Progress(
-            TextColumn("Grading {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("notebooks"),
-            TimeElapsedColumn(), console=err, transient=True, redirect_stdout=False, disable=not err.is_interactive,
-        )  # fmt: skip
+        text, unit = TextColumn("Grading {task.description}"), TextColumn("notebooks")
+        columns = text, BarColumn(), MofNCompleteColumn(), unit, TimeElapsedColumn()
+        silent = not err.is_interactive
+        self.bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=silent)
         self._task = self.bar.add_task(self._waiting[0], total=len(entries))
 
     def _results(self, *lessons: str) -> list[Result]:
@@ -155,10 +153,11 @@ class ClassView:
         if self.bar.disable:
             warn(f"{lesson} is graded: {len(self.done)} of {notebooks(len(self.entries))} after {seconds:.0f} s.")
         self.bar.stop()
+        note = self._notes.get(lesson)  # one of every learner's notes: shown once, before the table
+        results = [replace(r, notes=tuple(text for text in r.notes if text != note)) for r in self._results(lesson)]
         with contextlib.suppress(SystemExit):  # of rich, once nobody reads stdout any more: grading goes on
-            terminal.show(self._results(lesson), out)
-            if lesson in self._notes:
-                echo(f"{self._notes[lesson]}\n")
+            echo(note)
+            terminal.show(results, out)
         self.bar.start()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich import box
 from rich.table import Table
@@ -11,13 +11,14 @@ from rich.text import Text
 from typer import Argument, Option
 
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
-from grader.cli.console import echo, err, fail, out, refusing, writing
+from grader.cli.console import echo, err, fail, out, refusing, refusing_files
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab
 from grader.core.text import legible
 from grader.grading.signals import Stopped, interruptible
-
-if TYPE_CHECKING:
-    from grader.lms.collect import CollectedRepository
+from grader.lms.collect import CollectedRepository, Collection
+from grader.lms.git_fetch import FetchLimits
+from grader.lms.repositories import BadList
+from grader.lms.repositories import read as read_list
 
 
 @app.command()
@@ -90,19 +91,12 @@ def collect(
 
     A repository is a URL (https, ssh, git) or a folder. What is unchanged since the last time is not fetched again.
     """
-    from grader.lms import repositories as listed
-    from grader.lms.collect import Collection
-    from grader.lms.git_fetch import FetchLimits
-
     course = open_course(lesson)
-    try:
-        with refusing(listed.BadList):
-            rows = listed.read(repositories)
-    except OSError as problem:
-        raise fail(f"{repositories} cannot be read: {problem.strerror}.") from None
+    with refusing(BadList), refusing_files(repositories, "{} cannot be read: {}."):
+        rows = read_list(repositories)
     done: list[CollectedRepository] = []
     try:
-        with writing(to):
+        with refusing_files(to):
             limits = FetchLimits(seconds, megabytes << 20)
             collection = Collection(to, [lesson] if lesson else course.lesson_ids, limits)
             with interruptible(), err.status(f"Collecting {len(rows)} repositories ...") as status:
