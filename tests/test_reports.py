@@ -14,7 +14,7 @@ from conftest import ROOT
 from rich.cells import cell_len
 from rich.console import Console
 
-from grader.cli.app import fail
+from grader.cli.console import fail
 from grader.core import files
 from grader.core import result as results_json
 from grader.core.points import total

@@ -1,19 +1,20 @@
-"""What all verbs share: the command itself, where it prints, how it refuses, and which course it acts on."""
+"""The `grader` command itself, the options that its verbs share, and the course to act on."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.console import Console
+from typer import Argument, Option, Typer
+from typer.core import TyperGroup
 
+from grader.cli.console import fail
 from grader.course import Course
 
 
-class Verbs(typer.core.TyperGroup):
-    """The help lists verbs as one meets them: what learners use, what instructors use, what authors use."""
+class Verbs(TyperGroup):
+    """Lists the verbs in the order of use: those of learners, of instructors, of authors."""
 
     LEARNERS = "lab watch check progress solution carry reset"
     INSTRUCTORS = "grade report instructor collect bundle"
@@ -23,66 +24,54 @@ class Verbs(typer.core.TyperGroup):
         return sorted(super().list_commands(ctx), key=self.ORDER.index)
 
 
-app = typer.Typer(
+app = Typer(
     cls=Verbs, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Build, prove and grade a course of JAX notebooks. Acts on the course found upward from here.",
 )  # fmt: skip
-out, err = Console(highlight=False), Console(stderr=True, highlight=False)
 _course_folder: Path | None = None
 
-PlatformOption = Annotated[
-    str, typer.Option("--platform", metavar="NAME", help="Grade on accelerators: cuda, rocm. docs/accelerators.md.")
-]
-LessonOption = Annotated[str | None, typer.Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
+LessonArgument = Annotated[str, Argument(metavar="NN_topic", help="The lesson.")]
+LessonsArgument = Annotated[list[str] | None, Argument(metavar="[NN_topic]...", help="Only these lessons.")]
+LessonOption = Annotated[str | None, Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Examiners side by side; one for each core by default.")
+    int | None, Option("--jobs", min=1, help="Examiners side by side; one for each core by default.")
+]
+PlatformOption = Annotated[
+    str, Option("--platform", metavar="NAME", help="Grade on accelerators: cuda, rocm. docs/accelerators.md.")
 ]
 
 
 @app.callback()
 def choose(
-    course: Annotated[Path | None, typer.Option("--course", metavar="DIR", help="Act on the course in DIR.")] = None,
+    course: Annotated[Path | None, Option("--course", metavar="DIR", help="Act on the course in DIR.")] = None,
 ) -> None:
-    """Take note of which course is meant."""
+    """Set the course to act on."""
     global _course_folder
     _course_folder = course
 
 
 def course_folder() -> Path:
-    """Where to look for the course: what --course names, else the current directory."""
+    """Returns where to look for the course: the folder given by --course, else the current directory."""
     return (_course_folder or Path.cwd()).resolve()
 
 
-def fail(message: str, status: int = 2) -> typer.Exit:
-    """Say what is wrong, and end with this status."""
-    from grader.core.text import legible  # a path and a learner's name may hold anything
-
-    err.print(legible(message), markup=False, soft_wrap=True)
-    return typer.Exit(status)
-
-
-def writable(path: Path) -> bool:
-    """Whether a file can be written there; makes the folders above it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return not path.is_dir() and os.access(path.parent, os.W_OK)
-
-
-def notebooks(count: int) -> str:
-    return "1 notebook" if count == 1 else f"{count} notebooks"
-
-
-def open_course(lesson: str | None = None) -> Course:
-    """The course that is meant, with `lesson` checked."""
+def open_course(*lessons: str | None) -> Course:
+    """Returns the course to act on. Refuses lessons that have no exercises; None stands for no choice."""
     course = Course.find(_course_folder)
-    if lesson is not None and lesson not in course.lesson_ids:
-        raise fail(f"There is no lesson {lesson}. {perhaps(course, lesson)}")
+    for lesson in lessons:
+        if lesson is not None and lesson not in course.lesson_ids:
+            raise fail(f"There is no lesson {lesson}. {suggestion(course, lesson)}")
     return course
 
 
-def perhaps(course: Course, asked: str) -> str:
-    """Which lesson with exercises was meant (of `2`, `02` or `tracing`); all of them where that does not tell it."""
-    alike = [one for one in course.lesson_ids if asked in (one[:2], one[:2].lstrip("0"), one[3:])]
+def refuse_unknown(lessons: Iterable[str], course: Course, known: Collection[str]) -> None:
+    """Refuses a lesson that is not among `known`."""
+    for lesson in lessons:
+        if lesson not in known:
+            raise fail(f"There is no lesson {lesson}. Lessons: {', '.join(course.ids)}.")
+
+
+def suggestion(course: Course, typed: str) -> str:
+    """Returns a sentence with the lesson meant by `2`, `02` or `tracing`, or with all lessons that have exercises."""
+    alike = [one for one in course.lesson_ids if typed in (one[:2], one[:2].lstrip("0"), one[3:])]
     return f"Did you mean {alike[0]}?" if alike else f"Lessons with exercises: {', '.join(course.lesson_ids)}."

@@ -1,227 +1,257 @@
-"""Verbs about results: grade a class, give results another form."""
+"""Verbs about results: grade a class, store its grades in the gradebook, give results another form."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typer import Argument, Option
 
-from grader.cli.app import (
-    JobsOption,
-    LessonOption,
-    PlatformOption,
-    app,
-    err,
-    fail,
-    notebooks,
-    open_course,
-    out,
-    writable,
-)
-from grader.cli.gradebook_storage import open_gradebook, store
-from grader.core import files
+from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, open_course
+from grader.cli.console import echo, err, fail, notebooks, out, refuse_unwritable, refusing, warn, write
 from grader.core.faults import UnconfinedError
+from grader.core.points import number
+from grader.core.result import NoResults, Result, document, read_document
 from grader.course import Course
+from grader.grading.signals import Stopped, interruptible
+from grader.reports import terminal
+from grader.sandbox import accelerators
+from grader.sandbox.accelerators import Hardware
 
 if TYPE_CHECKING:
-    from grader.core.result import Result
     from grader.grading.batch import Entry
-    from grader.grading.regrade import Change, PreviousGrades
-    from grader.sandbox.accelerators import Hardware
-    from grader.sandbox.process import ConfinementReport
+    from grader.lms.gradebook import CourseGradebook
 
 
 @app.command()
 def grade(
-    submitted: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of <learner>/<lesson>/<lesson>.ipynb.")],
+    submitted: Annotated[Path, Argument(metavar="DIR", help="Folder of <learner>/<lesson>/<lesson>.ipynb.")],
     lesson: LessonOption = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results here too.")] = None,
+    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Write the results here too.")] = None,
     jobs: JobsOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Grade again what was graded before.")] = False,
+    force: Annotated[bool, Option("--force", help="Grade again what was graded before.")] = False,
     allow_unsandboxed: Annotated[
-        bool, typer.Option("--allow-unsandboxed", help="Grade even where notebooks can read your files.")
+        bool, Option("--allow-unsandboxed", help="Grade even where notebooks can read your files.")
     ] = False,
     gradebook: Annotated[
-        bool, typer.Option("--gradebook", help="Store the grades in nbgrader's database, as nbgrader autograde does.")
+        bool, Option("--gradebook", help="Store the grades in nbgrader's database, as nbgrader autograde does.")
     ] = False,
     explain_changes: Annotated[
-        bool, typer.Option("--explain-changes", help="Say whose points are others than last time, where, and why.")
+        bool, Option("--explain-changes", help="Say whose points are others than last time, where, and why.")
     ] = False,
     platform: PlatformOption = "cpu",
 ) -> None:
     """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
 
-    What an earlier run has graded is not graded again, unless the notebook, the course or the grader has changed.
+    Shows each lesson as soon as it is graded, and a summary at the end. What an earlier run has graded is not graded
+    again, unless the notebook, the course or the grader has changed.
     """
-    from grader.core import result as results_json
-    from grader.grading.batch import NothingToGrade, find, graded_before, without_secret
-    from grader.grading.batch import grade as grade_all
+    from grader.doctor.confinement import warning
+    from grader.grading import batch
     from grader.grading.cache import edition
     from grader.grading.regrade import PreviousGrades
-    from grader.grading.signals import Stopped, interruptible
-    from grader.reports import terminal
+    from grader.reports import regrade_report
 
     course = open_course(lesson)
     if not submitted.is_dir():
         raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
-    if json is not None and not writable(json):
-        raise fail(f"The results cannot be written to {json}. Name a file in a folder that can be written to.")
-    try:
-        entries = find(submitted, course, lesson)
-    except NothingToGrade as problem:
-        raise fail(str(problem)) from None
+    refuse_unwritable("The results", json)
+    with refusing(batch.NothingToGrade):
+        entries = batch.find(submitted, course, lesson)
     machine = machine_for(platform)
-    if without_secret(course):
-        err.print(without_secret(course), markup=False, soft_wrap=True)
-    _say_left_out(submitted, course)
-    book = open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
+    warn(batch.without_secret(course))
+    warn(_about_strays(batch.strays(submitted, course)))
+    book = _open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
     began, ours = time.monotonic(), edition(machine.edition)
     last = PreviousGrades(course, entries, ours, machine.edition) if explain_changes else None
-    before = {} if force else graded_before(course, entries, ours)
-    done: dict[Entry, Result] = {}
+    view = ClassView(course, entries, machine)
+    before = {} if force else batch.graded_before(course, view.entries, ours)
+    stopped = None
     try:
-        with interruptible(), err.status(f"Grading {notebooks(len(entries))} ...") as status:
-
-            def tell(entry: Entry, result: Result) -> None:
-                done[entry] = result
-                status.update(f"Graded {len(done)} of {notebooks(len(entries))} ...")
-
-            results = grade_all(
-                course, entries, jobs, tell, allow_unsandboxed=allow_unsandboxed, on_confined=_warn_unconfined,
-                edition=ours, before=before, machine=machine,
+        with interruptible(), view.bar:
+            batch.grade(
+                course, view.entries, jobs, view.add, allow_unsandboxed=allow_unsandboxed,
+                on_confined=lambda confined: warn(warning(confined)), edition=ours, before=before, machine=machine,
             )  # fmt: skip
     except UnconfinedError as problem:
         raise fail(f"Nothing is graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
-    except Stopped as stopped:
-        terminal.tables([done[entry] for entry in entries if entry in done], out)
-        _show(_changed(last, done), done)
-        again = "the same command without --force" if force else "the same command"
-        unwritten = "" if json is None else f" {json} is not written."
-        unwritten += " Nothing was stored in the gradebook." if gradebook else ""
-        text = f"Stopped. {len(done)} of {notebooks(len(entries))} are graded; {again} goes on from there.{unwritten}"
-        raise fail(text, stopped.status) from None
-    changed = _changed(last, done)
-    told = {(one.learner, one.lesson): one.to_json() for one in changed[0]} if changed else None
+    except Stopped as signal:
+        stopped = signal
+    done = {entry: view.done[entry] for entry in entries if entry in view.done}
+    changes, new = last.changes(done) if last is not None else ([], 0)
     try:
-        if json is not None:
-            files.write(json, results_json.document(results, told), mode=0o644)
-    except OSError as problem:
-        text = f"The results cannot be written to {json}: {problem.strerror}. The same command tries again."
-        raise fail(text) from None
+        if json is not None and not stopped:
+            by_notebook = {(one.learner, one.lesson): one.to_json() for one in changes} if explain_changes else None
+            again = "The results cannot be written to {}: {}. The same command tries again."
+            write(json, document(list(done.values()), by_notebook), again)
     finally:
-        terminal.show(results, out)
-        _show(changed, done)
-    unstored = [] if book is None else store(book, dict(zip(entries, results, strict=True)))
-    kept = sum(result is before.get(entry) for entry, result in done.items())
-    out.print(f"{notebooks(len(results))} in {time.monotonic() - began:.1f} s.{_kept(kept, len(results))}")
-    say_by_hand(course, {entry.lesson for entry in entries})
-    broken = [r for r in results if r.problem is not None or r.grader_failed]
+        view.close()
+        if explain_changes:
+            regrade_report.show(changes, new, len(done), out)
+    if stopped:
+        text = f"Stopped. {len(done)} of {notebooks(len(entries))} are graded; the same command"
+        text += f"{' without --force' if force else ''} goes on from there."
+        text += f" {json} is not written." if json is not None else ""
+        raise fail(text + " Nothing was stored in the gradebook." * gradebook, stopped.status)
+    unstored = [] if book is None else _store(book, done)
+    same = sum(result is before.get(entry) for entry, result in done.items())
+    which = "All" if same == len(done) else f"{same} of them"
+    unchanged = f" {which} were graded before and have not changed; --force grades them again." if same else ""
+    echo(f"{notebooks(len(done))} in {time.monotonic() - began:.1f} s.{unchanged}")
+    list_manual_tasks(course, {entry.lesson for entry in entries})
+    broken = [entry for entry, result in done.items() if result.problem is not None or result.grader_failed]
     if broken:
-        names = ", ".join(f"{terminal.name(result.learner)}/{result.lesson}" for result in broken)
-        raise fail(f"Not graded, or not fully: {names}. The reasons stand above.", 1)
+        raise fail(f"Not graded, or not fully: {_names(broken)}. The reasons stand above.", 1)
     if unstored:
-        names = ", ".join(f"{terminal.name(entry.learner)}/{entry.lesson}" for entry in unstored)
-        raise fail(f"Graded, but not in the gradebook: {names}. nbgrader autograde says why.", 1)
+        raise fail(f"Graded, but not in the gradebook: {_names(unstored)}. nbgrader autograde says why.", 1)
+
+
+class ClassView:
+    """Shows a class while it is graded: each lesson once it is done, and on stderr a bar, or a line in a pipe.
+
+    `entries` are the notebooks in the order of grading: lesson by lesson, those that need other devices last.
+    """
+
+    def __init__(self, course: Course, entries: list[Entry], machine: Hardware) -> None:
+        from grader.grading.device_plan import device_groups
+
+        self._left = Counter(entry.lesson for entry in entries)
+        groups = device_groups(course, machine, [lesson for lesson in course.lesson_ids if lesson in self._left])
+        self._waiting = [lesson for group in groups for lesson in group.lessons]
+        self._notes = {lesson: note for group in groups for lesson, note in group.notes.items()}
+        self.entries = sorted(entries, key=lambda entry: self._waiting.index(entry.lesson))
+        self.done: dict[Entry, Result] = {}
+        self._seconds: dict[str, float] = {}  # by lesson, since the lesson before it was done
+        self._began = time.monotonic()
+        text, unit = TextColumn("Grading {task.description}"), TextColumn("notebooks")
+        columns = text, BarColumn(), MofNCompleteColumn(), unit, TimeElapsedColumn()
+        silent = not err.is_interactive
+        self.bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=silent)
+        self._task = self.bar.add_task(self._waiting[0], total=len(entries))
+
+    def _results(self, *lessons: str) -> list[Result]:
+        return [self.done[entry] for entry in self.entries if entry in self.done and entry.lesson in lessons]
+
+    def add(self, entry: Entry, result: Result) -> None:
+        """Takes a result; shows each lesson that is done and has only such lessons before it."""
+        self.done[entry] = result
+        self._left[entry.lesson] -= 1
+        while self._waiting and not self._left[self._waiting[0]]:
+            self._show(self._waiting[0])
+            del self._waiting[0]
+        self.bar.update(self._task, advance=1, description=next(iter(self._waiting), entry.lesson))
+
+    def _show(self, lesson: str) -> None:
+        seconds = time.monotonic() - self._began
+        self._seconds[lesson] = seconds - sum(self._seconds.values())
+        if self.bar.disable:
+            warn(f"{lesson} is graded: {len(self.done)} of {notebooks(len(self.entries))} after {seconds:.0f} s.")
+        self.bar.stop()
+        note = self._notes.get(lesson)  # one of every learner's notes: shown once, before the table
+        results = [replace(r, notes=tuple(text for text in r.notes if text != note)) for r in self._results(lesson)]
+        with contextlib.suppress(SystemExit):  # of rich, once nobody reads stdout any more: grading goes on
+            echo(note)
+            terminal.show(results, out)
+        self.bar.start()
+
+    def close(self) -> None:
+        """Shows what is graded of lessons that are not done, or else the summary of all."""
+        terminal.tables(self._results(*self._waiting), out)
+        if not self._waiting:
+            out.print(terminal.summary(list(self.done.values()), self._seconds))
+
+
+def _names(entries: list[Entry]) -> str:
+    return ", ".join(f"{terminal.name(entry.learner)}/{entry.lesson}" for entry in entries)
+
+
+def _about_strays(found: list[Path]) -> str:
+    """Names what would be missed silently, such as a folder whose name differs from a lesson's by a letter."""
+    names = ", ".join(terminal.name(str(path)) for path in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return f"Left out, as no lesson is called so: {names}{more}." if found else ""
 
 
 def machine_for(platform: str) -> Hardware:
-    """The devices to grade on; says which where they are no CPUs."""
-    from grader.sandbox import accelerators
-
+    """Returns the devices to grade on, and reports them where they are not CPUs."""
     if platform not in accelerators.NAMES:
         raise fail(f"There is no platform {platform}. Platforms: {', '.join(accelerators.NAMES)}.")
-    try:
+    with refusing(accelerators.Absent):
         found = accelerators.look(platform)
-    except accelerators.Absent as problem:
-        raise fail(str(problem)) from None
     if not found.platform.is_cpu:
-        err.print(f"Grading on {found}.", markup=False, soft_wrap=True)
+        warn(f"Grading on {found}.")
     return found
 
 
-def say_by_hand(course: Course, lessons: set[str]) -> None:
-    """That there is more to give than what was judged, where there is."""
+def list_manual_tasks(course: Course, lessons: set[str]) -> None:
+    """Lists the tasks of these lessons that a person grades, if there are any."""
     for lesson in sorted(lessons):
         for task in course.lesson(lesson).tasks:
-            text = f"{task.id} ({lesson}) is for a person to grade: its {task.points:g} points are not counted here."
-            out.print(text, markup=False, soft_wrap=True)
+            points = number(task.points)
+            echo(f"{task.id} ({lesson}) is for a person to grade: its {points} points are not counted here.")
 
 
-def _changed(last: PreviousGrades | None, done: dict[Entry, Result]) -> tuple[list[Change], int] | None:
-    """Which results differ from last time's and why, and how many had none; None where nobody asked."""
-    if last is None:
-        return None
-    return last.changes({entry: done[entry] for entry in sorted(done, key=lambda entry: entry.path)})
+def _open_gradebook(course: Course, submitted: Path, lessons: list[str]) -> CourseGradebook:
+    """Returns the gradebook, checked before anything is graded."""
+    from grader.lms.gradebook import CourseGradebook
+    from grader.lms.nbgrader_database import NoGradebook
+
+    with refusing(NoGradebook):
+        book = CourseGradebook(course)
+        book.check(submitted, lessons)
+    return book
 
 
-def _show(changed: tuple[list[Change], int] | None, done: dict[Entry, Result]) -> None:
-    from grader.reports import regrade_report
+def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
+    """Stores the grades that the gradebook does not hold yet; returns the notebooks that it refused."""
+    from grader.lms import gradebook
+    from grader.lms.nbgrader_database import NoGradebook
 
-    if changed is not None:
-        regrade_report.show(*changed, len(done), out)
+    seen, most = gradebook.Progress(), notebooks(len(results))
 
+    def show(progress: gradebook.Progress) -> None:
+        nonlocal seen
+        seen = progress
+        done = len(progress.before) + len(progress.now) + len(progress.refused)
+        status.update(f"Stored the grades of {done} of {most} ...")
 
-def _say_left_out(submitted: Path, course: Course) -> None:
-    """What nobody would miss otherwise: a folder whose name is that of a lesson but for a letter."""
-    from grader.grading.batch import strays
-    from grader.reports.terminal import name
+    def wait() -> None:
+        warn("Another grader is storing grades in this gradebook. Waiting until it is done.")
 
-    found = strays(submitted, course)
-    if found:
-        names = ", ".join(name(str(path)) for path in found[:5])
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        err.print(f"Left out, as no lesson is called so: {names}{more}.", markup=False, soft_wrap=True)
-
-
-def _warn_unconfined(confined: ConfinementReport) -> None:
-    """Say that learners' code could be confined better, where it could."""
-    from grader.doctor.confinement import warning
-
-    if text := warning(confined):
-        err.print(text, markup=False, soft_wrap=True)
-
-
-def _kept(before: int, of: int) -> str:
-    """A sentence about those that were not graded again."""
-    if not before:
-        return ""
-    which = "All" if before == of else f"{before} of them"
-    return f" {which} were graded before and have not changed; --force grades them again."
+    try:
+        with refusing(NoGradebook, status=1), interruptible(), err.status("Storing grades ...") as status:
+            seen = book.store(results, wait, show)
+    except Stopped as stopped:
+        held = f"{len(seen.before) + len(seen.now)} of {most}"
+        text = f"Stopped. Everything is graded, and the gradebook has the grades of {held}; the same command goes on "
+        raise fail(f"{text}from there.", stopped.status) from None
+    echo(f"Stored in the gradebook: {len(seen.now)}. There before, and not changed: {len(seen.before)}.")
+    return seen.refused
 
 
 @app.command()
 def report(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help="What `grader grade DIR --json` wrote.")],
-    form: Annotated[str, typer.Option("--as", metavar="FORM", help="One of those that docs/reports.md lists.")],
-    learner: Annotated[str | None, typer.Option("--learner", metavar="NAME", help="Only this learner.")] = None,
+    results: Annotated[Path, Argument(metavar="RESULTS.json", help="What `grader grade DIR --json` wrote.")],
+    form: Annotated[str, Option("--as", metavar="FORM", help="One of those that docs/reports.md lists.")],
+    learner: Annotated[str | None, Option("--learner", metavar="NAME", help="Only this learner.")] = None,
     lesson: LessonOption = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write it here, not to the terminal.")
-    ] = None,
+    to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write it here, not to the terminal.")] = None,
 ) -> None:
     """Give results another form: JUnit, HTML, CSV, Canvas, Gradescope, GitHub."""
-    import sys
-
-    from grader.core import result as results_json
     from grader.reports.forms import FORMS, NotOne
 
     if form not in FORMS:
         raise fail(f"There is no form {form}. Forms: {', '.join(FORMS)}.")
-    try:
-        chosen = [
-            r
-            for r in results_json.read_document(results)
-            if learner in (None, r.learner) and lesson in (None, r.lesson)
-        ]
-        text = FORMS[form](chosen)
-    except (results_json.NoResults, NotOne) as problem:
-        raise fail(str(problem)) from None
+    with refusing(NoResults, NotOne):
+        found = read_document(results)
+        text = FORMS[form]([r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)])
     if to is None:
         sys.stdout.write(text)
-        return
-    try:
-        files.write(to, text, mode=0o644)
-    except OSError as problem:
-        raise fail(f"{to} cannot be written: {problem.strerror}.") from None
+    else:
+        write(to, text)

@@ -1,82 +1,275 @@
-"""Verbs of a learner's desk: what is done, the answers, begin anew."""
+"""Verbs of learners: open JupyterLab, watch, see progress and answers, reset, carry work over, examine the machine."""
 
 from __future__ import annotations
 
+import os
+import sys
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
-import typer
+from rich.table import Column, Table
+from rich.text import Text
+from typer import Argument, Exit, Option
 
-from grader.cli.app import app, fail, open_course, out
-from grader.course import Course
+from grader.cli.app import LessonArgument, LessonsArgument, PlatformOption, app, open_course, refuse_unknown, suggestion
+from grader.cli.console import echo, err, fail, notebooks, out, refuse_unwritable, refusing, warn
+from grader.cli.grade import list_manual_tasks, machine_for
+from grader.core import files
+from grader.core.points import number, total
+from grader.core.result import CheckResult, Result, document
+from grader.course import Course, CourseError, diff, migrate, workspace
+from grader.grading.signals import Stopped, interruptible
+from grader.reports import terminal
+from grader.sandbox.accelerators import Hardware
 
-LessonArgument = Annotated[str, typer.Argument(metavar="NN_topic", help="The lesson.")]
-
-
+NOTEBOOK = "Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
+JSON = "Write the result here too, and each exercise to stderr at once."
+JupyterLabOptions = Annotated[list[str] | None, Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")]
 MARKS = {"done": ("✓", "green"), "begun": ("◐", "yellow"), "open": ("○", "dim")}
+# Left alone, JupyterLab saves what it has open, and asks then: its red button would write the old notebook back.
+RELOAD = "Where it is open in JupyterLab: File > Reload Notebook from Disk (or Revert, if JupyterLab asks)."
+
+
+@app.command()
+def lab(
+    options: JupyterLabOptions = None,
+    open_browser: Annotated[
+        bool, Option("--open/--no-open", help="Open JupyterLab after laying out the copies.")
+    ] = True,
+) -> None:
+    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab.
+
+    What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
+    """
+    course = open_course()
+    added = workspace.copies(course)
+    echo(f"work/: {len(added) or 'nothing'} new, nothing overwritten.")
+    _list_changes(course)
+    if open_browser:
+        ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{workspace.first(course)}"]
+        become_jupyterlab(course, "learner", [*ours, *(options or ())])
+
+
+def become_jupyterlab(course: Course, role: str, options: list[str]) -> NoReturn:
+    """Replaces this process by JupyterLab at the top of the course, with nbgrader's panels for `role`."""
+    # Read before a person's own settings, which stay as they are; nbgrader looks for its own there too.
+    own = [workspace.JUPYTER / role, *([course.root] if role == "instructor" else [])]
+    folders = [*map(str, own), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, folders))
+    # So that `grader` is found in the terminals of that JupyterLab, and alembic by nbgrader.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.chdir(course.root)
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options])
+
+
+@app.command()
+def watch() -> None:
+    """Judge each of your notebooks when you save it, hidden checks included, until you press q.
+
+    Shows the lesson's exercises, what fails and why, hints, and what comes next. Into a pipe it writes plain lines.
+    """
+    from grader.learning import watch_terminal
+
+    raise Exit(watch_terminal.run(open_course(), out))
+
+
+@app.command()
+def check(
+    notebook: Annotated[Path, Argument(metavar="NOTEBOOK", help=NOTEBOOK)],
+    json: Annotated[Path | None, Option("--json", metavar="FILE", help=JSON)] = None,
+    platform: PlatformOption = "cpu",
+) -> None:
+    """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
+    from grader.learning import progress
+
+    course = open_course()
+    path = _own_notebook(course, notebook)
+    refuse_unwritable("The result", json)
+    saved = datetime.fromtimestamp(path.stat().st_mtime)
+    result = _result(course, path, json is not None, machine_for(platform))
+    if json is not None:
+        files.write(json, document([result]), mode=0o644)
+    out.print(terminal.learner(result, {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}))
+    progress.note(course, result)
+    unsaved = "Changes that you have not saved do not count."
+    echo(f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. {unsaved}")
+    list_manual_tasks(course, {path.stem})
+    if path.resolve() == workspace.exercises_copy(course, path.stem):
+        show_changes(course, path.stem)
+    if not result.full:
+        raise Exit(1)
+
+
+def _result(course: Course, path: Path, by_line: bool, machine: Hardware) -> Result:
+    """Grades the notebook, and meanwhile reports each exercise: in a line of its own, or in a status line."""
+    from grader.grading import batch
+
+    done, most = 0, len(course.lesson(path.stem).exercises)
+    try:
+        with interruptible(), err.status(f"Grading {path.stem} ...") as status:
+
+            def show(entry: object, results: list[CheckResult]) -> None:
+                nonlocal done
+                done += 1
+                if by_line:
+                    err.print(terminal.exercise(results), soft_wrap=True)
+                status.update(f"Judged {done} of {most} exercises ...")
+
+            entry = batch.Entry(path.resolve(), "you", path.stem)
+            [result] = batch.grade(course, [entry], 1, allow_unsandboxed=True, machine=machine, on_judged=show)
+    except Stopped as stopped:
+        raise fail("Stopped. Nothing was judged.", stopped.status) from None
+    return result
+
+
+def _own_notebook(course: Course, typed: Path) -> Path:
+    """Returns the notebook that is meant by a path, from here or from the top of the course, or by a lesson's id."""
+    if str(typed) in course.lesson_ids:
+        typed = workspace.exercises_copy(course, str(typed))
+        if not typed.is_file():
+            raise fail(f"There is no {typed} yet. Run `make lab`: it lays out your copies.")
+    path = next((path for path in (typed, course.root / typed) if path.is_file()), None)
+    if path is None:
+        raise fail(f"There is no notebook {typed}. {suggestion(course, str(typed))}")
+    if path.stem not in course.lesson_ids:
+        meant = [one for one in course.lesson_ids if path.stem.startswith(one)]  # JupyterLab's 05_vmap-Copy1
+        names = ", ".join(meant or course.lesson_ids)
+        raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {names}.")
+    return path
 
 
 @app.command()
 def progress() -> None:
     """Say what of the course is done and what comes next: by exercise, the best that `grader check` has seen."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from grader.cli.carry import changed_since
-    from grader.core.points import number
-    from grader.course import workspace
     from grader.learning.progress import lesson_progress
 
     course = open_course()
     found = lesson_progress(course)
-    table = Table(pad_edge=False, box=None)
-    table.add_column("lesson", no_wrap=True)
-    table.add_column("points", justify="right", no_wrap=True)
-    table.add_column("exercises")
-    for way in found:
+    points = Column("points", justify="right", no_wrap=True)
+    table = Table(Column("lesson", no_wrap=True), points, "exercises", pad_edge=False, box=None)
+    for one in found:
         marks = Text()
-        for step in way.steps:
+        for step in one.steps:
             marks.append(*MARKS["done" if step.done else "begun" if step.earned else "open"]).append(" ")
-        table.add_row(Text(way.lesson), f"{number(way.earned)}/{number(way.points)}", marks)
+        table.add_row(Text(one.lesson), f"{number(one.earned)}/{number(one.points)}", marks)
     out.print(table)
-    earned, points = sum(way.earned for way in found), sum(way.points for way in found)
-    out.print(f"{number(earned)} of {number(points)} points. ✓ full points, ◐ some, ○ none yet.")
-    if said := changed_since(course):
-        out.print(said, markup=False, soft_wrap=True)
-    following = next((way for way in found if way.next), None)
-    if following is None or following.next is None:
-        out.print("Everything is done.")
-        return
-    own = course.shown(workspace.exercises_copy(course, following.lesson))
-    out.print(f"Next: {following.next.exercise.title}, in {own}.", markup=False, soft_wrap=True)
+    earned, most = total(one.earned for one in found), total(one.points for one in found)
+    echo(f"{number(earned)} of {number(most)} points. ✓ full points, ◐ some, ○ none yet.")
+    show_changes(course)
+    for one in found:
+        if one.next:
+            own = course.shown(workspace.exercises_copy(course, one.lesson))
+            return echo(f"Next: {one.next.exercise.title}, in {own}.")
+    echo("Everything is done.")
 
 
 @app.command()
 def solution(lesson: LessonArgument) -> None:
     """Lay the lesson's answers beside your notebook, as one to read and run: the course's own, other ways, mistakes."""
-    from grader.course import workspace
-
     course = open_course(lesson)
-    path, kept = workspace.answers(course, lesson)
-    _say(course, "The answers are", path, kept)
+    _show_copy(course, "The answers are", *workspace.answers(course, lesson))
 
 
 @app.command()
 def reset(lesson: LessonArgument) -> None:
     """Begin a lesson's exercises anew; what you have is kept aside."""
-    from grader.cli.carry import RELOAD
-    from grader.course import workspace
-
     course = open_course(lesson)
+    with refusing(workspace.NothingBuilt):
+        path, earlier = workspace.renew(course, lesson)
+    _show_copy(course, "A fresh notebook is", path, earlier)
+    if earlier:
+        echo(RELOAD)
+
+
+def _show_copy(course: Course, what: str, path: Path, earlier: Path | None) -> None:
+    aside = f" What was there is kept as {course.shown(earlier)}." if earlier else ""
+    echo(f"{what} in {course.shown(path)}.{aside}")
+
+
+@app.command()
+def carry(lessons: LessonsArgument = None) -> None:
+    """Carry your answers and notes over into a newer course's notebooks; the old ones are kept in work/earlier/."""
+    course = open_course()
+    refuse_unknown(lessons or (), course, course.ids)
+    found = diff.diff_all(course, lessons or None)
+    if not found:
+        echo("Your copies are as new as the course: there is nothing to carry over.")
+        return
+    for one in found:
+        if one.problem is None:
+            _show_migration(course, migrate.migrate(course, one.copy))
+    unread = [_unread(course, one.copy, one.problem) for one in found if one.problem is not None]
+    if len(found) > len(unread):
+        echo(f"Run the checks anew. {RELOAD}")
+    if unread:
+        raise fail("\n".join(unread), 1)
+
+
+def _show_migration(course: Course, done: migrate.Migration) -> None:
+    counts = ((done.answers, "answer"), (done.cells, "cell"))
+    parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
+    brought = f"{' and '.join(parts)} of yours carried over" if parts else "made new, as nothing in it was yours"
+    if not done.told:
+        brought = "begun anew, as nothing in it says which cells are yours"
+    lines = [f"{course.shown(done.copy.own)}: {brought}. What was there is kept as {course.shown(done.kept)}."]
+    lines += [f"{name} begins differently now: a comment at your answer says how." for name in done.begin]
+    if done.ended:
+        lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand below the exercises.")
+    if done.restored:
+        text = f"You had changed cells of the course: {', '.join(done.restored)}. "
+        lines.append(text + "They say what the course says again; yours are in what was kept.")
+    echo("\n  ".join(lines))
+
+
+def _unread(course: Course, copy: workspace.Copy, problem: str | None) -> str:
+    return f"{course.shown(copy.own)} cannot be read: {problem}. Rename it, and `grader lab` lays out a fresh one."
+
+
+def _list_changes(course: Course) -> None:
+    """Lists the learner's copies that the course has newer notebooks for, if there are any."""
+    found = diff.diff_all(course)
+    for one in found:
+        if one.problem is not None:
+            warn(_unread(course, one.copy, one.problem))
+    lines = [f"{one.copy.lesson}  {one.summary}" for one in found if one.matters]
+    only_words = sum(one.words and not one.matters for one in found)
+    if only_words:  # a lesson's text, or what is shown after an exercise: no reason for alarm
+        lines.append(f"only words in {notebooks(only_words)}")
+    if lines:
+        echo("The course has changed since you got your copies:")
+        for line in lines:
+            echo(f"  {line}")
+        text = "`grader carry`, in a terminal of JupyterLab, brings all that you wrote over into the new notebooks."
+        echo(f"{text} The old ones are kept.")
+
+
+def show_changes(course: Course, lesson: str | None = None) -> None:
+    """Prints which exercises have changed since the learner's copies were made, of a lesson or of all; else nothing."""
+    found = [one for one in diff.diff_all(course, [lesson] if lesson else None) if one.matters]
+    if found:
+        names = ", ".join(one.copy.lesson for one in found)
+        copies = f"since you got your copy ({found[0].summary})" if lesson else f"{names} since you got your copies"
+        command = f"grader carry {lesson}" if lesson else "grader carry"
+        echo(f"The course has changed {copies}: `{command}` brings your answers over.")
+
+
+@app.command("doctor")
+def examine_machine() -> None:
+    """Say what is right and wrong with this machine and its set-up, with the command that mends each fault.
+
+    ✓ is fine, ! costs you something, ✗ stands in the way; with a ✗ it ends with 1.
+    """
+    from grader.doctor.diagnosis import examine
+
     try:
-        path, kept = workspace.renew(course, lesson)
-    except workspace.NothingBuilt as problem:
-        raise fail(str(problem)) from None
-    _say(course, "A fresh notebook is", path, kept)
-    if kept:
-        out.print(RELOAD, soft_wrap=True)
-
-
-def _say(course: Course, what: str, path: Path, kept: Path | None) -> None:
-    aside = f" What was there is kept as {course.shown(kept)}." if kept else ""
-    out.print(f"{what} in {course.shown(path)}.{aside}", markup=False, soft_wrap=True)
+        root = open_course().root
+    except CourseError:  # also one whose text is broken: `grader build` says how
+        root = None
+    stops = 0
+    for finding in examine(root):
+        stops += finding.grade == "stops"
+        for line in finding.lines():
+            echo(line)
+    if stops:
+        raise fail("1 thing stands in the way (✗)." if stops == 1 else f"{stops} things stand in the way (✗).", 1)

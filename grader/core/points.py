@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 DIGITS = 6  # after the decimal point: 0.1 + 0.2 + 0.3 is 0.6
 
@@ -11,6 +11,11 @@ DIGITS = 6  # after the decimal point: 0.1 + 0.2 + 0.3 is 0.6
 def total(points: Iterable[float]) -> float:
     """Returns the sum, rounded to `DIGITS` and independent of the order of `points`."""
     return round(math.fsum(points), DIGITS)
+
+
+def mean(points: Collection[float]) -> float:
+    """Returns the mean of at least one score, rounded to two digits after the decimal point."""
+    return round(total(points) / len(points), 2)
 
 
 def is_full(earned: float, possible: float) -> bool:

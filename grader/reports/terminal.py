@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from rich.columns import Columns
@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.core.points import number
+from grader.core.points import mean, number
 from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
 
@@ -76,13 +76,21 @@ def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableTyp
     head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
     lines: list[RenderableType] = [head]
     lines += [_indent(Text(note, "yellow"), 2) for note in result.notes]
+    untouched: list[str] = []
     for exercise, group in groupby(result.checks, key=lambda check: check.exercise):
         checks = list(group)
+        if whys is None and all(check.status == "not attempted" for check in checks):
+            untouched.append(exercise)
+            continue
         if all(check.status == "passed" for check in checks):
             if whys is not None:
                 lines.append(_indent(_passed(exercise, checks, whys.get(exercise, "")), 2))
             continue
         lines.append(_indent(_missed(exercise, checks), 2))
+    if untouched:
+        mark, colour = MARKS["not attempted"]
+        which = "every exercise" if len(untouched) == len(_exercises([result])) else ", ".join(untouched)
+        lines.append(_indent(Text(f"{mark} Not attempted: {which}", colour), 2))
     return Group(*lines)
 
 
@@ -115,10 +123,10 @@ def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
 
 
 def show(results: Sequence[Result], console: Console) -> None:
-    """The whole report: a table for each lesson, then each learner who missed something."""
+    """The whole report: a table for each lesson, then each learner who lost points or could not be graded."""
     tables(results, console)
     for result in results:
-        if result.notes or not result.full:
+        if not result.full:
             console.print(learner(result))
             console.print()
 
@@ -135,3 +143,27 @@ def tables(results: Sequence[Result], console: Console) -> None:
         legend = [Text.assemble((f"{i} ", "dim"), name) for i, name in enumerate(_exercises(lesson), start=1)]
         console.print(Columns(legend, padding=(0, 2)))
         console.print()
+
+
+def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
+    """Returns a table with one row for each lesson, in the order of its name; the mean is that of graded notebooks.
+
+    Args:
+        results: the results of all lessons.
+        seconds: by lesson, the time that grading it took.
+    """
+    table = Table("lesson", title="summary", title_justify="left", title_style="bold", pad_edge=False)
+    for heading in ("notebooks", "mean score", "full points", "not graded", "seconds"):
+        table.add_column(heading, justify="right")
+    by_lesson = sorted(results, key=lambda result: result.lesson)
+    for lesson, group in groupby(by_lesson, key=lambda result: result.lesson):
+        found = list(group)
+        graded = [one for one in found if one.problem is None and not one.grader_failed]
+        failed = len(found) - len(graded)
+        score = "–"
+        if graded:
+            score = f"{number(mean([one.score for one in graded]))} of {number(max(one.max_score for one in graded))}"
+        full = str(sum(one.full for one in graded))
+        not_graded = Text(str(failed), "magenta" if failed else "")
+        table.add_row(lesson, str(len(found)), score, full, not_graded, f"{seconds.get(lesson, 0.0):.1f}")
+    return table
