@@ -18,12 +18,10 @@ from typing import Any
 from grader.core.notebook import Submission, read_bytes, read_submission
 from grader.core.symbols import plain_python
 from grader.course import Course, Lesson
-from grader.grading.batch import find, imports
-from grader.grading.compile_cache import CompileCache
-from grader.grading.device_plan import cores
+from grader.grading.batch import cores, find, imports
+from grader.grading.executors import CompileCache
 from grader.grading.plan import JudgeExercise, plan
-from grader.sandbox.warmup import preload, share_mlir_context, warm
-from grader.sandbox.zygote import QUICK
+from grader.sandbox.zygote import QUICK, warm_up
 
 
 def score(submission: Submission, lesson: Lesson, only: str | None = None) -> float:
@@ -57,9 +55,7 @@ def _try(source: str, name: str, names: dict[str, Any]) -> bool:
 
 def ready(course: Course, lesson: Lesson, compiled: CompileCache) -> Callable[[], None]:
     """Make this process warm; what a fork of it does first, to have this code at hand."""
-    preload(sorted(imports(course, [lesson.id])))
-    warm()
-    share_mlir_context()
+    warm_up(sorted(imports(course, [lesson.id])))
     gc.collect()
     gc.freeze()
     os.environ["XLA_FLAGS"] = QUICK

@@ -24,11 +24,10 @@ from grader.course import Course
 from grader.course.build import exercises_path
 from grader.course.fill import fill, write
 from grader.grading import batch
-from grader.grading.compile_cache import CompileCache
 from grader.grading.examiner import Examiner
-from grader.grading.executors import ExecutorPrograms
+from grader.grading.executors import CompileCache, ExecutorPrograms
 from grader.grading.pool import Pool
-from grader.grading.runner import CheckRunner
+from grader.grading.session import CheckRunner
 from grader.grading.worker_pair import WorkerPair
 from grader.program.codec import decode
 from grader.sandbox import confine_kernel as kernel
@@ -182,7 +181,7 @@ def test_a_worker_that_lies_about_results_is_a_record(examiner: Examiner, reply:
 def test_a_flood_is_a_failed_check(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every status is a documented one."""
     # Not a question of time: a busy machine may copy 300 MiB for longer than an answer may compute.
-    monkeypatch.setattr("grader.grading.runner.ANSWER_S", 60.0)
+    monkeypatch.setattr("grader.grading.session.ANSWER_S", 60.0)
     result = examiner.grade(submission(total="def loss(x):\n    return np.zeros(300 << 20, np.uint8)\n"))
     assert_whole(result)
     flooded = [check for check in result.checks if check.exercise == TOTAL]

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ import psutil
 import pytest
 
 from grader.core.faults import Fault
+from grader.core.layout import EXECUTOR, WORKER
 from grader.program.codec import decode, encode
 from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU
 from grader.sandbox.process import Process, Zygote
 
-WORKER, EXECUTOR = "grader.sandbox.worker:serve", "grader.sandbox.executor:serve"
 # In a worker: the number of the socket to the examiner.
 STREAM = """
 import os, stat
@@ -330,7 +331,7 @@ def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_mes
     folder = tmp_path / "folder"
     folder.mkdir()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    opening = {"preload": [], "at_most": "full", "platform": CPU.to_json(), "count": 1}
+    opening = {"preload": [], "at_most": "full", "platform": asdict(CPU), "count": 1}
     ours.send(json.dumps(opening).encode())
     command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)]
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as zygote:

@@ -66,7 +66,7 @@ def _check(course: Course, path: Path, by_line: bool, machine: Hardware) -> Resu
     """One's own notebook graded, with a word about each exercise meanwhile: `by_line`, or beside a turning sign."""
     from grader.grading.batch import Entry
     from grader.grading.batch import grade as grade_all
-    from grader.grading.signals import Stopped, interruptible
+    from grader.grading.pool import Stopped, interruptible
     from grader.reports import terminal
 
     done, most = 0, len(course.lesson(path.stem).exercises)

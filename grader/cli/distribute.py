@@ -75,7 +75,7 @@ def collect(
 
     A repository is a URL (https, ssh, git) or a folder. What is unchanged since the last time is not fetched again.
     """
-    from grader.grading.signals import Stopped, interruptible
+    from grader.grading.pool import Stopped, interruptible
     from grader.lms import repositories as listed
     from grader.lms.collect import Collection
     from grader.lms.git_fetch import FetchLimits

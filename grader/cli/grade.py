@@ -58,9 +58,9 @@ def grade(
     from grader.core import result as results_json
     from grader.grading.batch import NothingToGrade, find, graded_before, without_secret
     from grader.grading.batch import grade as grade_all
-    from grader.grading.cache import edition
+    from grader.grading.fingerprint import environment_fingerprint
+    from grader.grading.pool import Stopped, interruptible
     from grader.grading.regrade import PreviousGrades
-    from grader.grading.signals import Stopped, interruptible
     from grader.reports import terminal
 
     course = open_course(lesson)
@@ -77,8 +77,8 @@ def grade(
         err.print(without_secret(course), markup=False, soft_wrap=True)
     _say_left_out(submitted, course)
     book = open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
-    began, ours = time.monotonic(), edition(machine.edition)
-    last = PreviousGrades(course, entries, ours, machine.edition) if explain_changes else None
+    began, ours = time.monotonic(), environment_fingerprint(machine.edition)
+    last = PreviousGrades(course, entries, ours) if explain_changes else None
     before = {} if force else graded_before(course, entries, ours)
     done: dict[Entry, Result] = {}
     try:

@@ -29,7 +29,7 @@ def open_gradebook(course: Course, submitted: Path, lessons: list[str]) -> Cours
 
 def store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
     """Store the grades that the gradebook does not hold yet, and say so; those that it does not take."""
-    from grader.grading.signals import Stopped, interruptible
+    from grader.grading.pool import Stopped, interruptible
     from grader.lms.gradebook import Progress
     from grader.lms.nbgrader_database import NoGradebook
 

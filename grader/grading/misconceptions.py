@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grader.core.result import CheckResult
 from grader.course import Exercise
-from grader.grading.reference_cache import Outline, ReferenceNote
+from grader.grading.cache import Outline, ReferenceNote
 
 Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
 NEVER = frozenset({"raised", "timeout", "crashed", "broken", "memory", "flooded", "malformed"})

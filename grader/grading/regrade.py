@@ -54,13 +54,14 @@ class Change:
 class PreviousGrades:
     """The results of the last grading of these notebooks, taken before the next one replaces them."""
 
-    def __init__(self, course: Course, entries: Iterable[Entry], edition: str, devices: str = "cpu") -> None:
-        self._ledger = ResultCache(course, secret(course), edition, devices)
-        self._kept = {entry: self._ledger.earlier(entry.learner, entry.lesson) for entry in entries}
+    def __init__(self, course: Course, entries: Iterable[Entry], edition: Parts) -> None:
+        """`edition` is the `environment_fingerprint` of the grader."""
+        self._cache = ResultCache(course, secret(course), edition)
+        self._earlier = {entry: self._cache.earlier(entry.learner, entry.lesson) for entry in entries}
 
     def changes(self, results: Mapping[Entry, Result]) -> tuple[list[Change], int]:
         """The notebooks with other points than last time, and how many are graded for the first time."""
-        known = {entry: kept for entry in results if (kept := self._kept[entry]) is not None}
+        known = {entry: kept for entry in results if (kept := self._earlier[entry]) is not None}
         found = (self._change(entry, kept, results[entry]) for entry, kept in known.items())
         return [change for change in found if change is not None], len(results) - len(known)
 
@@ -69,7 +70,7 @@ class PreviousGrades:
         if _points(was) == _points(result):
             return None
         if result.problem is None:
-            now = self._ledger.parts(entry.lesson, read_bytes(entry.path))
+            now = self._cache.parts(entry.lesson, read_bytes(entry.path))
             checks = [_check(old, new, kept, result, now) for old, new in _pairs(was, result)]
         return Change(
             entry.learner, entry.lesson, was.score, was.max_score, result.score, result.max_score, tuple(checks),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grader.checks.errors import explained
@@ -30,9 +31,15 @@ NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
+    """How a cell ran.
 
-    `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
+    Attributes:
+        source, label: its text, and what messages call it.
+        binds, needs: the names in its text.
+        bound: those that it came to bind.
+        problem, short: None and "" when it ran to its end; else what happened, in full and in a few words.
+        fault: the kind of fault that ended its process.
+        stub: whether it is an untouched stub.
     """
 
     source: str
@@ -46,8 +53,18 @@ class CellOutcome:
     stub: bool = False
 
 
+@dataclass
+class Replay:
+    """What a fresh worker has to be told again: requests with their seconds, and an identity of all of them."""
+
+    history: list[tuple[dict[str, Any], float]] = field(default_factory=list)
+    state: str = ""
+    minutes: float = math.inf
+    ends: float = math.inf
+
+
 class WorkerPair:
-    """The surface behind `ask`, `error` and `program` on the trusted side."""
+    """A notebook's worker and executor on the trusted side: what `ask`, `error` and `program` end up at."""
 
     def __init__(
         self,
@@ -56,41 +73,47 @@ class WorkerPair:
         classes: Classes,
         programs: ExecutorPrograms,
         known: ReferencePrograms | None = None,
+        replay: Replay | None = None,
     ) -> None:
-        self.zygote, self.setup_source, self.classes, self.programs = zygote, setup, classes, programs
-        self.shelf = ProgramRouter(programs, known)
+        """Start nothing yet.
+
+        Args:
+            zygote: forks both processes.
+            setup: text of the lesson's setup.
+            classes: its named tuple classes by name.
+            programs: the notebook's own programs.
+            known: programs of the course's answers; None for the course's own processes.
+            replay: cells that run before anything else.
+        """
+        self.zygote, self.setup, self.classes, self.programs = zygote, setup, classes, programs
+        self.router = ProgramRouter(programs, known)
         self.seconds = ANSWER_S
-        self.minutes = math.inf
         self.asked = 0
         self.confided = False  # whether a hidden check has asked this notebook's process anything
-        self._history: list[tuple[dict[str, Any], float]] = []
-        self._state = ""
+        self._replay = replay or Replay()
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._worker: Process | None = None
-        self._ends = math.inf
 
     @property
     def may_tell(self) -> bool:
         """Whether it runs a learner's notebook, whose words are shown, and not an answer of the course's own."""
-        return self.shelf.known is not None
+        return self.router.known is not None
 
-    def again(self) -> WorkerPair:
-        """The same notebook up to here, in processes that no check has asked anything."""
+    def fresh_copy(self, last: int | None = None) -> WorkerPair:
+        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.zygote, self.programs.compiled)
-        other = WorkerPair(self.zygote, self.setup_source, self.classes, programs, self.shelf.known)
-        other._history, other._state = list(self._history), self._state
-        other.minutes, other._ends = self.minutes, self._ends
-        return other
+        replay = replace(self._replay, history=self._replay.history[:last])
+        return WorkerPair(self.zygote, self.setup, self.classes, programs, self.router.known, replay)
 
     def limit(self, minutes: float) -> None:
         """From now on, all that this notebook does has to be done in so many minutes on the clock."""
-        self.minutes, self._ends = minutes, time.monotonic() + 60 * minutes
+        self._replay.minutes, self._replay.ends = minutes, time.monotonic() + 60 * minutes
 
     def _in_time(self) -> None:
         """Raise `Fault` when the notebook's time is over."""
-        if time.monotonic() > self._ends:
-            raise Fault("timeout", f"your notebook as a whole took longer than {self.minutes:g} minutes")
+        if time.monotonic() > self._replay.ends:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self._replay.minutes:g} minutes")
 
     def run(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
@@ -122,11 +145,7 @@ class WorkerPair:
     def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
         """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
         what a hidden one asked. Without words where those end otherwise."""
-        clean = self.again()
-        if request["do"] == "run":
-            clean._history.pop()  # the cell itself
-        else:
-            clean._history.clear()
+        clean = self.fresh_copy(-1 if request["do"] == "run" else 0)  # without the cell itself, or all
         try:
             second = clean._tell(request, seconds)
         except Fault:
@@ -147,9 +166,9 @@ class WorkerPair:
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
-        self._state = identity(f"{self._state} {request}".encode())
+        self._replay.state = identity(f"{self._replay.state} {request}".encode())
         reply = self._tell(request, seconds)
-        self._history.append((request, seconds))
+        self._replay.history.append((request, seconds))
         return reply
 
     def fresh(self, reuse: bool = False) -> None:
@@ -157,8 +176,8 @@ class WorkerPair:
 
         With `reuse`, what the same cells exported before is taken from then instead of being traced again.
         """
-        self._history.clear()
-        self._state = ""
+        self._replay.history.clear()
+        self._replay.state = ""
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
@@ -174,19 +193,11 @@ class WorkerPair:
         """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
         self._in_time()
         self.asked += 1
-        key = (self._state, question, payload)
+        key = (self._replay.state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
             self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
         return self._exports[key]
-
-    def load(self, payload: bytes) -> bytes:
-        """Load a program, in an executor."""
-        return self.shelf.load(payload, self.seconds)
-
-    def run_program(self, program: str, payload: bytes) -> bytes:
-        """Run a loaded program."""
-        return self.shelf.run(program, payload, self.seconds)
 
     @property
     def worker(self) -> Process:
@@ -194,22 +205,22 @@ class WorkerPair:
         while self._worker is None:
             self._worker = start(self.zygote, WORKER, self.programs.compiled)
             try:
-                ran = self._tell({"do": "setup", "source": self.setup_source}, CELL_S)
+                ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
             except Fault as fault:
                 raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
             if ran["status"] != "ok":
                 raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
-            self._replay()
+            self._run_again()
         return self._worker
 
-    def _replay(self) -> None:
+    def _run_again(self) -> None:
         """Run the cells again. One that ran before and now does not is left out from here on: the others count."""
-        for i, (request, seconds) in enumerate(self._history):
+        for i, (request, seconds) in enumerate(self._replay.history):
             self._in_time()
             try:
                 self._tell(request, seconds)
             except Fault:
-                del self._history[i]
+                del self._replay.history[i]
                 self.drop()
                 return
 
@@ -229,12 +240,36 @@ class WorkerPair:
 
 
 class ProcessBackend:
-    """What `grader.checks` talks to: the isolated processes under the names that it uses."""
+    """The backend of `grader.checks` that asks isolated processes."""
 
     def __init__(self, isolated: WorkerPair) -> None:
-        self.classes = isolated.classes
-        self.ask, self.export = isolated.ask, isolated.export
-        self.load, self.run = isolated.load, isolated.run_program
+        self.isolated, self.classes = isolated, isolated.classes
+
+    def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
+        """Call the answer, in the worker."""
+        return _ours(self.isolated.ask, question, payload)
+
+    def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
+        """Export the answer's program, in the worker."""
+        return _ours(self.isolated.export, question, payload)
+
+    def load(self, payload: bytes) -> bytes:
+        """Load a program, in an executor."""
+        return _ours(self.isolated.router.load, payload, self.isolated.seconds)
+
+    def run(self, program: str, payload: bytes) -> bytes:
+        """Run a loaded program."""
+        return _ours(self.isolated.router.run, program, payload, self.isolated.seconds)
+
+
+def _ours(exchange: Callable[..., bytes], *what: Any) -> bytes:
+    """The reply of an exchange. No learner's value is looked at in it, so an exception of it is a fault of ours."""
+    try:
+        return exchange(*what)
+    except (Fault, CheckBroken):
+        raise
+    except Exception as problem:
+        raise CheckBroken(f"{type(problem).__name__} in the grader: {problem}") from problem
 
 
 def _names(told: Any) -> list[str]:

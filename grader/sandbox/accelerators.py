@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import types
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,15 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Platform:
-    """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `made_by` stands
-    before the devices' own name.
+    """A kind of devices.
 
-    `files` are patterns of device files, which are written to; `shown` of what its driver reads beside them;
-    `libraries` of those that its driver consists of, looked for where the loader looks.
+    Attributes:
+        name: as `--platform` takes it.
+        jax, device: what JAX is told to use, and what it calls such a device.
+        package, made_by: what to install, and what stands before the devices' own name.
+        files: patterns of device files, which are written to.
+        shown: patterns of what its driver reads beside them.
+        libraries: patterns of libraries that its driver consists of, looked for where the loader looks.
     """
 
     name: str = "cpu"
@@ -43,28 +48,18 @@ class Platform:
     device: str = "cpu"
     package: str = ""
     made_by: str = ""
-    files: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
+    files: Sequence[str] = ()
+    shown: Sequence[str] = ()
+    libraries: Sequence[str] = ()
 
     @property
     def is_cpu(self) -> bool:
         return self.name == "cpu"
 
-    def to_json(self) -> dict[str, Any]:
-        """For the wire."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Platform:
-        """Undo `to_json`."""
-        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in data.items()}
-        return cls(**values)
-
 
 CPU = Platform()
-# For CUDA: device files as NVIDIA's container tools list them, without the display's. Sandboxes that let CUDA in found
-# that its driver also reads these parts of /sys and /proc, and opens the file of tools; docs/accelerators.md has more.
+# For CUDA: device files as NVIDIA's container tools list them, without the display's. Its driver also reads these parts
+# of /sys and /proc, and opens the file of tools; docs/accelerators.md has more.
 PLATFORMS = {
     "cpu": CPU,
     "cuda": Platform(
@@ -111,7 +106,7 @@ def needs(platform: Platform) -> Needs:
     return Needs(files, tuple(sorted(shown | set(_folders(platform.libraries)))))
 
 
-def _folders(libraries: tuple[str, ...]) -> list[str]:
+def _folders(libraries: Sequence[str]) -> list[str]:
     """Where the loader finds these: its list (/etc/ld.so.conf), LD_LIBRARY_PATH, and NixOS's place."""
     places = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"]
     for listing in sorted(glob.glob("/etc/ld.so.conf.d/*.conf")):
@@ -147,14 +142,10 @@ class Hardware:
         """What makes a verdict found on it another one than one found on CPUs."""
         return "cpu" if self.platform.is_cpu else f"{self.platform.name}, {self}"
 
-    def to_json(self) -> dict[str, Any]:
-        """For the wire."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Hardware:
-        """Undo `to_json`."""
-        return cls(Platform.from_json(data["platform"]), data["count"], data["kind"])
+        """Undo `dataclasses.asdict`, which writes it for the wire."""
+        return cls(Platform(**data["platform"]), data["count"], data["kind"])
 
 
 ON_CPUS = Hardware()
