@@ -251,7 +251,7 @@ def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> N
 
     broken = WorkerPair(examiner.zygote, "1 / 0", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
     with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
-        broken.run("x = 1", "cell 1")
+        broken.run_cell("x = 1", "cell 1")
     broken.drop()
 
 

@@ -80,6 +80,11 @@ def ask(process: Process, probe: str, *args: Any, seconds: float = 20.0) -> Any:
     return reply.get("value", reply)
 
 
+def stopwatch(seconds: float) -> wire.Expired:
+    end = time.monotonic() + seconds
+    return lambda: Fault("timeout", f"no answer within {seconds:g} s") if time.monotonic() > end else None
+
+
 def fault(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Fault:
     with pytest.raises(Fault) as caught:
         call(*args, **kwargs)
@@ -136,7 +141,7 @@ def test_a_fork_inherits_neither_environment_nor_files_of_ours(worker: Process, 
 
 def test_an_unknown_entry_runs_nothing(zygote: Zygote) -> None:
     process = zygote.fork("os:abort")
-    assert fault(wire.receive, process.stream, expired=wire.stopwatch(10)).kind == "crashed"
+    assert fault(wire.receive, process.stream, expired=stopwatch(10)).kind == "crashed"
     process.kill()
 
 
@@ -377,6 +382,6 @@ def test_a_frame_beyond_the_limit_is_refused_unread(pair: Any) -> None:
 
 def test_sending_to_nobody_is_a_crash_and_to_a_sleeper_a_timeout(pair: Any) -> None:
     ours, theirs = pair
-    assert fault(wire.send, ours, bytes(16 << 20), wire.stopwatch(0.2)).kind == "timeout"
+    assert fault(wire.send, ours, bytes(16 << 20), stopwatch(0.2)).kind == "timeout"
     theirs.close()
     assert fault(wire.send, ours, b"x").kind == "crashed"

@@ -33,13 +33,9 @@ def own_names(lesson: Lesson) -> set[str]:
     for exercise in lesson.exercises:
         answers = (*exercise.right, *exercise.wrong)
         texts += [exercise.reference, *(answer.source for answer in answers), *(c.source for c in exercise.checks)]
-    found: set[str] = set()
-    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
 
 
 def no_op(results: list[CheckResult]) -> None:
@@ -104,15 +100,14 @@ class Examiner:
             for step in steps.steps:
                 if not isinstance(step, JudgeExercise):
                     session.run(step.source, step.label, step.exercise)
-                elif only is None:
-                    news = self._judge(step, session, seed)
-                    results += news
-                    judged(news)
-                elif step.exercise.id != only:
+                elif only not in (None, step.exercise.id):
                     session.pass_by(step)
                 else:
-                    results += self._judge(step, session, seed) if named else self._at_once(step, session, seed)
-                    break
+                    news = self._judge(step, session, seed, named)
+                    results += news
+                    judged(news)
+                    if only is not None:
+                        break
         finally:
             session.isolated.drop()
         order = {check.id: i for i, check in enumerate(c for e in self.lesson.exercises for c in e.checks)}
@@ -126,22 +121,19 @@ class Examiner:
             notes=tuple(legible(note) for note in (*steps.notes, *session.notes)),
         )
 
-    def _judge(self, step: JudgeExercise, session: GradingSession, seed: str) -> list[CheckResult]:
-        """The results of an exercise's checks, with the misconception where it is known."""
-        if step.untouched:
+    def _judge(self, step: JudgeExercise, session: GradingSession, seed: str, named: bool) -> list[CheckResult]:
+        """The results of an exercise's checks, with the misconception where it is known and to be named."""
+        exercise = step.exercise
+        if step.untouched or not named:
+            if not step.untouched and self.notes.of(exercise).read:
+                self.note(exercise)  # read, and not run: its programs are known then
             return list(session.judge(step))
-        note, results = self.note(step.exercise), list(session.judge(step))
+        note, results = self.note(exercise), list(session.judge(step))
         if any(result.status == "failed" for result in results):
-            note.take(self.notes.of(step.exercise))  # what another examiner found out meanwhile
-            results = name(step.exercise, results, seed, note, partial(self.rehearse, reuse=True))
-        self.keep(step.exercise)
+            note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
+            results = name(exercise, results, seed, note, partial(self.rehearse, reuse=True))
+        self.keep(exercise)
         return results
-
-    def _at_once(self, step: JudgeExercise, session: GradingSession, seed: str) -> list[CheckResult]:
-        """The results of an exercise's checks, without a moment for the course's own answers."""
-        if not step.untouched and self.notes.of(step.exercise).read:
-            self.note(step.exercise)  # read, and not run: its programs are known then
-        return list(session.judge(step))
 
     def note(self, exercise: Exercise) -> ReferenceNote:
         """What is known of an exercise's own answers: from earlier runs, else by running the reference now."""

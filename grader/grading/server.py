@@ -32,14 +32,10 @@ class ExaminerServer:
         self, zygote: Zygote, root: str, secret: str, edition: Parts | None = None,
         machine: dict[str, Any] | None = None, notes: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """Open the course.
+        """Open the course in `root`.
 
-        Args:
-            zygote: forks the processes that run answers.
-            root, secret: the course's folder, and what its hidden inputs are drawn from.
-            edition: `environment_fingerprint` of the grader; without it no results are stored.
-            machine: the devices that this process grades on, as JSON; by default CPUs.
-            notes: by lesson, what its results say of the devices.
+        `edition` is the `environment_fingerprint` of the grader, without which no results are cached; `machine` the
+        devices that this process grades on, as JSON; `notes` state for lessons why these are not those asked for.
         """
         self.zygote, self.secret, self.notes = zygote, secret, notes or {}
         self.machine = Hardware.from_json(machine) if machine else ON_CPUS

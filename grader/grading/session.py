@@ -21,7 +21,7 @@ from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.grading.message_guard import SHOWN, MessageGuard, constants, guard
 from grader.grading.plan import JudgeExercise
-from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, ProcessBackend, WorkerPair
+from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
 from grader.program.environment import CellEnvironment
 
 FAULTS = {
@@ -66,7 +66,7 @@ class CheckRunner:
         """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
         code = self._code(check)
         names = dict(self.setup) | {name: AnswerName(name) for name in self.answers} | {"Probe": ProbeSource}
-        before, asked = set_backend(ProcessBackend(isolated)), isolated.asked
+        before, asked = set_backend(isolated), isolated.asked
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         if check.hidden:
@@ -148,7 +148,7 @@ class GradingSession:
     def run(self, source: str, label: str, exercise: str | None) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
         seconds = (self.runner.lesson.exercise(exercise).timeout or ANSWER_S) if exercise else CELL_S
-        ran = self.isolated.run(source, label, seconds)
+        ran = self.isolated.run_cell(source, label, seconds)
         self.bound |= ran.bound
         if ran.problem is not None:
             self.failed.append(ran)

@@ -1,9 +1,12 @@
-"""A worker and an executor for one notebook, replaced and replayed after a fault; where a check's questions go."""
+"""A worker and an executor for one notebook, replaced after a fault: the backend that a check's questions go to."""
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,15 +34,9 @@ NAME_LISTS = ("binds", "needs", "bound", "restored")
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """How a cell ran.
+    """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
 
-    Attributes:
-        source, label: its text, and what messages call it.
-        binds, needs: the names in its text.
-        bound: those that it came to bind.
-        problem, short: None and "" when it ran to its end; else what happened, in full and in a few words.
-        fault: the kind of fault that ended its process.
-        stub: whether it is an untouched stub.
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
     """
 
     source: str
@@ -55,7 +52,7 @@ class CellOutcome:
 
 @dataclass
 class Replay:
-    """What a fresh worker has to be told again: requests with their seconds, and an identity of all of them."""
+    """What a fresh worker is told again: requests with their seconds, an identity of all of them, and the time left."""
 
     history: list[tuple[dict[str, Any], float]] = field(default_factory=list)
     state: str = ""
@@ -63,28 +60,33 @@ class Replay:
     ends: float = math.inf
 
 
+def exchange(method: Callable[..., bytes]) -> Callable[..., bytes]:
+    """A method in which no value of a learner's is looked at: an exception in it is a fault of the grader."""
+
+    @functools.wraps(method)
+    def guarded(self: WorkerPair, *args: Any) -> bytes:
+        try:
+            return method(self, *args)
+        except (Fault, CheckBroken):
+            raise
+        except Exception as problem:
+            traceback.print_exception(problem, file=sys.stderr)
+            raise CheckBroken(f"{type(problem).__name__} in the grader") from problem
+
+    return guarded
+
+
 class WorkerPair:
-    """A notebook's worker and executor on the trusted side: what `ask`, `error` and `program` end up at."""
+    """A notebook's worker and executor on the trusted side, and the backend of `grader.checks` that asks them.
+
+    `known` are programs of the course's own answers, None for processes that run those answers; `replay` are cells that
+    run before anything else. Processes start when first needed.
+    """
 
     def __init__(
-        self,
-        zygote: Zygote,
-        setup: str,
-        classes: Classes,
-        programs: ExecutorPrograms,
-        known: ReferencePrograms | None = None,
-        replay: Replay | None = None,
-    ) -> None:
-        """Start nothing yet.
-
-        Args:
-            zygote: forks both processes.
-            setup: text of the lesson's setup.
-            classes: its named tuple classes by name.
-            programs: the notebook's own programs.
-            known: programs of the course's answers; None for the course's own processes.
-            replay: cells that run before anything else.
-        """
+        self, zygote: Zygote, setup: str, classes: Classes, programs: ExecutorPrograms,
+        known: ReferencePrograms | None = None, replay: Replay | None = None,
+    ) -> None:  # fmt: skip
         self.zygote, self.setup, self.classes, self.programs = zygote, setup, classes, programs
         self.router = ProgramRouter(programs, known)
         self.seconds = ANSWER_S
@@ -115,23 +117,23 @@ class WorkerPair:
         if time.monotonic() > self._replay.ends:
             raise Fault("timeout", f"your notebook as a whole took longer than {self._replay.minutes:g} minutes")
 
-    def run(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
-        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
+    def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
+        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
         used = self._worker is not None
-        ran = self._run(source, label, seconds)
+        ran = self._run_cell(source, label, seconds)
         if ran.fault == "crashed" and used:  # by what ran before it, perhaps: in a fresh process it shows
-            ran = self._run(source, label, seconds)
+            ran = self._run_cell(source, label, seconds)
         return ran
 
-    def _run(self, source: str, label: str, seconds: float) -> CellOutcome:
+    def _run_cell(self, source: str, label: str, seconds: float) -> CellOutcome:
         known, request = CellOutcome(source, label), {"do": "run", "source": source, "name": label}
         try:
             self._in_time()
             names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
                 names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
-                short = f"has a syntax error{_place(names)}"
-                return replace(known, problem=f"{short}{_quoted(names)}", short=short)
+                place, quoted = _place_and_text(names)
+                return replace(known, problem=f"has a syntax error{place}{quoted}", short=f"has a syntax error{place}")
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
             reply = self._remembered(request, seconds)
         except Fault as fault:
@@ -143,8 +145,8 @@ class WorkerPair:
         return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
 
     def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
-        what a hidden one asked. Without words where those end otherwise."""
+        """How a cell failed, in the words of processes that no check has asked anything; without words where those end
+        otherwise. This notebook's own may tell what a hidden check asked."""
         clean = self.fresh_copy(-1 if request["do"] == "run" else 0)  # without the cell itself, or all
         try:
             second = clean._tell(request, seconds)
@@ -183,14 +185,16 @@ class WorkerPair:
         if self._worker is not None:
             self._tell({"do": "fresh"}, CELL_S)
 
+    @exchange
     def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
-        """The live call, in the worker."""
+        """Call the answer, in the worker."""
         self._in_time()
         self.asked += 1
         return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
+    @exchange
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
-        """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
+        """Export a program, in the worker; at the same shapes, before another cell ran, it is the same program."""
         self._in_time()
         self.asked += 1
         key = (self._replay.state, question, payload)
@@ -198,6 +202,16 @@ class WorkerPair:
             asked = encode({"do": "export", **_question(question)})
             self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
         return self._exports[key]
+
+    @exchange
+    def load(self, payload: bytes) -> bytes:
+        """Load a program, in an executor."""
+        return self.router.load(payload, self.seconds)
+
+    @exchange
+    def run(self, program: str, payload: bytes) -> bytes:
+        """Run a loaded program, in the executor that loaded it."""
+        return self.router.run(program, payload, self.seconds)
 
     @property
     def worker(self) -> Process:
@@ -221,8 +235,7 @@ class WorkerPair:
                 self._tell(request, seconds)
             except Fault:
                 del self._replay.history[i]
-                self.drop()
-                return
+                return self.drop()
 
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
@@ -237,39 +250,6 @@ class WorkerPair:
             self._worker.kill()
         self._worker = None
         self.programs.drop()
-
-
-class ProcessBackend:
-    """The backend of `grader.checks` that asks isolated processes."""
-
-    def __init__(self, isolated: WorkerPair) -> None:
-        self.isolated, self.classes = isolated, isolated.classes
-
-    def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
-        """Call the answer, in the worker."""
-        return _ours(self.isolated.ask, question, payload)
-
-    def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
-        """Export the answer's program, in the worker."""
-        return _ours(self.isolated.export, question, payload)
-
-    def load(self, payload: bytes) -> bytes:
-        """Load a program, in an executor."""
-        return _ours(self.isolated.router.load, payload, self.isolated.seconds)
-
-    def run(self, program: str, payload: bytes) -> bytes:
-        """Run a loaded program."""
-        return _ours(self.isolated.router.run, program, payload, self.isolated.seconds)
-
-
-def _ours(exchange: Callable[..., bytes], *what: Any) -> bytes:
-    """The reply of an exchange. No learner's value is looked at in it, so an exception of it is a fault of ours."""
-    try:
-        return exchange(*what)
-    except (Fault, CheckBroken):
-        raise
-    except Exception as problem:
-        raise CheckBroken(f"{type(problem).__name__} in the grader: {problem}") from problem
 
 
 def _names(told: Any) -> list[str]:
@@ -287,19 +267,16 @@ def _raised(ran: CellOutcome, reply: dict[str, Any]) -> CellOutcome:
         return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
     # In a note, no class of a learner's: its name may be a text of any kind.
     kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
-    place = _place(reply)
-    return replace(ran, problem=f"raised {reply['kind']}{place}{_quoted(reply)}", short=f"raised {kind}{place}")
+    place, quoted = _place_and_text(reply)
+    return replace(ran, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
 
-def _place(reply: dict[str, Any]) -> str:
-    return f" on line {reply['line']}" if reply["line"] else ""
-
-
-def _quoted(reply: dict[str, Any]) -> str:
-    """What an exception says, or our own words for it, and the line that it came from."""
+def _place_and_text(reply: dict[str, Any]) -> tuple[str, str]:
+    """Where an exception came from, and what it says, or our own words for it, with that line's text."""
     cause = explained(reply["kind"], reply["text"])
     text = cause.sentence if cause else "\n".join(reply["text"].strip().splitlines()[:4])
-    return (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
+    place = f" on line {reply['line']}" if reply["line"] else ""
+    return place, (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
 
 
 def _fault_text(fault: Fault) -> str:

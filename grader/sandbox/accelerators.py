@@ -9,7 +9,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,11 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Platform:
-    """A kind of devices.
+    """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `package` what to
+    install; `made_by` stands before the devices' own name.
 
-    Attributes:
-        name: as `--platform` takes it.
-        jax, device: what JAX is told to use, and what it calls such a device.
-        package, made_by: what to install, and what stands before the devices' own name.
-        files: patterns of device files, which are written to.
-        shown: patterns of what its driver reads beside them.
-        libraries: patterns of libraries that its driver consists of, looked for where the loader looks.
+    `files` are patterns of device files, which are written to; `shown` of what its driver reads beside them;
+    `libraries` of those that its driver consists of, looked for where the loader looks.
     """
 
     name: str = "cpu"
@@ -82,28 +78,13 @@ PLATFORMS = {
     ),
 }  # fmt: skip
 NAMES = (*PLATFORMS, "tpu")
-ONE_PROCESS = (
-    "Nothing is graded: a TPU belongs to one process at a time, and a notebook is graded by several. "
-    "Lessons run on it; grade without --platform."
-)
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What a process on an accelerator is let to besides what every one is: files to write to, paths to read."""
-
-    files: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
-
-
-NONE = Needs()
-
-
-def needs(platform: Platform) -> Needs:
-    """Those of the platform's files that are here."""
+def needs(platform: Platform) -> Platform:
+    """Returns the platform with the files that are here in place of patterns: what a process on it is let to."""
     files = tuple(sorted({path for pattern in platform.files for path in glob.glob(pattern)}))
     shown = {path for pattern in platform.shown for path in glob.glob(pattern)}
-    return Needs(files, tuple(sorted(shown | set(_folders(platform.libraries)))))
+    return replace(platform, files=files, shown=tuple(sorted(shown | set(_folders(platform.libraries)))))
 
 
 def _folders(libraries: Sequence[str]) -> list[str]:
@@ -152,8 +133,8 @@ ON_CPUS = Hardware()
 
 
 def leave_alone() -> None:
-    """Have JAX, not imported yet, pass over what it would load for accelerators, though it is to use CPUs: that writes
-    to stderr where a driver is missing, and no variable stops it."""
+    """Keep JAX, not imported yet, from loading accelerators' plugins though it is to use CPUs: that writes to stderr
+    where a driver is missing, and no variable stops it."""
     for name in ("cuda12", "cuda13", "rocm60", "rocm7"):
         sys.modules.setdefault(f"jax_{name}_plugin", None)  # type: ignore[arg-type]
         nothing = types.ModuleType(f"jax_plugins.xla_{name}")
@@ -164,7 +145,10 @@ def leave_alone() -> None:
 def look(name: str) -> Hardware:
     """The devices of a platform, counted in a process of its own, which gives their memory back. Raises `Absent`."""
     if name == "tpu":
-        raise Absent(ONE_PROCESS)
+        raise Absent(
+            "Nothing is graded: a TPU belongs to one process at a time, and a notebook is graded by several. "
+            "Lessons run on it; grade without --platform."
+        )
     platform = PLATFORMS[name]
     if platform.is_cpu:
         return ON_CPUS

@@ -16,7 +16,7 @@ from pathlib import Path
 from grader.sandbox import confine_files as files
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox import confine_restrictions as restrictions
-from grader.sandbox.accelerators import NONE, Needs
+from grader.sandbox.accelerators import CPU, Platform
 
 # From the best to the least; `docs/confinement.md` says what each keeps out.
 LEVELS = ("full", "namespaces", "landlock", "limits")
@@ -33,13 +33,8 @@ class ConfinementRefused(Exception):
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to confine.
-
-    Attributes:
-        level: one of `LEVELS`.
-        namespaces: "" for none, "root" where root makes them, "user" within a user namespace.
-        users: numbers that processes get users of their own from; None where they stay who they are.
-    """
+    """One way to confine. `namespaces`: "" for none, "root" where root makes them, "user" within a user namespace.
+    `users`: numbers that processes get users of their own from; None where they stay who they are."""
 
     level: str
     namespaces: str = ""
@@ -56,15 +51,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class Confinement:
-    """The rung that was found.
+    """The rung that was found, and why the levels above it were refused.
 
-    Attributes:
-        rung: how processes are confined.
-        refused: why each level above it was refused.
-        same_user: why a process on it is the same user as we are; "" where it is not, or that matters little.
-        visible: paths that it sees.
-        others: processes that run as the same user.
-        accelerator: what it needs of an accelerator.
+    `same_user`: why a process on it is the same user as we are, "" where it is not, or that matters little. `visible`:
+    paths that it sees. `others`: processes that count for its user. `accelerator`: files of one that it is let to.
     """
 
     rung: Rung
@@ -72,7 +62,7 @@ class Confinement:
     same_user: str = ""
     visible: tuple[str, ...] = ()
     others: int = 0
-    accelerator: Needs = NONE
+    accelerator: Platform = CPU
 
     @property
     def level(self) -> str:
@@ -87,14 +77,12 @@ def rungs(at_most: str = "full") -> list[Rung]:
     users = _USERS if os.geteuid() == 0 else ()
     found = []
     for level in LEVELS[LEVELS.index(at_most) :]:
-        if level in ("full", "namespaces"):
-            found += [*(Rung(level, "root", numbers) for numbers in users), Rung(level, "user")]
-        else:
-            found += [*(Rung(level, users=numbers) for numbers in users), Rung(level)]
+        namespaces = ("root", "user") if level in ("full", "namespaces") else ("", "")
+        found += [*(Rung(level, namespaces[0], numbers) for numbers in users), Rung(level, namespaces[1])]
     return found
 
 
-def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Needs = NONE) -> Confinement:
+def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement:
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
     if not kernel.LINUX:
@@ -102,12 +90,13 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: 
     visible = files.outermost((*files.visible(), *accelerator.shown))
     restrictions.libseccomp_available()  # imported once, before the forks
     for rung in rungs(at_most):
-        others = 0 if rung.users or rung.namespaces else restrictions.own_processes()
+        of_its_own = bool(rung.users or rung.namespaces)
+        others = 0 if of_its_own else restrictions.own_processes()
         confinement = Confinement(rung, refused, "", visible, others, accelerator)
         reason = _try(confinement, trial, scratch)
         if reason is None:
             why = refused.pop(rung.level, "only root can change that")
-            return replace(confinement, same_user="" if rung.users or rung.namespaces else why)
+            return replace(confinement, same_user="" if of_its_own else why)
         refused[rung.level] = reason
     raise ConfinementRefused(refused["limits"])
 
@@ -143,9 +132,8 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
     said = os.read(read, 4096).decode() if select.select([read], [], [], TRIAL_S)[0] else "the trial does not end"
     os.close(read)
     try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     except PermissionError:
         return "a confined process cannot be ended"
     with contextlib.suppress(ChildProcessError):

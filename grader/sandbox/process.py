@@ -1,7 +1,8 @@
-"""The trusted side of the wire: start the zygote, fork processes from it, exchange frames, end them."""
+"""Client of the zygote, on the trusted side: start it, fork processes from it, exchange frames with them, end them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -36,14 +37,8 @@ AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this lev
 
 @dataclass(frozen=True)
 class ConfinementReport:
-    """How a zygote confines learners' processes.
-
-    Attributes:
-        level: one of `confine.LEVELS`.
-        refused: for each level above it, why this machine refuses it.
-        same_user: why they run as the same user as the grader; "" where they do not.
-        accelerated: whether they use an accelerator.
-    """
+    """How a zygote confines learners' processes: a level of `confine.LEVELS`, for each level above it why it is refused,
+    why they run as the same user as the grader ("" where they do not), and whether they use an accelerator."""
 
     level: str
     refused: dict[str, str]
@@ -70,15 +65,9 @@ class Zygote:
         # Everything that is forked from it has its folder in this one, which the zygote removes if we are killed.
         folder = Path(tempfile.mkdtemp(prefix="grader-"))
         folder.chmod(0o711)
-        environment = {
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(SOURCE),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **told(platform),
-            "MPLBACKEND": "Agg",
-            "MPLCONFIGDIR": tempfile.gettempdir(),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {**told(platform), "MPLBACKEND": "Agg", "MPLCONFIGDIR": tempfile.gettempdir()}
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}
         process = subprocess.Popen(
             [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)],
             pass_fds=[theirs.fileno()],
@@ -203,10 +192,8 @@ class Process:
             return
         self.ended = True
         for target in (os.killpg, os.kill):
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 target(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
         self.stream.close()
         if self.folder is not None:
             remove(self.folder)
@@ -215,12 +202,11 @@ class Process:
 def remove(folder: Path) -> None:
     """Remove a folder with all that a process may have left in it, folders that it closed to itself too."""
     shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        for place, names, _ in os.walk(folder):
-            for name in names:
-                if not os.path.islink(os.path.join(place, name)):
-                    os.chmod(os.path.join(place, name), 0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            if not os.path.islink(os.path.join(place, name)):
+                os.chmod(os.path.join(place, name), 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Budget:

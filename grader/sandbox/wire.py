@@ -79,9 +79,3 @@ def _turns(readable: list[socket.socket], writable: list[socket.socket], expired
             asked = time.monotonic()
         if ready:
             yield
-
-
-def stopwatch(seconds: float) -> Expired:
-    """For `receive`: expires after `seconds` of wall time."""
-    end = time.monotonic() + seconds
-    return lambda: Fault("timeout", f"no answer within {seconds:g} s") if time.monotonic() > end else None

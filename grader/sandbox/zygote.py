@@ -180,10 +180,9 @@ class ZygoteServer:
         """Kill what is left of the processes forked through these controls; remove what is left of their folders."""
         left = [fork for control in controls for fork in self.forked.pop(control).items()]
         for pid, _ in left:
-            if _is_ours(pid):
-                for target in (os.killpg, os.kill):  # one just forked leads no group yet
-                    with contextlib.suppress(ProcessLookupError):
-                        target(pid, signal.SIGKILL)
+            for target in (os.killpg, os.kill) if _is_ours(pid) else ():  # one just forked leads no group yet
+                with contextlib.suppress(ProcessLookupError):
+                    target(pid, signal.SIGKILL)
         for _, folder in left:
             if folder:
                 remove(Path(folder))
