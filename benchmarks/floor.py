@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core.notebook import Submission, read_bytes, read_submission
+from grader.core.points import total
 from grader.core.symbols import plain_python
 from grader.course import Course, Lesson
 from grader.grading.batch import cores, find, imports
@@ -32,7 +33,7 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(lesson.setup, "<setup>", "exec"), names)
     verbs.allow(namedtuples(names))
-    points = 0.0
+    points = []
     for step in plan(submission, lesson).steps:
         if not isinstance(step, JudgeExercise):
             _try(plain_python(step.source), f"<cell {step.label}>", names)
@@ -41,8 +42,8 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
             continue
         for check in step.exercise.checks if not step.untouched else ():
             inputs.begin(f"{submission.fingerprint}/{check.id}")
-            points += check.points if _try(check.source, f"<check {check.id}>", names) else 0.0
-    return points
+            points.append(check.points if _try(check.source, f"<check {check.id}>", names) else 0.0)
+    return total(points)
 
 
 def _try(source: str, name: str, names: dict[str, Any]) -> bool:

@@ -246,6 +246,27 @@ def test_a_notebook_has_so_much_time_as_a_whole(examiner: Examiner, monkeypatch:
     assert examiner.grade(submission()).score == LESSON.points
 
 
+def test_an_exception_of_the_graders_own_is_no_failed_check(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when the answer was asked something before it."""
+    exchange = Process.exchange
+
+    def broken(self: Process, *frames: bytes, **limits: Any) -> bytes:
+        reply = exchange(self, *frames, **limits)
+        if decode(frames[0])["do"] == "ask":
+            raise KeyError("of ours")
+        return reply
+
+    monkeypatch.setattr(Process, "exchange", broken)
+    result = examiner.grade(submission())
+    assert result.grader_failed
+    assert {check.status for check in result.checks} == {"passed", "error"}
+    assert {check.message for check in result.checks if check.status == "error"} == {
+        "The check itself is at fault: KeyError in the grader."
+    }
+
+
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 

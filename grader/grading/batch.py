@@ -168,25 +168,18 @@ def _as_confined(result: Result, level: str) -> bool:
 
 def _result(entry: Entry, reply: Any) -> Result:
     try:
-        return Result.from_json(reply) if not isinstance(reply, Fault) else _fault(entry, reply.message)
+        if not isinstance(reply, Fault):
+            return Result.from_json(reply)
+        reason = reply.message
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        return _fault(entry, f"its examiner's reply is no result ({type(problem).__name__}: {problem})")
-
-
-def _fault(entry: Entry, reason: str) -> Result:
+        reason = f"its examiner's reply is no result ({type(problem).__name__}: {problem})"
     return grader_fault(entry.learner, entry.lesson, reason)
 
 
 @dataclass(frozen=True)
 class DeviceGroup:
-    """Lessons that are graded on the same devices.
-
-    Attributes:
-        machine: the devices.
-        lessons: ids of the lessons.
-        count: the most devices that one of them needs.
-        notes: for a lesson's learners, why it is graded here and not on the devices that were asked for.
-    """
+    """Devices, the lessons graded on them, and the most devices that one of these needs; `notes` state for lessons why
+    they are not graded on the devices that were asked for."""
 
     machine: Hardware
     lessons: tuple[str, ...]
@@ -207,12 +200,9 @@ def device_groups(course: Course, machine: Hardware, lessons: Iterable[str]) -> 
     if machine.platform.is_cpu:
         return [DeviceGroup(machine, tuple(needed))] if needed else []
     here = {lesson: count for lesson, count in needed.items() if count <= machine.count}
-    notes = {
-        lesson: f"{lesson} needs {count} devices and this machine has {machine}: judged on {count} simulated CPU "
-        "devices."
-        for lesson, count in needed.items()
-        if lesson not in here
-    }
+    missing = f"devices and this machine has {machine}: judged on"
+    beyond = {lesson: count for lesson, count in needed.items() if lesson not in here}
+    notes = {one: f"{one} needs {count} {missing} {count} simulated CPU devices." for one, count in beyond.items()}
     found = [DeviceGroup(machine, tuple(here), max(here.values()))] if here else []
     return [*found, DeviceGroup(ON_CPUS, tuple(notes), notes=notes)] if notes else found
 

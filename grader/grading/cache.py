@@ -118,12 +118,10 @@ class ResultCache:
 
 @dataclass
 class ReferenceNote:
-    """What is known of one exercise's own answers; it only grows.
+    """What is known of one exercise's own answers; it only grows. `read` once the reference has been run.
 
-    Attributes:
-        read: whether the reference has been run.
-        programs: programs of the course's own answers, as they are handed to an executor.
-        outlines: how each wrong answer fails, by its place, as far as it was run.
+    `programs` of these answers are as they are handed to an executor; `outlines` are how each wrong answer fails (by
+    its place), as far as it was run.
     """
 
     read: bool = False

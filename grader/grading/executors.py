@@ -19,7 +19,7 @@ from grader.core.faults import Fault
 from grader.core.layout import EXECUTOR
 from grader.grading.fingerprint import compiler_fingerprint
 from grader.program.codec import encode
-from grader.program.endpoints import begin, identity
+from grader.program.endpoints import begin
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import Process, Zygote
 
@@ -105,8 +105,7 @@ class CompileCache:
 
 
 def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
-    """Fork a worker or an executor. Raises `CheckBroken` where it cannot be forked, or does not begin: that is nobody's
-    answer yet."""
+    """Fork a worker or an executor. Raises `CheckBroken` where it does not start, since no answer is at fault yet."""
     folders = [str(compiled.folder)] if compiled.folder is not None else []
     readable, writable = ([], folders) if compiled.write else (folders, [])
     try:
@@ -168,30 +167,11 @@ class ReferencePrograms(ExecutorPrograms):
 
     def load(self, payload: bytes, seconds: float) -> bytes:
         """Load a program of the course's own; from then on it is known."""
-        if payload not in self.payloads:
-            self.payloads.add(payload)
-            self.news.add(payload)
+        self.news |= {payload} - self.payloads
+        self.payloads.add(payload)
         loaded_by, reply = self._replies.get(payload, (None, b""))
         if loaded_by is None or loaded_by is not self._executor:
             reply = super().load(payload, seconds)
             assert self._executor is not None
             self._replies[payload] = self._executor, reply
         return reply
-
-
-class ProgramRouter:
-    """Where one notebook's programs go: to the known ones, or to an executor of its own."""
-
-    def __init__(self, own: ExecutorPrograms, known: ReferencePrograms | None) -> None:
-        self.own, self.known = own, known
-        self._places: dict[str, ExecutorPrograms] = {}
-
-    def load(self, payload: bytes, seconds: float) -> bytes:
-        """Load a program where it belongs."""
-        place = self.known if self.known is not None and payload in self.known.payloads else self.own
-        self._places[identity(payload)] = place
-        return place.load(payload, seconds)
-
-    def run(self, program: str, payload: bytes, seconds: float) -> bytes:
-        """Run a program where it was loaded."""
-        return self._places[program].run(program, payload, seconds)

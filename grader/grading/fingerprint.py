@@ -35,13 +35,8 @@ def file_name(learner: str) -> str:
 
 
 def environment_fingerprint(devices: str = "cpu") -> dict[str, str]:
-    """Returns everything besides course and notebook: our code, Python, each installed package, and the devices.
-
-    A learner's cell may import any package.
-
-    Args:
-        devices: those that a run grades on (`grader.sandbox.accelerators.Hardware.edition`).
-    """
+    """Returns everything besides course and notebook: our code, Python, each installed package (a learner's cell may
+    import any), and the devices that a run grades on (`grader.sandbox.accelerators.Hardware.edition`)."""
     # Not sys.path: a program that grades, such as nbgrader, has folders of its own there.
     places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
     packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))

@@ -56,9 +56,8 @@ def _guarded(words: ast.expr) -> ast.expr:
     parts = {ast.FormattedValue: ("value",), ast.BinOp: ("left", "right"), ast.IfExp: ("body", "orelse")}
     for name in parts.get(type(words), ()):
         setattr(words, name, _guarded(getattr(words, name)))
-    return (
-        words if type(words) in parts else ast.copy_location(ast.Call(ast.Name(SHOWN, ast.Load()), [words], []), words)
-    )
+    call = ast.Call(ast.Name(SHOWN, ast.Load()), [words], [])
+    return words if type(words) in parts else ast.copy_location(call, words)
 
 
 def constants(source: str) -> frozenset[str]:

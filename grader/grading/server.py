@@ -79,10 +79,6 @@ class ExaminerServer:
         examiner.note(examiner.lesson.exercise(exercise))
         return Result(learner, lesson)
 
-    def do(self, do: str = "grade", **request: Any) -> Result:
-        """Answer one request: to grade or to prepare."""
-        return self.prepare(**request) if do == "prepare" else self.grade(**request)
-
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
     """Open the course that the first request names, then grade until the stream closes.
@@ -101,7 +97,8 @@ def serve(stream: socket.socket, control: socket.socket) -> None:
         try:
             if request.pop(NEWS, False):
                 request["judged"] = tell
-            return servers[0].do(**request).to_json()
+            prepares = request.pop("do", "grade") == "prepare"
+            return (servers[0].prepare(**request) if prepares else servers[0].grade(**request)).to_json()
         except Exception as problem:  # our own fault: say so, and go on with the next notebook
             traceback.print_exc(file=sys.stderr)
             return grader_fault(request["learner"], request["lesson"], f"{type(problem).__name__}: {problem}").to_json()

@@ -16,7 +16,7 @@ from grader.checks.outcomes import CheckBroken
 from grader.checks.verbs import AnswerName, ProbeSource, exception_names
 from grader.core.faults import Fault
 from grader.core.layout import WORKER
-from grader.grading.executors import ExecutorPrograms, ProgramRouter, ReferencePrograms, start
+from grader.grading.executors import ExecutorPrograms, ReferencePrograms, start
 from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
 from grader.program.limits import Malformed
@@ -87,26 +87,27 @@ class WorkerPair:
         self, zygote: Zygote, setup: str, classes: Classes, programs: ExecutorPrograms,
         known: ReferencePrograms | None = None, replay: Replay | None = None,
     ) -> None:  # fmt: skip
-        self.zygote, self.setup, self.classes, self.programs = zygote, setup, classes, programs
-        self.router = ProgramRouter(programs, known)
+        self.zygote, self.setup, self.classes = zygote, setup, classes
+        self.programs, self.known = programs, known
         self.seconds = ANSWER_S
         self.asked = 0
         self.confided = False  # whether a hidden check has asked this notebook's process anything
         self._replay = replay or Replay()
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
+        self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
 
     @property
     def may_tell(self) -> bool:
         """Whether it runs a learner's notebook, whose words are shown, and not an answer of the course's own."""
-        return self.router.known is not None
+        return self.known is not None
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.zygote, self.programs.compiled)
         replay = replace(self._replay, history=self._replay.history[:last])
-        return WorkerPair(self.zygote, self.setup, self.classes, programs, self.router.known, replay)
+        return WorkerPair(self.zygote, self.setup, self.classes, programs, self.known, replay)
 
     def limit(self, minutes: float) -> None:
         """From now on, all that this notebook does has to be done in so many minutes on the clock."""
@@ -145,8 +146,8 @@ class WorkerPair:
         return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
 
     def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """How a cell failed, in the words of processes that no check has asked anything; without words where those end
-        otherwise. This notebook's own may tell what a hidden check asked."""
+        """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
+        what a hidden one asked. Without words where those end otherwise."""
         clean = self.fresh_copy(-1 if request["do"] == "run" else 0)  # without the cell itself, or all
         try:
             second = clean._tell(request, seconds)
@@ -205,13 +206,15 @@ class WorkerPair:
 
     @exchange
     def load(self, payload: bytes) -> bytes:
-        """Load a program, in an executor."""
-        return self.router.load(payload, self.seconds)
+        """Load a program, in the executor of the known ones or in the notebook's own."""
+        place = self.known if self.known is not None and payload in self.known.payloads else self.programs
+        self._places[identity(payload)] = place
+        return place.load(payload, self.seconds)
 
     @exchange
     def run(self, program: str, payload: bytes) -> bytes:
         """Run a loaded program, in the executor that loaded it."""
-        return self.router.run(program, payload, self.seconds)
+        return self._places[program].run(program, payload, self.seconds)
 
     @property
     def worker(self) -> Process:

@@ -37,8 +37,8 @@ AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this lev
 
 @dataclass(frozen=True)
 class ConfinementReport:
-    """How a zygote confines learners' processes: a level of `confine.LEVELS`, for each level above it why it is refused,
-    why they run as the same user as the grader ("" where they do not), and whether they use an accelerator."""
+    """How a zygote confines learners' processes: a level of `confine.LEVELS`, why each level above it is refused, why
+    they run as the same user as the grader ("" where they do not), and whether they use an accelerator."""
 
     level: str
     refused: dict[str, str]

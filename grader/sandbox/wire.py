@@ -12,8 +12,6 @@ from grader.core.faults import Fault
 
 MAX_FRAME = 640 << 20
 POLL_S = 0.1
-
-
 Expired = Callable[[], Fault | None]
 
 

@@ -128,8 +128,7 @@ class ZygoteServer:
     """
 
     def __init__(self, control: socket.socket, folder: Path) -> None:
-        self.first = control
-        self.folder = folder
+        self.first, self.folder = control, folder
         self.confinement: Confinement | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
