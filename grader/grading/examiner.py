@@ -38,10 +38,6 @@ def own_names(lesson: Lesson) -> set[str]:
     return stored | {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
 
 
-def no_op(results: list[CheckResult]) -> None:
-    """Default progress callback."""
-
-
 class Examiner:
     """Grades submissions of one lesson. Not for two threads: devices and mesh are process-wide.
 
@@ -80,7 +76,7 @@ class Examiner:
         submission: Submission,
         only: str | None = None,
         named: bool = True,
-        judged: Callable[[list[CheckResult]], None] = no_op,
+        judged: Callable[[list[CheckResult]], object] = lambda results: None,
     ) -> Result:
         """Grade one submission; faults in it end as records, never as exceptions.
 

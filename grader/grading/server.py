@@ -7,7 +7,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from grader.core.notebook import Unreadable, read_bytes, read_submission
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
 from grader.grading.cache import ResultCache
-from grader.grading.examiner import Examiner, no_op
+from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache
 from grader.grading.fingerprint import Parts
 from grader.grading.pool import NEWS, answer
@@ -51,13 +50,10 @@ class ExaminerServer:
             self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build, self.machine)
         return self.examiners[lesson]
 
-    def grade(
-        self, path: str, learner: str, lesson: str, only: str | None = None, named: bool = True,
-        judged: Callable[[list[CheckResult]], None] = no_op,
-    ) -> Result:  # fmt: skip
+    def grade(self, path: str, learner: str, lesson: str, only: str | None = None, **options: Any) -> Result:
         """Grade one notebook, or with `only` one exercise of it; what cannot be graded is a result with a problem.
 
-        That of a whole notebook is cached, if results are cached. `named` and `judged` are as in `Examiner.grade`.
+        That of a whole notebook is cached, if results are cached. `options` are those of `Examiner.grade`.
         """
         began = time.monotonic()
         try:
@@ -66,7 +62,7 @@ class ExaminerServer:
         except Unreadable as problem:
             points, seconds = self.course.lesson(lesson).points, time.monotonic() - began
             return Result(learner, lesson, (), points, duration_s=seconds, problem=str(problem), fault="submission")
-        graded = self.examiner(lesson).grade(submission, only, named, judged)
+        graded = self.examiner(lesson).grade(submission, only, **options)
         notes = (self.notes[lesson], *graded.notes) if lesson in self.notes else graded.notes
         result = replace(graded, platform=self.machine.platform.name, notes=notes)
         if self.cache is not None and only is None:

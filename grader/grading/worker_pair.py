@@ -84,9 +84,14 @@ class WorkerPair:
     """
 
     def __init__(
-        self, zygote: Zygote, setup: str, classes: Classes, programs: ExecutorPrograms,
-        known: ReferencePrograms | None = None, replay: Replay | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        zygote: Zygote,
+        setup: str,
+        classes: Classes,
+        programs: ExecutorPrograms,
+        known: ReferencePrograms | None = None,
+        replay: Replay | None = None,
+    ) -> None:
         self.zygote, self.setup, self.classes = zygote, setup, classes
         self.programs, self.known = programs, known
         self.seconds = ANSWER_S
