@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from grader.core.notebook import Submission, read_bytes, read_submission
+from grader.core.points import total
 from grader.core.symbols import plain_python
 from grader.course import Course, Lesson
-from grader.grading.batch import find, imports
-from grader.grading.compile_cache import CompileCache
-from grader.grading.device_plan import cores
+from grader.grading.batch import cores, find, imports
+from grader.grading.executors import CompileCache
 from grader.grading.plan import JudgeExercise, plan
-from grader.sandbox.warmup import preload, share_mlir_context, warm
-from grader.sandbox.zygote import QUICK
+from grader.sandbox.zygote import QUICK, warm_up
 
 
 def score(submission: Submission, lesson: Lesson, only: str | None = None) -> float:
@@ -34,7 +33,7 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(lesson.setup, "<setup>", "exec"), names)
     verbs.allow(namedtuples(names))
-    points = 0.0
+    points = []
     for step in plan(submission, lesson).steps:
         if not isinstance(step, JudgeExercise):
             _try(plain_python(step.source), f"<cell {step.label}>", names)
@@ -43,8 +42,8 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
             continue
         for check in step.exercise.checks if not step.untouched else ():
             inputs.begin(f"{submission.fingerprint}/{check.id}")
-            points += check.points if _try(check.source, f"<check {check.id}>", names) else 0.0
-    return points
+            points.append(check.points if _try(check.source, f"<check {check.id}>", names) else 0.0)
+    return total(points)
 
 
 def _try(source: str, name: str, names: dict[str, Any]) -> bool:
@@ -57,9 +56,7 @@ def _try(source: str, name: str, names: dict[str, Any]) -> bool:
 
 def ready(course: Course, lesson: Lesson, compiled: CompileCache) -> Callable[[], None]:
     """Make this process warm; what a fork of it does first, to have this code at hand."""
-    preload(sorted(imports(course, [lesson.id])))
-    warm()
-    share_mlir_context()
+    warm_up(sorted(imports(course, [lesson.id])))
     gc.collect()
     gc.freeze()
     os.environ["XLA_FLAGS"] = QUICK

@@ -16,7 +16,8 @@ from benchmarks import classroom
 from benchmarks.others import ROOT, run
 from grader.course import Course
 from grader.grading import batch
-from grader.grading.cache import ResultCache, edition
+from grader.grading.cache import ResultCache
+from grader.grading.fingerprint import environment_fingerprint
 
 GRADED = 10  # notebooks of each lesson that are really graded: one of each kind of learner
 
@@ -29,7 +30,7 @@ def make(root: Path, lessons: int, learners: int) -> Course:
         run([sys.executable, "-m", "nbgrader", "generate_assignment", lesson, "--force"], root)
         classroom.make(course, lesson, root / "build" / "graded really", GRADED)
     run([sys.executable, "-m", "grader", "--course", str(root), "grade", str(root / "build" / "graded really")], ROOT)
-    ours = edition()
+    ours = environment_fingerprint()
     for lesson in course.lesson_ids:
         hand_in(course, lesson, range(learners), ours)
     return course

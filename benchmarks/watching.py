@@ -97,7 +97,7 @@ def own(root: Path, name: str) -> dict[str, list[float]]:
     """Seconds in a bare fork: a wrong answer and a right one of each exercise. In a process without threads only."""
     from benchmarks import floor
     from grader.core.notebook import read_bytes, read_submission
-    from grader.grading.compile_cache import CompileCache
+    from grader.grading.executors import CompileCache
 
     course = Course(root)
     lesson, found = course.lesson(name), {}

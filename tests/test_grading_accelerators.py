@@ -11,17 +11,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT, Grader
-from grader.core.names_in_course import devices
 from typer.testing import CliRunner
 
 from grader import cli
 from grader.course import Course
-from grader.grading.device_plan import device_groups
+from grader.grading.batch import device_groups
 from grader.program.codec import decode, encode
 from grader.sandbox import accelerators
 from grader.sandbox.accelerators import CPU, ON_CPUS, PLATFORMS, Absent, Hardware, Platform, needs
@@ -86,7 +86,8 @@ SETUPS = {
 
 @pytest.mark.parametrize("setup", SETUPS)
 def test_a_setup_tells_how_many_devices_its_lesson_needs(setup: str) -> None:
-    assert devices(setup) == SETUPS[setup]
+    lesson = Course(ROOT / "tests/courses/small").lesson("01_small")
+    assert replace(lesson, setup=setup).devices == SETUPS[setup]
 
 
 def test_lessons_of_the_course_that_need_several_devices() -> None:

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from grader.core.faults import Fault, UnconfinedError
 from grader.course import Course, fill
+from grader.grading import batch
+from grader.grading.pool import Pool
+from grader.sandbox.process import AT_MOST, ConfinementReport
 
 LESSON = "01_small"
 Notebook = dict[str, Any]
@@ -246,6 +250,35 @@ def test_results_that_cannot_be_written_are_told_before_grading(grader, built, t
     done = grader("--course", built("small"), "grade", tmp_path, "--json", tmp_path)
     assert done.returncode == 2
     assert "Name a file" in done.stderr
+
+
+def test_limits_alone_are_refused_by_the_function_that_opens_a_batch(
+    built: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever calls it; and nothing is graded first."""
+    monkeypatch.setenv(AT_MOST, "limits")
+    course, seen = Course(built("small")), []
+    released = course.root / "exercises" / LESSON / f"{LESSON}.ipynb"
+    fill.write(fill.fill(released, {}), tmp_path / "one" / LESSON / f"{LESSON}.ipynb")
+    entries = batch.find(tmp_path, course)
+    with pytest.raises(UnconfinedError, match="confines learners' code by resource limits alone"):
+        batch.grade(course, entries, 1, lambda entry, result: seen.append(result), on_confined=seen.append)
+    assert seen == []
+    [result] = batch.grade(course, entries, 1, allow_unsandboxed=True)
+    assert (result.confinement, result.problem, result.score) == ("limits", None, 0)
+
+
+@pytest.mark.parametrize("reply", [None, {}, {"learner": "one"}, [], Fault("crashed", "it ended")], ids=repr)
+def test_an_examiner_that_does_not_reply_with_a_result_is_the_graders_fault(
+    built: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: object
+) -> None:
+    monkeypatch.setattr(Pool, "__enter__", lambda self: self)
+    monkeypatch.setattr(Pool, "__exit__", lambda self, *exception: None)
+    monkeypatch.setattr(Pool, "confined", ConfinementReport("full", {}))
+    monkeypatch.setattr(Pool, "ask", lambda self, place, request, on_news: reply)
+    [result] = batch.grade(Course(built("small")), [batch.Entry(tmp_path / "none.ipynb", "one", LESSON)], 1)
+    assert (result.fault, result.grader_failed) == ("grader", True)
+    assert (result.problem or "").startswith("The grader itself failed: ")
 
 
 def test_check_grades_my_own_notebook(grader, built, tmp_path: Path) -> None:

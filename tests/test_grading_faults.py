@@ -24,11 +24,10 @@ from grader.course import Course
 from grader.course.build import exercises_path
 from grader.course.fill import fill, write
 from grader.grading import batch
-from grader.grading.compile_cache import CompileCache
 from grader.grading.examiner import Examiner
-from grader.grading.executors import ExecutorPrograms
+from grader.grading.executors import CompileCache, ExecutorPrograms
 from grader.grading.pool import Pool
-from grader.grading.runner import CheckRunner
+from grader.grading.session import CheckRunner
 from grader.grading.worker_pair import WorkerPair
 from grader.program.codec import decode
 from grader.sandbox import confine_kernel as kernel
@@ -182,7 +181,7 @@ def test_a_worker_that_lies_about_results_is_a_record(examiner: Examiner, reply:
 def test_a_flood_is_a_failed_check(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every status is a documented one."""
     # Not a question of time: a busy machine may copy 300 MiB for longer than an answer may compute.
-    monkeypatch.setattr("grader.grading.runner.ANSWER_S", 60.0)
+    monkeypatch.setattr("grader.grading.session.ANSWER_S", 60.0)
     result = examiner.grade(submission(total="def loss(x):\n    return np.zeros(300 << 20, np.uint8)\n"))
     assert_whole(result)
     flooded = [check for check in result.checks if check.exercise == TOTAL]
@@ -247,12 +246,33 @@ def test_a_notebook_has_so_much_time_as_a_whole(examiner: Examiner, monkeypatch:
     assert examiner.grade(submission()).score == LESSON.points
 
 
+def test_an_exception_of_the_graders_own_is_no_failed_check(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when the answer was asked something before it."""
+    exchange = Process.exchange
+
+    def broken(self: Process, *frames: bytes, **limits: Any) -> bytes:
+        reply = exchange(self, *frames, **limits)
+        if decode(frames[0])["do"] == "ask":
+            raise KeyError("of ours")
+        return reply
+
+    monkeypatch.setattr(Process, "exchange", broken)
+    result = examiner.grade(submission())
+    assert result.grader_failed
+    assert {check.status for check in result.checks} == {"passed", "error"}
+    assert {check.message for check in result.checks if check.status == "error"} == {
+        "The check itself is at fault: KeyError in the grader."
+    }
+
+
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 
     broken = WorkerPair(examiner.zygote, "1 / 0", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
     with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
-        broken.run("x = 1", "cell 1")
+        broken.run_cell("x = 1", "cell 1")
     broken.drop()
 
 

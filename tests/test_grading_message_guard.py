@@ -16,7 +16,7 @@ from grader.checks import devices
 from grader.checks.verbs import AnswerName, ProbeSource
 from grader.course import Course
 from grader.grading.message_guard import NOT_SHOWN, SHOWN, MessageGuard, guard
-from grader.grading.runner import CheckRunner
+from grader.grading.session import CheckRunner
 from grader.program.codec import encode
 
 devices.start(8)

@@ -17,10 +17,9 @@ from grader.checks import devices
 from grader.core.notebook import Submission, SubmittedCell
 from grader.core.result import Result
 from grader.course import Course, Exercise
-from grader.grading.compile_cache import OPERATIONS, CompileCache
+from grader.grading.cache import ReferenceCache, ReferenceNote
 from grader.grading.examiner import Examiner
-from grader.grading.executors import ExecutorPrograms, ReferencePrograms
-from grader.grading.reference_cache import ReferenceCache, ReferenceNote
+from grader.grading.executors import OPERATIONS, CompileCache, ExecutorPrograms, ReferencePrograms
 from grader.program.codec import decode, encode
 from grader.program.endpoints import identity
 from grader.sandbox.process import Process, Zygote
@@ -49,7 +48,7 @@ def examiner(zygote: Zygote, tmp_path: Path) -> Iterator[Examiner]:
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many programs went to executors of learners' own, and how many to the known ones."""
-    counted = {"Programs": 0, "Known": 0}
+    counted = {"ExecutorPrograms": 0, "ReferencePrograms": 0}
     plain = ExecutorPrograms.load
 
     def load(self: ExecutorPrograms, payload: bytes, seconds: float) -> bytes:
@@ -73,19 +72,19 @@ def test_a_known_program_in_other_words_is_run_on_an_executable_of_ours(
     examiner: Examiner, loads: dict[str, int]
 ) -> None:
     examiner.note(MEAN)
-    before = loads["Known"]
+    before = loads["ReferencePrograms"]
     assert before > 0
     assert points(examiner.grade(submission(OTHER_WORDS))) == MEAN.points
-    assert loads == {"Programs": 0, "Known": before}
+    assert loads == {"ExecutorPrograms": 0, "ReferencePrograms": before}
 
 
 def test_an_unknown_program_goes_to_an_executor_of_the_learners_own(examiner: Examiner, loads: dict[str, int]) -> None:
     examiner.note(MEAN)
-    before = loads["Known"]
+    before = loads["ReferencePrograms"]
     assert points(examiner.grade(submission(UNKNOWN))) == MEAN.points
-    assert loads == {"Programs": 1, "Known": before}
+    assert loads == {"ExecutorPrograms": 1, "ReferencePrograms": before}
     assert points(examiner.grade(submission(UNKNOWN))) == MEAN.points
-    assert loads["Programs"] == 2  # a learner's program is never known, however often it comes
+    assert loads["ExecutorPrograms"] == 2  # a learner's program is never known, however often it comes
 
 
 def test_only_the_whole_of_what_is_loaded_makes_a_program_known(zygote: Zygote, examiner: Examiner) -> None:

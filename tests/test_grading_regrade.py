@@ -15,9 +15,9 @@ from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.course.build import exercises_path
 from grader.course.fill import fill, write
-from grader.grading import fingerprint
 from grader.grading.batch import Entry
-from grader.grading.cache import ResultCache, edition
+from grader.grading.cache import ResultCache
+from grader.grading.fingerprint import environment_fingerprint
 from grader.grading.regrade import CHANCE, Change, PreviousGrades
 
 LESSON = "01_small"
@@ -98,13 +98,17 @@ class Regrade:
 
     def ledger(self) -> ResultCache:
         secret = self.root / ".secret"
-        return ResultCache(Course(self.root), secret.read_text() if secret.exists() else "public", edition())
+        return ResultCache(
+            Course(self.root), secret.read_text() if secret.exists() else "public", environment_fingerprint()
+        )
 
     def keep(self, was: Result) -> None:
         self.ledger().keep(was, self.entry.path.read_bytes())
 
     def change(self, now: Result) -> Change | None:
-        [*changes], _ = PreviousGrades(Course(self.root), [self.entry], edition()).changes({self.entry: now})
+        [*changes], _ = PreviousGrades(Course(self.root), [self.entry], environment_fingerprint()).changes(
+            {self.entry: now}
+        )
         return changes[0] if changes else None
 
     def why(self, now: Result) -> tuple[str, ...]:
@@ -163,9 +167,9 @@ def test_what_has_changed_is_told_and_nothing_else(regrade: Regrade, what: str) 
 
 
 def test_what_grades_is_told_with_its_version(regrade: Regrade, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = {**fingerprint.environment_fingerprint(), "jax": "9.9", "the grader": "other"}
-    was = fingerprint.environment_fingerprint()["jax"]
-    monkeypatch.setattr(fingerprint, "around", lambda devices: now)
+    was = environment_fingerprint()["jax"]
+    now = {**environment_fingerprint(), "jax": "9.9", "the grader": "other"}
+    monkeypatch.setattr("test_grading_regrade.environment_fingerprint", lambda: now)
     assert regrade.why(result(2, 2)) == ("the grader", f"jax (from {was} to 9.9)")
 
 
@@ -195,7 +199,7 @@ def test_a_result_that_somebody_else_wrote_is_no_last_time(regrade: Regrade) -> 
     kept = json.loads(path.read_text())
     for forged in (
         {**kept, "result": {**kept["result"], "checks": []}},
-        {**kept, "key": {**kept["key"], "edition": "mine"}},
+        {**kept, "parts": {**kept["parts"], "around": "mine"}},
         {**kept, "parts": {**kept["parts"], "secret": "mine"}},
     ):
         path.write_text(json.dumps(forged))

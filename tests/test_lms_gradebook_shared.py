@@ -19,7 +19,7 @@ from conftest import ROOT, Grader
 from grader.course import Course
 from grader.course.fill import fill, write
 from grader.grading import batch
-from grader.grading.cache import edition
+from grader.grading.fingerprint import environment_fingerprint
 from grader.lms import nbgrader_database
 from grader.lms.gradebook import CourseGradebook, NoGradebook, Progress
 
@@ -67,7 +67,7 @@ def store(root: Path, **about: Callable[..., None]) -> Progress:
     """Store what is graded already, in this process."""
     course = Course(root)
     entries = batch.find(root / "submitted", course)
-    return CourseGradebook(course).store(batch.graded_before(course, entries, edition()), **about)
+    return CourseGradebook(course).store(batch.graded_before(course, entries, environment_fingerprint()), **about)
 
 
 @pytest.fixture(scope="module")

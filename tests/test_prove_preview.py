@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import COURSES, Grader
 
+from grader.core.faults import Fault
 from grader.core.result import CheckResult
 from grader.course import Course
-from grader.grading.pool import Fault
 from grader.prove import preview
 from grader.prove.answer_report import AnswerReport, ExerciseReport
 from grader.reports import preview_report as report

@@ -17,16 +17,16 @@ import pytest
 from conftest import ROOT
 
 from grader.core.faults import Fault
+from grader.core.layout import WORKER
 from grader.doctor import confinement
 from grader.program.codec import decode, encode
 from grader.sandbox import confine
 from grader.sandbox.confine_files import without
-from grader.sandbox.confine_limits import FILE, OPEN_FILES, SCRATCH
+from grader.sandbox.confine_restrictions import FILE, OPEN_FILES, SCRATCH
 from grader.sandbox.process import AT_MOST, Process, Zygote
 from grader.sandbox.process_tree import ProcessTree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
-WORKER = "grader.sandbox.worker:serve"
 INSIDE = ("full", "namespaces")  # with namespaces of its own
 Test = TypeVar("Test", bound=Callable[..., None])
 KEPT_IN = (*INSIDE, "landlock")  # kept from our files, processes and the network
@@ -97,7 +97,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 def test_files_of_ours_are_out_of_reach(worker: Process, level: str, open_folder: Path) -> None:
     (open_folder / "gradebook").write_text("1")
-    ours = (ROOT / "course.toml", ROOT / "grader" / "exam" / "record.py") if level in KEPT_IN else ()
+    ours = (ROOT / "course.toml", ROOT / "grader" / "grading" / "session.py") if level in KEPT_IN else ()
     for path in (open_folder / "gradebook", *ours):
         seen = ask(worker, f"len(open({str(path)!r}).read())")
         assert (seen in ("FileNotFoundError", "PermissionError")) == (level in KEPT_IN), (path, seen)

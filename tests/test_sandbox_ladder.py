@@ -192,9 +192,9 @@ def test_elsewhere_there_are_limits_alone_and_the_reason_is_told(
 # What an older Landlock leaves to seccomp.
 UNSCOPED = """
 import fcntl, os, signal
-from grader.sandbox import confine_kernel, confine_seccomp
-confine_kernel.no_new_privileges()
-confine_seccomp.load(among_others=True, signals_are_scoped=False)
+from grader.sandbox import confine_kernel, confine_restrictions
+confine_kernel.prctl(confine_kernel.NO_NEW_PRIVILEGES)
+confine_restrictions.refuse_calls(among_others=True, signals_are_scoped=False)
 here, there = os.pipe()
 for call in (
     lambda: os.kill(os.getppid(), 0),

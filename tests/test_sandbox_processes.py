@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ import psutil
 import pytest
 
 from grader.core.faults import Fault
+from grader.core.layout import EXECUTOR, WORKER
 from grader.program.codec import decode, encode
 from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU
 from grader.sandbox.process import Process, Zygote
 
-WORKER, EXECUTOR = "grader.sandbox.worker:serve", "grader.sandbox.executor:serve"
 # In a worker: the number of the socket to the examiner.
 STREAM = """
 import os, stat
@@ -77,6 +78,11 @@ def ask(process: Process, probe: str, *args: Any, seconds: float = 20.0) -> Any:
     asked, payload = encode({"do": "ask", "probe": probe, "name": ""}), encode({"args": args, "mesh": None})
     reply = decode(process.exchange(asked, payload, seconds=seconds))
     return reply.get("value", reply)
+
+
+def stopwatch(seconds: float) -> wire.Expired:
+    end = time.monotonic() + seconds
+    return lambda: Fault("timeout", f"no answer within {seconds:g} s") if time.monotonic() > end else None
 
 
 def fault(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Fault:
@@ -135,7 +141,7 @@ def test_a_fork_inherits_neither_environment_nor_files_of_ours(worker: Process, 
 
 def test_an_unknown_entry_runs_nothing(zygote: Zygote) -> None:
     process = zygote.fork("os:abort")
-    assert fault(wire.receive, process.stream, expired=wire.stopwatch(10)).kind == "crashed"
+    assert fault(wire.receive, process.stream, expired=stopwatch(10)).kind == "crashed"
     process.kill()
 
 
@@ -330,7 +336,7 @@ def test_a_client_that_goes_before_its_zygote_is_ready_leaves_nothing_and_no_mes
     folder = tmp_path / "folder"
     folder.mkdir()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    opening = {"preload": [], "at_most": "full", "platform": CPU.to_json(), "count": 1}
+    opening = {"preload": [], "at_most": "full", "platform": asdict(CPU), "count": 1}
     ours.send(json.dumps(opening).encode())
     command = [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)]
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as zygote:
@@ -376,6 +382,6 @@ def test_a_frame_beyond_the_limit_is_refused_unread(pair: Any) -> None:
 
 def test_sending_to_nobody_is_a_crash_and_to_a_sleeper_a_timeout(pair: Any) -> None:
     ours, theirs = pair
-    assert fault(wire.send, ours, bytes(16 << 20), wire.stopwatch(0.2)).kind == "timeout"
+    assert fault(wire.send, ours, bytes(16 << 20), stopwatch(0.2)).kind == "timeout"
     theirs.close()
     assert fault(wire.send, ours, b"x").kind == "crashed"

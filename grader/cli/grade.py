@@ -19,7 +19,7 @@ from grader.core.faults import UnconfinedError
 from grader.core.points import number
 from grader.core.result import NoResults, Result, document, read_document
 from grader.course import Course
-from grader.grading.signals import Stopped, interruptible
+from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox import accelerators
 from grader.sandbox.accelerators import Hardware
@@ -54,7 +54,7 @@ def grade(
     """
     from grader.doctor.confinement import warning
     from grader.grading import batch
-    from grader.grading.cache import edition
+    from grader.grading.fingerprint import environment_fingerprint
     from grader.grading.regrade import PreviousGrades
     from grader.reports import regrade_report
 
@@ -68,8 +68,8 @@ def grade(
     warn(batch.without_secret(course))
     warn(_about_strays(batch.strays(submitted, course)))
     book = _open_gradebook(course, submitted, sorted({entry.lesson for entry in entries})) if gradebook else None
-    began, ours = time.monotonic(), edition(machine.edition)
-    last = PreviousGrades(course, entries, ours, machine.edition) if explain_changes else None
+    began, ours = time.monotonic(), environment_fingerprint(machine.edition)
+    last = PreviousGrades(course, entries, ours) if explain_changes else None
     view = ClassView(course, entries, machine)
     before = {} if force else batch.graded_before(course, view.entries, ours)
     stopped = None

@@ -14,7 +14,7 @@ from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refu
 from grader.cli.console import echo, err, fail, out, refusing, refusing_files
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab
 from grader.core.text import legible
-from grader.grading.signals import Stopped, interruptible
+from grader.grading.pool import Stopped, interruptible
 from grader.lms.collect import CollectedRepository, Collection
 from grader.lms.git_fetch import FetchLimits
 from grader.lms.repositories import BadList

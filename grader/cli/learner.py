@@ -19,7 +19,7 @@ from grader.core import files
 from grader.core.points import number, total
 from grader.core.result import CheckResult, Result, document
 from grader.course import Course, CourseError, diff, migrate, workspace
-from grader.grading.signals import Stopped, interruptible
+from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox.accelerators import Hardware
 

@@ -20,7 +20,7 @@ VERDICT_PACKAGES = PACKAGES[:6]
 LEARNER_PACKAGES = ("core", "program", "checks", "learning")
 LEARNER_ALIASES = ("__init__.py", "lessons.py")
 # Entry points of the processes that the zygote forks: confined ones, and ours.
-WORKER, EXECUTOR = "grader.sandbox.worker:serve", "grader.sandbox.executor:serve"
+WORKER, EXECUTOR = "grader.sandbox.worker:serve", "grader.sandbox.worker:serve_programs"
 EXAMINER, PROOF = "grader.grading.server:serve", "grader.prove.proof_server:serve"
 
 

@@ -1,22 +1,24 @@
-"""Many submissions at once: find them, hand each to a free examiner, collect the results in order."""
+"""Batches of submissions: find them, hand each to a free examiner on the right devices, collect the results."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from grader.core.faults import Fault, UnconfinedError
+from grader.core.layout import EXAMINER
 from grader.core.notebook import Unreadable, read_bytes
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
 from grader.grading.cache import ResultCache
-from grader.grading.device_plan import device_groups
-from grader.grading.pool import NEWS
+from grader.grading.fingerprint import Parts
+from grader.grading.pool import NEWS, Pool
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.process import ConfinementReport
@@ -27,6 +29,7 @@ UNCONFINED = (
     "network. `grader doctor` explains how to get more."
 )
 NEVER_PRELOAD = frozenset({"torch", "torchvision", "tensorflow"})  # importing them starts threads
+ON_AN_ACCELERATOR = 2  # examiners side by side: each has four processes, and each of these half a GB of the device
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,13 @@ class Entry:
 
 
 class NothingToGrade(Exception):
-    """No submission where one was looked for; the text says what was expected there."""
+    """No submission where one was looked for; the text states what was expected there."""
 
 
 def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]:
-    """The notebooks `<learner>/<lesson>/<lesson>.ipynb` under `folder`, by learner and lesson.
+    """Returns the notebooks `<learner>/<lesson>/<lesson>.ipynb` under `folder`, by learner and lesson.
 
-    A lesson's folder without its notebook is an entry too: grading then says what is missing.
+    A lesson's folder without its notebook is an entry too: grading then says what is missing. Raises `NothingToGrade`.
     """
     entries = [
         Entry(place / f"{place.name}.ipynb", place.parent.name, place.name)
@@ -61,20 +64,20 @@ def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]
 
 
 def strays(folder: Path, course: Course) -> list[Path]:
-    """What lies where a lesson's folder would and is none, and notebooks that lie loose: paths in `folder`."""
+    """Returns paths in `folder` of loose notebooks, and of what lies in place of a lesson's folder and is none."""
     loose = [path for path in folder.glob("*.ipynb") if path.is_file()]
     others = [p for p in folder.glob("*/*") if p.name not in course.lesson_ids or not p.is_dir()]
     return sorted(path.relative_to(folder) for path in (*loose, *others) if not path.name.startswith("."))
 
 
 def secret(course: Course) -> str:
-    """What the seeds of hidden inputs are made from: the file `.secret` beside course.toml, if there is one."""
+    """Returns what the seeds of hidden inputs are made from: the file `.secret` beside course.toml, if there is one."""
     path = course.root / ".secret"
     return path.read_text().strip() if path.exists() else LOCAL_SECRET
 
 
 def without_secret(course: Course) -> str | None:
-    """A sentence for who grades with an overlay that has no secret: hidden inputs are no secret then, either."""
+    """Returns a warning where an overlay has no secret, since learners can then work out hidden inputs."""
     if course.base is None or secret(course) not in ("", LOCAL_SECRET):
         return None
     return (
@@ -83,12 +86,12 @@ def without_secret(course: Course) -> str | None:
     )
 
 
-def graded_before(course: Course, entries: Iterable[Entry], edition: str) -> dict[Entry, Result]:
-    """The results that earlier runs kept of notebooks that have not changed since."""
-    ledger, found = ResultCache(course, secret(course), edition), {}
+def graded_before(course: Course, entries: Iterable[Entry], edition: Parts) -> dict[Entry, Result]:
+    """Returns cached results of notebooks that have not changed since; `edition` is as for `grade`."""
+    cache, found = ResultCache(course, secret(course), edition), {}
     for entry in entries:
         with contextlib.suppress(Unreadable):
-            result = ledger.find(entry.learner, entry.lesson, read_bytes(entry.path))
+            result = cache.find(entry.learner, entry.lesson, read_bytes(entry.path))
             if result is not None:
                 found[entry] = result
     return found
@@ -102,7 +105,7 @@ def grade(
     *,
     allow_unsandboxed: bool = False,
     on_confined: Callable[[ConfinementReport], None] = lambda confined: None,
-    edition: str | None = None,
+    edition: Parts | None = None,
     before: Mapping[Entry, Result] = MappingProxyType({}),
     machine: Hardware = ON_CPUS,
     on_judged: Callable[[Entry, list[CheckResult]], None] | None = None,
@@ -116,7 +119,7 @@ def grade(
         on_result: called with each result as soon as it exists.
         allow_unsandboxed: whether to grade where only resource limits confine learners' code.
         on_confined: called with the confinement of learners' processes before the first one starts; it may raise.
-        edition: fingerprint of the grader (`grader.grading.cache.edition`); with it, results are cached for later runs.
+        edition: `environment_fingerprint` of the grader; with it, results are cached for later runs.
         before: cached results. Each is used unless this machine now confines better than when it was made.
         machine: devices to grade on. Lessons that need more devices than it has are graded on simulated CPU devices.
         on_judged: called with the results of each exercise while a notebook is graded.
@@ -134,10 +137,10 @@ def grade(
     for entry, result in before.items():
         if _as_confined(result, LEVELS[0]):
             note(entry, result)
-    open_ones = [entry for entry in entries if entry not in done]
-    opening = {"root": str(course.root), "secret": secret(course), "edition": edition, "asked": machine.edition}
-    for group in device_groups(course, machine, sorted({entry.lesson for entry in open_ones})):
-        here = [entry for entry in open_ones if entry.lesson in group.lessons]
+    lessons = sorted({entry.lesson for entry in entries if entry not in done})
+    opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
+    for group in device_groups(course, machine, lessons):
+        here = [entry for entry in entries if entry not in done and entry.lesson in group.lessons]
         with group.pool(opening, jobs, len(here), imports(course, group.lessons)) as pool:
             if pool.confined.level == LEVELS[-1] and not allow_unsandboxed:
                 raise UnconfinedError(UNCONFINED)
@@ -146,21 +149,16 @@ def grade(
                 if entry in before and _as_confined(before[entry], pool.confined.level):
                     note(entry, before[entry])
             todo = [entry for entry in here if entry not in done]
-            requests = [_request(entry, on_judged is not None) for entry in todo]
+            requests = [
+                {"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson, NEWS: on_judged is not None}
+                for e in todo
+            ]
             pool.map(
                 requests,
                 lambda i, reply, todo=todo: note(todo[i], _result(todo[i], reply)),  # type: ignore[misc]
-                lambda i, news, todo=todo: on_judged and on_judged(todo[i], _checks(news)),  # type: ignore[misc]
+                lambda i, news, todo=todo: on_judged and on_judged(todo[i], list(map(CheckResult.from_json, news))),  # type: ignore[misc]
             )
     return [done[entry] for entry in entries]
-
-
-def _request(entry: Entry, news: bool) -> dict[str, Any]:
-    return {"path": str(entry.path.absolute()), "learner": entry.learner, "lesson": entry.lesson, NEWS: news}
-
-
-def _checks(news: list[dict[str, Any]]) -> list[CheckResult]:
-    return [CheckResult.from_json(check) for check in news]
 
 
 def _as_confined(result: Result, level: str) -> bool:
@@ -169,19 +167,55 @@ def _as_confined(result: Result, level: str) -> bool:
 
 
 def _result(entry: Entry, reply: Any) -> Result:
-    if isinstance(reply, Fault):
-        return grader_fault(entry.learner, entry.lesson, reply.message)
-    return Result.from_json(reply)
+    try:
+        if not isinstance(reply, Fault):
+            return Result.from_json(reply)
+        reason = reply.message
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        reason = f"its examiner's reply is no result ({type(problem).__name__}: {problem})"
+    return grader_fault(entry.learner, entry.lesson, reason)
+
+
+@dataclass(frozen=True)
+class DeviceGroup:
+    """Devices, the lessons graded on them, and the most devices that one of these needs; `notes` state for lessons why
+    they are not graded on the devices that were asked for."""
+
+    machine: Hardware
+    lessons: tuple[str, ...]
+    count: int = 1
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def pool(self, opening: dict[str, Any], jobs: int | None, most: int, modules: Iterable[str]) -> Pool:
+        """Returns examiners on these devices, for `most` notebooks."""
+        about = {"machine": asdict(self.machine), "notes": self.notes}
+        if jobs is None and not self.machine.platform.is_cpu:
+            jobs = ON_AN_ACCELERATOR
+        return Pool(EXAMINER, opening | about, cores(jobs, most), modules, self.machine.platform, self.count)
+
+
+def device_groups(course: Course, machine: Hardware, lessons: Iterable[str]) -> list[DeviceGroup]:
+    """Returns where each lesson is graded. By the whole lesson: its cells share a process, its devices and its mesh."""
+    needed = {lesson: course.lesson(lesson).devices for lesson in lessons}
+    if machine.platform.is_cpu:
+        return [DeviceGroup(machine, tuple(needed))] if needed else []
+    here = {lesson: count for lesson, count in needed.items() if count <= machine.count}
+    missing = f"devices and this machine has {machine}: judged on"
+    beyond = {lesson: count for lesson, count in needed.items() if lesson not in here}
+    notes = {one: f"{one} needs {count} {missing} {count} simulated CPU devices." for one, count in beyond.items()}
+    found = [DeviceGroup(machine, tuple(here), max(here.values()))] if here else []
+    return [*found, DeviceGroup(ON_CPUS, tuple(notes), notes=notes)] if notes else found
+
+
+def cores(jobs: int | None, most: int) -> int:
+    """Returns how many processes to run side by side: as asked, else one for each core; at most one for each task."""
+    return max(1, min(jobs or os.cpu_count() or 1, most))
 
 
 def imports(course: Course, lessons: Iterable[str]) -> set[str]:
-    """Modules that the lessons' setups import: the zygote has them ready for every fork."""
-    return set().union(*(_imports(course.lesson(lesson).setup) for lesson in lessons))
-
-
-def _imports(setup: str) -> set[str]:
+    """Returns the modules that the lessons' setups import: the zygote has them ready for every fork."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(setup)):
+    for node in (node for lesson in lessons for node in ast.walk(ast.parse(course.lesson(lesson).setup))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

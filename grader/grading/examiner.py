@@ -16,13 +16,11 @@ from grader.core.points import total
 from grader.core.result import CheckResult, Result
 from grader.core.text import legible
 from grader.course import Exercise, Lesson
-from grader.grading.compile_cache import CompileCache
-from grader.grading.executors import ExecutorPrograms, ReferencePrograms
+from grader.grading.cache import ReferenceCache, ReferenceNote
+from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
 from grader.grading.misconceptions import ANY_SEED, name
 from grader.grading.plan import JudgeExercise, plan
-from grader.grading.reference_cache import ReferenceCache, ReferenceNote
-from grader.grading.runner import CheckRunner, record
-from grader.grading.session import GradingSession
+from grader.grading.session import CheckRunner, GradingSession, record
 from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
 from grader.program.endpoints import namedtuples
 from grader.sandbox.accelerators import ON_CPUS, Hardware
@@ -35,34 +33,26 @@ def own_names(lesson: Lesson) -> set[str]:
     for exercise in lesson.exercises:
         answers = (*exercise.right, *exercise.wrong)
         texts += [exercise.reference, *(answer.source for answer in answers), *(c.source for c in exercise.checks)]
-    found: set[str] = set()
-    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
-
-
-def no_op(results: list[CheckResult]) -> None:
-    """What is told an exercise's results when nobody wants to know before the end."""
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
 
 
 class Examiner:
-    """What one lesson's submissions have in common. Not for two threads: devices and mesh are process-wide.
+    """Grades submissions of one lesson. Not for two threads: devices and mesh are process-wide.
 
     Under `build`, where it is given, lies what earlier runs found out about the course's own answers, and their
-    compiled code. Both are kept by the `machine` whose devices all this runs on.
+    compiled code, both for the `machine` whose devices all this runs on.
     """
 
     def __init__(
         self, lesson: Lesson, zygote: Zygote, secret: str, build: Path | None = None, machine: Hardware = ON_CPUS
     ) -> None:
         self.lesson, self.zygote, self.secret = lesson, zygote, secret
-        self.room = CheckRunner(lesson)
-        self.classes = namedtuples({name: self.room.setup.get(name) for name in lesson.setup_names})
-        kept = build and build / "notes" / (lesson.id if machine.platform.is_cpu else f"{lesson.id} accelerated")
-        self.notes = ReferenceCache(lesson, kept, machine.edition)
+        self.runner = CheckRunner(lesson)
+        self.classes = namedtuples({name: self.runner.setup.get(name) for name in lesson.setup_names})
+        folder = build and build / "notes" / (lesson.id if machine.platform.is_cpu else f"{lesson.id} accelerated")
+        self.notes = ReferenceCache(lesson, folder, machine.edition)
         self.compiled = CompileCache.of_our_own(build, lesson.id, machine) if build else CompileCache(machine=machine)
         self.known = ReferencePrograms(zygote, self.compiled)
         self._own = WorkerPair(zygote, lesson.setup, self.classes, self.known)
@@ -86,35 +76,36 @@ class Examiner:
         submission: Submission,
         only: str | None = None,
         named: bool = True,
-        judged: Callable[[list[CheckResult]], None] = no_op,
+        judged: Callable[[list[CheckResult]], object] = lambda results: None,
     ) -> Result:
-        """The result of one submission; faults in it end as records, never as exceptions.
+        """Grade one submission; faults in it end as records, never as exceptions.
 
-        `judged` is told the results of each exercise as soon as they are there. With `only`, this exercise alone is put
-        through its checks, after all that comes before it in the notebook. What is not `named` waits for nothing else:
-        the misconception behind a failure takes answers of the course's own.
+        Args:
+            submission: the notebook.
+            only: the one exercise to check, after all that comes before it in the notebook; None for all of them.
+            named: whether to name misconceptions, which takes answers of the course's own.
+            judged: called with the results of each exercise as soon as they exist.
         """
         began = time.monotonic()
         steps = plan(submission, self.lesson)
         seed = submission.seed(self.secret)
-        sitting = GradingSession(self.room, self.isolated(), seed)
-        sitting.isolated.limit(self.minutes)
+        session = GradingSession(self.runner, self.isolated(), seed)
+        session.isolated.limit(self.minutes)
         results: list[CheckResult] = []
         try:
             for step in steps.steps:
                 if not isinstance(step, JudgeExercise):
-                    sitting.run(step.source, step.label, step.exercise)
-                elif only is None:
-                    news = self._judge(step, sitting, seed)
+                    session.run(step.source, step.label, step.exercise)
+                elif only not in (None, step.exercise.id):
+                    session.pass_by(step)
+                else:
+                    news = self._judge(step, session, seed, named)
                     results += news
                     judged(news)
-                elif step.exercise.id != only:
-                    sitting.pass_by(step)
-                else:
-                    results += self._judge(step, sitting, seed) if named else self._at_once(step, sitting, seed)
-                    break
+                    if only is not None:
+                        break
         finally:
-            sitting.isolated.drop()
+            session.isolated.drop()
         order = {check.id: i for i, check in enumerate(c for e in self.lesson.exercises for c in e.checks)}
         return Result(
             learner=submission.learner,
@@ -123,25 +114,22 @@ class Examiner:
             max_score=total(result.max_points for result in results),
             confinement=self.zygote.confined.level,
             duration_s=time.monotonic() - began,
-            notes=tuple(legible(note) for note in (*steps.notes, *sitting.notes)),
+            notes=tuple(legible(note) for note in (*steps.notes, *session.notes)),
         )
 
-    def _judge(self, step: JudgeExercise, sitting: GradingSession, seed: str) -> list[CheckResult]:
-        """The results of an exercise's checks, with the misconception where it is known."""
-        if step.untouched:
-            return list(sitting.judge(step))
-        note, results = self.note(step.exercise), list(sitting.judge(step))
+    def _judge(self, step: JudgeExercise, session: GradingSession, seed: str, named: bool) -> list[CheckResult]:
+        """The results of an exercise's checks, with the misconception where it is known and to be named."""
+        exercise = step.exercise
+        if step.untouched or not named:
+            if not step.untouched and self.notes.of(exercise).read:
+                self.note(exercise)  # read, and not run: its programs are known then
+            return list(session.judge(step))
+        note, results = self.note(exercise), list(session.judge(step))
         if any(result.status == "failed" for result in results):
-            note.take(self.notes.of(step.exercise))  # what another examiner found out meanwhile
-            results = name(step.exercise, results, seed, note, partial(self.rehearse, reuse=True))
-        self.keep(step.exercise)
+            note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
+            results = name(exercise, results, seed, note, partial(self.rehearse, reuse=True))
+        self.keep(exercise)
         return results
-
-    def _at_once(self, step: JudgeExercise, sitting: GradingSession, seed: str) -> list[CheckResult]:
-        """The results of an exercise's checks, without a moment for the course's own answers."""
-        if not step.untouched and self.notes.of(step.exercise).read:
-            self.note(step.exercise)  # read, and not run: its programs are known then
-        return list(sitting.judge(step))
 
     def note(self, exercise: Exercise) -> ReferenceNote:
         """What is known of an exercise's own answers: from earlier runs, else by running the reference now."""
@@ -165,13 +153,13 @@ class Examiner:
 
     def rehearse(self, exercise: Exercise, source: str, seed: str, reuse: bool = False) -> Iterator[CheckResult]:
         """Results of an answer of the course's own, one by one, in processes that only ever run such answers."""
-        sitting, done = GradingSession(self.room, self._own, seed), 0
+        session, done = GradingSession(self.runner, self._own, seed), 0
         try:
             self._own.fresh(reuse)
             for earlier in self._needed(exercise, source):
-                sitting.run(earlier.reference, earlier.id, earlier.id)
-            sitting.run(source, exercise.id, exercise.id)
-            for result in sitting.judge(JudgeExercise(exercise)):
+                session.run(earlier.reference, earlier.id, earlier.id)
+            session.run(source, exercise.id, exercise.id)
+            for result in session.judge(JudgeExercise(exercise)):
                 done += 1
                 yield result
         except Fault as fault:

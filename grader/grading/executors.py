@@ -1,21 +1,111 @@
-"""Executors and the programs loaded in them; those of a lesson's own answers are known and loaded once for all."""
+"""Executors, the programs loaded in them, and compiled code that is kept for later processes.
+
+Programs of a lesson's own answers are known and loaded once for all. Compiled code is kept whole for our own processes;
+learners' processes get single operations.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from grader.checks.outcomes import CheckBroken
 from grader.core.faults import Fault
 from grader.core.layout import EXECUTOR
-from grader.grading.compile_cache import CompileCache
+from grader.grading.fingerprint import compiler_fingerprint
 from grader.program.codec import encode
-from grader.program.endpoints import identity
+from grader.program.endpoints import begin
+from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import Process, Zygote
 
 BEGIN_S = 20.0  # four times as long on an accelerator
+DEVICES = 8
+# What JAX compiles when an answer runs operation by operation, named as it names them: elementwise functions,
+# reductions, shapes, random bits. None of them takes a function or anything else of an answer's into its code, as
+# loops, branches and einsum do.
+OPERATIONS = frozenset(
+    """
+    abs add bitwise_and bitwise_not bitwise_or ceil clamp clip copy cos cosh div divide eq equal erf exp exp2 expm1 fill
+    floor floor_divide ge greater greater_equal gt integer_pow isfinite isinf isnan le less less_equal log log1p
+    logaddexp logical_and logical_not logical_or logistic lt matmul max maximum min minimum mod mul multiply ne neg
+    negative not_equal pow power reciprocal relu rem remainder round rsqrt select_n sigmoid sign sin sinh
+    softmax sqrt square sub subtract tan tanh true_divide where _where
+    _argmax _argmin _mean _reduce_all _reduce_any _reduce_max _reduce_min _reduce_prod _reduce_sum _std _var argmax
+    argmin cumsum reduce_max reduce_min reduce_sum
+    atleast_1d atleast_2d bitcast_convert_type broadcast_in_dim broadcast_to concatenate convert_element_type
+    dynamic_slice expand_dims flip full_like iota moveaxis _multi_slice _pad pad ravel reshape rev slice split squeeze
+    stack transpose
+    _normal _normal_real _randint _threefry_fold_in _threefry_seed _threefry_split _uniform random_bits random_seed
+    random_split random_unwrap random_wrap threefry2x32
+    """.split()
+)
+_ENTRY = re.compile(r"jit_(\w+)-[0-9a-f]+-cache")
+
+
+@dataclass(frozen=True)
+class CompileCache:
+    """A folder of code compiled for devices of `machine`. Only processes of the course's own answers write to one."""
+
+    folder: Path | None = None
+    write: bool = False
+    machine: Hardware = ON_CPUS
+
+    @classmethod
+    def of_our_own(cls, build: Path, place: str, machine: Hardware = ON_CPUS) -> CompileCache:
+        """The folder of one lesson's own answers, or of another `place`, for this JAX on this machine."""
+        folder = build / "compiled" / compiler_fingerprint(machine.edition) / place / "own"
+        return cls(folder, write=True, machine=machine)._made()
+
+    @property
+    def for_learners(self) -> CompileCache:
+        """The folder beside it that learners' processes read, which holds nothing but single operations."""
+        folder = self.folder and self.folder.with_name("operations")
+        return CompileCache(folder, machine=self.machine)._made()
+
+    def share(self, own_names: Set[str]) -> None:
+        """Let learners' processes have what our own compiled of single operations.
+
+        What is compiled of an answer is the answer in another language, so a name that a text of the course's binds
+        counts as no operation.
+        """
+        shared = self.for_learners.folder
+        if self.folder is None or shared is None:
+            return
+        for path in self.folder.iterdir():
+            named = _ENTRY.fullmatch(path.name)
+            if named and named[1] in OPERATIONS - own_names:
+                with contextlib.suppress(OSError):
+                    os.link(path, shared / path.name)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The arguments of `grader.program.endpoints.begin` for a process."""
+        accelerator = "" if self.machine.platform.is_cpu else self.machine.platform.device
+        folder = self.folder and str(self.folder)
+        return {"devices": DEVICES, "compiled": folder, "write": self.write, "accelerator": accelerator}
+
+    def begin(self) -> None:
+        """Have this process begin like the others."""
+        begin(**self.terms)
+
+    def _made(self) -> CompileCache:
+        """Another user's process reaches a folder of ours through a mount only: what lies above is closed to others."""
+        try:
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self.folder.parents[2].chmod(0o700)
+        except OSError:
+            return replace(self, folder=None)
+        return self
 
 
 def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
-    """Fork a worker or an executor. Raises `CheckBroken` where it cannot be forked, or does not begin: that is nobody's
-    answer yet."""
+    """Fork a worker or an executor. Raises `CheckBroken` where it does not start, since no answer is at fault yet."""
     folders = [str(compiled.folder)] if compiled.folder is not None else []
     readable, writable = ([], folders) if compiled.write else (folders, [])
     try:
@@ -77,30 +167,11 @@ class ReferencePrograms(ExecutorPrograms):
 
     def load(self, payload: bytes, seconds: float) -> bytes:
         """Load a program of the course's own; from then on it is known."""
-        if payload not in self.payloads:
-            self.payloads.add(payload)
-            self.news.add(payload)
+        self.news |= {payload} - self.payloads
+        self.payloads.add(payload)
         loaded_by, reply = self._replies.get(payload, (None, b""))
         if loaded_by is None or loaded_by is not self._executor:
             reply = super().load(payload, seconds)
             assert self._executor is not None
             self._replies[payload] = self._executor, reply
         return reply
-
-
-class ProgramRouter:
-    """Where one notebook's programs go: to the known ones, or to an executor of its own."""
-
-    def __init__(self, own: ExecutorPrograms, known: ReferencePrograms | None) -> None:
-        self.own, self.known = own, known
-        self._places: dict[str, ExecutorPrograms] = {}
-
-    def load(self, payload: bytes, seconds: float) -> bytes:
-        """Load a program where it belongs."""
-        place = self.known if self.known is not None and payload in self.known.payloads else self.own
-        self._places[identity(payload)] = place
-        return place.load(payload, seconds)
-
-    def run(self, program: str, payload: bytes, seconds: float) -> bytes:
-        """Run a program where it was loaded."""
-        return self._places[program].run(program, payload, seconds)

@@ -1,4 +1,7 @@
-"""What a verdict depends on, part by part, as short digests: enough to tell later which part has changed."""
+"""Fingerprint of what a verdict depends on: the grader and its environment, the lesson, the notebook.
+
+Parts are short digests by name, enough to tell later which of them has changed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import platform
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,53 +25,53 @@ Parts = dict[str, Any]
 
 
 def digest(what: Any) -> str:
-    """Of anything that JSON can say; short, as thousands are kept."""
+    """Returns a digest of anything that JSON can express; short, as thousands are stored."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def file_name(learner: str) -> str:
-    """Of a file about this learner, whatever their name is made of; it is the same for every run."""
+    """Returns the name of a file about this learner, whatever the learner's name contains; every run gets the same."""
     return hashlib.sha256(json.dumps(learner).encode()).hexdigest()[:32]
 
 
-def code(packages: Iterable[str]) -> str:
-    """The text of these packages of ours, as a digest."""
-    texts = [path.read_bytes() for package in packages for path in sorted((PACKAGE / package).glob("*.py"))]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """The packages whose versions are told by name."""
-    return {name: version(name) for name in NAMED}
-
-
 def environment_fingerprint(devices: str = "cpu") -> dict[str, str]:
-    """Everything besides course and notebook: our code, Python, each package that is installed, and the devices.
-
-    A learner's cell may import any of them.
-    """
+    """Returns everything besides course and notebook: our code, Python, each installed package (a learner's cell may
+    import any), and the devices that a run grades on (`grader.sandbox.accelerators.Hardware.edition`)."""
     # Not sys.path: a program that grades, such as nbgrader, has folders of its own there.
     places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
     packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))
-    python = f"{platform.python_version()} {digest([sys.version, platform.machine()])[:6]}"
-    ours = digest([VERSION, code(VERDICT_PACKAGES)])
+    code = [path.read_bytes() for name in VERDICT_PACKAGES for path in sorted((PACKAGE / name).glob("*.py"))]
     return {
-        "the grader": ours, "Python": python, **versions(), "the installed packages": digest(packages),
+        "the grader": digest([VERSION, hashlib.sha256(b"\0".join(code)).hexdigest()]),
+        "Python": f"{platform.python_version()} {digest([sys.version, platform.machine()])[:6]}",
+        **{name: version(name) for name in NAMED},
+        "the installed packages": digest(packages),
         "devices": devices,
-    }  # fmt: skip
+    }
 
 
-def text(lesson: Lesson) -> str:
-    """All of a lesson that a verdict depends on."""
-    return "\n".join([lesson.setup, *(repr(exercise) for exercise in lesson.exercises)])
+def compiler_fingerprint(devices: str = "cpu") -> str:
+    """Returns what compiled code depends on: JAX, the devices, and the processor's model and features where known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+    except OSError:
+        processor = [platform.processor()]
+    return digest([version("jax"), version("jaxlib"), platform.machine(), processor, devices])
 
 
-def course(lesson: Lesson) -> Parts:
-    """A lesson's setup, and of each exercise its task, its answers and its checks."""
-    return {"setup": digest(lesson.setup), "exercises": {one.id: _exercise(one, lesson) for one in lesson.exercises}}
+def lesson_fingerprint(lesson: Lesson) -> str:
+    """Returns a digest of all of a lesson that a verdict depends on."""
+    return digest([lesson.setup, *map(repr, lesson.exercises)])
 
 
-def _exercise(exercise: Exercise, lesson: Lesson) -> Parts:
+def lesson_parts(lesson: Lesson) -> Parts:
+    """Returns all of a lesson, its setup, and of each exercise its task, its answers and its checks."""
+    exercises = {one.id: _exercise_parts(one, lesson) for one in lesson.exercises}
+    return {"all": lesson_fingerprint(lesson), "setup": digest(lesson.setup), "exercises": exercises}
+
+
+def _exercise_parts(exercise: Exercise, lesson: Lesson) -> Parts:
     prose = [cell.source for cell in lesson.cells if cell.id == exercise.id and cell.kind in ("task", "why")]
     known = [(variant.source, variant.because) for variant in (*exercise.right, *exercise.wrong)]
     return {
@@ -80,8 +82,8 @@ def _exercise(exercise: Exercise, lesson: Lesson) -> Parts:
     }
 
 
-def notebook(submission: Submission, lesson: Lesson) -> Parts:
-    """The answer of each exercise, and all other cells."""
+def notebook_parts(submission: Submission, lesson: Lesson) -> Parts:
+    """Returns the answer of each exercise, and all other cells."""
     ids = [exercise.id for exercise in lesson.exercises]
     others = [(cell.grade_id, cell.source) for cell in submission.cells if cell.grade_id not in ids]
     answers = {name: [cell.source for cell in submission.cells if cell.grade_id == name] for name in ids}

@@ -50,17 +50,13 @@ def _guarded(words: ast.expr) -> ast.expr:
     if isinstance(words, ast.Constant):
         return words
     if isinstance(words, ast.JoinedStr):
-        for part in words.values:
-            if isinstance(part, ast.FormattedValue):
-                part.value = _guarded(part.value)
+        words.values = [_guarded(value) for value in words.values]
         return words
-    if isinstance(words, ast.BinOp):
-        words.left, words.right = _guarded(words.left), _guarded(words.right)
-        return words
-    if isinstance(words, ast.IfExp):
-        words.body, words.orelse = _guarded(words.body), _guarded(words.orelse)
-        return words
-    return ast.copy_location(ast.Call(ast.Name(SHOWN, ast.Load()), [words], []), words)
+    parts = {ast.FormattedValue: ("value",), ast.BinOp: ("left", "right"), ast.IfExp: ("body", "orelse")}
+    for name in parts.get(type(words), ()):
+        setattr(words, name, _guarded(getattr(words, name)))
+    call = ast.Call(ast.Name(SHOWN, ast.Load()), [words], [])
+    return words if type(words) in parts else ast.copy_location(call, words)
 
 
 def constants(source: str) -> frozenset[str]:

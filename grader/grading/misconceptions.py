@@ -1,4 +1,4 @@
-"""Which known wrong answer fails just like a learner's: its misconception is named only when exactly one does."""
+"""Misconceptions: that of a known wrong answer is named when it alone fails just like a learner's answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grader.core.result import CheckResult
 from grader.course import Exercise
-from grader.grading.reference_cache import Outline, ReferenceNote
+from grader.grading.cache import Outline, ReferenceNote
 
 Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
 NEVER = frozenset({"raised", "timeout", "crashed", "broken", "memory", "flooded", "malformed"})
@@ -23,10 +23,15 @@ def name(
     wrong answer fails does not depend on the seed, so only those alike are run again under this learner's.
     """
     failed = [result for result in results if result.status == "failed"]
-    if not failed or all(result.kind in NEVER or _nan(result) for result in failed):
+    if all(result.kind in NEVER or (result.kind == "values" and "nan" in result.first) for result in failed):
         return results
+
+    def run(index: int) -> Iterator[CheckResult]:
+        return rehearse(exercise, exercise.wrong[index].source, seed)
+
+    wanted = [signature(result) for result in results]
     alike = [i for i in range(len(exercise.wrong)) if _alike(exercise, i, results, note, rehearse)]
-    same = [i for i in alike if _same(exercise, i, results, seed, rehearse)]
+    same = [i for i in alike if all(signature(one) == other for one, other in zip(run(i), wanted, strict=False))]
     if len(same) != 1:
         return results
     because = exercise.wrong[same[0]].because
@@ -51,15 +56,6 @@ def _alike(exercise: Exercise, index: int, results: list[CheckResult], note: Ref
         if outline(result) != wanted[i]:
             return False
     return True
-
-
-def _same(exercise: Exercise, index: int, results: list[CheckResult], seed: str, rehearse: Rehearse) -> bool:
-    again = rehearse(exercise, exercise.wrong[index].source, seed)
-    return all(signature(one) == signature(other) for one, other in zip(again, results, strict=False))
-
-
-def _nan(result: CheckResult) -> bool:
-    return result.kind == "values" and "nan" in result.first
 
 
 def outline(result: CheckResult) -> Outline:

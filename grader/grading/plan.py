@@ -1,4 +1,4 @@
-"""In which order a submission's cells run, and which exercise each belongs to."""
+"""Plan of a submission: the order in which its cells run, and the exercise that each belongs to."""
 
 from __future__ import annotations
 
@@ -43,41 +43,50 @@ def plan(submission: Submission, lesson: Lesson) -> Plan:
     is not, and neighbouring pieces are joined.
     """
     exercises = {exercise.id: exercise for exercise in lesson.exercises}
-    ours = {check.id for exercise in lesson.exercises for check in exercise.checks}
+    checks = {check.id for exercise in lesson.exercises for check in exercise.checks}
     pieces, notes = _pieces(submission, exercises)
     steps: list[RunCell | JudgeExercise] = []
     waiting: list[Exercise] = []
     left = {name: len(cells) for name, cells in pieces.items()}
-    previous: SubmittedCell | None = None
+    previous: str | None = None
+
+    def judge_waiting() -> None:
+        for exercise in waiting:
+            untouched = all(_is_stub(cell, exercise) for cell in pieces[exercise.id])
+            steps.append(JudgeExercise(exercise, untouched))
+        waiting.clear()
+
     for cell in submission.cells:
         exercise = exercises.get(cell.grade_id or "")
         if exercise is not None and cell not in pieces[exercise.id]:
             continue
-        if exercise is None and _is_course_cell(cell, ours):
-            steps += [_judge(done, pieces) for done in waiting]
-            waiting, previous = [], None
-            continue
         if exercise is None:
-            steps.append(RunCell(cell.source, f"cell {cell.position}"))
             previous = None
+            if _is_course_cell(cell, checks):
+                judge_waiting()
+            else:
+                steps.append(RunCell(cell.source, f"cell {cell.position}"))
             continue
         if waiting and waiting[0] is not exercise:
-            steps += [_judge(done, pieces) for done in waiting]
-            waiting = []
-        if previous is not None and previous.grade_id == cell.grade_id and isinstance(steps[-1], RunCell):
-            joined = RunCell(f"{steps[-1].source}\n{cell.source}", exercise.id, exercise.id)
-            steps[-1] = joined
-        else:
-            steps.append(RunCell(cell.source, exercise.id, exercise.id))
-        previous = cell
+            judge_waiting()
+        source = cell.source
+        if previous == exercise.id and isinstance(steps[-1], RunCell):
+            source = f"{steps[-1].source}\n{source}"
+            steps.pop()
+        steps.append(RunCell(source, exercise.id, exercise.id))
+        previous = exercise.id
         left[exercise.id] -= 1
         if not left[exercise.id]:
             waiting.append(exercise)
-    steps += [_judge(done, pieces) for done in waiting]
-    absent = [exercise for exercise in lesson.exercises if not pieces[exercise.id]]
-    notes += [f"The answer cell of {exercise.id} is missing from the notebook." for exercise in absent]
-    steps += [JudgeExercise(exercise, untouched=True, missing=True) for exercise in absent]
-    notes += _missing_checks(submission, ours, exercises)
+    judge_waiting()
+    for exercise in lesson.exercises:
+        if not pieces[exercise.id]:
+            notes.append(f"The answer cell of {exercise.id} is missing from the notebook.")
+            steps.append(JudgeExercise(exercise, untouched=True, missing=True))
+    there = {cell.grade_id for cell in submission.cells}
+    gone = sorted(checks - there)
+    if gone and there & (checks | set(exercises)):
+        notes.append(f"Check cells are missing from the notebook ({', '.join(gone)}); the course's own were used.")
     return Plan(tuple(steps), tuple(notes))
 
 
@@ -100,18 +109,6 @@ def _is_stub(cell: SubmittedCell, exercise: Exercise) -> bool:
     return cell.source.strip() == exercise.stub.strip()
 
 
-def _judge(exercise: Exercise, pieces: dict[str, list[SubmittedCell]]) -> JudgeExercise:
-    return JudgeExercise(exercise, untouched=all(_is_stub(cell, exercise) for cell in pieces[exercise.id]))
-
-
 def _is_course_cell(cell: SubmittedCell, checks: set[str]) -> bool:
     name = cell.grade_id
     return name is not None and (name in checks or name == GRADING or name.split("-")[0] == "setup")
-
-
-def _missing_checks(submission: Submission, checks: set[str], exercises: dict[str, Exercise]) -> list[str]:
-    there = {cell.grade_id for cell in submission.cells}
-    gone = sorted(checks - there)
-    if not gone or not there & (checks | set(exercises)):
-        return []
-    return [f"Check cells are missing from the notebook ({', '.join(gone)}); the course's own were used."]

@@ -1,13 +1,15 @@
-"""Forked processes of ours that answer JSON requests side by side, each request taken by the first that is free."""
+"""A pool of forked processes that answer JSON requests side by side, and signals that stop it in good order."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import queue
+import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from grader.core.faults import Fault
@@ -15,15 +17,40 @@ from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.process import ConfinementReport, Process, Zygote
 
-__all__ = ["NEWS", "Fault", "Pool", "Zygote", "answer"]
-
 NEWS = "news"  # the one key of a frame that comes before a reply
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(BaseException):
+    """A person, or the machine, asked the command to stop. No fault: nothing that deals with faults may take it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it SIGINT and SIGTERM raise `Stopped`, once; after that the command goes to its end undisturbed.
+
+    One that is ignored, as a shell has it for what runs in its background, stays so. For the main thread of a command
+    that ends when this is left by an exception.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise Stopped(number)
+
+    heard = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, stop) for one in heard}
+    yield
+    for one in heard:
+        signal.signal(one, before[one])
 
 
 class Pool:
-    """`jobs` processes that run `entry` on `count` devices of a platform; a context manager that ends them and
-    everything they started. The last `patient` of them, and what they start, work only while the others do not need
-    the processors.
+    """Processes of ours that take requests; a context manager that ends them and everything they started.
 
     Left by an exception, Ctrl-C for one, it ends them at once; else they may finish what they do at their end.
     """
@@ -32,8 +59,18 @@ class Pool:
         self, entry: str, opening: dict[str, Any], jobs: int, modules: Iterable[str] = (),
         platform: Platform = CPU, count: int = 1, patient: int = 0,
     ) -> None:  # fmt: skip
-        self.entry, self.opening, self.jobs, self.modules = entry, opening, jobs, sorted(modules)
-        self._start = partial(Zygote.start, self.modules, platform, count)
+        """Describe the pool; entering it starts the processes.
+
+        Args:
+            entry: entry point of each process (`grader.core.layout`).
+            opening: the first request to each, which gets no reply.
+            jobs: how many processes.
+            modules: what the zygote imports before it forks them.
+            platform, count: what they run on, and how many devices of it have to work together.
+            patient: how many of them, the last ones, work only while the others do not need the processors.
+        """
+        self.entry, self.opening, self.jobs = entry, opening, jobs
+        self._start = partial(Zygote.start, sorted(modules), platform, count)
         self._lock = threading.Lock()
         self._patient = range(jobs - patient, jobs)
         self._processes: list[Process | None] = [None] * jobs
@@ -64,7 +101,7 @@ class Pool:
         return self._zygote.confined
 
     def _fork(self, place: int) -> Process:
-        """A process of ours for this place; where what it is forked from has ended, that is started anew."""
+        """A process for this place; where the zygote has ended, another is started."""
         with self._lock:
             if self._closed:
                 raise Fault("crashed", "grading was stopped")
@@ -88,24 +125,22 @@ class Pool:
         on_reply: Callable[[int, Any], None] = lambda i, reply: None,
         on_news: Callable[[int, Any], None] = lambda i, news: None,
     ) -> list[Any]:
-        """The replies in the order of `requests`; `on_reply` is called in the caller's thread, with each when it comes,
-        and `on_news` with what comes before it.
+        """Returns the replies in the order of `requests`; each request is taken by the first process that is free.
 
-        A process that ends without a reply leaves a `Fault` there, and another takes its place.
+        `on_reply` is called in the caller's thread with each reply when it comes, `on_news` with what comes before it.
+        A process that ends without a reply leaves a `Fault` in its place, and another process replaces it.
         """
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
         for i in range(len(requests)):
             todo.put(i)
 
-        def ask(place: int, i: int) -> None:
-            reply = self.ask(place, requests[i], lambda news: done.put((i, False, news)))
-            done.put((i, True, reply))
-
         def work(place: int) -> None:
             with contextlib.suppress(queue.Empty):
                 while True:
-                    ask(place, todo.get_nowait())
+                    i = todo.get_nowait()
+                    reply = self.ask(place, requests[i], lambda news, i=i: done.put((i, False, news)))  # type: ignore[misc]
+                    done.put((i, True, reply))
 
         for place in range(self.jobs):
             threading.Thread(target=work, args=(place,), daemon=True).start()
@@ -118,7 +153,7 @@ class Pool:
         return [replies[i] for i in range(len(requests))]
 
     def ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None] = lambda news: None) -> Any:
-        """The reply of the process at this place. Whatever goes wrong is a Fault: map waits for one reply to each."""
+        """Returns the reply of the process at this place. Any problem is a `Fault`, since `map` waits for a reply."""
         try:
             process = self._processes[place] = self._processes[place] or self._fork(place)
             wire.send(process.stream, json.dumps(request).encode())

@@ -1,4 +1,4 @@
-"""What a regrade changed: whose points differ from the last grading, at which checks, and what has changed since."""
+"""Changes by a regrade: whose points differ from the last grading, at which checks, and what has changed since."""
 
 from __future__ import annotations
 
@@ -46,35 +46,32 @@ class Change:
     problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The documented fields (`docs/results.md`)."""
-        told = {name: value for name, value in asdict(self).items() if name in ("score_before", "max_score_before")}
-        return {**told, "checks": [{**asdict(check), "since": list(check.since)} for check in self.checks]}
+        """Returns the documented fields (`docs/results.md`)."""
+        checks = [{**asdict(check), "since": list(check.since)} for check in self.checks]
+        return {"score_before": self.score_before, "max_score_before": self.max_score_before, "checks": checks}
 
 
 class PreviousGrades:
     """The results of the last grading of these notebooks, taken before the next one replaces them."""
 
-    def __init__(self, course: Course, entries: Iterable[Entry], edition: str, devices: str = "cpu") -> None:
-        self._ledger = ResultCache(course, secret(course), edition, devices)
-        self._kept = {entry: self._ledger.earlier(entry.learner, entry.lesson) for entry in entries}
+    def __init__(self, course: Course, entries: Iterable[Entry], edition: Parts) -> None:
+        """`edition` is the `environment_fingerprint` of the grader."""
+        self._cache = ResultCache(course, secret(course), edition)
+        self._earlier = {entry: self._cache.earlier(entry.learner, entry.lesson) for entry in entries}
 
     def changes(self, results: Mapping[Entry, Result]) -> tuple[list[Change], int]:
-        """The notebooks with other points than last time, and how many are graded for the first time."""
-        known = {entry: kept for entry in results if (kept := self._kept[entry]) is not None}
-        found = (self._change(entry, kept, results[entry]) for entry, kept in known.items())
-        return [change for change in found if change is not None], len(results) - len(known)
+        """Returns the notebooks with other points than last time, and how many are graded for the first time."""
+        known = {entry: earlier for entry in results if (earlier := self._earlier[entry]) is not None}
+        changed = {e: earlier for e, earlier in known.items() if _points(earlier.result) != _points(results[e])}
+        return [self._change(e, earlier, results[e]) for e, earlier in changed.items()], len(results) - len(known)
 
-    def _change(self, entry: Entry, kept: CachedResult, result: Result) -> Change | None:
-        was, checks = kept.result, []
-        if _points(was) == _points(result):
-            return None
+    def _change(self, entry: Entry, earlier: CachedResult, result: Result) -> Change:
+        before, checks = earlier.result, []
         if result.problem is None:
-            now = self._ledger.parts(entry.lesson, read_bytes(entry.path))
-            checks = [_check(old, new, kept, result, now) for old, new in _pairs(was, result)]
-        return Change(
-            entry.learner, entry.lesson, was.score, was.max_score, result.score, result.max_score, tuple(checks),
-            result.problem,
-        )  # fmt: skip
+            now = self._cache.parts(entry.lesson, read_bytes(entry.path))
+            checks = [_check(old, new, earlier, result, now) for old, new in _pairs(before, result)]
+        scores = before.score, before.max_score, result.score, result.max_score
+        return Change(entry.learner, entry.lesson, *scores, tuple(checks), result.problem)
 
 
 def _points(result: Result) -> list[tuple[str, float, float]]:
@@ -93,13 +90,13 @@ def _pairs(before: Result, now: Result) -> Iterator[tuple[CheckResult | None, Ch
 
 
 def _check(
-    before: CheckResult | None, now: CheckResult | None, kept: CachedResult, result: Result, parts: Parts
+    before: CheckResult | None, now: CheckResult | None, earlier: CachedResult, result: Result, parts: Parts
 ) -> CheckChange:
     one = now or before
     assert one is not None
-    since = [*_of_the_check(before, now, kept.parts, parts), *_around(one, kept.parts, parts)]
-    if kept.result.confinement != result.confinement:
-        since.append(f"the confinement (from {kept.result.confinement} to {result.confinement})")
+    since = [*_of_the_check(before, now, earlier.parts, parts), *_around(one, earlier.parts, parts)]
+    if earlier.result.confinement != result.confinement:
+        since.append(f"the confinement (from {earlier.result.confinement} to {result.confinement})")
     return CheckChange(
         one.id, one.exercise,
         before.points if before else None, now.points if now else None,
@@ -128,20 +125,16 @@ def _around(check: CheckResult, then: Parts, parts: Parts) -> Iterator[str]:
     yield from (part for part in new if part != "checks" and part in old and old[part] != new[part])
     if then["course"]["setup"] != parts["course"]["setup"]:
         yield "the lesson's setup"
-    yield from _of_the_notebook(check.exercise, then["notebook"], parts["notebook"])
+    # An exercise that was not there last time has no digest to compare.
+    answers, answers_now = then["notebook"]["answers"], parts["notebook"]["answers"]
+    changed = {name for name in answers.keys() & answers_now.keys() if answers[name] != answers_now[name]}
+    if check.exercise in changed:
+        yield "the answer in the notebook"
+    if changed - {check.exercise} or then["notebook"]["others"] != parts["notebook"]["others"]:
+        yield "other cells of the notebook, and with them the inputs of hidden checks"
     if then["secret"] != parts["secret"]:
         yield "the course's secret, and with it the inputs of hidden checks"
     for name, version in parts["around"].items():
         was = then["around"].get(name, version)  # what was not noted then is not known to have changed
         if was != version:
             yield name if name.startswith("the ") else f"{name} (from {was} to {version})"
-
-
-def _of_the_notebook(exercise: str, then: Parts, now: Parts) -> Iterator[str]:
-    """An exercise that was not there last time has no digest to compare."""
-    both = then["answers"].keys() & now["answers"].keys()
-    changed = {name for name in both if then["answers"][name] != now["answers"][name]}
-    if exercise in changed:
-        yield "the answer in the notebook"
-    if changed - {exercise} or then["others"] != now["others"]:
-        yield "other cells of the notebook, and with them the inputs of hidden checks"

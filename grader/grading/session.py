@@ -1,22 +1,145 @@
-"""One notebook while it is graded: which cells ran, which failed, and what each exercise's checks gave."""
+"""A grading session of one notebook: its cells run, and each exercise's checks judge what they left behind."""
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from types import CodeType
+from typing import Any
 
+import numpy as np
+
+from grader.checks import inputs, verbs
+from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
+from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
+from grader.core.faults import Fault
 from grader.core.result import CheckResult
-from grader.course import Check, Exercise
+from grader.core.text import legible
+from grader.course import Check, Exercise, Lesson
+from grader.course.probes import split
+from grader.grading.message_guard import SHOWN, MessageGuard, constants, guard
 from grader.grading.plan import JudgeExercise
-from grader.grading.runner import CheckRunner, record
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
+from grader.program.environment import CellEnvironment
+
+FAULTS = {
+    "timeout": ("timeout", "Your answer did not finish: {}. Look for a loop that never ends."),
+    "crashed": ("crashed", "Your answer ended the whole process it ran in, so nothing could be judged."),
+    "broken": ("crashed", "Your answer's program ended the process that ran it, so nothing could be judged."),
+    "memory": ("crashed", "Your answer was stopped: it {}."),
+    "flooded": ("failed", "Your answer returned too much: {}."),
+}
+
+
+class CheckRunner:
+    """A lesson's setup names and compiled check cells: trusted, made once, used for every submission.
+
+    A process examines several lessons, so configuration and mesh are a lesson's only while a check of its runs.
+    """
+
+    def __init__(self, lesson: Lesson) -> None:
+        self.lesson = lesson
+        self.setup: dict[str, Any] = {"__name__": "__main__"}
+        self.outside, self.within = CellEnvironment({}), CellEnvironment(self.setup)
+        self.outside.after_setup(())
+        exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec", dont_inherit=True), self.setup)
+        self.within.after_setup(())
+        self.outside.before_checks(())
+        for value in self.setup.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False  # a check that writes there would change what later submissions meet
+        self.answers = {name for exercise in lesson.exercises for name in exercise.names}
+        self._compiled: dict[str, CodeType] = {}
+        self._words: dict[str, frozenset[str]] = {"": constants(lesson.setup)}
+
+    def _code(self, check: Check) -> CodeType:
+        if check.id not in self._compiled:
+            tree = split(check.source, self.answers)
+            self._words[check.id] = self._words[""] | constants(check.source)
+            text = guard(tree) if check.hidden else tree
+            self._compiled[check.id] = compile(text, f"<check {check.id}>", "exec", dont_inherit=True)
+        return self._compiled[check.id]
+
+    def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
+        """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
+        code = self._code(check)
+        names = dict(self.setup) | {name: AnswerName(name) for name in self.answers} | {"Probe": ProbeSource}
+        before, asked = set_backend(isolated), isolated.asked
+        isolated.seconds = exercise.timeout or ANSWER_S
+        take_evidence()
+        if check.hidden:
+            told: list[Any] = []
+            names[SHOWN] = MessageGuard(self._words[check.id], told)
+            overhear(told)
+        inputs.begin(f"{seed}/{check.id}")
+        self.within.before_checks(())
+        try:
+            exec(code, names)
+            return record(check, "passed")
+        except NotAttempted as ended:
+            return record(check, "not attempted", ended.message)
+        except CheckFailed as ended:
+            if ended.kind == "malformed":
+                isolated.drop()  # a process that lies is trusted with no other question
+            message = ended.hidden_message if check.hidden else str(ended)
+            return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
+        except Skipped as ended:
+            return record(check, "skipped", ended.message)
+        except Fault as fault:
+            isolated.drop()
+            status, message = FAULTS[fault.kind]
+            return record(check, status, message.format(fault.message), kind=fault.kind)
+        except CheckBroken as broken:
+            return record(check, "error", f"The check itself is at fault: {broken}.")
+        except Exception as problem:
+            return _surprise(check, problem, judged=isolated.asked > asked)
+        finally:
+            overhear(None)
+            set_backend(before)
+            self.outside.before_checks(())
+
+
+def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
+    """An assertion of the check's, or a result so odd that the check stumbled over it; else the check's own fault."""
+    if judged or isinstance(problem, AssertionError):
+        failed = stumbled(problem)
+        message = failed.hidden_message if check.hidden else failed.message
+        return record(check, "failed", message, kind=failed.kind, where=failed.where)
+    # Whoever runs the grader reads it all; what goes into a result may be read by the learner.
+    traceback.print_exception(problem, file=sys.stderr)
+    kind = type(problem).__name__
+    said = kind if check.hidden else f"{kind}: {problem}"
+    return record(check, "error", f"The check itself is at fault: {said}.")
+
+
+def record(
+    check: Check, status: str, message: str = "", kind: str = "", where: str = "", first: str = ""
+) -> CheckResult:
+    """A record of how `check` ended."""
+    evidence = {"observed"} if check.observed else set()
+    return CheckResult(
+        id=check.id,
+        exercise=check.exercise,
+        title=check.title,
+        status=status,
+        points=check.points if status == "passed" else 0.0,
+        max_points=check.points,
+        message=legible(message),
+        evidence=tuple(sorted(evidence | verbs.take_evidence())),
+        hidden=check.hidden,
+        kind=kind,
+        where=where,
+        first=first,
+    )
 
 
 class GradingSession:
-    """Runs cells and judges exercises in one isolated pair of processes; `seed` names the inputs of its checks."""
+    """Runs cells and judges exercises in one isolated pair of processes; `seed` determines the inputs of its checks."""
 
-    def __init__(self, room: CheckRunner, isolated: WorkerPair, seed: str) -> None:
-        self.room, self.isolated, self.seed = room, isolated, seed
+    def __init__(self, runner: CheckRunner, isolated: WorkerPair, seed: str) -> None:
+        self.runner, self.isolated, self.seed = runner, isolated, seed
         self.notes: list[str] = []
         self.failed: list[CellOutcome] = []
         self.bound: set[str] = set()
@@ -24,8 +147,8 @@ class GradingSession:
 
     def run(self, source: str, label: str, exercise: str | None) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
-        seconds = (self.room.lesson.exercise(exercise).timeout or ANSWER_S) if exercise else CELL_S
-        ran = self.isolated.run(source, label, seconds)
+        seconds = (self.runner.lesson.exercise(exercise).timeout or ANSWER_S) if exercise else CELL_S
+        ran = self.isolated.run_cell(source, label, seconds)
         self.bound |= ran.bound
         if ran.problem is not None:
             self.failed.append(ran)
@@ -43,19 +166,50 @@ class GradingSession:
             # What the cell raised is said once, by the public checks: it may tell what a hidden check asked before.
             yield from (record(c, status, "" if quotes and c.hidden else message) for c in exercise.checks)
             return
-        restored = [name for name in self.isolated.prepare(exercise.names) if name in self.room.lesson.setup_names]
+        restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
         if restored:
             self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
-        yield from judge(exercise, self.isolated, self.room, self.seed)
+        yield from self._run_checks(exercise)
 
     def pass_by(self, step: JudgeExercise) -> None:
         """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
         if self._unjudged(step) is None:
             self.isolated.prepare(step.exercise.names)
 
+    def _run_checks(self, exercise: Exercise) -> Iterator[CheckResult]:
+        """Run an exercise's checks in order; after one ran out of time the rest are not waited for."""
+        late: Check | None = None
+        for check in exercise.checks:
+            if late is not None:
+                message = f"Not run: the check before it ({late.title}) already ran out of time."
+                yield record(check, "timeout", message, kind="timeout")
+                continue
+            result = self.runner.run(check, exercise, self.isolated, self.seed)
+            if result.status == "timeout":
+                late = check
+            if check.hidden:
+                self.isolated.confided = True
+            elif result.status == "failed" and self.isolated.confided and self.isolated.may_tell:
+                result = self._retell(result, check, exercise)
+            yield result
+
+    def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
+        """A public check's failure in the words of a process that no hidden check has asked anything.
+
+        The answer may have kept what one asked, and quote it where a public check shows what was raised or returned.
+        """
+        clean = self.isolated.fresh_copy()
+        try:
+            second = self.runner.run(check, exercise, clean, self.seed)
+        finally:
+            clean.drop()
+        if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
+            return replace(result, message=second.message)
+        return replace(result, message="It failed, but not in the same way when the same was asked of it alone.")
+
     def _unjudged(self, step: JudgeExercise) -> tuple[str, str, bool] | None:
-        """Status and message of an exercise that is not put through its checks, and whether that message quotes the
-        learner's process; None when it is put through them."""
+        """Status and message of an exercise that is not checked, and whether that message quotes the learner's process;
+        None for one that is checked."""
         exercise, names = step.exercise, step.exercise.names
         if step.missing:
             return "not attempted", "The answer cell is missing from your notebook.", False
@@ -68,7 +222,8 @@ class GradingSession:
         cause = self._cause(runs)
         if cause is not None:
             missing, ran = cause
-            message = f"Your answer needs `{missing}`, which {_label(ran)} would define; that cell {ran.short}."
+            label = f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
+            message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
             return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)
         # A name that an earlier exercise's answer has too does not count, when the cell that should bind it failed.
@@ -87,42 +242,3 @@ class GradingSession:
                 if name in ran.binds and ran not in runs:
                     return name, ran
         return None
-
-
-def _label(ran: CellOutcome) -> str:
-    return f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
-
-
-def judge(exercise: Exercise, isolated: WorkerPair, room: CheckRunner, seed: str) -> Iterator[CheckResult]:
-    """Run an exercise's checks in order; after one ran out of time the rest are not waited for."""
-    late: Check | None = None
-    for check in exercise.checks:
-        if late is not None:
-            message = f"Not run: the check before it ({late.title}) already ran out of time."
-            yield record(check, "timeout", message, kind="timeout")
-            continue
-        result = room.run(check, exercise, isolated, seed)
-        if result.status == "timeout":
-            late = check
-        if check.hidden:
-            isolated.confided = True
-        elif result.status == "failed" and isolated.confided and isolated.may_tell:
-            result = _retold(result, check, exercise, isolated, room, seed)
-        yield result
-
-
-def _retold(
-    result: CheckResult, check: Check, exercise: Exercise, isolated: WorkerPair, room: CheckRunner, seed: str
-) -> CheckResult:
-    """A public check's failure in the words of a process that no hidden check has asked anything.
-
-    The answer may have kept what one asked, and quote it where a public check shows what was raised or returned.
-    """
-    clean = isolated.again()
-    try:
-        second = room.run(check, exercise, clean, seed)
-    finally:
-        clean.drop()
-    if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
-        return replace(result, message=second.message)
-    return replace(result, message="It failed, but not in the same way when the same was asked of it alone.")

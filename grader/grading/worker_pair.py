@@ -1,10 +1,14 @@
-"""A worker and an executor for one notebook, replaced and replayed after a fault; where a check's questions go."""
+"""A worker and an executor for one notebook, replaced after a fault: the backend that a check's questions go to."""
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
 import time
-from dataclasses import dataclass, replace
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grader.checks.errors import explained
@@ -12,7 +16,7 @@ from grader.checks.outcomes import CheckBroken
 from grader.checks.verbs import AnswerName, ProbeSource, exception_names
 from grader.core.faults import Fault
 from grader.core.layout import WORKER
-from grader.grading.executors import ExecutorPrograms, ProgramRouter, ReferencePrograms, start
+from grader.grading.executors import ExecutorPrograms, ReferencePrograms, start
 from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
 from grader.program.limits import Malformed
@@ -46,8 +50,38 @@ class CellOutcome:
     stub: bool = False
 
 
+@dataclass
+class Replay:
+    """What a fresh worker is told again: requests with their seconds, an identity of all of them, and the time left."""
+
+    history: list[tuple[dict[str, Any], float]] = field(default_factory=list)
+    state: str = ""
+    minutes: float = math.inf
+    ends: float = math.inf
+
+
+def exchange(method: Callable[..., bytes]) -> Callable[..., bytes]:
+    """A method in which no value of a learner's is looked at: an exception in it is a fault of the grader."""
+
+    @functools.wraps(method)
+    def guarded(self: WorkerPair, *args: Any) -> bytes:
+        try:
+            return method(self, *args)
+        except (Fault, CheckBroken):
+            raise
+        except Exception as problem:
+            traceback.print_exception(problem, file=sys.stderr)
+            raise CheckBroken(f"{type(problem).__name__} in the grader") from problem
+
+    return guarded
+
+
 class WorkerPair:
-    """The surface behind `ask`, `error` and `program` on the trusted side."""
+    """A notebook's worker and executor on the trusted side, and the backend of `grader.checks` that asks them.
+
+    `known` are programs of the course's own answers, None for processes that run those answers; `replay` are cells that
+    run before anything else. Processes start when first needed.
+    """
 
     def __init__(
         self,
@@ -56,59 +90,56 @@ class WorkerPair:
         classes: Classes,
         programs: ExecutorPrograms,
         known: ReferencePrograms | None = None,
+        replay: Replay | None = None,
     ) -> None:
-        self.zygote, self.setup_source, self.classes, self.programs = zygote, setup, classes, programs
-        self.shelf = ProgramRouter(programs, known)
+        self.zygote, self.setup, self.classes = zygote, setup, classes
+        self.programs, self.known = programs, known
         self.seconds = ANSWER_S
-        self.minutes = math.inf
         self.asked = 0
         self.confided = False  # whether a hidden check has asked this notebook's process anything
-        self._history: list[tuple[dict[str, Any], float]] = []
-        self._state = ""
+        self._replay = replay or Replay()
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
+        self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
-        self._ends = math.inf
 
     @property
     def may_tell(self) -> bool:
         """Whether it runs a learner's notebook, whose words are shown, and not an answer of the course's own."""
-        return self.shelf.known is not None
+        return self.known is not None
 
-    def again(self) -> WorkerPair:
-        """The same notebook up to here, in processes that no check has asked anything."""
+    def fresh_copy(self, last: int | None = None) -> WorkerPair:
+        """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.zygote, self.programs.compiled)
-        other = WorkerPair(self.zygote, self.setup_source, self.classes, programs, self.shelf.known)
-        other._history, other._state = list(self._history), self._state
-        other.minutes, other._ends = self.minutes, self._ends
-        return other
+        replay = replace(self._replay, history=self._replay.history[:last])
+        return WorkerPair(self.zygote, self.setup, self.classes, programs, self.known, replay)
 
     def limit(self, minutes: float) -> None:
         """From now on, all that this notebook does has to be done in so many minutes on the clock."""
-        self.minutes, self._ends = minutes, time.monotonic() + 60 * minutes
+        self._replay.minutes, self._replay.ends = minutes, time.monotonic() + 60 * minutes
 
     def _in_time(self) -> None:
         """Raise `Fault` when the notebook's time is over."""
-        if time.monotonic() > self._ends:
-            raise Fault("timeout", f"your notebook as a whole took longer than {self.minutes:g} minutes")
+        if time.monotonic() > self._replay.ends:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self._replay.minutes:g} minutes")
 
-    def run(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
-        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the exam."""
+    def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
+        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
         used = self._worker is not None
-        ran = self._run(source, label, seconds)
+        ran = self._run_cell(source, label, seconds)
         if ran.fault == "crashed" and used:  # by what ran before it, perhaps: in a fresh process it shows
-            ran = self._run(source, label, seconds)
+            ran = self._run_cell(source, label, seconds)
         return ran
 
-    def _run(self, source: str, label: str, seconds: float) -> CellOutcome:
+    def _run_cell(self, source: str, label: str, seconds: float) -> CellOutcome:
         known, request = CellOutcome(source, label), {"do": "run", "source": source, "name": label}
         try:
             self._in_time()
             names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
                 names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
-                short = f"has a syntax error{_place(names)}"
-                return replace(known, problem=f"{short}{_quoted(names)}", short=short)
+                place, quoted = _place_and_text(names)
+                return replace(known, problem=f"has a syntax error{place}{quoted}", short=f"has a syntax error{place}")
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
             reply = self._remembered(request, seconds)
         except Fault as fault:
@@ -122,11 +153,7 @@ class WorkerPair:
     def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
         """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
         what a hidden one asked. Without words where those end otherwise."""
-        clean = self.again()
-        if request["do"] == "run":
-            clean._history.pop()  # the cell itself
-        else:
-            clean._history.clear()
+        clean = self.fresh_copy(-1 if request["do"] == "run" else 0)  # without the cell itself, or all
         try:
             second = clean._tell(request, seconds)
         except Fault:
@@ -147,9 +174,9 @@ class WorkerPair:
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
-        self._state = identity(f"{self._state} {request}".encode())
+        self._replay.state = identity(f"{self._replay.state} {request}".encode())
         reply = self._tell(request, seconds)
-        self._history.append((request, seconds))
+        self._replay.history.append((request, seconds))
         return reply
 
     def fresh(self, reuse: bool = False) -> None:
@@ -157,36 +184,42 @@ class WorkerPair:
 
         With `reuse`, what the same cells exported before is taken from then instead of being traced again.
         """
-        self._history.clear()
-        self._state = ""
+        self._replay.history.clear()
+        self._replay.state = ""
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
             self._tell({"do": "fresh"}, CELL_S)
 
+    @exchange
     def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
-        """The live call, in the worker."""
+        """Call the answer, in the worker."""
         self._in_time()
         self.asked += 1
         return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
+    @exchange
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
-        """The export, in the worker; asked again at the same shapes before another cell ran, it is the same program."""
+        """Export a program, in the worker; at the same shapes, before another cell ran, it is the same program."""
         self._in_time()
         self.asked += 1
-        key = (self._state, question, payload)
+        key = (self._replay.state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
             self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
         return self._exports[key]
 
+    @exchange
     def load(self, payload: bytes) -> bytes:
-        """Load a program, in an executor."""
-        return self.shelf.load(payload, self.seconds)
+        """Load a program, in the executor of the known ones or in the notebook's own."""
+        place = self.known if self.known is not None and payload in self.known.payloads else self.programs
+        self._places[identity(payload)] = place
+        return place.load(payload, self.seconds)
 
-    def run_program(self, program: str, payload: bytes) -> bytes:
-        """Run a loaded program."""
-        return self.shelf.run(program, payload, self.seconds)
+    @exchange
+    def run(self, program: str, payload: bytes) -> bytes:
+        """Run a loaded program, in the executor that loaded it."""
+        return self._places[program].run(program, payload, self.seconds)
 
     @property
     def worker(self) -> Process:
@@ -194,24 +227,23 @@ class WorkerPair:
         while self._worker is None:
             self._worker = start(self.zygote, WORKER, self.programs.compiled)
             try:
-                ran = self._tell({"do": "setup", "source": self.setup_source}, CELL_S)
+                ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
             except Fault as fault:
                 raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
             if ran["status"] != "ok":
                 raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
-            self._replay()
+            self._run_again()
         return self._worker
 
-    def _replay(self) -> None:
+    def _run_again(self) -> None:
         """Run the cells again. One that ran before and now does not is left out from here on: the others count."""
-        for i, (request, seconds) in enumerate(self._history):
+        for i, (request, seconds) in enumerate(self._replay.history):
             self._in_time()
             try:
                 self._tell(request, seconds)
             except Fault:
-                del self._history[i]
-                self.drop()
-                return
+                del self._replay.history[i]
+                return self.drop()
 
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
@@ -226,15 +258,6 @@ class WorkerPair:
             self._worker.kill()
         self._worker = None
         self.programs.drop()
-
-
-class ProcessBackend:
-    """What `grader.checks` talks to: the isolated processes under the names that it uses."""
-
-    def __init__(self, isolated: WorkerPair) -> None:
-        self.classes = isolated.classes
-        self.ask, self.export = isolated.ask, isolated.export
-        self.load, self.run = isolated.load, isolated.run_program
 
 
 def _names(told: Any) -> list[str]:
@@ -252,19 +275,16 @@ def _raised(ran: CellOutcome, reply: dict[str, Any]) -> CellOutcome:
         return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
     # In a note, no class of a learner's: its name may be a text of any kind.
     kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
-    place = _place(reply)
-    return replace(ran, problem=f"raised {reply['kind']}{place}{_quoted(reply)}", short=f"raised {kind}{place}")
+    place, quoted = _place_and_text(reply)
+    return replace(ran, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
 
-def _place(reply: dict[str, Any]) -> str:
-    return f" on line {reply['line']}" if reply["line"] else ""
-
-
-def _quoted(reply: dict[str, Any]) -> str:
-    """What an exception says, or our own words for it, and the line that it came from."""
+def _place_and_text(reply: dict[str, Any]) -> tuple[str, str]:
+    """Where an exception came from, and what it says, or our own words for it, with that line's text."""
     cause = explained(reply["kind"], reply["text"])
     text = cause.sentence if cause else "\n".join(reply["text"].strip().splitlines()[:4])
-    return (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
+    place = f" on line {reply['line']}" if reply["line"] else ""
+    return place, (f": {text}" if text else "") + (f"\n{reply['source']}".rstrip() if reply["source"] else "")
 
 
 def _fault_text(fault: Fault) -> str:

@@ -33,7 +33,7 @@ def texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
     and neither has anything before it.
     """
     found: dict[str, ExerciseText] = {}
-    ran: list[object] = [fingerprint.text(lesson)]
+    ran: list[object] = [fingerprint.lesson_fingerprint(lesson)]
     answers: dict[str, list[str]] = {}
     for step in plan(submission, lesson).steps:
         if isinstance(step, JudgeExercise):

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from grader.core.result import Result
 from grader.course import Course
-from grader.grading.signals import Stopped, interruptible
+from grader.grading.pool import Stopped, interruptible
 from grader.learning import lines
 from grader.learning.client import ExaminerClient, GradeRequest
 from grader.learning.watch import Watch

@@ -90,7 +90,7 @@ class StoredMarks:
         except OSError:
             handed_out = b""
         of = self.course.lesson(lesson)
-        text = [of.title, fingerprint.text(of), repr(of.tasks)]
+        text = [of.title, fingerprint.lesson_fingerprint(of), repr(of.tasks)]
         told = [[list(map(str, row)) for row in session.execute(query)] for query in cells]
         return fingerprint.digest([self.around, text, hashlib.sha256(handed_out).hexdigest(), told])
 

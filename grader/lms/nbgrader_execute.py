@@ -22,7 +22,7 @@ from grader.core.notebook import grade_id
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.grading import batch
-from grader.grading.cache import edition
+from grader.grading.fingerprint import environment_fingerprint
 from grader.lms.feedback_page import write_down
 from grader.lms.submission_notebook import handed_out
 
@@ -81,7 +81,7 @@ class ExecuteByExaminer(NbGraderPreprocessor):
         course = Course.find(Path(directory.root))
         folder = Path(directory.format_path(directory.submitted_directory, learner, lesson))
         entry = batch.Entry(folder / f"{notebook}.ipynb", learner, lesson)
-        version = edition()
+        version = environment_fingerprint()
         before = batch.graded_before(course, [entry], version)
         if entry in before:
             return _sound(before[entry])

@@ -8,8 +8,7 @@ from typing import Any
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
 from grader.course import Course
-from grader.grading.batch import imports
-from grader.grading.device_plan import cores
+from grader.grading.batch import cores, imports
 from grader.grading.pool import Pool
 from grader.prove.answer_report import AnswerReport, ExerciseReport
 

@@ -11,11 +11,11 @@ from typing import Any
 from grader.core.result import CheckResult
 from grader.course import Course, Exercise
 from grader.grading import misconceptions
-from grader.grading.compile_cache import CompileCache
+from grader.grading.cache import ReferenceNote
 from grader.grading.examiner import Examiner
+from grader.grading.executors import CompileCache
 from grader.grading.misconceptions import outline, signature
 from grader.grading.pool import answer
-from grader.grading.reference_cache import ReferenceNote
 from grader.prove.mutants import mutants
 from grader.sandbox.process import Zygote
 

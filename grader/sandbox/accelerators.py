@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import types
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Platform:
-    """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `made_by` stands
-    before the devices' own name.
+    """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `package` what to
+    install; `made_by` stands before the devices' own name.
 
     `files` are patterns of device files, which are written to; `shown` of what its driver reads beside them;
     `libraries` of those that its driver consists of, looked for where the loader looks.
@@ -43,28 +44,18 @@ class Platform:
     device: str = "cpu"
     package: str = ""
     made_by: str = ""
-    files: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
+    files: Sequence[str] = ()
+    shown: Sequence[str] = ()
+    libraries: Sequence[str] = ()
 
     @property
     def is_cpu(self) -> bool:
         return self.name == "cpu"
 
-    def to_json(self) -> dict[str, Any]:
-        """For the wire."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Platform:
-        """Undo `to_json`."""
-        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in data.items()}
-        return cls(**values)
-
 
 CPU = Platform()
-# For CUDA: device files as NVIDIA's container tools list them, without the display's. Sandboxes that let CUDA in found
-# that its driver also reads these parts of /sys and /proc, and opens the file of tools; docs/accelerators.md has more.
+# For CUDA: device files as NVIDIA's container tools list them, without the display's. Its driver also reads these parts
+# of /sys and /proc, and opens the file of tools; docs/accelerators.md has more.
 PLATFORMS = {
     "cpu": CPU,
     "cuda": Platform(
@@ -87,31 +78,16 @@ PLATFORMS = {
     ),
 }  # fmt: skip
 NAMES = (*PLATFORMS, "tpu")
-ONE_PROCESS = (
-    "Nothing is graded: a TPU belongs to one process at a time, and a notebook is graded by several. "
-    "Lessons run on it; grade without --platform."
-)
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What a process on an accelerator is let to besides what every one is: files to write to, paths to read."""
-
-    files: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
-
-
-NONE = Needs()
-
-
-def needs(platform: Platform) -> Needs:
-    """Those of the platform's files that are here."""
+def needs(platform: Platform) -> Platform:
+    """Returns the platform with the files that are here in place of patterns: what a process on it is let to."""
     files = tuple(sorted({path for pattern in platform.files for path in glob.glob(pattern)}))
     shown = {path for pattern in platform.shown for path in glob.glob(pattern)}
-    return Needs(files, tuple(sorted(shown | set(_folders(platform.libraries)))))
+    return replace(platform, files=files, shown=tuple(sorted(shown | set(_folders(platform.libraries)))))
 
 
-def _folders(libraries: tuple[str, ...]) -> list[str]:
+def _folders(libraries: Sequence[str]) -> list[str]:
     """Where the loader finds these: its list (/etc/ld.so.conf), LD_LIBRARY_PATH, and NixOS's place."""
     places = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"]
     for listing in sorted(glob.glob("/etc/ld.so.conf.d/*.conf")):
@@ -147,22 +123,18 @@ class Hardware:
         """What makes a verdict found on it another one than one found on CPUs."""
         return "cpu" if self.platform.is_cpu else f"{self.platform.name}, {self}"
 
-    def to_json(self) -> dict[str, Any]:
-        """For the wire."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Hardware:
-        """Undo `to_json`."""
-        return cls(Platform.from_json(data["platform"]), data["count"], data["kind"])
+        """Undo `dataclasses.asdict`, which writes it for the wire."""
+        return cls(Platform(**data["platform"]), data["count"], data["kind"])
 
 
 ON_CPUS = Hardware()
 
 
 def leave_alone() -> None:
-    """Have JAX, not imported yet, pass over what it would load for accelerators, though it is to use CPUs: that writes
-    to stderr where a driver is missing, and no variable stops it."""
+    """Keep JAX, not imported yet, from loading accelerators' plugins though it is to use CPUs: that writes to stderr
+    where a driver is missing, and no variable stops it."""
     for name in ("cuda12", "cuda13", "rocm60", "rocm7"):
         sys.modules.setdefault(f"jax_{name}_plugin", None)  # type: ignore[arg-type]
         nothing = types.ModuleType(f"jax_plugins.xla_{name}")
@@ -173,7 +145,10 @@ def leave_alone() -> None:
 def look(name: str) -> Hardware:
     """The devices of a platform, counted in a process of its own, which gives their memory back. Raises `Absent`."""
     if name == "tpu":
-        raise Absent(ONE_PROCESS)
+        raise Absent(
+            "Nothing is graded: a TPU belongs to one process at a time, and a notebook is graded by several. "
+            "Lessons run on it; grade without --platform."
+        )
     platform = PLATFORMS[name]
     if platform.is_cpu:
         return ON_CPUS

@@ -1,4 +1,4 @@
-"""The ladder of confinement: which rung this machine gives, found by trying, and how a process enters it."""
+"""Ladder of confinement: the best rung that this machine gives, found by trying, and how a process enters it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ from pathlib import Path
 
 from grader.sandbox import confine_files as files
 from grader.sandbox import confine_kernel as kernel
-from grader.sandbox import confine_landlock as landlock
-from grader.sandbox import confine_limits as limits
-from grader.sandbox import confine_seccomp as seccomp
-from grader.sandbox.accelerators import NONE, Needs
-from grader.sandbox.confine_fork import fork
+from grader.sandbox import confine_restrictions as restrictions
+from grader.sandbox.accelerators import CPU, Platform
 
 # From the best to the least; `docs/confinement.md` says what each keeps out.
 LEVELS = ("full", "namespaces", "landlock", "limits")
 TRIAL_S = 60.0
-_NAMESPACES = (
-    kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUNTS
-)  # that of processes comes with `fork`
+_NAMESPACES = kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUNTS  # that of processes: `kernel.fork`
 # A user of its own for each process, as root can give it: numbers that no system hands out (first, how many), or where
 # a container has fewer, ones that it hardly does.
 _USERS = (range(1_900_000_000, 1_904_194_304), range(40_000, 60_000))
@@ -39,7 +34,7 @@ class ConfinementRefused(Exception):
 @dataclass(frozen=True)
 class Rung:
     """One way to confine. `namespaces`: "" for none, "root" where root makes them, "user" within a user namespace.
-    `users`: the numbers that processes get users of their own from; None where they stay who they are."""
+    `users`: numbers that processes get users of their own from; None where they stay who they are."""
 
     level: str
     namespaces: str = ""
@@ -56,15 +51,18 @@ class Rung:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What was found: a rung, why the levels above it were refused, why a process on it is the same user as we are
-    (empty where it is not, or that matters little), what it sees, and of an accelerator what it is let to."""
+    """The rung that was found, and why the levels above it were refused.
+
+    `same_user`: why a process on it is the same user as we are, "" where it is not, or that matters little. `visible`:
+    paths that it sees. `others`: processes that count for its user. `accelerator`: files of one that it is let to.
+    """
 
     rung: Rung
     refused: dict[str, str] = field(default_factory=dict)
     same_user: str = ""
     visible: tuple[str, ...] = ()
     others: int = 0
-    accelerator: Needs = NONE
+    accelerator: Platform = CPU
 
     @property
     def level(self) -> str:
@@ -79,27 +77,26 @@ def rungs(at_most: str = "full") -> list[Rung]:
     users = _USERS if os.geteuid() == 0 else ()
     found = []
     for level in LEVELS[LEVELS.index(at_most) :]:
-        if level in ("full", "namespaces"):
-            found += [*(Rung(level, "root", numbers) for numbers in users), Rung(level, "user")]
-        else:
-            found += [*(Rung(level, users=numbers) for numbers in users), Rung(level)]
+        namespaces = ("root", "user") if level in ("full", "namespaces") else ("", "")
+        found += [*(Rung(level, namespaces[0], numbers) for numbers in users), Rung(level, namespaces[1])]
     return found
 
 
-def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Needs = NONE) -> Confinement:
+def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement:
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
     if not kernel.LINUX:
         refused = dict.fromkeys(LEVELS[:-1], "it takes Linux")
     visible = files.outermost((*files.visible(), *accelerator.shown))
-    seccomp.available()  # imported once, before the forks
+    restrictions.libseccomp_available()  # imported once, before the forks
     for rung in rungs(at_most):
-        others = 0 if rung.users or rung.namespaces else limits.own_processes()
+        of_its_own = bool(rung.users or rung.namespaces)
+        others = 0 if of_its_own else restrictions.own_processes()
         confinement = Confinement(rung, refused, "", visible, others, accelerator)
         reason = _try(confinement, trial, scratch)
         if reason is None:
             why = refused.pop(rung.level, "only root can change that")
-            return replace(confinement, same_user="" if rung.users or rung.namespaces else why)
+            return replace(confinement, same_user="" if of_its_own else why)
         refused[rung.level] = reason
     raise ConfinementRefused(refused["limits"])
 
@@ -126,7 +123,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
         signal.pause()
 
     try:
-        pid = fork(confinement.rung.namespaces, child)
+        pid = kernel.fork(confinement.rung.namespaces, child)
     except OSError as problem:
         os.close(read)
         return f"{problem.filename}: {problem.strerror}"
@@ -135,9 +132,8 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
     said = os.read(read, 4096).decode() if select.select([read], [], [], TRIAL_S)[0] else "the trial does not end"
     os.close(read)
     try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     except PermissionError:
         return "a confined process cannot be ended"
     with contextlib.suppress(ChildProcessError):
@@ -146,20 +142,20 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
 
 
 def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
-    """Confine this process, single-threaded and just forked by `fork`, for ever, and go to its scratch folder.
+    """Confine this process for ever and go to its scratch folder: `folder` where it gets no root of its own.
 
-    That is `folder` where it gets no root of its own. `readable` and `writable` are folders to see besides; what
-    writes to one of ours stays the user that it is. Raises OSError for what is refused.
+    The process is single-threaded and just forked by `kernel.fork`. `readable` and `writable` are further folders that
+    it sees; a process that writes to one of ours stays the user that it is. Raises OSError for what is refused.
     """
     rung = confinement.rung
     if kernel.LINUX:
-        limits.first_to_go()
+        restrictions.first_to_go()
     user = None
     if rung.users and not writable:
         # Outside, this process has another number than in a namespace of its own.
         user = rung.users[int(os.readlink("/proc/self")) % len(rung.users)]
     if rung.namespaces:
-        kernel.unshare(_NAMESPACES)
+        kernel.call("unshare", _NAMESPACES)
         socket.sethostname("sandbox")
         if confinement.accelerator.files:
             kernel.loopback_up()  # devices that compute together find each other over it, within one process too
@@ -175,30 +171,27 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         os.setresuid(user, user, user)
     if kernel.LINUX:
         kernel.drop_capabilities()
-        kernel.end_with_parent()
-        kernel.dumpable(False)
-        kernel.no_new_privileges()
-    limits.impose(confinement.others, accelerated=bool(confinement.accelerator.files))
+        kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+        kernel.prctl(kernel.DUMPABLE, 0)
+        kernel.prctl(kernel.NO_NEW_PRIVILEGES)
+    accelerated = bool(confinement.accelerator.files)
+    restrictions.limit_resources(confinement.others, accelerated)
     if rung.landlock:
         _enter_landlock(confinement, str(folder), readable, writable)
     if rung.seccomp:
         if not rung.namespaces:
-            kernel.adopt_orphans()
-        seccomp.load(
-            among_others=not rung.namespaces,
-            signals_are_scoped=rung.landlock and landlock.abi() >= 6,
-            accelerated=bool(confinement.accelerator.files),
-        )
+            kernel.prctl(kernel.ADOPT_ORPHANS)
+        scoped = rung.landlock and restrictions.landlock_abi() >= 6
+        restrictions.refuse_calls(not rung.namespaces, scoped, accelerated)
 
 
 def _enter_landlock(confinement: Confinement, folder: str, readable: Sequence[str], writable: Sequence[str]) -> None:
-    devices = [*(f"/dev/{name}" for name in files.DEVICES), *confinement.accelerator.files]
-    if confinement.accelerator.files:
+    accelerator = confinement.accelerator.files
+    devices = [*(f"/dev/{name}" for name in files.DEVICES), *accelerator]
+    if accelerator:
         writable = [*writable, "/proc/self"]  # a driver names its threads there, and gives up where it cannot
-    if confinement.rung.namespaces:
-        network = bool(confinement.accelerator.files)  # it is this process's own
-        landlock.restrict(1, ["/"], [files.HOME, *writable, *devices], network)
+    if confinement.rung.namespaces:  # its network is its own
+        restrictions.restrict_files(1, ["/"], [files.HOME, *writable, *devices], network=bool(accelerator))
         return
-    own = ["/proc/self", *files.PROCESSORS]
-    seen = [*confinement.visible, *readable, *own, *devices]
-    landlock.restrict(landlock.ENOUGH, seen, [folder, "/dev/null", *writable, *confinement.accelerator.files])
+    seen = [*confinement.visible, *readable, "/proc/self", *files.PROCESSORS, *devices]
+    restrictions.restrict_files(restrictions.LANDLOCK_ENOUGH, seen, [folder, "/dev/null", *writable, *accelerator])

@@ -1,4 +1,4 @@
-"""What a confined process sees of the file system, and the root that is made of it."""
+"""Files that a confined process sees, and the root file system that is made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader.core.layout import LEARNER_ALIASES, LEARNER_PACKAGES, PACKAGE
 from grader.sandbox import confine_kernel as kernel
-from grader.sandbox.confine_limits import SCRATCH
+from grader.sandbox.confine_restrictions import SCRATCH
 
 # Compilers are among it: a setup may build a library. Of /etc, only what running a program takes.
 SYSTEM = """
@@ -63,16 +63,17 @@ def without(path: str, hidden: str) -> list[str]:
 
 
 def make_root(readable: Sequence[str], writable: Sequence[str], user: int, devices: Sequence[str] = ()) -> None:
-    """Exchange this process's root for a fresh one that shows these paths, a home in memory, its own processes and no
-    more, and go home. Needs new namespaces of mounts and processes, and the right to mount.
+    """Exchange this process's root for one with these paths, a home in memory and its own processes; go to that home.
 
-    `devices` are device files besides those that every process has; their driver writes to /proc, too."""
+    Needs new namespaces of mounts and processes, and the right to mount. `devices` are device files besides those that
+    every process has; their driver writes to /proc, too.
+    """
     os.umask(0o022)
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     stage = "/usr"  # any folder that is there: it is hidden until the root is exchanged, and no longer
     kernel.mount("tmpfs", stage, "tmpfs", kernel.NOSUID, "size=1m,mode=755")
     os.mkdir(stage + _OLD)
-    kernel.pivot_root(stage, stage + _OLD)
+    kernel.call("pivot_root", stage, stage + _OLD)
     os.chdir("/")
     os.mkdir(HOME)
     kernel.mount("tmpfs", HOME, "tmpfs", kernel.NOSUID | kernel.NODEV, f"size={SCRATCH},nr_inodes=20k,mode=1777")
@@ -83,7 +84,7 @@ def make_root(readable: Sequence[str], writable: Sequence[str], user: int, devic
     os.mkdir("/proc")
     # Within a user namespace this takes another that is in sight: the old root's.
     kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
-    kernel.unmount(_OLD)
+    kernel.call("umount2", _OLD, kernel.DETACH)
     os.rmdir(_OLD)
     kernel.mount_attributes("/", on=kernel.READ_ONLY | kernel.NOSUID, recursive=True)
     for path in (HOME, *writable, *(["/proc"] if devices else [])):
@@ -117,14 +118,10 @@ def _show(path: str) -> None:
 
 def _make_etc(user: int) -> None:
     os.makedirs("/etc", exist_ok=True)
-    files = {
-        "passwd": f"learner:x:{user}:{user}::{HOME}:/bin/sh\n",
-        "group": f"learner:x:{user}:\n",
-        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-        "hosts": "127.0.0.1 localhost\n",
-    }
-    for name, text in files.items():
-        Path("/etc", name).write_text(text)
+    Path("/etc/passwd").write_text(f"learner:x:{user}:{user}::{HOME}:/bin/sh\n")
+    Path("/etc/group").write_text(f"learner:x:{user}:\n")
+    Path("/etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
+    Path("/etc/hosts").write_text("127.0.0.1 localhost\n")
 
 
 def _make_dev(more: Sequence[str]) -> None:

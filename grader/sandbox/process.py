@@ -1,7 +1,8 @@
-"""The trusted side of the wire: start the zygote, fork processes from it, exchange frames, end them."""
+"""Client of the zygote, on the trusted side: start it, fork processes from it, exchange frames with them, end them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from grader.core.layout import SOURCE
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.accelerators import environment as told
 from grader.sandbox.confine import LEVELS
-from grader.sandbox.confine_limits import ACCELERATED_MEMORY, MEMORY
+from grader.sandbox.confine_restrictions import ACCELERATED_MEMORY, MEMORY
 from grader.sandbox.process_tree import ProcessTree
 from grader.sandbox.wire import receive, send, silent
 
@@ -36,8 +37,8 @@ AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this lev
 
 @dataclass(frozen=True)
 class ConfinementReport:
-    """How a zygote confines: one of `confine.LEVELS`, for each level above it why this machine refuses it, why
-    learners' processes are the same user as the grader, where they are, and whether they use an accelerator."""
+    """How a zygote confines learners' processes: a level of `confine.LEVELS`, why each level above it is refused, why
+    they run as the same user as the grader ("" where they do not), and whether they use an accelerator."""
 
     level: str
     refused: dict[str, str]
@@ -51,31 +52,22 @@ class Zygote:
     def __init__(
         self, control: socket.socket, process: subprocess.Popen[bytes] | None = None, folder: Path | None = None
     ) -> None:
-        self.control = control
-        self.process = process
-        self.folder = folder
+        self.control, self.process, self.folder = control, process, folder
         self._confined: ConfinementReport | None = None
 
     @classmethod
     def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1) -> Zygote:
-        """Start a zygote that has imported `modules` besides JAX, Flax and Optax. About two seconds.
+        """Start a zygote that has imported `modules` besides JAX, Flax and Optax. Takes about two seconds.
 
-        All that is forked from it runs on `platform`: on CPUs, also where there is more; else on an accelerator, of
-        which `count` devices have to work together.
+        All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Everything that is forked from it has its folder in this one, which the zygote removes if we are killed.
         folder = Path(tempfile.mkdtemp(prefix="grader-"))
         folder.chmod(0o711)
-        environment = {
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(SOURCE),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **told(platform),
-            "MPLBACKEND": "Agg",
-            "MPLCONFIGDIR": tempfile.gettempdir(),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {**told(platform), "MPLBACKEND": "Agg", "MPLCONFIGDIR": tempfile.gettempdir()}
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}
         process = subprocess.Popen(
             [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)],
             pass_fds=[theirs.fileno()],
@@ -91,37 +83,39 @@ class Zygote:
             at_most = os.environ.get(AT_MOST, LEVELS[0])
             if at_most not in LEVELS:
                 raise ValueError(f"{AT_MOST} is {at_most!r}; it is one of {', '.join(LEVELS)}")
-            opening = {"preload": modules, "at_most": at_most, "platform": platform.to_json(), "count": count}
+            opening = {"preload": modules, "at_most": at_most, "platform": asdict(platform), "count": count}
             ours.send(json.dumps(opening).encode())
-            zygote._confined = zygote._told()
+            zygote.confined  # noqa: B018  # returns once the zygote is ready
         except BaseException:
             zygote.stop(0.5)
             raise
         return zygote
-
-    def _told(self) -> ConfinementReport:
-        told = self.control.recv(1 << 16)
-        if not told:
-            raise Fault("crashed", "the process that all others are forked from did not start")
-        return ConfinementReport(**json.loads(told))
 
     @property
     def confined(self) -> ConfinementReport:
         """How the workers and executors that are forked from it are confined."""
         if self._confined is None:
             self.control.send(json.dumps({}).encode())
-            self._confined = self._told()
+            found = self.control.recv(1 << 16)
+            if not found:
+                raise Fault("crashed", "the process that all others are forked from did not start")
+            self._confined = ConfinementReport(**json.loads(found))
         return self._confined
 
     def fork(
         self, entry: str, *, control: bool = False, patient: bool = False,
         readable: Sequence[str] = (), writable: Sequence[str] = (),
     ) -> Process:  # fmt: skip
-        """Fork a process that runs `entry` in an empty folder of its own. Raises OSError when there is no zygote, or
-        it cannot fork.
+        """Fork a process that runs `entry` in an empty folder of its own.
 
-        `readable` and `writable` are folders that a confined one shall see besides what every one sees. A `patient`
-        one, and what it has forked, leaves the processors to all that are not.
+        Args:
+            entry: `module:function`, one of those in `grader.core.layout`.
+            control: whether it gets a control socket, so that it can fork processes too.
+            patient: whether it, and what it forks, leaves the processors to all that are not.
+            readable, writable: folders that a confined one sees besides what every one sees.
+
+        Raises:
+            OSError: there is no zygote, or it cannot fork.
         """
         ours, theirs = socket.socketpair()
         request = {"entry": entry, "control": control, "patient": patient}
@@ -155,21 +149,20 @@ class Zygote:
 
 
 class Process:
-    """One forked process, its stream, and its scratch folder, None where that is in its own memory."""
+    """One forked process, its stream, and its scratch folder (None where that is in its own memory)."""
 
     def __init__(self, pid: int, stream: socket.socket, folder: Path | None, accelerated: bool = False) -> None:
-        self.pid = pid
-        self.accelerated = accelerated
-        self.stream = stream
-        self.folder = folder
+        self.pid, self.stream, self.folder, self.accelerated = pid, stream, folder, accelerated
         self.ended = False
 
     def exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT) -> bytes:
-        """Send frames, receive one of at most `most` bytes. After `seconds` of its CPU time, or four times that on the
-        clock: `Fault`.
+        """Send frames, receive one of at most `most` bytes.
 
-        Each question opens with a number that nobody can guess, and its reply with the same one: what a process says
-        without being asked would be taken for the answer to another question. That is a `Fault` too.
+        Each question opens with a number that nobody can guess, and its reply with the same one: else what a process
+        says without being asked would be taken for the answer to another question.
+
+        Raises:
+            Fault: after `seconds` of its processor time, or four times that on the clock; or it broke that rule.
         """
         if not self.waits:
             raise Fault("crashed", "the process ended, or spoke without being asked")
@@ -199,10 +192,8 @@ class Process:
             return
         self.ended = True
         for target in (os.killpg, os.kill):
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 target(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
         self.stream.close()
         if self.folder is not None:
             remove(self.folder)
@@ -211,12 +202,11 @@ class Process:
 def remove(folder: Path) -> None:
     """Remove a folder with all that a process may have left in it, folders that it closed to itself too."""
     shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        for place, names, _ in os.walk(folder):
-            for name in names:
-                if not os.path.islink(os.path.join(place, name)):
-                    os.chmod(os.path.join(place, name), 0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            if not os.path.islink(os.path.join(place, name)):
+                os.chmod(os.path.join(place, name), 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Budget:

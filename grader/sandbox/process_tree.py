@@ -1,4 +1,4 @@
-"""What a process and everything that it started use together: processor time from now on, and memory."""
+"""Processor time and memory that a process and everything that it started use together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 import psutil
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = os.path.isdir("/proc/self/task")
 
 
@@ -25,8 +24,7 @@ class ProcessTree:
     def members(self) -> list[int]:
         """Process ids; none when all have ended."""
         found, todo = [], [self.pid]
-        while todo:
-            pid = todo.pop()
+        for pid in todo:
             with contextlib.suppress(OSError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     todo += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
@@ -64,16 +62,9 @@ class ProcessTree:
 
 def _read(path: str) -> str:
     """The whole of a small file; empty when it cannot be read, as when its process has just ended."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return ""
-    try:
-        return os.read(handle, 1 << 16).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(handle)
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.read(1 << 16).decode(errors="replace")
+    return ""
 
 
 def _times(pid: int) -> tuple[float, float]:
@@ -90,7 +81,7 @@ def _times(pid: int) -> tuple[float, float]:
 
 def _resident(pid: int) -> int:
     fields = _read(f"/proc/{pid}/statm").split()
-    return int(fields[1]) * _PAGE if fields else 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
 
 
 def _share(pid: int) -> int:

@@ -12,8 +12,6 @@ from grader.core.faults import Fault
 
 MAX_FRAME = 640 << 20
 POLL_S = 0.1
-
-
 Expired = Callable[[], Fault | None]
 
 
@@ -79,9 +77,3 @@ def _turns(readable: list[socket.socket], writable: list[socket.socket], expired
             asked = time.monotonic()
         if ready:
             yield
-
-
-def stopwatch(seconds: float) -> Expired:
-    """For `receive`: expires after `seconds` of wall time."""
-    end = time.monotonic() + seconds
-    return lambda: Fault("timeout", f"no answer within {seconds:g} s") if time.monotonic() > end else None

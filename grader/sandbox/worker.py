@@ -1,4 +1,7 @@
-"""The process that runs a learner's cells and answers questions about them; everything it says is only an answer."""
+"""The two confined processes: a worker runs a learner's cells, an executor runs exported programs.
+
+Both hold no secret, and everything that they reply is only an answer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from typing import Any
 from grader.core.faults import Fault
 from grader.core.symbols import cell_names, plain_python
 from grader.program.codec import decode, encode
-from grader.program.endpoints import SETUP_FILE, AnswerEndpoint, begin, describe, namedtuples
+from grader.program.endpoints import SETUP_FILE, AnswerEndpoint, ProgramEndpoint, begin, describe, namedtuples
 from grader.program.environment import CellEnvironment
 from grader.sandbox import wire
 
@@ -58,19 +61,14 @@ class Worker:
     def read(self, source: str) -> dict[str, Any]:
         """Names that a cell binds and needs, or the syntax error that stops it from running at all."""
         try:
-            found = cell_names(plain_python(source))
+            names = cell_names(plain_python(source))
         except SyntaxError as problem:
-            text = (problem.text or "").strip()[:200]
-            return {
-                "status": "raised",
-                "kind": type(problem).__name__,
-                "text": problem.msg,
-                "line": problem.lineno,
-                "source": text,
-            }
+            text, line = (problem.text or "").strip()[:200], problem.lineno
+            found = {"kind": type(problem).__name__, "text": problem.msg, "line": line, "source": text}
+            return {"status": "raised", **found}
         except Exception as problem:  # text that no compiler takes: a NUL, half a character, nesting without end
             return {"status": "raised", "kind": "SyntaxError", "text": str(problem), "line": None, "source": ""}
-        return {"status": "ok", "binds": sorted(found.binds), "needs": sorted(found.needs)}
+        return {"status": "ok", "binds": sorted(names.binds), "needs": sorted(names.needs)}
 
     def run(self, source: str, name: str, filename: str = "") -> dict[str, Any]:
         """Run one cell; magics are left out, what it prints goes nowhere."""
@@ -121,27 +119,46 @@ class Worker:
 
 
 def serve(stream: socket.socket) -> None:
-    """Answer requests until the stream closes.
-
-    A request is a turn, a frame of data, and for questions a frame of arguments; a reply is the same turn and a frame.
-    """
+    """Run a learner's cells and answer questions about them until the stream closes."""
     # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
     worker = Worker()
     # What a notebook has without an import.
     builtins.__dict__.update(display=lambda *shown, **how: None, get_ipython=lambda: None)
     os.register_at_fork(after_in_child=stream.close)  # a process that a cell forks must not answer as well
+
+    def handle(what: str, request: dict[str, Any], payload: bytes) -> bytes:
+        if what in ("ask", "export"):
+            return worker.ask(request, payload, getattr(worker.side, what))
+        return encode(getattr(worker, what)(**request))
+
+    _answer(stream, ("ask", "export"), handle)
+
+
+def serve_programs(stream: socket.socket) -> None:
+    """Load and run exported programs until the stream closes: in a process with none of the learner's Python."""
+    side = ProgramEndpoint()
+
+    def handle(what: str, request: dict[str, Any], payload: bytes) -> bytes:
+        return side.load(payload) if what == "load" else side.run(request["program"], payload)
+
+    _answer(stream, ("load", "run"), handle)
+
+
+def _answer(
+    stream: socket.socket, with_payload: tuple[str, ...], handle: Callable[[str, dict[str, Any], bytes], bytes]
+) -> None:
+    """Answer requests: a turn, a frame of data, and for some a payload. A reply is the same turn and a frame."""
     while True:
         try:
             turn, request = wire.receive(stream), decode(wire.receive(stream))
+            what = request.pop("do")
+            payload = wire.receive(stream) if what in with_payload else b""
         except Fault:
             return
-        what = request.pop("do")
         if what == "begin":
             begin(**request)
             reply = encode({"status": "ok"})
-        elif what in ("ask", "export"):
-            reply = worker.ask(request, wire.receive(stream), getattr(worker.side, what))
         else:
-            reply = encode(getattr(worker, what)(**request))
+            reply = handle(what, request, payload)
         wire.send(stream, turn)
         wire.send(stream, reply)

@@ -1,17 +1,17 @@
 """The process that all others are forked from: JAX imported, no backend made, no thread started, no secret held.
 
 Run as `python -m grader.sandbox.zygote FD FOLDER` with an empty environment. Each request on a control socket names an
-entry point (`module:function`) of ours and carries one end of a stream socket; the zygote forks, and the child calls
-the entry with that stream. Workers and executors are confined first, on the rung that was found by trying when the
-zygote started. A request with `control` gives the child a control socket of its own, so that an examiner may fork
-workers. One with `patient` gives way to all that are not, and so does whatever it has forked. A fork takes milliseconds
-where a fresh interpreter takes seconds.
+entry point (`module:function`) of ours and carries one end of a stream socket, with which the forked child calls the
+entry. Workers and executors are confined first, on the rung that was found by trying when the zygote started. A request
+with `control` gives the child a control socket of its own, so that an examiner may fork workers. One with `patient`
+gives way to all that are not, and so does whatever it has forked. A fork takes milliseconds, an interpreter seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import gc
 import importlib
 import json
@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,57 @@ from grader.sandbox import accelerators, confine
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.confine import Confinement
-from grader.sandbox.confine_fork import fork
-from grader.sandbox.process import remove
-from grader.sandbox.warmup import preload, share_mlir_context, warm
+from grader.sandbox.process import ConfinementReport, remove
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
 CONFINED = frozenset({WORKER, EXECUTOR})
 TRUSTED = frozenset({EXAMINER, PROOF})
-
-
+ALWAYS = (
+    *("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2"),
+    *("grader.checks", "grader.sandbox.worker"),
+)
+# The first export and the first compile import these; in every fork anew that would cost 0.2 s.
+AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
 # What `grader.program.load.QUICK` is for programs, for what a worker compiles on its way to an answer.
 QUICK = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
+
+
+def warm_up(modules: list[str]) -> None:
+    """Import, trace and share what the forks will need; a module that cannot be imported is left for the fork."""
+    for name in (*ALWAYS, *AT_FIRST_USE, *modules):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    with contextlib.suppress(Exception):  # a newer JAX may refuse some of it: then nothing is warm, and nothing is lost
+        _trace()
+    # One MLIR context for each fork: JAX makes one, 3 ms, whenever it lowers, exports or loads (measured: a sixth of a
+    # submission's time). It has no public name; where it is called otherwise, nothing is shared and nothing is lost.
+    with contextlib.suppress(ImportError, AttributeError):
+        from jax._src.interpreters import mlir
+
+        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
+def _trace() -> None:
+    """Trace what most answers use, so that no fork traces it for the first time. Tracing makes no backend."""
+    import jax
+    import jax.numpy as jnp
+
+    def medley(x: jax.Array, w: jax.Array, key: jax.Array) -> jax.Array:
+        h = jax.nn.relu(jnp.tanh(x @ w) + jnp.exp(-(x**2)).mean(axis=0)) - jnp.abs(x).max()
+        h = jnp.where(h > 0, jnp.log1p(h), jnp.sqrt(jnp.square(h))) / jnp.maximum(h.var(), 1.0)
+        h = jnp.concatenate([h[:1], jnp.stack([h[1], h[2]]), h[jnp.arange(1)]]).at[0].set(0.0).at[1].add(1.0)
+        h, _ = jax.lax.scan(lambda carry, row: (carry + row, None), h, jax.random.normal(key, (2, *h.shape)))
+        h = jax.lax.cond(h.sum() > 0, lambda h: h.T.reshape(h.shape), lambda h: jnp.cumsum(h, axis=1), h)
+        return jax.lax.fori_loop(0, 3, lambda i, h: h * i, h).sum() + jax.nn.log_softmax(h).sum()
+
+    batch = jax.vmap(jax.value_and_grad(medley, argnums=1), in_axes=(0, None, 0))
+    xs, w = jax.ShapeDtypeStruct((2, 4, 4), "float32"), jax.ShapeDtypeStruct((4, 4), "float32")
+    jax.make_jaxpr(batch)(xs, w, jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2)))
 
 
 def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinement:
@@ -60,36 +95,30 @@ def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinemen
     try:
         for flags in (QUICK, "") if platform.is_cpu else ("",):
             os.environ["XLA_FLAGS"] = flags
-            trial = _trial if platform.is_cpu else partial(_trial_together, platform, count)
             with contextlib.suppress(confine.ConfinementRefused):
+                trial = functools.partial(_trial, platform, count)
                 return confine.settle(at_most, trial, scratch, accelerators.needs(platform))
     finally:
         remove(scratch)
     raise SystemExit("No process that runs JAX can be started here.")
 
 
-def _trial() -> None:
+def _trial(platform: Platform, count: int) -> None:
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     jax.config.update("jax_num_cpu_devices", 8)
     jnp.ones(2).sum().block_until_ready()
     Path("written").write_bytes(Path(jax.__file__).read_bytes())
     os.unlink("written")
-
-
-def _trial_together(platform: Platform, count: int) -> None:
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    _trial()
+    if platform.is_cpu:
+        return
     if jax.devices()[0].platform != platform.device or len(jax.devices()) < count:
         raise OSError(errno.ENODEV, f"confined, JAX finds {jax.devices()[:count]}", platform.name)
-    mesh = Mesh(np.array(jax.devices()[:count]), ("all",))
-    spread = jax.device_put(np.ones((count, 8), np.float32), NamedSharding(mesh, PartitionSpec("all")))
-    assert float(jax.jit(jnp.sum)(spread)) == 8 * count
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("all",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
+    assert float(jax.jit(jnp.sum)(jax.device_put(np.ones((count, 8), np.float32), sharding))) == 8 * count
 
 
 class ZygoteServer:
@@ -99,8 +128,7 @@ class ZygoteServer:
     """
 
     def __init__(self, control: socket.socket, folder: Path) -> None:
-        self.first = control
-        self.folder = folder
+        self.first, self.folder = control, folder
         self.confinement: Confinement | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
@@ -132,32 +160,28 @@ class ZygoteServer:
             raise ConnectionError
         request = json.loads(message)
         if "preload" in request:
-            platform = Platform.from_json(request["platform"])
+            platform = Platform(**request["platform"])
             if platform.is_cpu:
                 accelerators.leave_alone()
-            preload(request["preload"])
-            warm()
-            share_mlir_context()
+            warm_up(request["preload"])
             self.confinement = settle(request["at_most"], platform, request["count"])
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # from now on the kernel reaps children
             gc.collect()
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
         if "entry" in request:
             control.send(json.dumps(self.fork(request, handles[0], control)).encode())
-        elif self.confinement is not None:
+        elif not request and self.confinement is not None:
             found = self.confinement
-            told: dict[str, Any] = {"level": found.level, "refused": found.refused, "same_user": found.same_user}
-            told["accelerated"] = bool(found.accelerator.files)
-            control.send(json.dumps(told).encode())
+            report = ConfinementReport(found.level, found.refused, found.same_user, bool(found.accelerator.files))
+            control.send(json.dumps(asdict(report)).encode())
 
     def end(self, controls: list[socket.socket]) -> None:
         """Kill what is left of the processes forked through these controls; remove what is left of their folders."""
         left = [fork for control in controls for fork in self.forked.pop(control).items()]
         for pid, _ in left:
-            if _is_ours(pid):
-                for target in (os.killpg, os.kill):  # one just forked leads no group yet
-                    with contextlib.suppress(ProcessLookupError):
-                        target(pid, signal.SIGKILL)
+            for target in (os.killpg, os.kill) if _is_ours(pid) else ():  # one just forked leads no group yet
+                with contextlib.suppress(ProcessLookupError):
+                    target(pid, signal.SIGKILL)
         for _, folder in left:
             if folder:
                 remove(Path(folder))
@@ -167,8 +191,7 @@ class ZygoteServer:
             control.close()
 
     def fork(self, request: dict[str, Any], handle: int, client: socket.socket) -> dict[str, Any]:
-        """Fork a child for `request`; tells its process id, which will be that of its session too, and its folder: ""
-        where it sees none of ours."""
+        """Fork a child for `request`; returns its process id, also its session's, and its folder ("" for none)."""
         ours = theirs = None
         confinement = self.confinement if request["entry"] in CONFINED else None
         namespaces = confinement.rung.namespaces if confinement else ""
@@ -177,7 +200,7 @@ class ZygoteServer:
         if request.get("control"):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            pid = fork(namespaces, lambda: self._become(request, handle, theirs, confinement, folder))
+            pid = kernel.fork(namespaces, lambda: self._become(request, handle, theirs, confinement, folder))
         except OSError as problem:
             return {"refused": f"no process could be forked: {problem.filename or 'fork'}: {problem.strerror}"}
         finally:
@@ -194,12 +217,7 @@ class ZygoteServer:
         return {"pid": pid, "folder": folder}
 
     def _become(
-        self,
-        request: dict[str, Any],
-        handle: int,
-        control: socket.socket | None,
-        confinement: Confinement | None,
-        folder: str,
+        self, request: dict[str, Any], handle: int, control: socket.socket | None, confined: Confinement | None, to: str
     ) -> None:
         """In the child: drop everything of the zygote's, then run the entry."""
         keep = {handle, *([control.fileno()] if control else [])}
@@ -213,19 +231,20 @@ class ZygoteServer:
             os.dup2(null, number)
         for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 256)):
             if int(name) > 2 and int(name) not in keep:
-                _close(int(name))
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
         if request["entry"] not in CONFINED | TRUSTED:
             raise ValueError(request["entry"])
         module, _, function = request["entry"].partition(":")
         serve = getattr(importlib.import_module(module), function)
-        if confinement is None:
-            os.chdir(folder)
+        if confined is None:
+            os.chdir(to)
             if kernel.LINUX:
-                kernel.end_with_parent()
-                kernel.dumpable(False)
+                kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+                kernel.prctl(kernel.DUMPABLE, 0)
         else:
             os.environ.pop("PYTHONPATH", None)
-            confine.enter(confinement, Path(folder), request["readable"], request["writable"])
+            confine.enter(confined, Path(to), request["readable"], request["writable"])
         os.environ.update({name: os.getcwd() for name in ("HOME", "TMPDIR", "MPLCONFIGDIR")})
         tempfile.tempdir = None  # what it remembers is the zygote's
         stream = socket.socket(fileno=handle)
@@ -240,16 +259,11 @@ def _is_ours(pid: int) -> bool:
         return False
 
 
-def _close(handle: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(handle)
-
-
 def main() -> None:
     """Serve the control socket whose number is the first argument; all folders lie in that of the second."""
     if kernel.LINUX:
-        kernel.dumpable(False)
-        kernel.adopt_orphans()
+        kernel.prctl(kernel.DUMPABLE, 0)
+        kernel.prctl(kernel.ADOPT_ORPHANS)
     number, tempfile.tempdir = sys.argv[1:]
     ZygoteServer(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
