@@ -23,11 +23,11 @@ def examine_machine() -> None:
     from grader.doctor.diagnosis import examine
 
     try:
-        root = open_course().root
+        course = open_course()
     except CourseError:  # also one whose text is broken: `grader build` says how
-        root = None
+        course = None
     grades = []
-    for finding in examine(root):
+    for finding in examine(course):
         grades.append(finding.grade)
         for line in finding.lines():
             out.print(legible(line), markup=False, soft_wrap=True)

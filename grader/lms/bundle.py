@@ -17,7 +17,7 @@ Files = dict[str, bytes]
 
 # What only building and grading take.
 GRADERS_OWN = frozenset(
-    "alembic bleach jinja2 jsonschema jupytext nbgrader psutil pygments pyseccomp rich sqlalchemy traitlets typer"
+    "alembic bleach jinja2 jsonschema jupytext nbgrader packaging psutil pygments pyseccomp rich sqlalchemy traitlets typer"
     " watchfiles"
     .split()
 )  # fmt: skip
