@@ -29,9 +29,8 @@ def bundle(
 ) -> None:
     """Make what learners get: notebooks, pictures, the checks' vocabulary, and nothing hidden."""
     from grader.lms import bundle as bundles
-    from grader.lms import bundle_output
     from grader.lms import gradescope as autograder
-    from grader.lms.checkout import NoBundle
+    from grader.lms import publish
 
     course = open_course(gradescope)
     if to is None:
@@ -44,19 +43,19 @@ def bundle(
             raise fail(f"There is no lesson {lesson}. Lessons: {', '.join(course.ids)}.")
     try:
         if gradescope:
-            bundle_output.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
+            publish.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
             out.print(
                 f"{to}: the autograder of {gradescope}. It holds hidden checks and answers: for Gradescope alone."
             )
             return
         files, commit = bundles.files(course, lessons), ""
         if zipped:
-            bundle_output.write_zip(files, to, f"{to.stem}/")
+            publish.write_zip(files, to, f"{to.stem}/")
         elif git:
-            commit = bundle_output.commit(course, files, to)
+            commit = publish.commit(course, files, to)
         else:
-            bundle_output.write_folder(files, to)
-    except NoBundle as problem:
+            publish.write_folder(files, to)
+    except publish.NoBundle as problem:
         raise fail(str(problem)) from None
     said = f" Committed as {commit[:10]}." if commit else " Nothing changed since the last commit." if git else ""
     out.print(f"{to}: {len(files)} files, nothing hidden.{said}", markup=False, soft_wrap=True)
@@ -76,14 +75,13 @@ def collect(
     A repository is a URL (https, ssh, git) or a folder. What is unchanged since the last time is not fetched again.
     """
     from grader.grading.signals import Stopped, interruptible
-    from grader.lms import repositories as listed
-    from grader.lms.collect import Collection
-    from grader.lms.git_fetch import FetchLimits
+    from grader.lms.collect import BadList, Collection, read_list
+    from grader.lms.git import FetchLimits
 
     course = open_course(lesson)
     try:
-        rows = listed.read(repositories)
-    except listed.BadList as problem:
+        rows = read_list(repositories)
+    except BadList as problem:
         raise fail(str(problem)) from None
     except OSError as problem:
         raise fail(f"{repositories} cannot be read: {problem.strerror}.") from None

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nbgrader.api import Gradebook
+from nbgrader.api import Assignment, Gradebook, GradeCell, Notebook, TaskCell
 from nbgrader.dbutil import ALEMBIC_DIR
-from sqlalchemy import Connection, create_engine, event, inspect, text
+from sqlalchemy import Connection, create_engine, event, inspect, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
+
+from grader.course import Course
 
 WAIT_S = 30  # for another program to end what it is writing, where the address of the database does not say `timeout`
 REMOTE = {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
@@ -140,7 +142,8 @@ class Database:
     def whole(self, course_id: str) -> Iterator[Session]:
         """Within it every `Gradebook` of nbgrader's is one session; what is stored is there at its end, or nothing is.
 
-        nbgrader opens the database nine times for a notebook and writes to it about fifty times.
+        nbgrader opens the database nine times for a notebook and writes to it about fifty times, each time by the name
+        of the class: it takes no session or engine, so the class is patched.
         """
         session = _Held(self.engine)
         opens, closes = Gradebook.__init__, Gradebook.close
@@ -172,6 +175,30 @@ class _Held(Session):
     def commit(self) -> None:
         self.flush()
         self.expire_all()
+
+
+def outdated(course: Course, lesson: str, database: Connection | Session) -> str | None:
+    """Returns what to do about a lesson whose graded cells or points have changed since its release, or None.
+
+    A lesson that was never released is nbgrader's to complain of. Raises CourseError and SQLAlchemyError.
+    """
+    then: dict[str, float] = {}
+    for kind in (GradeCell, TaskCell):
+        query = select(kind.name, kind.max_score).join(Notebook, kind.notebook_id == Notebook.id)
+        query = query.join(Assignment, Notebook.assignment_id == Assignment.id).where(Assignment.name == lesson)
+        then |= {str(name): float(points) for name, points in database.execute(query)}
+    if lesson not in course.lesson_ids or not then:
+        return None
+    text = course.lesson(lesson)
+    now = {check.id: check.points for exercise in text.exercises for check in exercise.checks}
+    now |= {task.id: task.points for task in text.tasks}
+    if now == then:
+        return None
+    names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+    return (
+        f"{lesson} has changed since it was released ({', '.join(names)}), and the gradebook does not know it so. "
+        f"Run: nbgrader generate_assignment {lesson}"
+    )
 
 
 def _by_hand(connection: Any, _: Any) -> None:
