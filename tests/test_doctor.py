@@ -15,10 +15,9 @@ import environment as setup
 import pytest
 from conftest import ROOT, Grader
 
-from grader.doctor import diagnosis, hardware, installation, storage, versions
-from grader.doctor import kernelspec as kernelspec_module
-from grader.doctor.finding import Finding
-from grader.doctor.probe import BackgroundProbe
+from grader.course import Course
+from grader.doctor import confinement, hardware, installation, storage
+from grader.doctor.finding import BackgroundProbe, Finding
 
 TINY = "name = 'Tiny'\n[[lesson]]\nid = '01_tiny'\ntitle = 'Tiny'\npart = 'One'\n"
 NO_KERNEL_FOLDERS = {"JUPYTER_PATH": "", "JAX_PLATFORMS": "", "XLA_FLAGS": ""}
@@ -145,7 +144,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("of") / "checkout"
     (folder / "tools").mkdir(parents=True)
     shutil.copytree(ROOT / "grader", folder / "grader", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tools/environment.py", "pyproject.toml", *versions.LOCKS):
+    for name in ("tools/environment.py", "pyproject.toml", *installation.LOCKS):
         shutil.copy(ROOT / name, folder / name)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
     site = next((folder / ".venv" / "lib").glob("python*/site-packages"))
@@ -156,7 +155,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def says(checkout: Path) -> str:
     """What its own grader says of its environment, without asking JAX."""
-    code = "from grader.doctor import environment as e; print('\\n'.join(e.environment(e.checkout()).lines()))"
+    code = "from grader.doctor import installation as e; print('\\n'.join(e.environment(e.checkout()).lines()))"
     python, variables = checkout / ".venv" / "bin" / "python", {**os.environ, "PYTHONPATH": str(checkout)}
     done = subprocess.run([python, "-c", code], env=variables, cwd="/", capture_output=True, text=True, check=True)
     return done.stdout.strip()
@@ -199,20 +198,23 @@ def test_a_course_with_a_grader_of_its_own(checkout: Path, tmp_path: Path) -> No
 
 
 def test_versions_in_an_environment_that_make_made_are_the_pinned_ones(checkout: Path) -> None:
-    assert versions.versions(checkout, True, "mend").grade == "fine"
+    assert installation.versions(checkout, True, "mend").grade == "fine"
     lock = checkout / "requirements.lock"
     pinned = lock.read_text()
-    lock.write_text(pinned.replace(f"optax=={versions.installed('optax')}", "optax==0.1.9"))
+    lock.write_text(pinned.replace(f"optax=={installation.installed('optax')}", "optax==0.1.9"))
     try:
-        assert f"optax {versions.installed('optax')} (pinned: 0.1.9)" in versions.versions(checkout, True, "mend").text
-        assert versions.versions(checkout, False, "mend").text.endswith("not all are the versions that were tried.")
+        assert (
+            f"optax {installation.installed('optax')} (pinned: 0.1.9)"
+            in installation.versions(checkout, True, "mend").text
+        )
+        assert installation.versions(checkout, False, "mend").text.endswith("not all are the versions that were tried.")
     finally:
         lock.write_text(pinned)
 
 
 def test_a_package_that_is_missing_stands_in_the_way(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "installed", lambda name: None if name == "optax" else "999")
-    assert versions.versions(checkout, True, "mend") == Finding(
+    monkeypatch.setattr(installation, "installed", lambda name: None if name == "optax" else "999")
+    assert installation.versions(checkout, True, "mend") == Finding(
         "stops", "Not installed: optax. What needs them will not start.", "mend"
     )
 
@@ -222,24 +224,64 @@ def test_every_range_is_read(checkout: Path) -> None:
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     elsewhere = [text for text in declared if "sys_platform" in text and sys.platform not in text]
-    assert len(versions.ranges(checkout)) == len(declared) - len(elsewhere)
-    assert versions.number("0.10.2+cpu") == versions.number("0.10.2") < versions.number("0.11")
-    assert versions.number("2.0") == versions.number("2")
+    assert len(installation.ranges(checkout)) == len(declared) - len(elsewhere)
+
+
+def test_builds_and_zeros_at_the_end_make_no_other_version(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = {name: next(iter(pin.specifier)).version for name, pin in installation.pins(checkout).items()}
+    pinned |= {"jax": f"{pinned['jax']}+cpu", "flax": f"{pinned['flax']}.0"}
+    monkeypatch.setattr(installation, "installed", pinned.get)
+    assert installation.versions(checkout, True, "mend").text.endswith(": the pinned versions.")
+    pinned["flax"] = "0.9"
+    assert "Too old: flax 0.9 (needed: 0.12.8 or newer)." in installation.versions(checkout, True, "mend").text
+
+
+BOTH = {"torch": "2.13.0", "torchvision": "0.28.0"}
 
 
 @pytest.mark.parametrize(
-    ("there", "grade", "words"),
+    ("there", "imports", "grade", "text"),
     [
-        ({"torch": "2.13.0", "torchvision": "0.28.0"}, "fine", "torch 2.13.0, torchvision 0.28.0"),
-        ({}, "fine", "lesson 11 goes without it, lesson 12 needs it (`make setup TORCH=cpu`)"),
-        ({"torch": "2.13.0"}, "costs", "without torchvision"),
+        (BOTH, {"01": "import torch", "02": "import jax"}, "fine", "torch 2.13.0, torchvision 0.28.0, for lesson 01."),
+        (BOTH, {"01": "import jax"}, "fine", "torch 2.13.0, torchvision 0.28.0."),
+        ({}, {"01": "import jax"}, "fine", "No torch: imported by no lesson."),
+        (
+            {},
+            {
+                "01": "if found:\n    import torch",
+                "02": "from grader.learning.loaders import MNIST",
+                "03": "import torch",
+            },
+            "fine",
+            "No torch: optional in lessons 01 and 02, needed in lesson 03 (`make setup TORCH=cpu`).",
+        ),
+        (
+            {"torch": "2.13.0"},
+            {"01": "import torch", "02": "from grader.lessons.loaders import MNIST"},
+            "costs",
+            "torch 2.13.0 is here without torchvision: stand-ins take its place in lesson 02.",
+        ),
+        ({"torch": "2.13.0"}, {"01": "import torch"}, "fine", "torch 2.13.0 without torchvision, for lesson 01."),
     ],
 )
-def test_torch_or_not(there: dict[str, str], grade: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "installed", there.get)
-    said = versions.torch()
-    assert said.grade == grade
-    assert words in said.text
+def test_torch_or_not(
+    tmp_path: Path, there: dict[str, str], imports: dict[str, str], grade: str, text: str, monkeypatch
+) -> None:
+    """Which lessons import it is read from the course, so that the sentence holds for any."""
+    (tmp_path / "notebooks").mkdir()
+    lessons = [f"[[lesson]]\nid = '{i}_tiny'\ntitle = 'Tiny'\npart = 'One'\n" for i in imports]
+    (tmp_path / "course.toml").write_text("name = 'Tiny'\n" + "".join(lessons))
+    for lesson, code in imports.items():
+        (tmp_path / "notebooks" / f"{lesson}_tiny.py").write_text(f"# %%\n{code}\n")
+    monkeypatch.setattr(installation, "installed", there.get)
+    found = installation.torch(Course(tmp_path))
+    assert (found.grade, found.text) == (grade, text)
+
+
+def test_without_torch_this_courses_lessons_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "installed", {}.get)
+    assert "11" in installation.torch(Course(ROOT)).text
+    assert installation.torch(None).text == "No torch: optional in most lessons."
 
 
 # --- the rest, by the questions that are asked -----------------------------------------------------------------------
@@ -313,7 +355,7 @@ def test_variables_that_keep_jax_from_starting_are_named() -> None:
 
 
 def test_a_jax_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grader.doctor.probe.PATIENCE_S", 0.2)
+    monkeypatch.setattr("grader.doctor.finding.PATIENCE_S", 0.2)
     with BackgroundProbe("-c", "import time; time.sleep(60)") as asked:
         said = hardware.devices(asked, "mend", {})
     assert said.grade == "stops"
@@ -336,12 +378,12 @@ def test_a_gpu_is_named() -> None:
 def test_kernels_of_this_python_and_of_others(argv: str, grade: str, tmp_path: Path) -> None:
     listed = {"kernelspecs": {"python3": {"resource_dir": str(tmp_path), "spec": {"argv": [argv, "-m", "x"]}}}}
     with BackgroundProbe("-c", f"print({json.dumps(listed)!r})") as asked:
-        assert kernelspec_module.kernel(asked).grade == grade
+        assert installation.kernel(asked).grade == grade
 
 
 def test_no_kernel_at_all() -> None:
     with BackgroundProbe("-c", "print('{\"kernelspecs\": {}}')") as asked:
-        said = kernelspec_module.kernel(asked)
+        said = installation.kernel(asked)
     assert said.grade == "stops"
     assert said.mend.endswith("-m ipykernel install --sys-prefix")
 
@@ -350,14 +392,14 @@ def test_a_kernel_of_this_environment_that_points_elsewhere_is_installed_again(m
     inside = f"{sys.prefix}/share/jupyter/kernels/python3"
     listed = {"kernelspecs": {"python3": {"resource_dir": inside, "spec": {"argv": ["/old/.venv/bin/python"]}}}}
     with BackgroundProbe("-c", f"print({json.dumps(listed)!r})") as asked:
-        assert kernelspec_module.kernel(asked).mend.endswith("-m ipykernel install --sys-prefix")
+        assert installation.kernel(asked).mend.endswith("-m ipykernel install --sys-prefix")
 
 
 def test_a_machine_that_cannot_start_a_learners_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: list[str]) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(diagnosis.Zygote, "start", refuse)
-    said = diagnosis.confinement()
+    monkeypatch.setattr(confinement.Zygote, "start", refuse)
+    said = confinement.finding()
     assert said.grade == "stops"
     assert "Cannot allocate memory" in said.text

@@ -17,10 +17,9 @@ from conftest import ROOT, Grader
 
 from grader.course import Course
 from grader.grading import batch
-from grader.lms import repositories
+from grader.lms import collect
 from grader.lms.collect import Collection
-from grader.lms.git_fetch import FetchLimits
-from grader.lms.repositories import Repository
+from grader.lms.git import FetchLimits, Repository
 
 LESSON = "01_small"
 COURSE = ROOT / "tests" / "courses" / "small"
@@ -282,8 +281,8 @@ def test_a_stop_ends_what_runs_and_keeps_what_is_done(tmp_path: Path, number: si
 def test_a_bad_line_of_the_list_is_refused(tmp_path: Path, row: str, said: str) -> None:
     path = tmp_path / "repos.csv"
     path.write_text(row)
-    with pytest.raises(repositories.BadList) as problem:
-        repositories.read(path)
+    with pytest.raises(collect.BadList) as problem:
+        collect.read_list(path)
     assert said in str(problem.value)
     assert "\x1b" not in str(problem.value)
 
@@ -294,7 +293,7 @@ def test_a_good_line_is_taken_as_it_is(tmp_path: Path) -> None:
         b"\xef\xbb\xbfname,URL,learner\r\nOne,https://me:token@host.org:8443/a/b.git,one@school.org\r\n"
         b'"Two, T.",git@host:a/b.git,two\r\n,ssh://git@host:22/a,z\xc3\xbc\r\n\r\n,../three,three\r\n'
     )
-    rows = repositories.read(path)
+    rows = collect.read_list(path)
     assert [row.learner for row in rows] == ["one@school.org", "two", "zü", "three"]
     assert [row.local for row in rows] == [False, False, False, True]
     assert rows[3].url == str(tmp_path.parent / "three")

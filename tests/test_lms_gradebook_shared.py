@@ -21,7 +21,8 @@ from grader.course.fill import fill, write
 from grader.grading import batch
 from grader.grading.fingerprint import environment_fingerprint
 from grader.lms import nbgrader_database
-from grader.lms.gradebook import CourseGradebook, NoGradebook, Progress
+from grader.lms.gradebook import CourseGradebook, Progress
+from grader.lms.nbgrader_database import NoGradebook
 
 LESSON = "01_small"
 RIGHT = {exercise.id: exercise.reference for exercise in Course(ROOT / "tests/courses/small").lesson(LESSON).exercises}

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 from conftest import COURSES, ROOT, Grader
+from grader_fault import FAULTS, broken
 
 from grader.course import Course
 from grader.course.fill import fill
-from grader.lms import gradescope, upload
-from grader.lms.upload import NotOneNotebook
+from grader.lms import gradescope
+from grader.lms.gradescope import NotOneNotebook
 
 LESSON = "01_small"
 EXERCISES = Course(COURSES / "small").lesson(LESSON).exercises
@@ -148,8 +149,8 @@ def test_where_nothing_confines_it_refuses_unless_told(image: Image) -> None:
         "Your submission was not graded: this autograder cannot run learners' code safely. "
         "This is no verdict on your work. Tell your instructor."
     )
-    assert (results["score"], results["tests"]) == (0, [])
-    assert "This container cannot confine learners' code, so nothing was graded. docs/gradescope.md says" in said
+    assert not {"score", "tests"} & results.keys(), "no grade at all, and no zero"
+    assert "Nothing was graded in this container. docs/gradescope.md says" in said
 
 
 def test_faults_of_ones_own_are_for_instructors_alone(image: Image) -> None:
@@ -165,6 +166,23 @@ def test_faults_of_ones_own_are_for_instructors_alone(image: Image) -> None:
         "This is no verdict on your work. Tell your instructor."
     )
     assert "`hiden`" in said
+    assert not {"score", "tests"} & results.keys()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_grader_is_no_zero(image: Image, fault: str) -> None:
+    text = image.root / "source" / "course" / "solutions" / f"{LESSON}.py"
+    before = text.read_text()
+    try:
+        text.write_text(broken(before, fault))
+        results, said = image.grade({"x.ipynb": notebook(RIGHT)})
+    finally:
+        text.write_text(before)
+    assert not {"score", "tests"} & results.keys()
+    assert results["output"] == (
+        "Your submission was not graded: the autograder failed. This is no verdict on your work. Tell your instructor."
+    )
+    assert FAULTS[fault].said in said
 
 
 def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Image) -> None:
@@ -176,6 +194,7 @@ def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Ima
     finally:
         (image.root / "away").rename(python)
     assert wanted in results["output"]
+    assert not {"score", "tests"} & results.keys()
     assert "setup.sh did not get to its end" in said
 
     (image.root / "results" / "results.json").unlink()
@@ -186,6 +205,7 @@ def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Ima
             time.sleep(0.05)
         os.kill(running.pid, signal.SIGKILL)
     assert wanted in image.results()["output"]
+    assert not {"score", "tests"} & image.results().keys()
 
 
 def test_an_overlay_goes_with_the_course_that_it_extends(tmp_path: Path) -> None:
@@ -238,12 +258,12 @@ def test_the_notebook_is_found(tmp_path: Path, files: dict[str, bytes]) -> None:
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    assert upload.notebook(tmp_path, IDS, LESSON) == OURS
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == OURS
 
 
 def test_one_notebook_alone_is_taken_whatever_it_holds(tmp_path: Path) -> None:
     (tmp_path / "x.ipynb").write_bytes(b"{")
-    assert upload.notebook(tmp_path, IDS, LESSON) == b"{"
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == b"{"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +291,7 @@ def test_what_is_not_one_notebook_is_told(tmp_path: Path, files: dict[str, bytes
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(NotOneNotebook) as problem:
-        upload.notebook(tmp_path, IDS, LESSON)
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
     assert said in str(problem.value)
 
 
@@ -283,4 +303,4 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "submission" / "x.ipynb").symlink_to(secret / "x.ipynb")
     (tmp_path / "submission" / "folder").symlink_to(secret)
     with pytest.raises(NotOneNotebook, match="There is no notebook"):
-        upload.notebook(tmp_path / "submission", IDS, LESSON)
+        gradescope.submitted_notebook(tmp_path / "submission", IDS, LESSON)

@@ -119,7 +119,7 @@ class ClassView:
     """
 
     def __init__(self, course: Course, entries: list[Entry], machine: Hardware) -> None:
-        from grader.grading.device_plan import device_groups
+        from grader.grading.batch import device_groups
 
         self._left = Counter(entry.lesson for entry in entries)
         groups = device_groups(course, machine, [lesson for lesson in course.lesson_ids if lesson in self._left])

@@ -15,10 +15,8 @@ from grader.cli.console import echo, err, fail, out, refusing, refusing_files
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab
 from grader.core.text import legible
 from grader.grading.pool import Stopped, interruptible
-from grader.lms.collect import CollectedRepository, Collection
-from grader.lms.git_fetch import FetchLimits
-from grader.lms.repositories import BadList
-from grader.lms.repositories import read as read_list
+from grader.lms.collect import BadList, CollectedRepository, Collection, read_list
+from grader.lms.git import FetchLimits
 
 
 @app.command()
@@ -50,9 +48,8 @@ def bundle(
 ) -> None:
     """Make what learners get: notebooks, pictures, the checks' vocabulary, and nothing hidden."""
     from grader.lms import bundle as bundles
-    from grader.lms import bundle_output
     from grader.lms import gradescope as autograder
-    from grader.lms.checkout import NoBundle
+    from grader.lms import publish
 
     course = open_course(gradescope)
     if to is None:
@@ -62,18 +59,18 @@ def bundle(
         raise fail("--gradescope takes one lesson and writes --out FILE.zip; --git writes --out DIR.")
     refuse_unknown(lessons or (), course, {*course.lesson_ids, *course.text_ids})
     commit = ""
-    with refusing(NoBundle):
+    with refusing(publish.NoBundle):
         if gradescope:
-            bundle_output.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
+            publish.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
             echo(f"{to}: the autograder of {gradescope}. It holds hidden checks and answers: for Gradescope alone.")
             return
         files = bundles.files(course, lessons)
         if zipped:
-            bundle_output.write_zip(files, to, f"{to.stem}/")
+            publish.write_zip(files, to, f"{to.stem}/")
         elif git:
-            commit = bundle_output.commit(course, files, to)
+            commit = publish.commit(course, files, to)
         else:
-            bundle_output.write_folder(files, to)
+            publish.write_folder(files, to)
     committed = f" Committed as {commit[:10]}." if commit else " Nothing changed since the last commit." if git else ""
     echo(f"{to}: {len(files)} files, nothing hidden.{committed}")
 

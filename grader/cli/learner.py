@@ -263,11 +263,11 @@ def examine_machine() -> None:
     from grader.doctor.diagnosis import examine
 
     try:
-        root = open_course().root
+        course = open_course()
     except CourseError:  # also one whose text is broken: `grader build` says how
-        root = None
+        course = None
     stops = 0
-    for finding in examine(root):
+    for finding in examine(course):
         stops += finding.grade == "stops"
         for line in finding.lines():
             echo(line)

@@ -1,12 +1,14 @@
-"""What confinement this machine gives, in sentences, and how to get the next level."""
+"""The confinement level that this machine supports, in sentences, and how to get the next level."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from grader.core.faults import Fault
+from grader.doctor.finding import Finding
 from grader.sandbox.confine import LEVELS
-from grader.sandbox.process import ConfinementReport
+from grader.sandbox.process import AT_MOST, ConfinementReport, Zygote
 
 WHAT = {
     "full": "namespaces, Landlock, seccomp and limits",
@@ -27,8 +29,20 @@ LANDLOCK = "Use Linux 6.2 or newer, with `landlock` in the list `/sys/kernel/sec
 SECCOMP = "Install libseccomp (on Debian and Ubuntu: `sudo apt-get install libseccomp2`) and pyseccomp."
 
 
+def finding() -> Finding:
+    """How learners' processes are confined here, as a process that was started finds it."""
+    try:
+        zygote = Zygote.start([])
+    except (Fault, OSError, ValueError) as problem:
+        mend = f"unset {AT_MOST}" if isinstance(problem, ValueError) else ""
+        return Finding("stops", f"Nothing can be graded: {str(problem).rstrip('.')}.", mend)
+    confined = zygote.confined
+    zygote.stop()
+    return Finding("fine" if confined.level == LEVELS[0] else "costs", report(confined))
+
+
 def report(confined: ConfinementReport) -> str:
-    """What `grader doctor` prints."""
+    """Returns what `grader doctor` prints."""
     lines = [f"Confinement of learners' processes: {confined.level} ({WHAT[confined.level]})."]
     if confined.same_user:
         lines.append(f"They run as the same user as the grader: {confined.same_user}.")

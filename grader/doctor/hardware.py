@@ -1,4 +1,4 @@
-"""What JAX finds to compute on, how many simulated devices fit, and whether memory is enough."""
+"""Devices that JAX finds, simulated devices that fit, and memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from grader.doctor.finding import Finding
-from grader.doctor.probe import BackgroundProbe
-from grader.doctor.versions import accelerators_installed
+from grader.doctor.finding import BackgroundProbe, Finding
+from grader.doctor.installation import accelerators
 
 CHOOSING = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_NUM_CPU_DEVICES")  # variables that say which devices there are
 ASKED_FOR = 8  # by lessons
@@ -42,7 +41,7 @@ def probe() -> BackgroundProbe:
 
 def devices(asked: BackgroundProbe, repair: str, environment: Mapping[str, str] = os.environ) -> Finding:
     """What JAX found when it was `asked`. `repair` is the command that installs what is pinned."""
-    printed, complaint = asked.told()
+    printed, complaint = asked.answer()
     try:
         told = json.loads(printed.strip().splitlines()[-1])
     except (IndexError, ValueError):
@@ -50,7 +49,7 @@ def devices(asked: BackgroundProbe, repair: str, environment: Mapping[str, str] 
         text = f"JAX does not start: {complaint or 'it ended without a word'}"
         return Finding("stops", f"{text.rstrip('.')}. No lesson runs without it.", mend)
     real = [kind for platform, kind in told["found"] if platform != "cpu"]
-    plugins = accelerators_installed()
+    plugins = accelerators()
     if plugins and not real:
         return _unseen(plugins, complaint, environment)
     simulated = f"{told['simulated']} simulated CPU devices start, as many as lessons ask for ({fitting()} would fit)."
@@ -75,7 +74,7 @@ def _unseen(plugins: list[str], complaint: str, environment: Mapping[str, str]) 
 
 
 def memory() -> Finding:
-    """How much there is, against what lessons were seen to take."""
+    """Free memory, against what lessons were measured to take."""
     total, free = available_gb()
     there = f"{free:.1f} of {total:.1f} GB of memory are free"
     if free >= WISHED_GB:
@@ -88,7 +87,7 @@ def memory() -> Finding:
 
 
 def available_gb(cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:
-    """Memory in all and still to be had, in GB; in a container no more than that may use."""
+    """Returns total and available memory in GB; in a container no more than it may use."""
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
     older = cgroup / "memory"  # where cgroups are of version 1
@@ -113,7 +112,7 @@ def _cached(stat: Path) -> int:
 
 
 def fitting() -> int:
-    """How many simulated devices there is memory and room for threads for; no more than were tried."""
+    """Returns how many simulated devices memory and the limit of threads allow, up to `MOST_TRIED`."""
     by_memory = (available_gb()[1] - BASE_GB) / DEVICE_GB
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     by_threads = most / DEVICE_THREADS if 0 < most < 1_000_000 else MOST_TRIED

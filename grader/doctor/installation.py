@@ -1,38 +1,54 @@
-"""The Python environment that `grader` runs in: the `.venv` of this checkout and up to date, or another one."""
+"""The Python environment that `grader` runs in: where it is, its packages, torch, and the kernel of notebooks."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import runpy
 import shlex
 import shutil
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grader.core.layout import SOURCE
-from grader.doctor.finding import Finding
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-CHECKOUT = SOURCE
+from grader.core.layout import SOURCE
+from grader.course import Course
+from grader.doctor.finding import BackgroundProbe, Finding
+
+TAUGHT = ("jax", "jaxlib", "flax", "optax")
+LOCKS = ("requirements.lock", "requirements-torch.lock")
+KERNEL = "python3"  # what the course's notebooks name
+# jupyter_client takes its own Python where a kernel is called by one of these names alone.
+OWN_NAMES = {"python", "python{}".format(*sys.version_info), "python{}.{}".format(*sys.version_info)}
 
 
 def checkout() -> Path | None:
-    """The checkout that this code lies in; None where it was installed without one."""
-    return CHECKOUT if (CHECKOUT / "tools" / "environment.py").is_file() else None
+    """Returns the checkout that contains this code; None where it was installed without one."""
+    return SOURCE if (SOURCE / "tools" / "environment.py").is_file() else None
 
 
 def is_ours(place: Path) -> bool:
-    """Whether this Python is that of the checkout's own `.venv`."""
+    """Returns whether this Python is that of the checkout's own `.venv`."""
     return Path(sys.prefix).resolve() == (place / ".venv").resolve()
 
 
+def _is_conda() -> bool:
+    return (Path(sys.prefix) / "conda-meta").is_dir()
+
+
 def repair(place: Path | None) -> str:
-    """The command that puts what is missing into this environment."""
-    if (Path(sys.prefix) / "conda-meta").is_dir():
+    """Returns the command that installs what is missing in this environment."""
+    if _is_conda():
         return "conda env update --prune --file environment.yml"
     if place is None:
         return f"{shlex.quote(sys.executable)} -m pip install --upgrade jaxercise"
-    locks = shlex.quote(str(place / "requirements.lock"))
-    return f"{shlex.quote(sys.executable)} -m pip install -r {locks}"
+    return f"{shlex.quote(sys.executable)} -m pip install -r {shlex.quote(str(place / LOCKS[0]))}"
 
 
 def environment(place: Path) -> Finding:
@@ -59,26 +75,144 @@ def environment(place: Path) -> Finding:
 
 
 def command() -> Finding | None:
-    """Which `grader` this terminal finds; None where nothing is to be said."""
+    """Which `grader` this terminal finds; None where it is this one."""
     own = Path(sys.executable).parent
     found = shutil.which("grader")
     activate = f"source {shlex.quote(str(own / 'activate'))}"
-    if (Path(sys.prefix) / "conda-meta").is_dir():
+    if _is_conda():
         activate = f"conda activate {shlex.quote(sys.prefix)}"
     if found is None:
         return Finding("fine", f"No `grader` is on this terminal's PATH; `{activate}` puts it there.")
     if Path(found).parent.resolve() == own.resolve() or Path(found).resolve() == (own / "grader").resolve():
         return None
-    text = (
-        f"`grader`, typed in this terminal, is {found}, and not that of {own}: it may be another version, or program."
-    )
-    return Finding("costs", text, activate)
+    text = f"`grader`, typed in this terminal, is {found}, and not that of {own}: "
+    return Finding("costs", f"{text}it may be another version, or program.", activate)
 
 
 def course_of_another(root: Path) -> Finding | None:
     """Where a course brings a grader, and another one runs."""
-    if root == CHECKOUT or not (root / "grader" / "__init__.py").is_file():
+    if root == SOURCE or not (root / "grader" / "__init__.py").is_file():
         return None
-    text = f"The course in {root} brings its own grader, and that of {CHECKOUT} runs: its checks may ask for another."
+    text = f"The course in {root} brings its own grader, and that of {SOURCE} runs: its checks may ask for another."
     make = f"make -C {shlex.quote(str(root))} setup"
     return Finding("costs", text, f"{make} && source {shlex.quote(str(root / '.venv' / 'bin' / 'activate'))}")
+
+
+def installed(name: str) -> str | None:
+    """Returns the version of a package here, or None where it is missing."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def ranges(checkout: Path) -> dict[str, Requirement]:
+    """Returns the requirements in pyproject.toml that apply to this system, by canonical name."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return _applicable(project["dependencies"])
+
+
+def pins(checkout: Path) -> dict[str, Requirement]:
+    """Returns the pins of the locks that apply to this Python and system, by canonical name."""
+    text = "\n".join((checkout / name).read_text(encoding="utf-8") for name in LOCKS)
+    return _applicable([line for line in text.splitlines() if line and not line.startswith("#")])
+
+
+def _applicable(texts: list[str]) -> dict[str, Requirement]:
+    found = map(Requirement, texts)
+    return {canonicalize_name(one.name): one for one in found if one.marker is None or one.marker.evaluate()}
+
+
+def _outside(versions: dict[str, str], wanted: dict[str, Requirement], phrase: str) -> str:
+    """The versions that a requirement excludes, and what it asks for; builds such as +cpu count as equal."""
+    return ", ".join(
+        f"{name} {version} ({phrase.format(next(iter(wanted[name].specifier)).version)})"
+        for name, version in sorted(versions.items())
+        if name in wanted and not wanted[name].specifier.contains(version, prereleases=True)
+    )
+
+
+def versions(checkout: Path, ours: bool, repair: str) -> Finding:
+    """Python, JAX and its kin, against what `checkout` declares and pins.
+
+    Args:
+        checkout: the folder of pyproject.toml and the locks.
+        ours: whether the environment is the `.venv` that `make` made from the pins.
+        repair: the command that installs the pins.
+    """
+    found = {name: installed(name) for name in ranges(checkout)}
+    said = ", ".join(f"{name} {installed(name)}" for name in TAUGHT)
+    python = "Python {}.{}.{}".format(*sys.version_info[:3])
+    if missing := sorted(name for name, version in found.items() if version is None):
+        return Finding("stops", f"Not installed: {', '.join(missing)}. What needs them will not start.", repair)
+    present = {name: version for name, version in found.items() if version is not None}
+    if low := _outside(present, ranges(checkout), "needed: {} or newer"):
+        return Finding("stops", f"Too old: {low}. Lessons and checks use what these versions lack.", repair)
+    others = _outside(present | {"jaxlib": installed("jaxlib") or "0"}, pins(checkout), "pinned: {}")
+    if ours and others:
+        text = f"Not the pinned versions: {others}. Lessons and checks were tried with the pinned ones."
+        return Finding("costs", text, repair)
+    if others:
+        return Finding("fine", f"{python}, {said}: new enough, though not all are the versions that were tried.")
+    return Finding("fine", f"{python}, {said}: the pinned versions.")
+
+
+def torch(course: Course | None) -> Finding:
+    """torch and torchvision, and which lessons of `course` import them; an unindented import cannot do without."""
+    from grader.lms.bundle import USES_TORCH  # takes a second, which the probes take too
+
+    torch, torchvision = installed("torch"), installed("torchvision")
+    files = {lesson: [course.script(lesson), *course.sources(lesson)] for lesson in course.ids} if course else {}
+    texts = {i: b"\n".join(path.read_bytes() for path in paths if path.is_file()) for i, paths in files.items()}
+    using = [lesson for lesson, text in texts.items() if USES_TORCH.search(text)]
+    needing = [lesson for lesson in using if re.search(rb"^(import|from) torch\b", texts[lesson], re.MULTILINE)]
+    loading = [lesson for lesson in using if b".loaders" in texts[lesson]]
+    if not torch:
+        optional = [lesson for lesson in using if lesson not in needing]
+        uses = [f"optional in {_named(optional)}"] if optional else []
+        uses += [f"needed in {_named(needing)} (`make setup TORCH=cpu`)"] if needing else []
+        nowhere = "imported by no lesson" if course is not None else "optional in most lessons"
+        return Finding("fine", f"No torch: {', '.join(uses) or nowhere}.")
+    if not torchvision and loading:
+        text = f"torch {torch} is here without torchvision: stand-ins take its place in {_named(loading)}."
+        return Finding("costs", text, f"{sys.executable} -m pip install -r {LOCKS[1]}")
+    vision = f", torchvision {torchvision}" if torchvision else " without torchvision"
+    return Finding("fine", f"torch {torch}{vision}{f', for {_named(using)}' if using else ''}.")
+
+
+def _named(lessons: list[str]) -> str:
+    """Such as `lessons 01 and 11`."""
+    *most, last = (lesson.partition("_")[0] for lesson in lessons)
+    return f"lessons {', '.join(most)} and {last}" if most else f"lesson {last}"
+
+
+def accelerators() -> list[str]:
+    """Returns the plugins of JAX that are installed for accelerators, such as jax-cuda12-plugin."""
+    names = {distribution.name or "" for distribution in metadata.distributions()}
+    return sorted(name for name in names if re.fullmatch(r"jax[-_](cuda|rocm)\d+[-_]plugin|libtpu", name))
+
+
+def kernels() -> BackgroundProbe:
+    """Asks Jupyter for the kernels that it finds."""
+    return BackgroundProbe("-m", "jupyter", "kernelspec", "list", "--json")
+
+
+def kernel(asked: BackgroundProbe) -> Finding:
+    """Whether notebooks run in this environment; a kernel of another one has other packages, or none."""
+    printed, complaint = asked.answer()
+    again = f"{shlex.quote(sys.executable)} -m ipykernel install --sys-prefix"
+    try:
+        one = json.loads(printed)["kernelspecs"][KERNEL]
+        place, python = Path(one["resource_dir"]), str(one["spec"]["argv"][0])
+    except (ValueError, KeyError, IndexError, TypeError):
+        why = f" Jupyter says: {complaint}" if complaint else ""
+        return Finding("stops", f"JupyterLab finds no kernel `{KERNEL}`: no notebook can be run.{why}", again)
+    found = shutil.which(python) or ("" if os.path.sep in python else python)
+    if python in OWN_NAMES or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
+        return Finding("fine", f"Kernel of notebooks: {python if os.path.sep in python else sys.executable}.")
+    what = f"{python}, and not {sys.executable}" if found else f"{python}, which is gone"
+    text = f"Kernel of notebooks: {what}; {place} says so.\n"
+    text += "Packages and their versions are other ones there, if there are any: imports fail, or checks do."
+    inside = Path(sys.prefix).resolve() in place.resolve().parents
+    aside = place.parent.parent / f"{place.name}-aside"  # beside the folder of kernels, where Jupyter does not look
+    return Finding("stops", text, again if inside else f"mv {shlex.quote(str(place))} {shlex.quote(str(aside))}")

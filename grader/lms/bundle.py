@@ -1,79 +1,77 @@
-"""What learners get: notebooks, pictures and the part of the package that runs checks; nothing that is hidden."""
+"""Bundles for learners: notebooks, pictures and the part of the package that runs checks; nothing that is hidden."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from string import Template
 from typing import Any
 
+from packaging.requirements import Requirement
+
 import grader
+from grader.core.layout import PACKAGE, SOURCE, learner_files
 from grader.course import Course, build, notebook_builder, release
-from grader.lms import checkout, leaks
-from grader.lms.checkout import NoBundle
+from grader.lms.publish import NoBundle, leaks
 
-Files = dict[str, bytes]
-
-# What only building and grading take.
+LOCK = "requirements.lock"
+TORCH_LOCK = "requirements-torch.lock"
+TEMPLATES = Path(__file__).parent / "for_learners"
+# Dependencies of building and grading alone.
 GRADERS_OWN = frozenset(
-    "alembic bleach jinja2 jsonschema jupytext nbgrader psutil pygments pyseccomp rich sqlalchemy traitlets typer"
-    " watchfiles"
-    .split()
-)  # fmt: skip
+    "alembic bleach jinja2 jsonschema jupytext nbgrader packaging psutil pygments pyseccomp rich sqlalchemy traitlets "
+    "typer watchfiles".split()
+)
 NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
-NAME = re.compile(r"[\w.-]+")
 USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.(learning|lessons)\.loaders\b)")
 IMAGE = re.compile(r"(?:\.\./)+images/([\w./-]+)")
-PYPROJECT = """\
-[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "jaxercise"
-description = "What the checks of these exercises are made of."
-license = "Apache-2.0"
-license-files = ["LICENSE"]
-requires-python = "{python}"
-version = "{version}"
-dependencies = [
-{dependencies}]
-
-[tool.setuptools.packages.find]
-include = ["grader*"]
-
-[tool.setuptools.package-data]
-"*" = ["*"]
-"""
 
 
-def files(course: Course, lessons: Iterable[str] | None = None) -> Files:
-    """The bundle of these lessons, or of all, by path. Built from the authored text, so never stale.
+def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, bytes]:
+    """Returns the bundle of these lessons, or of all, by path. Built from the authored text, so never stale.
 
-    Raises NoBundle for a picture that is missing, and where something hidden would go out with it.
+    Raises:
+        NoBundle: a picture is missing, or something hidden would go out.
     """
     ids = list(lessons or [i for i in course.ids if i in course.text_ids or i in course.lesson_ids])
+    notebooks = _notebooks(course, ids)
+    torch = any(USES_TORCH.search(content) for path, content in notebooks.items() if path.endswith(".ipynb"))
     made = {
-        **_notebooks(course, ids),
-        **checkout.learner_package(),
-        **{name: checkout.file(name) for name in ("LICENSE", checkout.LOCK)},
-        "Makefile": (checkout.HERE / "for_learners" / "Makefile").read_bytes(),
-        ".gitignore": (checkout.HERE / "for_learners" / "gitignore").read_bytes(),
-        ".gitattributes": (checkout.HERE / "for_learners" / "gitattributes").read_bytes(),
+        **notebooks,
+        **{f"grader/{path.as_posix()}": (PACKAGE / path).read_bytes() for path in learner_files()},
+        **{name: checkout_file(name) for name in ("LICENSE", LOCK, *([TORCH_LOCK] if torch else []))},
+        "Makefile": (TEMPLATES / "Makefile").read_bytes(),
+        ".gitignore": (TEMPLATES / "gitignore").read_bytes(),
+        ".gitattributes": (TEMPLATES / "gitattributes").read_bytes(),
         "pyproject.toml": _pyproject().encode(),
+        "README.md": _readme(course, ids, notebooks, torch).encode(),
     }
-    torch = any(USES_TORCH.search(content) for path, content in made.items() if _is_notebook(path))
-    if torch:
-        made[checkout.TORCH_LOCK] = checkout.file(checkout.TORCH_LOCK)
-    made["README.md"] = _readme(course, ids, made, torch).encode()
-    found = leaks.find(course, made)
-    if found:
+    if found := leaks(course, made):
         raise NoBundle("The bundle would show what is hidden, so none is made. " + " ".join(found[:5]))
     return dict(sorted(made.items()))
 
 
-def _notebooks(course: Course, ids: list[str]) -> Files:
+def checkout_file(name: str) -> bytes:
+    """Returns a file at the top of the checkout, which an installed package lacks. Raises NoBundle."""
+    path = SOURCE / name
+    try:
+        return path.read_bytes()
+    except OSError:
+        text = f"There is no {path}. Bundles are made by a checkout of the grader, not by an installed package."
+        raise NoBundle(text) from None
+
+
+@cache
+def _project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(checkout_file("pyproject.toml").decode())["project"]
+    return found
+
+
+def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
     unlinked: dict[str, Any] = {}
     for lesson in ids:
         if lesson in course.text_ids:
@@ -92,7 +90,7 @@ def _notebooks(course: Course, ids: list[str]) -> Files:
 
 
 def _picture(course: Course, name: str) -> bytes:
-    """A picture of the course's own, else of the course that it extends."""
+    """A picture of the course, else of the course that it extends."""
     for folder in (one.root / "images" for one in (course, course.base) if one is not None):
         path = folder / name
         if path.is_file() and path.resolve().is_relative_to(folder):
@@ -101,28 +99,31 @@ def _picture(course: Course, name: str) -> bytes:
 
 
 def _pyproject() -> str:
-    project = checkout.project()
-    needed = [text for text in project["dependencies"] if NAME.match(text)[0] not in GRADERS_OWN]  # type: ignore[index]
-    return PYPROJECT.format(
+    project = _project()
+    needed = [text for text in project["dependencies"] if Requirement(text).name not in GRADERS_OWN]
+    return _template("pyproject.toml.template").substitute(
         python=project["requires-python"],
         version=grader.__version__,
         dependencies="".join(f"    {json.dumps(text)},\n" for text in needed),
     )
 
 
-def _readme(course: Course, ids: list[str], made: Files, torch: bool) -> str:
+def _template(name: str) -> Template:
+    return Template((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool) -> str:
     rows = []
     for lesson in ids:
         to_read, to_fill = f"notebooks/{lesson}.ipynb", f"exercises/{lesson}/{lesson}.ipynb"
         read = f"[read]({to_read})" if to_read in made else ""
         fill = f"[fill in]({to_fill})" if to_fill in made else ""
         rows.append(f"| {lesson[:2]} · {course.planned(lesson).title} | {read} | {fill} |")
-    with_exercises = [lesson for lesson in ids if lesson in course.lesson_ids]
-    example = (with_exercises or ids)[0]
-    return Template((checkout.HERE / "for_learners" / "README.md").read_text(encoding="utf-8")).substitute(
+    example = next((lesson for lesson in ids if lesson in course.lesson_ids), ids[0])
+    return _template("README.md").substitute(
         name=course.name,
         count="One lesson" if len(ids) == 1 else f"{len(ids)} lessons",
-        python=checkout.project()["requires-python"].lstrip(">="),
+        python=_project()["requires-python"].lstrip(">="),
         lesson=example,
         notebook=f"`exercises/{example}/{example}.ipynb`",
         lessons="\n".join(rows),
@@ -133,11 +134,7 @@ def _readme(course: Course, ids: list[str], made: Files, torch: bool) -> str:
 TORCH = f"""
 Some cells here use PyTorch, which is left out as it is large:
 
-    .venv/bin/python -m pip install -c {checkout.TORCH_LOCK} torch torchvision
+    .venv/bin/python -m pip install -c {TORCH_LOCK} torch torchvision
 
 For the build without CUDA, give pip the address that PyTorch's Start Locally page shows for Pip and CPU.
 """
-
-
-def _is_notebook(path: str) -> bool:
-    return path.endswith(".ipynb")

@@ -1,28 +1,90 @@
-"""Collects learners' notebooks from their repositories into `<learner>/<lesson>/<lesson>.ipynb`, some at a time.
+"""Collection of learners' notebooks from the repositories in a list, into `<learner>/<lesson>/<lesson>.ipynb`.
 
-Beside each notebook lies nbgrader's `timestamp.txt`: when this notebook was first seen by a collection, which is the
-only date that a learner cannot set. `collected.json` says for each learner which commit the notebooks are from.
+Beside each notebook is nbgrader's `timestamp.txt`: when a collection first saw this notebook, which is the only date
+that a learner cannot set. `collected.json` records for each learner which commit the notebooks are from.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
+import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from grader.core import files
 from grader.core.text import legible
-from grader.lms.git_fetch import FetchedRepository, FetchLimits, FileRefused, GitProcesses, RepositoryError
-from grader.lms.repositories import Repository
+from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitProcesses, Repository, RepositoryError
 
 RECORD = "collected.json"
 PLACES = ("work/{0}/{0}.ipynb", "exercises/{0}/{0}.ipynb", "{0}/{0}.ipynb", "{0}.ipynb")
+LEARNER = re.compile(r"\w[\w.@-]{0,99}")
+BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]{0,199}")
+_HOST = r"[A-Za-z0-9][A-Za-z0-9.-]*"
+_USER = r"\w[\w.+:%~-]*@"
+# What may be fetched from elsewhere. Not http: anybody on the way could change it.
+REMOTE = re.compile(rf"(https|ssh|git)://({_USER})?{_HOST}(:\d+)?/[^\s-]\S*|({_USER[:-1]}@){_HOST}:[^\s-]\S*")
+ALLOWED = "https://, ssh://, git://, user@host:path, or a folder on this machine"
+MAX_LIST_BYTES = 4 << 20
+COLUMNS = ("learner", "url", "branch")
+
+
+class BadList(Exception):
+    """The list of repositories cannot be used; the text names the lines and what is wrong in them."""
+
+
+def read_list(path: Path) -> list[Repository]:
+    """Reads a CSV of learner, url or folder, and branch. Raises BadList, or OSError for a file that cannot be read."""
+    if path.stat().st_size > MAX_LIST_BYTES:
+        raise BadList(f"{path} is larger than {MAX_LIST_BYTES >> 20} MB: no list of repositories.")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines(), strict=True), 1) if any(row)]
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise BadList(f"{path} is no CSV file in UTF-8: {problem}.") from None
+    repositories: list[Repository] = []
+    problems = list(_problems(path, rows, repositories))
+    if problems:
+        more = f" And {len(problems) - 5} more." if len(problems) > 5 else ""
+        raise BadList(legible(" ".join(problems[:5]) + more))
+    if not repositories:
+        raise BadList(f"{path} names no repository. Each line is learner,url,branch; the branch may be left out.")
+    return repositories
+
+
+def _problems(path: Path, rows: list[tuple[int, list[str]]], repositories: list[Repository]) -> Iterator[str]:
+    """A sentence for each bad line; the good ones go to `repositories`."""
+    columns = dict(zip(COLUMNS, range(3), strict=True))
+    head = [cell.strip().lower() for cell in rows[0][1]] if rows else []
+    if {"learner", "url"} <= set(head):
+        columns, rows = {name: head.index(name) for name in COLUMNS if name in head}, rows[1:]
+    lines: dict[str, int] = {}  # by the folder's name: two that differ in case alone are one on some machines
+    for number, row in rows:
+        one = Repository(**{name: row[at].strip() if at < len(row) else "" for name, at in columns.items()})
+        problem, line = _problem(one), lines.setdefault(one.learner.casefold(), number)
+        if problem or line != number:
+            yield f"{path.name} line {number}: {problem or f'`{one.learner}` is there already, in line {line}'}."
+        elif REMOTE.fullmatch(one.url):
+            repositories.append(one)
+        else:
+            repositories.append(replace(one, url=str((path.parent / one.url).resolve())))
+
+
+def _problem(one: Repository) -> str:
+    if not LEARNER.fullmatch(one.learner) or ".." in one.learner:
+        return f"`{one.learner[:50]}` cannot be a learner's folder; use letters, digits, and . _ - @ after the first"
+    if not one.url or one.url.startswith("-") or not one.url.isprintable():
+        return f"`{one.url[:80]}` is no address of a repository; it has to be {ALLOWED}"
+    if not REMOTE.fullmatch(one.url) and ("://" in one.url or "::" in one.url or "@" in one.url.split("/")[0]):
+        return f"`{one.url[:80]}` may not be fetched; it has to be {ALLOWED}"
+    named = BRANCH.fullmatch(one.branch) and ".." not in one.branch and not one.branch.endswith((".lock", "/"))
+    return "" if not one.branch or named else f"`{one.branch[:50]}` is no name of a branch"
 
 
 @dataclass(frozen=True)
@@ -68,7 +130,7 @@ class Collection:
         jobs: int,
         on_done: Callable[[CollectedRepository], None] = lambda done: None,
     ) -> list[CollectedRepository]:
-        """Read all repositories, `jobs` at a time; results in their order. Whatever stops it, what is done is noted."""
+        """Reads all repositories, `jobs` at a time, and returns results in their order; each is recorded when done."""
         done: dict[str, CollectedRepository] = {}
         pool = ThreadPoolExecutor(jobs)
         try:
@@ -99,56 +161,57 @@ class Collection:
         if before is not None and fetched.tip() == before.commit:
             return before
         fetched.fetch()
-        told = self.record.get(repository.learner, {}).get("notebooks", {})
         notebooks, refused = {}, []
         for lesson in self.lessons:
             found = fetched.find([place.format(lesson) for place in PLACES])
             if found is None:
                 continue
+            path, mode, blob = found
             try:
-                content = fetched.read(*found)
+                content = fetched.read(path, mode, blob)
             except FileRefused as problem:
                 refused.append(str(problem))
                 continue
-            notebooks[lesson] = self._take(repository.learner, lesson, found[0], found[2], content, told.get(lesson))
-        source, branch = repository.shown, repository.branch
-        commit, committed = fetched.commit, fetched.committed
-        return CollectedRepository(repository.learner, source, branch, commit, committed, notebooks, tuple(refused))
+            notebooks[lesson] = self._write_notebook(repository.learner, lesson, path, blob, content)
+        about = (repository.learner, repository.shown, repository.branch, fetched.commit, fetched.committed)
+        return CollectedRepository(*about, notebooks, tuple(refused))
 
-    def _take(
-        self, learner: str, lesson: str, path: str, blob: str, content: bytes, told: dict[str, str] | None
-    ) -> CollectedNotebook:
+    def _write_notebook(self, learner: str, lesson: str, path: str, blob: str, content: bytes) -> CollectedNotebook:
+        last = self.record.get(learner, {}).get("notebooks", {}).get(lesson)
         folder = self.to / learner / lesson
         notebook = folder / f"{lesson}.ipynb"
-        same = told is not None and told["blob"] == blob
-        seen = told["seen"] if told is not None and same else f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        same = last is not None and last["blob"] == blob
+        seen = last["seen"] if same else f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         if same and notebook.is_file():
             return CollectedNotebook(path, blob, seen, "unchanged")
-        files.write(notebook, content, mode=0o644, alone=True)
+        try:
+            files.write(notebook, content, mode=0o644, alone=True)
+        except OSError:
+            with contextlib.suppress(OSError):  # an empty folder would be graded as a notebook that is missing
+                folder.rmdir()
+            raise
         files.write(folder / "timestamp.txt", f"{seen}\n", mode=0o644, alone=True)
-        return CollectedNotebook(path, blob, seen, "new" if same or told is None else "changed")
+        return CollectedNotebook(path, blob, seen, "new" if same or last is None else "changed")
 
     def _before(self, repository: Repository) -> CollectedRepository | None:
         """What an earlier collection has of this repository, if nothing more is asked for and it is still there."""
-        kept = self.record.get(repository.learner)
-        if kept is None or (kept["source"], kept["branch"]) != (repository.shown, repository.branch):
+        last = self.record.get(repository.learner)
+        if last is None or (last["source"], last["branch"]) != (repository.shown, repository.branch):
             return None
-        if kept["refused"] or not set(self.lessons) <= set(kept["asked"]):
+        if last["refused"] or not set(self.lessons) <= set(last["asked"]):
             return None
-        wanted = {lesson: one for lesson, one in kept["notebooks"].items() if lesson in self.lessons}
+        wanted = {lesson: one for lesson, one in last["notebooks"].items() if lesson in self.lessons}
         if not all((self.to / repository.learner / lesson / f"{lesson}.ipynb").is_file() for lesson in wanted):
             return None
         notebooks = {lesson: CollectedNotebook(**{**one, "state": "unchanged"}) for lesson, one in wanted.items()}
-        return CollectedRepository(
-            repository.learner, kept["source"], kept["branch"], kept["commit"], kept["committed"], notebooks
-        )
+        about = {name: last[name] for name in ("source", "branch", "commit", "committed")}
+        return CollectedRepository(repository.learner, **about, notebooks=notebooks)
 
     def _note(self, result: CollectedRepository) -> None:
-        told = self.record.get(result.learner, {})
-        same = told.get("commit") == result.commit
-        asked = {*self.lessons, *(told.get("asked", []) if same else [])}
-        kept = {**told.get("notebooks", {}), **{lesson: asdict(one) for lesson, one in result.notebooks.items()}}
-        self.record[result.learner] = {**asdict(result), "notebooks": kept, "asked": sorted(asked)}
+        last, now = self.record.get(result.learner, {}), asdict(result)
+        asked = {*self.lessons, *(last.get("asked", []) if last.get("commit") == result.commit else [])}
+        notebooks = {**last.get("notebooks", {}), **now["notebooks"]}
+        self.record[result.learner] = {**now, "notebooks": notebooks, "asked": sorted(asked)}
         self._write()
 
     def _write(self) -> None:

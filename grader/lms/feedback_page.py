@@ -1,13 +1,13 @@
-"""The page that a learner gets back: points by exercise, each check with its message, their code, what a person said.
+"""The page that a learner gets back: points by exercise, each check with its message, their code, a person's comments.
 
-`nbgrader generate_feedback` makes it, from the autograded notebook, in which `Examine` has written the verdict down,
-and from the points and comments in nbgrader's database.
+`nbgrader generate_feedback` makes it from the autograded notebook, which contains the verdict (`write_down`), and from
+the points and comments in nbgrader's database.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -17,11 +17,11 @@ from nbformat import NotebookNode
 from nbgrader.preprocessors import GetGrades
 from nbgrader.utils import is_grade, is_locked, is_solution, is_task
 
+from grader.core.notebook import grade_id
 from grader.core.points import number, total
 from grader.core.result import Result
 from grader.core.text import MARKS, legible
 from grader.course import Lesson
-from grader.course.exercises import Check
 from grader.lms import safe_html
 
 VERDICT = "jaxercise_verdict"
@@ -32,25 +32,26 @@ OTHERS = ""  # the section of what stands before the first exercise and after th
 
 
 def write_down(nb: NotebookNode, lesson: Lesson, result: Result) -> None:
-    """Put the verdict into the notebook; whatever a learner wrote there is gone."""
+    """Puts the verdict into the notebook, in place of whatever a learner wrote there."""
     parts = sorted((part.line, part.id, part.title) for kind in (lesson.exercises, lesson.tasks) for part in kind)
     told = result.to_json()
+    nothing = {"status": "not graded", "message": "", "misconception": None}
+    not_graded = [
+        {**nothing, **{name: getattr(check, name) for name in ("id", "exercise", "title", "hidden")}}
+        for exercise in lesson.exercises
+        for check in exercise.checks
+    ]
     nb.metadata[VERDICT] = {
         "title": lesson.title,
         "exercises": [[name, title] for _, name, title in parts],
-        "checks": told["checks"] or [_not_graded(check) for one in lesson.exercises for check in one.checks],
+        "checks": told["checks"] or not_graded,
         "notes": told["notes"],
         "problem": told["problem"],
     }
 
 
-def _not_graded(check: Check) -> dict[str, Any]:
-    same = {name: getattr(check, name) for name in ("id", "exercise", "title", "hidden")}
-    return {**same, "status": "not graded", "message": "", "misconception": None}
-
-
 class GetGradesAndHands(GetGrades):
-    """nbgrader's step that fetches points and comments, and which points are a person's or wait for one."""
+    """nbgrader's step that fetches points and comments; also notes which points are a person's or wait for one."""
 
     def _get_score(self, cell: NotebookNode, resources: dict[str, Any]) -> None:
         super()._get_score(cell, resources)
@@ -62,22 +63,24 @@ class GetGradesAndHands(GetGrades):
 
 
 class FeedbackPage(Exporter):
-    """nbconvert's way of asking for the page."""
+    """The exporter by which nbconvert gets the page."""
 
     file_extension = ".html"
     output_mimetype = "text/html"
 
     def from_notebook_node(self, nb: NotebookNode, resources: Any = None, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """The page, and what nbconvert passes on."""
         nb, resources = super().from_notebook_node(nb, resources, **options)
         return page(nb, resources["nbgrader"]), resources
 
 
 @dataclass(frozen=True)
 class Part:
-    """One piece of an exercise's section. `kind` is check, task, code or prose; what does not apply is empty.
+    """One piece of an exercise's section; what does not apply is empty.
 
-    `html` is safe: `safe_html` made it. `own` is a cell that the course does not have.
+    Attributes:
+        kind: check, task, code or prose.
+        html: made by `safe_html`, so safe.
+        own: whether the course does not have this cell.
     """
 
     kind: str
@@ -113,23 +116,25 @@ class Section:
 
     @property
     def graded(self) -> list[Part]:
-        """Those that give points."""
         return [part for part in self.parts if part.graded]
 
     @property
     def points(self) -> float:
-        """What was earned here."""
         return total(part.points for part in self.graded)
 
     @property
     def most(self) -> float:
-        """What could be."""
         return total(part.most for part in self.graded)
 
 
 def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
-    """The page for an autograded notebook with its points in it. `told` is what nbgrader knows of the submission:
-    assignment, student, score (after what lateness cost), max_score, late_penalty."""
+    """Returns the page for an autograded notebook with its points in it.
+
+    Args:
+        nb: the notebook; changed by this.
+        told: nbgrader's record of the submission: assignment, student, score (after the late penalty), max_score,
+            late_penalty.
+    """
     verdict = nb.metadata.get(VERDICT, {})
     if verdict.get("problem"):  # the page then says why, and shows points alone
         nb.cells = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
@@ -158,10 +163,10 @@ def _sections(nb: NotebookNode, verdict: Mapping[str, Any]) -> tuple[list[Sectio
     room, left_out = MOST_OF_OWN, 0
     here = OTHERS
     for cell in nb.cells:
-        grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
-        if grade_id is not None:
-            here = _exercise(grade_id, cell, checks, sections, here)
-            check = checks.get(grade_id, {})
+        name = grade_id(cell)
+        if name is not None:
+            here = _exercise(name, cell, checks, sections, here)
+            check = checks.get(name, {})
             sections[here].misconception = sections[here].misconception or check.get("misconception") or ""
             sections[here].parts += _graded(cell, check)
         elif cell.source.strip():
@@ -169,21 +174,19 @@ def _sections(nb: NotebookNode, verdict: Mapping[str, Any]) -> tuple[list[Sectio
             left_out += room < 0
             sections[here].parts += [_written(cell, own=True)] if room >= 0 else []
     for section in sections.values():
-        section.parts = list(_said_once(section.parts))
+        section.parts = list(_without_repeats(section.parts))
     return [*(section for name, section in sections.items() if name != OTHERS), sections[OTHERS]], left_out
 
 
-def _exercise(
-    grade_id: str, cell: NotebookNode, checks: Mapping[str, Any], sections: dict[str, Section], here: str
-) -> str:
-    """The section that a cell of the course's belongs to."""
-    if grade_id in checks:
-        return str(checks[grade_id]["exercise"])
+def _exercise(name: str, cell: NotebookNode, checks: Mapping[str, Any], sections: dict[str, Section], here: str) -> str:
+    """The section that a cell of the course belongs to."""
+    if name in checks:
+        return str(checks[name]["exercise"])
     for ending in ("", "-task", "-why"):
-        if grade_id.removesuffix(ending) in sections:
-            return grade_id.removesuffix(ending)
+        if name.removesuffix(ending) in sections:
+            return name.removesuffix(ending)
     if is_solution(cell):  # graded before verdicts were written down, or no exercise of ours
-        return sections.setdefault(grade_id, Section(grade_id, grade_id)).id
+        return sections.setdefault(name, Section(name, name)).id
     return here if is_grade(cell) or is_task(cell) else OTHERS
 
 
@@ -193,12 +196,9 @@ def _graded(cell: NotebookNode, check: Mapping[str, Any]) -> list[Part]:
     comment = nbgrader.get("comment") or ""
     told: dict[str, Any] = {"comment": safe_html.markdown(comment) if comment not in ("", NO_RESPONSE) else ""}
     if is_grade(cell) or is_task(cell):
-        told |= {
-            "graded": True,
-            "points": float(nbgrader.get("score") or 0),
-            "most": float(nbgrader.get("points") or 0),
-        }
-        told |= {"by_hand": hands.get("by_hand", False), "waiting": hands.get("waiting", False)}
+        points, most = float(nbgrader.get("score") or 0), float(nbgrader.get("points") or 0)
+        by_hand, waiting = hands.get("by_hand", False), hands.get("waiting", False)
+        told |= {"graded": True, "points": points, "most": most, "by_hand": by_hand, "waiting": waiting}
     if is_task(cell):  # what answers it stands in the cells below
         return [Part("task", **told)]
     if is_solution(cell):
@@ -226,10 +226,9 @@ def _written(cell: NotebookNode, **told: Any) -> Part:
     return Part("prose", safe_html.plain(legible(cell.source)), **told)
 
 
-def _said_once(parts: list[Part]) -> Iterator[Part]:
-    """A message that stands above already is not told again: one fault fails several checks."""
-    said: set[str] = set()
+def _without_repeats(parts: list[Part]) -> Iterator[Part]:
+    """A message is shown once: one fault fails several checks."""
+    seen = {""}
     for part in parts:
-        again = part.message in said
-        said |= {part.message} if part.message else set()
-        yield Part(**{**vars(part), "message": "The same as above."}) if again else part
+        yield replace(part, message="The same as above.") if part.message and part.message in seen else part
+        seen.add(part.message)

@@ -1,55 +1,224 @@
-"""Runs git so that nothing of where it is called from, of hooks, or of other protocols takes part."""
+"""Runs git without anything of the folder it is called from, and fetches learners' repositories, bounded and inert.
+
+Nothing of a fetched repository is checked out: no hook, filter, submodule, link or attribute of it ever takes effect.
+Files are read from the object store by their ids, and what is not a plain file is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
-QUIET = (
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
-)
+from grader.core.notebook import MAX_BYTES
 
-
+QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
 # How a person or a CI job tells git who it is and how it reaches a server.
-KEPT = re.compile(
+PASSED_ON = re.compile(
     r"GIT_SSH(_COMMAND|_VARIANT)?|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)"
 )
+COMMIT = "refs/collected/head"
+LFS = b"version https://git-lfs.github.com/spec/"
+MEMORY = 4 << 30  # bytes of addresses: a small pack may ask for any amount
+# The bound on bytes is the kernel's, on any one file: fetched objects come as one pack.
+BOUNDED = 'ulimit -f "$1" || exit 125; ulimit -v "$2" 2>/dev/null; shift 2; exec git "$@"'
+INERT = (
+    "fetch.unpackLimit=1", "transfer.unpackLimit=1", "fetch.writeCommitGraph=false", "fetch.recurseSubmodules=false",
+    "submodule.recurse=false", "core.symlinks=false", "core.askPass=", "core.bigFileThreshold=16m", "pack.threads=1",
+    "http.lowSpeedLimit=1000", "http.lowSpeedTime=30", "transfer.bundleURI=false", "credential.interactive=false",
+)  # fmt: skip
 
 
 class GitFailed(Exception):
-    """git did not do what it was asked; the text is the last line that it said."""
+    """git did not do what it was asked; the text is the line that it gives as the reason."""
+
+
+class RepositoryError(Exception):
+    """A repository that could not be read; the text says why."""
+
+
+class FileRefused(Exception):
+    """A file that is there and is not taken; the text says why."""
 
 
 def environment() -> dict[str, str]:
-    """Ours without git's own variables: GIT_DIR, as in a hook, would have it act on another repository."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or KEPT.fullmatch(name)}
-    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    """Returns our variables without git's own: GIT_DIR, as in a hook, would have it act on another repository."""
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("GIT_") or PASSED_ON.fullmatch(name)}
+    return {**ours, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
-def run(folder: Path, *words: str, given: bytes = b"") -> bytes:
-    """What `git WORDS` prints, run in `folder`. Raises GitFailed."""
+def run(folder: Path, *words: str) -> bytes:
+    """Returns what `git WORDS` prints, run in `folder`. Raises GitFailed."""
     if shutil.which("git") is None:
         raise GitFailed("git is not installed")
-    done = subprocess.run(
-        ["git", *QUIET, *words], cwd=folder, env=environment(), input=given, capture_output=True, check=False
-    )
+    command = ["git", *_settings(QUIET), *words]
+    done = subprocess.run(command, cwd=folder, env=environment(), input=b"", capture_output=True, check=False)
     if done.returncode != 0:
-        raise GitFailed(reason(done.stderr) or f"git {words[0]} ended with {done.returncode}")
+        raise GitFailed(_reason(done.stderr) or f"git {words[0]} ended with {done.returncode}")
     return done.stdout
 
 
-def reason(said: bytes) -> str:
-    """The line that says what went wrong; what follows says what follows from it."""
-    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+def _settings(settings: tuple[str, ...]) -> list[str]:
+    return [word for setting in settings for word in ("-c", setting)]
+
+
+def _reason(stderr: bytes) -> str:
+    """The line that says what went wrong; the lines after it are its consequences."""
+    lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ssh:"))]
     return (fatal or lines or [""])[0].removeprefix("fatal: ").removeprefix("error: ")[:300]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """One learner's repository. `url` is as git takes it; `branch` is empty for the repository's default branch."""
+
+    learner: str
+    url: str
+    branch: str = ""
+
+    @property
+    def local(self) -> bool:
+        return Path(self.url).is_absolute()
+
+    @property
+    def shown(self) -> str:
+        """The url without a password."""
+        return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", self.url)
+
+
+@dataclass(frozen=True)
+class FetchLimits:
+    """Limits of one repository: seconds for all of it, and bytes fetched."""
+
+    seconds: float = 120.0
+    bytes: int = 200 << 20
+
+
+class GitProcesses:
+    """The git processes that run now: `stop` ends them all, and no more begin."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._stopped = threading.Lock(), set[subprocess.Popen[bytes]](), False
+
+    def start(self, command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        """Starts a process in a session of its own: without a terminal to ask, and its children end with it."""
+        with self._lock:
+            if self._stopped:
+                raise RepositoryError("stopped")
+            child: subprocess.Popen[bytes] = subprocess.Popen(command, start_new_session=True, **options)  # type: ignore[call-overload]
+            self._running.add(child)
+            return child
+
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """Ends a process and all that it started."""
+        _kill_session(child)
+        child.wait()
+        with self._lock:
+            self._running.discard(child)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped, running = True, list(self._running)
+        for child in running:
+            _kill_session(child)
+
+
+def _kill_session(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+class FetchedRepository:
+    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise RepositoryError."""
+
+    def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, children: GitProcesses) -> None:
+        self.repository, self.folder, self.limits, self.children = repository, folder, limits, children
+        self.until = time.monotonic() + limits.seconds
+        self.ref = f"refs/heads/{repository.branch}" if repository.branch else "HEAD"
+        self.protocols = "file" if repository.local else "https:ssh:git"
+        self._git("init", "--quiet", "--bare", "--template=")
+        self._git("config", "remote.origin.url", repository.url)
+
+    def tip(self) -> str:
+        """Returns the id of the commit that the branch is at, as the server says; "" where there is none."""
+        words = self._git("ls-remote", "--quiet", "--", "origin", self.ref, protocols=self.protocols).split()
+        return words[0].decode("ascii", "replace") if words else ""
+
+    def fetch(self) -> None:
+        """Fetches that commit without its history, and no file that is larger than any notebook."""
+        words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
+        limit = f"--filter=blob:limit={MAX_BYTES + 1}"
+        self._git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
+
+    @property
+    def commit(self) -> str:
+        return self._git("rev-parse", f"{COMMIT}^{{commit}}").decode().strip()
+
+    @property
+    def committed(self) -> str:
+        """The commit's date as its author's machine had it, ISO 8601."""
+        return self._git("log", "-1", "--format=%cI", COMMIT).decode().strip()
+
+    def find(self, places: list[str]) -> tuple[str, str, str] | None:
+        """Returns path, mode and id of the first of these paths that the commit has."""
+        listed = self._git("ls-tree", "-z", "--full-tree", COMMIT, "--", *places).split(b"\0")
+        found = {}
+        for entry in filter(None, listed):
+            about, _, path = entry.partition(b"\t")
+            mode, _, blob = about.split()
+            found[path.decode("utf-8", "replace")] = mode.decode(), blob.decode()
+        return next(((place, *found[place]) for place in places if place in found), None)
+
+    def read(self, path: str, mode: str, blob: str) -> bytes:
+        """Returns the bytes of a plain file. Raises FileRefused."""
+        if mode not in ("100644", "100755", "100664"):
+            what = {"120000": "a link", "040000": "a folder", "160000": "a submodule"}.get(mode, "no file")
+            raise FileRefused(f"{path} is {what}; the notebook itself has to be committed.")
+        try:
+            size = int(self._git("cat-file", "-s", blob))
+        except RepositoryError:  # left out by the server, as it is larger than asked for
+            size = MAX_BYTES + 1
+        if size > MAX_BYTES:
+            raise FileRefused(f"{path} is larger than {MAX_BYTES >> 20} MB; its outputs have to be cleared.")
+        content = self._git("cat-file", "blob", blob)
+        if content.startswith(LFS):
+            raise FileRefused(f"{path} is stored in Git LFS; the notebook itself has to be committed.")
+        return content
+
+    def _git(self, *words: str, protocols: str = "none") -> bytes:
+        """Returns what git prints. Unless `protocols` are given it can reach nothing, whatever it finds missing."""
+        bounds = [str(self.limits.bytes >> 9), str(MEMORY >> 10)]
+        command = ["sh", "-c", BOUNDED, "sh", *bounds, *_settings(QUIET + INERT), *words]
+        variables = {**environment(), "GIT_ALLOW_PROTOCOL": protocols, "GIT_NO_LAZY_FETCH": "1"}
+        variables["GIT_DIR"] = str(self.folder)
+        variables.pop("SSH_ASKPASS", None)
+        stdout, stderr = self.folder / "said", self.folder / "wrong"  # bounded like all that git writes
+        with stdout.open("w+b") as out, stderr.open("w+b") as err:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+            child = self.children.start(command, cwd=self.folder, env=variables, **streams)
+            try:
+                child.wait(max(0.0, self.until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise RepositoryError(f"no answer, or not all of it, within {self.limits.seconds:g} s") from None
+            finally:
+                self.children.end(child)
+            if child.returncode != 0:
+                err.seek(0)
+                raise RepositoryError(self._why(child.returncode, err.read(1 << 16)))
+            out.seek(0)
+            return out.read()
+
+    def _why(self, status: int, stderr: bytes) -> str:
+        """The reason; a file that has come up to the bound was cut there."""
+        bound = self.limits.bytes >> 9 << 9
+        if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):
+            return f"more than {self.limits.bytes >> 20} MB"
+        return _reason(stderr).replace(str(self.folder), "") or f"git ended with {status}"

@@ -1,11 +1,13 @@
-"""Our results into nbgrader's database, by nbgrader's own hand: it finds each notebook graded already."""
+"""Our results in nbgrader's database, written by nbgrader's own grading, which finds each notebook graded already."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import logging
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,32 +16,40 @@ from types import SimpleNamespace
 from typing import Any
 
 from jsonschema import Draft4Validator
-from nbgrader.api import Assignment
+from nbgrader.api import (
+    Assignment,
+    Comment,
+    Grade,
+    GradeCell,
+    Notebook,
+    SourceCell,
+    SubmittedAssignment,
+    SubmittedNotebook,
+    TaskCell,
+)
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
-from sqlalchemy import select
+from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import SAWarning, SQLAlchemyError
 from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
+from grader.core import files
 from grader.core.result import Result
 from grader.course import Course
+from grader.course.build import exercises_path
+from grader.grading import fingerprint
 from grader.grading.batch import Entry
-from grader.lms.gradebook_marks import StoredMarks
 from grader.lms.nbgrader_autograde import Autograde
-from grader.lms.nbgrader_database import Database, NoGradebook
-from grader.lms.nbgrader_execute import ExecuteByExaminer, ExecuteWithResult, texts_handed_out
-from grader.lms.release_check import outdated
-
-__all__ = ["CourseGradebook", "NoGradebook", "Progress"]
+from grader.lms.nbgrader_database import Database, NoGradebook, outdated
 
 CONFIG = "nbgrader_config.py"
 
 
 @dataclass
 class Progress:
-    """Of storing: the notebooks whose grades were there already, those stored now, and those that nbgrader refused."""
+    """Notebooks whose grades were there before, whose grades are stored now, and whose grades were refused."""
 
     before: list[Entry] = field(default_factory=list)
     now: list[Entry] = field(default_factory=list)
@@ -47,38 +57,31 @@ class Progress:
 
 
 class CourseGradebook:
-    """The database of the course in `course.root`, as its nbgrader_config.py names it. Raises `NoGradebook`."""
+    """The database of the course in `course.root`, as its nbgrader_config.py names it. Methods raise NoGradebook."""
 
     def __init__(self, course: Course) -> None:
         self.course = course
         self.config = _config(course.root)
         self.directory = CourseDirectory(config=self.config)
         self.database = Database(self.directory.db_url, course.root / "build")
-        self._texts: dict[str, dict[str, str]] = {}
 
     def check(self, submitted: Path, lessons: Iterable[str]) -> None:
-        """Whether grades of what lies in `submitted` can be stored. Raises `NoGradebook` before anything is graded."""
+        """Raises NoGradebook where grades of what is in `submitted` could not be stored. Grades nothing."""
         wanted = Path(self.directory.format_path(self.directory.submitted_directory, "", "")).resolve()
         if submitted.resolve() != wanted:
             raise NoGradebook(f"nbgrader grades what lies in {wanted}. Grade that folder, or leave --gradebook out.")
         known: set[str] = set()
         if self.database.there():
-            try:
-                with self.database.reading() as connection:
-                    known = set(connection.execute(select(Assignment.name)).scalars())
-            except SQLAlchemyError as problem:
-                raise self.database.unusable(problem) from None
+            with self._reading() as connection:
+                known = set(connection.execute(select(Assignment.name)).scalars())
         missing = [lesson for lesson in lessons if lesson not in known]
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
             commands = " && ".join(f"nbgrader generate_assignment {lesson}" for lesson in missing)
             raise NoGradebook(f"{', '.join(missing)} {are} not in the gradebook yet. Release {them} first: {commands}")
-        try:
-            with self.database.reading() as connection:
-                old = [outdated(self.course, lesson, connection) for lesson in lessons]
-        except SQLAlchemyError as problem:
-            raise self.database.unusable(problem) from None
-        for reason in filter(None, old):
+        with self._reading() as connection:
+            reasons = [outdated(self.course, lesson, connection) for lesson in lessons]
+        for reason in filter(None, reasons):
             raise NoGradebook(reason)
 
     def store(
@@ -87,46 +90,53 @@ class CourseGradebook:
         waiting: Callable[[], None] = lambda: None,
         on_stored: Callable[[Progress], None] = lambda progress: None,
     ) -> Progress:
-        """Have nbgrader store the grades of graded notebooks that it does not hold yet; one grader at a time.
+        """Has nbgrader store the grades that it does not hold yet; one grader at a time.
 
-        Each learner's are stored whole or not at all, so that this can end at any moment. `waiting` is called when
-        another grader is at it. Raises `NoGradebook`.
+        Each learner's are stored whole or not at all, so that this can end at any moment. Where the grader failed there
+        is no verdict: what the database has of that learner stays.
+
+        Args:
+            results: by notebook.
+            waiting: called when another grader is storing grades at the moment.
+            on_stored: called with the progress after each learner.
         """
         progress = Progress()
-        marks = StoredMarks(
-            self.course, f"{version('nbgrader')}\n{(self.course.root / CONFIG).read_text(encoding='utf-8')}"
-        )
         with self.database.alone(waiting), _quickly():
             self.database.prepare()
-            for one, there in self._todo(results, marks):
-                if there:
-                    progress.before.append(one)
-                    continue
-                (progress.now if self._stored(one, results[one], marks) else progress.refused).append(one)
-                on_stored(progress)
+            for lesson in dict.fromkeys(entry.lesson for entry in results):
+                mine = {entry: result for entry, result in results.items() if entry.lesson == lesson}
+                with self._reading() as connection:
+                    same = self._unchanged(lesson, mine, connection)
+                for entry, result in mine.items():
+                    if entry in same and self._autograded(entry).is_file():
+                        progress.before.append(entry)
+                    elif result.grader_failed or not self._stored(entry, result):
+                        progress.refused.append(entry)
+                    else:
+                        progress.now.append(entry)
+                    on_stored(progress)
         return progress
 
-    def _todo(self, results: Mapping[Entry, Result], marks: StoredMarks) -> Iterator[tuple[Entry, bool]]:
-        """Each notebook, and whether its grades are there."""
-        for lesson in dict.fromkeys(entry.lesson for entry in results):
-            mine = {entry: result for entry, result in results.items() if entry.lesson == lesson}
-            try:
-                with self.database.reading() as connection:
-                    same = marks.same(mine, connection)
-            except SQLAlchemyError as problem:
-                raise self.database.unusable(problem) from None
-            for entry in mine:
-                yield entry, entry in same and self._autograded(entry).is_file()
-
-    def _stored(self, entry: Entry, result: Result, marks: StoredMarks) -> bool:
-        """Store one learner's grades of one lesson; whether nbgrader did."""
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
         try:
-            marks.forget(entry)
+            with self.database.reading() as connection:
+                yield connection
+        except SQLAlchemyError as problem:
+            raise self.database.unusable(problem) from None
+
+    def _stored(self, entry: Entry, result: Result) -> bool:
+        """Stores one learner's grades of one lesson; whether nbgrader did."""
+        try:
+            self._mark_path(entry).unlink(missing_ok=True)
             with self.database.whole(self.directory.course_id) as session:
                 self._autograde(entry, result)
                 session.flush()
             with self.database.reading() as connection:
-                marks.note(entry, result, connection)
+                rows = _rows(entry.lesson, connection, entry.learner).get(entry.learner)
+                mark = _mark(self._shared(entry.lesson, connection), entry, result, rows)
+            with contextlib.suppress(OSError):  # a full disk costs the next run time, and this one nothing
+                files.write(self._mark_path(entry), mark, alone=True)
         except SQLAlchemyError as problem:
             raise self.database.unusable(problem) from None
         except NbGraderException as problem:
@@ -139,31 +149,105 @@ class CourseGradebook:
         return self._autograded(entry).is_file()
 
     def _autograde(self, entry: Entry, result: Result) -> None:
-        """Run nbgrader's grading of one notebook with our verdict in the place of its execution."""
+        """Runs nbgrader's grading of one notebook with our verdict in the place of its execution."""
         step = Autograde(coursedir=self.directory, config=self.config)
         step.log.setLevel(logging.CRITICAL)
         step.force = True
-        known = ExecuteWithResult(result, self.course, self._handed_out(entry.lesson), parent=step)
-        step.autograde_preprocessors = [
-            known if one is ExecuteByExaminer else one for one in step.autograde_preprocessors
-        ]
+        step.examiner.course, step.examiner.results = self.course, {(entry.learner, entry.lesson): result}
         self.directory.assignment_id, self.directory.student_id = entry.lesson, glob.escape(entry.learner)
         step.start()
-
-    def _handed_out(self, lesson: str) -> dict[str, str]:
-        if lesson not in self._texts:
-            self._texts[lesson] = texts_handed_out(self.course, lesson)
-        return self._texts[lesson]
 
     def _autograded(self, entry: Entry) -> Path:
         folder = self.directory.format_path(self.directory.autograded_directory, entry.learner, entry.lesson)
         return Path(folder) / f"{entry.lesson}.ipynb"
 
+    # --- marks under build/stored/, by which grades that are stored already are recognised ---
+    # A mark is a digest of all that nbgrader made a learner's rows from, and of the rows: a restored backup, a deleted
+    # submission or a moved deadline makes it differ. What a person gave by hand in Formgrader is no part of it.
+
+    def _unchanged(self, lesson: str, entries: Mapping[Entry, Result], connection: Connection) -> set[Entry]:
+        """Those of one lesson whose grades are stored as they would be now."""
+        shared, rows, same = self._shared(lesson, connection), _rows(lesson, connection), set()
+        for entry, result in entries.items():
+            with contextlib.suppress(OSError, ValueError):
+                mark = self._mark_path(entry).read_text(encoding="utf-8")
+                same |= {entry} if mark == _mark(shared, entry, result, rows.get(entry.learner)) else set()
+        return same
+
+    def _mark_path(self, entry: Entry) -> Path:
+        return self.course.root / "build" / "stored" / entry.lesson / fingerprint.file_name(entry.learner)
+
+    def _shared(self, lesson: str, connection: Connection) -> str:
+        """What holds for every learner: nbgrader, its configuration and record of the lesson, the released notebook."""
+        queries = [select(Assignment.name, Assignment.duedate).where(Assignment.name == lesson)]
+        for columns in (
+            (SourceCell.name, SourceCell.checksum, SourceCell.cell_type, SourceCell.locked),
+            (GradeCell.name, GradeCell.id, GradeCell.max_score),
+            (TaskCell.name, TaskCell.id, TaskCell.max_score),
+        ):
+            query = select(*columns).join(Notebook, columns[0].class_.notebook_id == Notebook.id)
+            query = query.join(Assignment, Notebook.assignment_id == Assignment.id).where(Assignment.name == lesson)
+            queries.append(query.order_by(columns[0]))
+        released = exercises_path(self.course, lesson)
+        text = self.course.lesson(lesson)
+        return fingerprint.digest(
+            [
+                version("nbgrader"),
+                (self.course.root / CONFIG).read_text(encoding="utf-8"),
+                [text.title, fingerprint.lesson_fingerprint(text), repr(text.tasks)],
+                hashlib.sha256(released.read_bytes() if released.is_file() else b"").hexdigest(),
+                [[list(map(str, row)) for row in connection.execute(query)] for query in queries],
+            ]
+        )
+
+
+def _rows(lesson: str, connection: Connection, learner: str | None = None) -> dict[str, Any]:
+    """What nbgrader's own grading writes of each learner (or one), by learner."""
+
+    def of(*columns: Any) -> Select[Any]:
+        query = select(SubmittedAssignment.student_id, *columns).select_from(SubmittedAssignment)
+        query = query.join(Assignment, SubmittedAssignment.assignment_id == Assignment.id)
+        query = query.join(SubmittedNotebook, SubmittedNotebook.assignment_id == SubmittedAssignment.id)
+        query = query.where(Assignment.name == lesson)
+        return query if learner is None else query.where(SubmittedAssignment.student_id == learner)
+
+    notebook = (SubmittedNotebook.id, SubmittedAssignment.timestamp, SubmittedAssignment.extension)
+    found: dict[str, Any] = defaultdict(list)
+    for query in (
+        of(*notebook, SubmittedNotebook.late_submission_penalty),
+        of(Grade.cell_id, Grade.auto_score).join(Grade, Grade.notebook_id == SubmittedNotebook.id),
+        of(Comment.cell_id, Comment.auto_comment).join(Comment, Comment.notebook_id == SubmittedNotebook.id),
+    ):
+        for student, *row in connection.execute(query):
+            found[student].append(list(map(str, row)))
+    return {student: sorted(rows) for student, rows in found.items()}
+
+
+def _mark(shared: str, entry: Entry, result: Result, rows: Any) -> str:
+    told = {**result.to_json(), "duration_s": 0, "confinement": ""}
+    return fingerprint.digest([shared, told, _submitted_files(entry), rows])
+
+
+def _submitted_files(entry: Entry) -> list[Any]:
+    """The notebook and its date by content; files that are only copied, by size and time."""
+    found: list[Any] = []
+    for path in sorted(entry.path.parent.rglob("*")):
+        with contextlib.suppress(OSError):
+            about, digest = path.lstat(), ""
+            if path.is_file() and not path.is_symlink() and path.name in (entry.path.name, "timestamp.txt"):
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            name = str(path.relative_to(entry.path.parent))
+            found.append([name, digest or [about.st_mode, about.st_size, about.st_mtime_ns]])
+    return found
+
 
 @contextlib.contextmanager
 def _quickly() -> Iterator[None]:
-    """nbgrader's grading without what half of its time goes to: holding its schema of a cell's metadata against the
-    schema of schemas, once for each cell. Nor does SQLAlchemy tell of what is nbgrader's habit."""
+    """Lets nbgrader check a cell's metadata against its schema alone, which halves its time.
+
+    It holds the schema against the schema of schemas too, once for each cell, through a module that no setting
+    replaces: so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out.
+    """
 
     def validate(instance: Any, schema: Any) -> None:
         Draft4Validator(schema).validate(instance)

@@ -1,47 +1,286 @@
-"""An autograder zip for Gradescope: how the image is made, how a submission is run, and the course with all of it."""
+"""Gradescope: the autograder zip of a lesson, and the run that grades one submission inside its container.
+
+`python -m grader.lms.gradescope ROOT`, where ROOT holds source/, submission/ and results/, grades the submission and
+writes results.json whatever happens. With `--rehearse` it grades the course's own answers instead, when the image is
+made: that fails where grading would, and what it caches makes the first learner's grading faster. What is printed is
+for instructors (`stdout_visibility` is "hidden").
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import re
+import stat
+import sys
+import tempfile
+import traceback
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from pathlib import Path, PurePath
 
+from grader.core import files as files_module
+from grader.core.faults import UnconfinedError
+from grader.core.layout import PACKAGE
+from grader.core.notebook import MAX_BYTES, Unreadable, read_submission
+from grader.core.points import number
+from grader.core.result import Result
+from grader.core.text import legible
 from grader.course import Course
-from grader.lms import checkout
+from grader.grading import batch
+from grader.reports import gradescope_report
+from grader.sandbox.process import ConfinementReport
 
 SETTINGS = "autograder.json"
-READ = ("course.toml", ".secret", "solutions/*.py", "notebooks/*.py")
+COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "notebooks/*.py")
 EXTENDS = re.compile(rb"^\s*extends\s*=.*$", re.MULTILINE)
+MAX_FILES = 5_000
+NOT_LEARNERS = frozenset({".ipynb_checkpoints", "__MACOSX", ".git", ".venv"})
+FAULT = "Your submission was not graded: {}. This is no verdict on your work. Tell your instructor."
+UNCONFINED = (
+    "Nothing was graded in this container. docs/gradescope.md says what it takes, and how to grade all the same when "
+    "you trust every submission."
+)
+
+Reader = Callable[[], bytes]
+
+
+# --- the zip, on the instructor's machine ----------------------------------------------------------------------------
 
 
 def files(course: Course, lesson: str, allow_unsandboxed: bool = False) -> dict[str, bytes]:
-    """The zip's files by path. It holds hidden checks, answers and the secret: it is for the instructor alone."""
+    """Returns the zip's files by path. It holds hidden checks, answers and the secret: it is for the instructor alone.
+
+    Raises:
+        NoBundle: the grader was installed without its checkout.
+    """
+    from grader.lms.bundle import LOCK, checkout_file  # brings nbformat, which takes a second of every submission
+
+    scripts = Path(__file__).parent / "for_gradescope"
+    package = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     settings = {"lesson": lesson, "allow_unsandboxed": allow_unsandboxed}
-    package = {
-        **checkout.package(),
-        **{name: checkout.file(name) for name in ("pyproject.toml", "README.md", "LICENSE")},
-    }
     return {
-        "setup.sh": (checkout.HERE / "for_gradescope" / "setup.sh").read_bytes(),
-        "run_autograder": (checkout.HERE / "for_gradescope" / "run_autograder").read_bytes(),
+        **{name: (scripts / name).read_bytes() for name in ("setup.sh", "run_autograder")},
         SETTINGS: (json.dumps(settings, indent=1) + "\n").encode(),
-        checkout.LOCK: checkout.file(checkout.LOCK),
-        **{f"package/{path}": content for path, content in package.items()},
+        LOCK: checkout_file(LOCK),
+        **{f"package/{name}": checkout_file(name) for name in ("pyproject.toml", "README.md", "LICENSE")},
+        **{f"package/grader/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in sorted(package)},
         **_course(course),
     }
 
 
 def _course(course: Course) -> dict[str, bytes]:
-    """What the course is read from, an overlay's with the course that it extends beside it.
-
-    All lessons: an exercise may name skills of another lesson's.
-    """
-    made = _read(course, "course")
+    """All lessons, since an exercise may name skills of another lesson; beside an overlay, the course it extends."""
+    found = _read_course(course, "course")
     if course.base is not None:
-        made["course/course.toml"] = EXTENDS.sub(b'extends = "../below"', made["course/course.toml"])
-        made |= _read(course.base, "below")
-    return made
+        found["course/course.toml"] = EXTENDS.sub(b'extends = "../below"', found["course/course.toml"])
+        found |= _read_course(course.base, "below")
+    return found
 
 
-def _read(course: Course, folder: str) -> dict[str, bytes]:
-    found = [path for pattern in READ for path in sorted(course.root.glob(pattern))]
+def _read_course(course: Course, folder: str) -> dict[str, bytes]:
+    found = [path for pattern in COURSE_FILES for path in sorted(course.root.glob(pattern))]
     return {f"{folder}/{path.relative_to(course.root).as_posix()}": path.read_bytes() for path in found}
+
+
+# --- the run, in the container ---------------------------------------------------------------------------------------
+
+
+class Autograder:
+    """The autograder that was unpacked in `root`. Raises CourseError for a course that cannot be read."""
+
+    def __init__(self, root: Path) -> None:
+        settings = json.loads((root / "source" / SETTINGS).read_text())
+        self.root, self.allow_unsandboxed = root, settings["allow_unsandboxed"]
+        self.course = Course(root / "source" / "course")
+        self.lesson = self.course.lesson(settings["lesson"])
+
+    def grade(self, notebook: bytes, learner: str) -> Result:
+        """Grades these bytes as `learner`'s notebook. Raises UnconfinedError."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "learner", self.lesson.id, f"{self.lesson.id}.ipynb")
+            path.parent.mkdir(parents=True)
+            path.write_bytes(notebook)
+            entry = batch.Entry(path, learner, self.lesson.id)
+            [result] = batch.grade(
+                self.course, [entry], jobs=1, on_confined=_print_level, allow_unsandboxed=self.allow_unsandboxed
+            )
+        return result
+
+    def submitted(self) -> bytes:
+        """Returns the notebook that was handed in. Raises NotOneNotebook."""
+        ids = {exercise.id for exercise in self.lesson.exercises}
+        return submitted_notebook(self.root / "submission", ids, self.lesson.id)
+
+    def rehearse(self) -> str | None:
+        """Grades the course's own answers; returns what is wrong with that, or None."""
+        cells = [
+            {"cell_type": "code", "source": exercise.reference, "metadata": {"nbgrader": {"grade_id": exercise.id}}}
+            for exercise in self.lesson.exercises
+        ]
+        try:
+            result = self.grade(json.dumps({"cells": cells}).encode(), "rehearsal")
+        except UnconfinedError as problem:
+            return f"{problem} {UNCONFINED} (Seen while the image was made; a submission may meet more.)"
+        if result.problem is not None:
+            return result.problem
+        print(f"{self.lesson.id}: {_points(result)} for the course's own answers.")
+        lost = [f"{check.id} ({check.status}): {check.message}" for check in result.checks if check.status != "passed"]
+        return "\n".join(["The course's own answers lose points here.", *lost]) if lost else None
+
+
+def _print_level(confined: ConfinementReport) -> None:
+    print(f"Learners' processes are confined: {confined.level}. {confined.refused or ''}")
+
+
+def _points(result: Result) -> str:
+    return f"{number(result.score)} of {number(result.max_score)} points"
+
+
+def examine(root: Path) -> Result:
+    """Returns the result for what lies in submission/. Every fault becomes a result; its reason is printed."""
+    lesson = ""
+    try:
+        autograder = Autograder(root)
+        lesson = autograder.lesson.id
+        result = autograder.grade(autograder.submitted(), learner(root))
+    except NotOneNotebook as problem:
+        return Result("", lesson, problem=str(problem), fault="submission")
+    except UnconfinedError as problem:
+        print(f"{problem} {UNCONFINED}")
+        return _not_graded(lesson, "this autograder cannot run learners' code safely")
+    except BaseException as problem:
+        traceback.print_exc()
+        return _not_graded(lesson, f"the autograder failed ({type(problem).__name__})")
+    if result.grader_failed:  # the text is for instructors: an exception's may hold anything
+        print(result.fault_text)
+        return _not_graded(lesson, "the autograder failed")
+    return result
+
+
+def _not_graded(lesson: str, reason: str) -> Result:
+    return Result("", lesson, problem=FAULT.format(reason), fault="grader")
+
+
+def learner(root: Path) -> str:
+    """Returns who handed in, by Gradescope's metadata: inputs are drawn anew for each. Without metadata, "learner"."""
+    try:
+        users = json.loads((root / "submission_metadata.json").read_text())["users"]
+        return "+".join(sorted(str(user["id"]) for user in users))[:200] or "learner"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "learner"
+
+
+# --- which of the files that were handed in is the notebook ----------------------------------------------------------
+
+
+class NotOneNotebook(Exception):
+    """No notebook, or several of which none is meant; the text tells the learner what to hand in."""
+
+
+def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes:
+    """Returns the bytes of the notebook in `folder`, under any name, in a subfolder or in a zip.
+
+    Of several, it is the one that has cells with these `ids`. Links are not followed.
+
+    Raises:
+        NotOneNotebook: there is none, or it cannot be told which one is meant.
+    """
+    found = dict(_files(folder, ".ipynb")) or dict(_zipped(folder))
+    if not found:
+        raise NotOneNotebook(f"There is no notebook in what you handed in. Hand in {lesson}.ipynb.")
+    if len(found) == 1:
+        return next(iter(found.values()))()
+    meant = [read for read in found.values() if _has_cells(read, ids)]
+    if len(meant) != 1:
+        names = legible(", ".join(sorted(found)[:6]), 300)
+        which = "several of them are" if meant else "none of them is"
+        raise NotOneNotebook(
+            f"There are {len(found)} notebooks in what you handed in ({names}), and {which} of {lesson}. "
+            f"Hand in {lesson}.ipynb alone."
+        )
+    return meant[0]()
+
+
+def _has_cells(read: Reader, ids: Collection[str]) -> bool:
+    try:
+        return any(cell.grade_id in ids for cell in read_submission(read(), "", "").cells)
+    except (NotOneNotebook, Unreadable):
+        return False
+
+
+def _files(folder: Path, ending: str) -> Iterator[tuple[str, Reader]]:
+    """Regular files with this ending: their names from `folder`, and how to read them."""
+    seen = 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in NOT_LEARNERS)
+        for name in sorted(names):
+            seen += 1
+            if seen > MAX_FILES:
+                raise NotOneNotebook(f"You handed in more than {MAX_FILES:,} files. Hand in the notebook alone.")
+            path = Path(place, name)
+            if name.lower().endswith(ending) and stat.S_ISREG(path.lstat().st_mode):
+                yield str(path.relative_to(folder)), partial(_read, path)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return _bounded(stream.read(MAX_BYTES + 1), path.name)
+
+
+def _zipped(folder: Path) -> Iterator[tuple[str, Reader]]:
+    """Notebooks in the zips; a zip in a zip is not looked into."""
+    for name, _ in _files(folder, ".zip"):
+        try:
+            with zipfile.ZipFile(folder / name) as archive:
+                entries = archive.infolist()[:MAX_FILES]
+        except (zipfile.BadZipFile, OSError, NotImplementedError):
+            text = f"{legible(name, 100)} is no zip that can be read. Hand in the notebook alone."
+            raise NotOneNotebook(text) from None
+        for entry in entries:
+            inside = PurePath(entry.filename)
+            if inside.suffix.lower() == ".ipynb" and not NOT_LEARNERS & set(inside.parts):
+                yield f"{name}/{inside}", partial(_unzipped, folder / name, entry)
+
+
+def _unzipped(path: Path, entry: zipfile.ZipInfo) -> bytes:
+    """At most as much as is read of any notebook, whatever the zip says of its size."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
+            return _bounded(stream.read(MAX_BYTES + 1), PurePath(entry.filename).name)
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
+        kind = "locked" if "password" in str(problem) else "damaged"
+        raise NotOneNotebook(f"{legible(path.name, 100)} is {kind}. Hand in the notebook alone.") from None
+
+
+def _bounded(content: bytes, name: str) -> bytes:
+    if len(content) > MAX_BYTES:
+        text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and hand it in again."
+        raise NotOneNotebook(f"{legible(name, 100)} {text}")
+    return content
+
+
+def main() -> int:
+    """Runs the command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m grader.lms.gradescope")
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--rehearse", action="store_true")
+    given = parser.parse_args()
+    if given.rehearse:
+        problem = Autograder(given.root).rehearse()
+        if problem is not None:
+            print(problem, file=sys.stderr)
+        return problem is not None
+    result = examine(given.root)
+    # Whole or not at all: until it is in place, what run_autograder wrote there before stays.
+    path = given.root / "results" / "results.json"
+    files_module.write(path, gradescope_report.dumps(result), mode=0o644)
+    print(f"{_points(result)} in {result.duration_s:.1f} s. {result.problem or ''}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,8 @@
-"""`nbgrader autograde` as a class needs it: one odd submission costs nobody else anything, and none is lost.
+"""`nbgrader autograde` on a course of ours: our examiner judges, and an odd submission costs no other learner anything.
 
-nbgrader passes over a folder that lacks its notebook, copies what a link leads to, stops at a date that it cannot read,
-and ends the whole run at metadata of another version. Everything else is nbgrader's own.
+What runs a learner's code is confined, and the hidden cells are nowhere near it. nbgrader itself passes over a folder
+that lacks its notebook, copies what a link leads to, and stops at a date that it cannot read. The rest (its database,
+late penalties, manual grading, feedback) is nbgrader's own, and goes on from the outputs of grade cells as always.
 """
 
 from __future__ import annotations
@@ -9,28 +10,45 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from nbconvert.exporters import Exporter
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
 from nbgrader import converters
 from nbgrader.api import Gradebook
 from nbgrader.converters.base import BaseConverter, NbGraderException
-from nbgrader.utils import find_all_files, parse_utc
-from traitlets import Type
+from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.utils import find_all_files, is_grade, is_solution, is_task, parse_utc
+from traitlets import Bool, Type
 
+from grader.core.faults import GraderFault, UnconfinedError
+from grader.core.notebook import grade_id, text
+from grader.core.result import CheckResult, Result
 from grader.course import Course, CourseError
-from grader.lms.release_check import outdated
-from grader.lms.submission_notebook import SubmissionExporter
+from grader.grading import batch
+from grader.grading.fingerprint import environment_fingerprint
+from grader.lms.feedback_page import write_down
+from grader.lms.nbgrader_database import outdated
+from grader.lms.submission_notebook import SubmissionExporter, released
 
-LONGEST_DATE = 100  # characters
+Resources = dict[str, Any]
+
+MAX_DATE = 100  # characters
+TO_ALLOW = "To grade notebooks that you trust, set c.ExecuteByExaminer.allow_unsandboxed = True in nbgrader_config.py."
+
+
+class NotGraded(GraderFault):
+    """The grader or the course was at fault: no verdict on the learner, so nothing may be stored."""
 
 
 class PlainFiles(BaseConverter):
     """Copies no more than plain files: a link would bring what it leads to, into what its author gets as feedback."""
 
     def init_assignment(self, assignment_id: str, student_id: str) -> None:
-        """Copy what lies beside the notebook."""
+        """Copies what is beside the notebook."""
         source, to = Path(self._format_source(assignment_id, student_id)), self._format_dest(assignment_id, student_id)
         linked = source.is_symlink() or source.parent.is_symlink()
         for path in map(Path, find_all_files(source, [*self.coursedir.ignore, "*.ipynb"])):
@@ -45,19 +63,32 @@ class PlainFiles(BaseConverter):
 
 
 class Autograde(converters.Autograde, PlainFiles):
-    """nbgrader's converter, with every submission of a lesson taken. `PlainFiles` stands between it and its base."""
+    """nbgrader's converter for every submission of a lesson. `PlainFiles` is between it and its base."""
 
     exporter_class = Type(SubmissionExporter, klass=Exporter).tag(config=True)
 
     def start(self) -> None:
-        """Grade what was handed in. Raises `NbGraderException`, at once where the gradebook knows another lesson."""
+        """Grades what was handed in. Raises NbGraderException, at once where the gradebook has another lesson."""
         if self.parent is not None:  # a command or Formgrader; `grader grade` has looked before it graded
             old = self._outdated()
             if old is not None:
                 self.log.error(old)
                 raise NbGraderException(old)
         self.coursedir.get_existing_timestamp = self._timestamp
+        steps = converters.Autograde.autograde_preprocessors.get(self)
+        self.autograde_preprocessors = [self.examiner if step is ExecuteByExaminer else step for step in steps]
         super().start()
+
+    @cached_property
+    def examiner(self) -> ExecuteByExaminer:
+        """The step that judges, one for all submissions."""
+        return ExecuteByExaminer(parent=self)
+
+    def init_assignment(self, assignment_id: str, student_id: str) -> None:
+        """Begins with the verdict: where the grader fails, nbgrader's database gets nothing that counts as a zero."""
+        if self.examiner in self.autograde_preprocessors:
+            self.examiner.examined(student_id, assignment_id)
+        super().init_assignment(assignment_id, student_id)
 
     def _outdated(self) -> str | None:
         try:
@@ -67,7 +98,7 @@ class Autograde(converters.Autograde, PlainFiles):
             return str(problem)
 
     def init_notebooks(self) -> None:
-        """Take every folder that was handed in, and in it the one notebook that a lesson has, there or not."""
+        """Takes every folder that was handed in, and in it the one notebook that a lesson has, there or not."""
         lesson = self.coursedir.assignment_id
         folders = glob.glob(self._format_source(lesson, self.coursedir.student_id))
         self.assignments = {}
@@ -80,13 +111,112 @@ class Autograde(converters.Autograde, PlainFiles):
             super().init_notebooks()
 
     def _timestamp(self, folder: str) -> Any:
-        """When it was handed in; None, as where nothing says so, for what is no date."""
+        """When it was handed in; None, as where nothing states it, for what is no date."""
         path = Path(folder, "timestamp.txt")
         if path.is_symlink() or not path.is_file():
             return None
         try:
             with path.open(encoding="utf-8") as file:
-                return parse_utc(file.read(LONGEST_DATE).strip())
+                return parse_utc(file.read(MAX_DATE).strip())
         except (ValueError, TypeError, OverflowError, OSError):
             self.log.warning("%s holds no date that can be read, so nothing says when it was handed in.", path)
             return None
+
+
+class ExecuteByExaminer(NbGraderPreprocessor):
+    """nbgrader's Execute step, replaced: fills in the outputs of grade cells from our verdict on what was handed in.
+
+    Attributes:
+        course: the course that nbgrader works in.
+        results: verdicts by learner and lesson; what is missing is graded when it is asked for.
+    """
+
+    allow_unsandboxed = Bool(False, help="Run learners' code even where limits alone confine it.").tag(config=True)
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.results: dict[tuple[str, str], Result] = {}
+
+    @cached_property
+    def course(self) -> Course:
+        return Course.find(Path(self.parent.coursedir.root))
+
+    def preprocess(self, nb: NotebookNode, resources: Resources) -> tuple[NotebookNode, Resources]:
+        """Judges the submission that nbgrader is at. Raises NotGraded."""
+        told = resources["nbgrader"]
+        lesson = told["assignment"]
+        result = self.examined(told["student"], lesson)
+        checks = {check.id: check for check in result.checks}
+        texts = {grade_id(cell) or "": text(cell) for cell in released(self.course, lesson)["cells"]}
+        for cell in nb.cells:
+            if cell.cell_type != "code":
+                continue
+            cell.outputs, cell.execution_count = [], None
+            name = grade_id(cell) or ""
+            if is_grade(cell) and not is_solution(cell):  # an answer with points of its own is for a person
+                if result.problem is None and name not in checks:
+                    # To nbgrader a cell without output has passed.
+                    raise NotGraded(f"{name} is no check of the course. Release it: nbgrader generate_assignment")
+                cell.outputs = _outputs(checks.get(name), result.problem)
+                # nbgrader has put the check's own text there, and feedback pages would show it.
+                cell.source = texts.get(name, "")
+        if any(is_task(cell) for cell in nb.cells):
+            _leave_to_a_person(resources, readable=result.problem is None)
+        write_down(nb, self.course.lesson(lesson), result)
+        return nb, resources
+
+    def examined(self, learner: str, lesson: str) -> Result:
+        """Returns our verdict on what `learner` handed in. Raises NotGraded where the grader failed."""
+        if (learner, lesson) not in self.results:
+            self._grade(learner, lesson)
+        result = self.results[learner, lesson]
+        if result.grader_failed:
+            raise NotGraded(result.fault_text)
+        return result
+
+    def _grade(self, learner: str, lesson: str) -> None:
+        """Grades all notebooks side by side, as nbgrader asks for one after the other; cached results count."""
+        directory = self.parent.coursedir
+        folder = Path(directory.format_path(directory.submitted_directory, learner, lesson))
+        entries, version = [batch.Entry(folder / f"{lesson}.ipynb", learner, lesson)], environment_fingerprint()
+        if directory.student_id == "*":
+            every = batch.find(folder.parents[1], self.course, lesson)
+            entries += [other for other in every if other.learner != learner]
+        before = batch.graded_before(self.course, entries, version)
+        if len(before) < len(entries):
+            self.log.info("Grading %d notebooks of %s", len(entries) - len(before), lesson)
+        allowed = self.allow_unsandboxed
+        try:
+            results = batch.grade(self.course, entries, before=before, edition=version, allow_unsandboxed=allowed)
+        except UnconfinedError as problem:
+            raise NotGraded(f"Nothing was graded. {problem} {TO_ALLOW}") from None
+        self.results |= {(one.learner, lesson): result for one, result in zip(entries, results, strict=True)}
+
+
+def _leave_to_a_person(resources: Resources, readable: bool) -> None:
+    """Tasks wait for a person, but for those in what cannot be read: there is nothing to wait for.
+
+    nbgrader says the same of them when a notebook is missing, and never takes it back. What a person gave stays.
+    """
+    told = resources["nbgrader"]
+    with Gradebook(told["db_url"]) as book:
+        notebook = book.find_submission_notebook(told["notebook"], told["assignment"], told["student"])
+        tasks = {task.id for task in book.find_notebook(told["notebook"], told["assignment"]).task_cells}
+        for grade in notebook.grades:
+            if grade.cell_id in tasks and grade.manual_score is None:
+                grade.auto_score, grade.needs_manual_grade = (None, True) if readable else (0, False)
+        book.db.commit()
+
+
+def _outputs(check: CheckResult | None, problem: str | None) -> list[NotebookNode]:
+    """No output means full points to nbgrader, an error none."""
+    if check is None:
+        return [_error("not graded", problem or "")]
+    if check.status == "passed":
+        return []
+    perhaps = [f"Perhaps: {check.misconception}"] if check.misconception else []
+    return [_error(check.status, "\n".join([check.message or check.status, *perhaps]))]
+
+
+def _error(status: str, message: str) -> NotebookNode:
+    return new_output("error", ename=status, evalue=message, traceback=[message])

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nbgrader.api import Gradebook
+from nbgrader.api import Assignment, Gradebook, GradeCell, Notebook, TaskCell
 from nbgrader.dbutil import ALEMBIC_DIR
-from sqlalchemy import Connection, create_engine, event, inspect, text
+from sqlalchemy import Connection, create_engine, event, inspect, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
+
+from grader.course import Course
 
 WAIT_S = 30  # for another program to end what it is writing, where the address of the database does not say `timeout`
 REMOTE = {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
@@ -33,10 +35,14 @@ class NoGradebook(Exception):
 
 
 class Database:
-    """The database at `url`, as SQLAlchemy writes it. Nothing is made or changed before `open`."""
+    """The database at `url`, as SQLAlchemy writes it. Methods raise NoGradebook; nothing changes before `prepare`.
+
+    Args:
+        url: its address.
+        spare: the folder for the lock of a database that is not a file.
+    """
 
     def __init__(self, url: str, spare: Path) -> None:
-        """`spare` is the folder for the lock of a database that is no file. Raises `NoGradebook`."""
         try:
             self.url, address = url, make_url(url)
             address.get_dialect().import_dbapi()
@@ -52,11 +58,17 @@ class Database:
             event.listen(self.engine, "begin", _begins)
 
     def there(self) -> bool:
-        """Whether nbgrader has made this database yet. Raises `NoGradebook` where it is not for us to write to."""
+        """Returns whether nbgrader has made this database yet. Raises NoGradebook where we cannot write to it."""
         if self.file is not None:
             if not self.file.exists():
                 return False
-            self._refuse_unwritable(self.file)
+            # SQLite writes beside its file too: a journal, and what its readers and its writer share.
+            writable = os.access(self.file, os.R_OK | os.W_OK) and os.access(self.file.parent, os.W_OK)
+            if not self.file.is_file() or not writable:
+                raise NoGradebook(
+                    f"The gradebook {self.file} cannot be written to, so no grades can be stored. "
+                    "Let the one who grades write to this file and to its folder."
+                )
         try:
             with self.reading() as connection:
                 tables = inspect(connection).get_table_names()
@@ -66,14 +78,6 @@ class Database:
         if tables:
             self._refuse_version(str(found))
         return bool(tables)
-
-    def _refuse_unwritable(self, file: Path) -> None:
-        """SQLite writes beside its file too: a journal, and what its readers and its writer share."""
-        if not file.is_file() or not os.access(file, os.R_OK | os.W_OK) or not os.access(file.parent, os.W_OK):
-            raise NoGradebook(
-                f"The gradebook {file} cannot be written to, so no grades can be stored. "
-                "Let the one who grades write to this file and to its folder."
-            )
 
     def _refuse_version(self, found: str) -> None:
         from alembic.script import ScriptDirectory
@@ -92,7 +96,7 @@ class Database:
         )
 
     def unusable(self, problem: SQLAlchemyError, foreign: bool = False) -> NoGradebook:
-        """What to tell of a fault that the database reports."""
+        """Returns the exception for a fault that the database reports."""
         reason = str(getattr(problem, "orig", problem)).splitlines()[0]
         if foreign:
             return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
@@ -104,7 +108,7 @@ class Database:
 
     @contextlib.contextmanager
     def alone(self, waiting: Callable[[], None]) -> Iterator[None]:
-        """Within it no other grader stores anything; `waiting` is called when one does at the moment."""
+        """Keeps other graders from storing anything within it; calls `waiting` when one does at the moment."""
         with contextlib.ExitStack() as stack:
             # Where a file system has no locks, those of the database itself are left.
             with contextlib.suppress(OSError):
@@ -118,7 +122,7 @@ class Database:
             yield
 
     def prepare(self) -> None:
-        """Let others read while one writes, and find rows by index; both stay with the file. Raises `NoGradebook`."""
+        """Lets others read while one writes, and finds rows by index; both stay with the file."""
         if self.file is None:
             return
         if not _remote(self.file):
@@ -133,14 +137,15 @@ class Database:
             raise self.unusable(problem) from None
 
     def reading(self) -> Connection:
-        """A connection that keeps nobody from writing."""
+        """Returns a connection that keeps nobody from writing."""
         return self.engine.connect().execution_options(reading=True)
 
     @contextlib.contextmanager
     def whole(self, course_id: str) -> Iterator[Session]:
-        """Within it every `Gradebook` of nbgrader's is one session; what is stored is there at its end, or nothing is.
+        """Makes every `Gradebook` of nbgrader one session: at its end everything is stored, or nothing.
 
-        nbgrader opens the database nine times for a notebook and writes to it about fifty times.
+        nbgrader opens the database nine times for a notebook and writes to it about fifty times, each time by the name
+        of the class: it takes no session or engine, so the class is patched.
         """
         session = _Held(self.engine)
         opens, closes = Gradebook.__init__, Gradebook.close
@@ -172,6 +177,30 @@ class _Held(Session):
     def commit(self) -> None:
         self.flush()
         self.expire_all()
+
+
+def outdated(course: Course, lesson: str, database: Connection | Session) -> str | None:
+    """Returns what to do about a lesson whose graded cells or points have changed since its release, or None.
+
+    A lesson that was never released is nbgrader's to complain of. Raises CourseError and SQLAlchemyError.
+    """
+    then: dict[str, float] = {}
+    for kind in (GradeCell, TaskCell):
+        query = select(kind.name, kind.max_score).join(Notebook, kind.notebook_id == Notebook.id)
+        query = query.join(Assignment, Notebook.assignment_id == Assignment.id).where(Assignment.name == lesson)
+        then |= {str(name): float(points) for name, points in database.execute(query)}
+    if lesson not in course.lesson_ids or not then:
+        return None
+    text = course.lesson(lesson)
+    now = {check.id: check.points for exercise in text.exercises for check in exercise.checks}
+    now |= {task.id: task.points for task in text.tasks}
+    if now == then:
+        return None
+    names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+    return (
+        f"{lesson} has changed since it was released ({', '.join(names)}), and the gradebook does not know it so. "
+        f"Run: nbgrader generate_assignment {lesson}"
+    )
 
 
 def _by_hand(connection: Any, _: Any) -> None:

@@ -1,48 +1,45 @@
-"""What nbgrader has to be told so that a course of ours is a course of its own."""
+"""nbgrader's configuration for a course of ours: its commands, Formgrader and the Assignment List then work in it."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
+from nbgrader import converters
 from nbgrader.apps import api, autogradeapp
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
 
 from grader.course import Course, CourseError, build
+from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
+from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
 
 # Files that a browser takes for a page and runs what is in them.
 PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
 
 
 def configure(config: Any, root: Path) -> None:
-    """Fill in nbgrader's configuration for the course in `root`; what is set afterwards holds.
+    """Fills in nbgrader's configuration for the course in `root`; what is set afterwards holds.
 
     Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
     code is run by our examiner instead of in the kernel that nbgrader would start.
     """
-    from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
-    from grader.lms.nbgrader_autograde import Autograde
-    from grader.lms.nbgrader_execute import ExecuteByExaminer
-
     config.CourseDirectory.root = str(root)
-    config.CourseDirectory.source_directory = "build/source"
+    for name in ("source", "autograded", "feedback", "solution"):
+        config.CourseDirectory[f"{name}_directory"] = f"build/{name}"
     config.CourseDirectory.release_directory = "exercises"
     config.CourseDirectory.submitted_directory = "submitted"
-    config.CourseDirectory.autograded_directory = "build/autograded"
-    config.CourseDirectory.feedback_directory = "build/feedback"
-    config.CourseDirectory.solution_directory = "build/solution"
     # What is released lies in this repository already; without this nbgrader leaves it, and the gradebook, as they are.
     config.GenerateAssignment.force = True
-    # nbgrader's command and Formgrader make their converter by its name; no setting says another.
+    # Patched, as there is no setting for it: nbgrader's command and Formgrader make their converter by its name.
     autogradeapp.Autograde = api.Autograde = Autograde
-    config.Autograde.autograde_preprocessors = [ExecuteByExaminer if step is Execute else step for step in _steps()]
+    steps = converters.Autograde.autograde_preprocessors.default_args[0]
+    config.Autograde.autograde_preprocessors = [ExecuteByExaminer if step is Execute else step for step in steps]
     config.GenerateFeedback.preprocessors = [GetGradesAndHands]
     config.GenerateFeedback.exporter_class = FeedbackPage
     _show_safely(config)
@@ -55,15 +52,15 @@ def _sources(root: Path) -> None:
     try:
         course = Course(root)
         built = [(build.source_path(course, lesson), course.sources(lesson)) for lesson in course.lesson_ids]
-        if any(not path.is_file() or path.stat().st_mtime < _latest(texts) for path, texts in built):
+        if any(not path.is_file() or path.stat().st_mtime < max(map(_time, texts)) for path, texts in built):
             build.build_sources(course)
     except (CourseError, OSError) as problem:
         # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
         print(f"The source notebooks could not be built: {problem}", file=sys.stderr)
 
 
-def _latest(paths: Iterable[Path]) -> float:
-    return max(path.stat().st_mtime for path in paths)
+def _time(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def _show_safely(config: Any) -> None:
@@ -74,7 +71,8 @@ def _show_safely(config: Any) -> None:
     # nbgrader would hand these on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
     formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
-    if formgrader is not None:  # in JupyterLab; its templates put learners' names into pages as they stand
+    if formgrader is not None:  # in JupyterLab
+        # Patched, as Formgrader makes its Environment itself: its templates put learners' names into pages unescaped.
         formgrader.Environment = partial(Environment, autoescape=True)
     config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
 
@@ -88,9 +86,3 @@ def _exchange(config: Any, root: Path) -> None:
         config.Exchange.root = str(own)
     # Assignments are fetched to where `make lab` puts them too; neither overwrites what is there.
     config.Exchange.assignment_dir = str(root / "work")
-
-
-def _steps() -> list[type]:
-    from nbgrader.converters import Autograde
-
-    return list(Autograde.autograde_preprocessors.default_args[0])

@@ -32,4 +32,4 @@ fi
 # A learner's processes get to the interpreter, and are kept from the course.
 chmod -R go= course
 if [ -d below ]; then chmod -R go= below; fi
-"$root/venv/bin/python" -m grader.lms.gradescope_run --rehearse "$root"
+"$root/venv/bin/python" -m grader.lms.gradescope --rehearse "$root"
