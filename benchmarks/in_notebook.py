@@ -32,7 +32,6 @@ PLAIN = """
 import jax as _jax
 from grader.checks import verbs as _verbs
 from grader.program.export import parameters as _parameters
-from grader.program.endpoints import ProgramEndpoint as _ProgramEndpoint
 
 
 class _Made:
@@ -81,7 +80,7 @@ def _judgements(text):
 
 def _forget():
     _jax.clear_caches()
-    _verbs._here._programs = _ProgramEndpoint()
+    _verbs._here._loaded.clear(), _verbs._here._replies.clear()
 """
 
 

@@ -34,7 +34,8 @@ def file_name(learner: str) -> str:
 
 def code(packages: Iterable[str]) -> str:
     """The text of these packages of ours, as a digest."""
-    texts = [path.read_bytes() for package in packages for path in sorted((PACKAGE / package).glob("*.py"))]
+    files = [path for package in packages for path in sorted((PACKAGE / package).iterdir())]
+    texts = [path.read_bytes() for path in files if path.suffix in (".py", ".toml")]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 

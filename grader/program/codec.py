@@ -10,6 +10,7 @@ is allocated.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import struct
@@ -95,10 +96,8 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         raise Malformed("buffer sizes are not natural numbers, or too many")
     if sum(sizes) != len(body) or len(body) > limits.buffers:
         raise Malformed("buffers do not add up")
-    buffers, start = [], 0
-    for n in sizes:
-        buffers.append(body[start : start + n])
-        start += n
+    ends = itertools.accumulate(sizes, initial=0)
+    buffers = [body[start:end] for start, end in itertools.pairwise(ends)]
     try:
         return _Decoder(classes or {}, limits, buffers).whole(content)
     except Malformed:
@@ -296,8 +295,11 @@ class _Decoder:
         with jax.enable_x64(True) if plain.itemsize >= 8 else contextlib.nullcontext():
             where = read_place(sharding)
             # Neither of these compiles, as `jnp.asarray` does for each new shape: 10,000 shapes would take minutes.
-            value = jax.device_put(plain) if where is None else self.placed(plain, where)
-            return _weak(value) if weak else value
+            value: Any = jax.device_put(plain) if where is None else self.placed(plain, where)
+            if not weak:
+                return value
+            aval: Any = value.aval.update(weak_type=True)
+            return ArrayImpl(aval, value.sharding, value._arrays, committed=value.committed)
 
     def buffer(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         if type(index) is not int or index not in self.unread:
@@ -316,11 +318,6 @@ class _Decoder:
         if self.bytes > self.limits.buffers:
             raise Malformed("more bytes on all devices together than the limit")
         return jax.device_put(plain, sharding)
-
-
-def _weak(value: Any) -> jax.Array:
-    aval = value.aval.update(weak_type=True)
-    return ArrayImpl(aval, value.sharding, value._arrays, committed=value.committed)
 
 
 def _key_impl(impl: Any) -> str:

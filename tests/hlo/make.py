@@ -218,7 +218,7 @@ def keep(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    verbs._here = verbs._surface = Both()
+    verbs._here = verbs._backend = Both()
     larger()
     for lesson in LESSONS:
         judge(Course(ROOT).lesson(lesson), verbs._here)
