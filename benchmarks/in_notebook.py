@@ -30,9 +30,8 @@ BARS_MS = {"values": 50, "a program": 500}
 # In the kernel: the verbs as plain calls, and how to forget what was compiled.
 PLAIN = """
 import jax as _jax
-from grader.checks import asking as _asking
+from grader.checks import verbs as _verbs
 from grader.program.export import parameters as _parameters
-from grader.program.endpoints import ProgramSide as _ProgramSide
 
 
 class _Made:
@@ -81,7 +80,7 @@ def _judgements(text):
 
 def _forget():
     _jax.clear_caches()
-    _asking._here._programs = _ProgramSide()
+    _verbs._here._loaded.clear(), _verbs._here._replies.clear()
 """
 
 

@@ -1,4 +1,4 @@
-"""Provokes each error that `grader.checks.error_table` has words for, and prints what was raised, as JSON.
+"""Provokes each error that `grader/checks/errors.toml` explains, and prints what was raised, as JSON.
 
 A program of its own: some errors need eight devices, which a process has to ask for before it uses any.
 """

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import jax
 import nbformat
+import numpy as np
 import pytest
 from conftest import ROOT
+from jax.sharding import PartitionSpec as P
 from nbclient import NotebookClient
 
-from grader.checks import shapes
+from grader.checks import drawings
+from grader.checks.failure import UNKNOWN, CheckEvaluator
 from grader.checks.outcomes import CheckFailed
 
 SETUP = """
@@ -329,6 +334,73 @@ def test_nothing_that_could_run_code_is_evaluated_again() -> None:
     assert plain(shown[6]) == ["['eq']"]
 
 
+class Spy:
+    """An object that records whatever is called on it."""
+
+    called: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.called.append(name)
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        self.called.append("shape")
+        return (1,)
+
+    def __call__(self, *args: Any) -> Any:
+        self.called.append("call")
+        return self
+
+    __getitem__ = __add__ = __radd__ = __neg__ = __eq__ = __lt__ = __contains__ = __call__  # type: ignore[assignment]
+    __len__ = __hash__ = __bool__ = __index__ = lambda self: self.called.append("number") or 1  # type: ignore
+
+
+class SpyArray(np.ndarray):
+    size = shape = ndim = Spy.shape  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "spy.size",
+            "spy.shape",
+            "spy.other.one",
+            "spy()",
+            "spy[0]",
+            "spy + 1",
+            "1 + spy",
+            "-spy",
+            "spy == 1",
+            "1 == spy",
+        ),
+        *("spy < 1", "1 in spy", "spy in [2]", "len(spy)", "[spy] == [spy]", "{spy: 1}", "{1: 2}[spy]", "[3][spy]"),
+        *(
+            "sorted([spy, spy])",
+            "max([spy], [spy])",
+            "sum([spy])",
+            "array.shape",
+            "array.size",
+            "spy and spy",
+            "not spy",
+        ),
+    ],
+)
+def test_an_evaluator_calls_nothing_of_a_value(text: str) -> None:
+    Spy.called.clear()
+    names = {"spy": Spy(), "array": np.zeros(2).view(SpyArray), "len": len, "sorted": sorted, "max": max, "sum": sum}
+    assert CheckEvaluator(names).get(ast.parse(text, mode="eval").body) is UNKNOWN
+    assert Spy.called == []
+
+
+def test_an_evaluator_reads_arrays_and_plain_data() -> None:
+    names = {"x": np.zeros((2, 3)), "s": jax.ShapeDtypeStruct((4,), "float32"), "P": P, "len": len, "d": {"a": [1, 2]}}
+    texts = {"x.shape": (2, 3), "x.nbytes // 2 + s.size": 28, "len(d['a']) == 2": True, "P('a', None)": P("a", None)}
+    for text, value in texts.items():
+        assert CheckEvaluator(names).get(ast.parse(text, mode="eval").body) == value
+
+
 def test_two_sides_are_shown_where_the_message_does_not_say_them() -> None:
     check = '"""A list."""\ngot = ask(lambda: [double(1)] * 4)\nrequire(got == [2] * 4, {!r})'
     silent, told = run(WORSE, check.format("Others."), check.format("Each is 5; wanted 2."))[1:]
@@ -364,8 +436,8 @@ def test_shapes_are_drawn_with_the_difference_in_words() -> None:
     ],
 )
 def test_the_difference_of_two_shapes(got: tuple[int, ...], wanted: tuple[int, ...], said: str) -> None:
-    assert shapes.difference(got, wanted) == said
-    assert f"<code>{wanted}</code>" in shapes.html(got, wanted)
+    assert drawings.difference(got, wanted) == said
+    assert f"<code>{wanted}</code>" in drawings.shapes_html(got, wanted)
 
 
 PLACED = '''

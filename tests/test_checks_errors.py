@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from grader.checks.error_table import QUESTIONS
-from grader.checks.errors import CAUSES, Cause, explained
+from grader.checks.errors import CAUSES, QUESTIONS, Cause, explained
 from grader.checks.outcomes import LINES, PLACE, WIDTH, CheckFailed
 from grader.course.fill import fill, write
 

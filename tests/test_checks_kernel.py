@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -273,3 +274,40 @@ def test_in_a_script_a_failed_check_is_an_ordinary_exception(tmp_path: Path) -> 
     assert done.stderr.splitlines()[-1].endswith(
         "CheckFailed: 3 of 3 values differ; the first at [0] of the result is 3; wanted 0."
     )
+
+
+def test_the_runner_writes_results_by_the_schema() -> None:
+    """`python -m grader.checks --json`: hidden checks are skipped, and a fault of the check's is no failure."""
+    import jsonschema
+
+    from grader.checks.__main__ import result_of, show
+    from grader.core.result import SCHEMA, document
+
+    def cell(name: str, source: str, ename: str = "", **said: Any) -> Any:
+        error = {"output_type": "error", "ename": ename, "evalue": "why \x1b[1m", "traceback": []}
+        metadata = {"nbgrader": {"grade_id": name, "grade": True, "solution": False, "points": 0.1, **said}}
+        outputs = [error] if ename else []
+        made = {
+            "id": name,
+            "cell_type": "code",
+            "source": source,
+            "metadata": metadata,
+            "outputs": outputs,
+            "execution_count": 1,
+        }
+        return nbformat.from_dict(made)
+
+    ends = ("", "CheckFailed", "NotAttempted", "Skipped", "CheckBroken", "KeyError")
+    checks = [cell(f"double-{end or 'passes'}", CHECK, end) for end in ends]
+    edited, hidden = cell("double-edited", CHECK, checksum="other"), cell("double-more", "# Hidden check.")
+    answer = cell("double", RIGHT, grade=False, solution=True)
+    notebook = nbformat.v4.new_notebook(cells=[answer, *checks, edited, hidden])
+    result = result_of(notebook, "", "05_vmap", 1.0)
+    jsonschema.validate(json.loads(document([result])), json.loads(SCHEMA.read_text()))
+    statuses = ["passed", "failed", "not attempted", "skipped", "error", "failed", "failed", "skipped"]
+    assert [check.status for check in result.checks] == statuses
+    assert {check.exercise for check in result.checks} == {"double"}
+    assert (result.score, result.max_score, result.platform, result.checks[-1].hidden) == (0.1, 0.8, "cpu", True)
+    assert result.checks[5].message == r"KeyError: why \x1b[1m"
+    assert not show(result)
+    assert show(result_of(nbformat.v4.new_notebook(cells=[answer, checks[0], checks[3], hidden]), "", "x", 1.0))

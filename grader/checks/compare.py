@@ -1,4 +1,4 @@
-"""`compare` and `require`: what a check says about a result."""
+"""Comparison of a result with what is wanted: `compare`, and `require` for any other condition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.checks import facts_read
+from grader.checks.cell_state import clear_facts
 from grader.checks.outcomes import CheckFailed
 from grader.program.codec import is_key
 
@@ -23,24 +23,40 @@ MAX_AXES, MAX_SIZE = 8, 10**9
 def compare(
     got: Any, want: Any, rtol: float | None = None, atol: float | None = None, label: str = "the result"
 ) -> None:
-    """Pass when `got` equals `want`: structure, shape and dtype exactly, then values within a tolerance.
+    """Passes when `got` equals `want`: structure, shape and dtype exactly, then values within a tolerance.
 
-    The tolerance comes from the dtype of `want` unless given. NaN equals NaN. Raises `CheckFailed` that names the
-    path, the index, what came and what was wanted; in a hidden check the path, shape and dtype only.
+    Args:
+        got: the answer's result: an array, a key, a plain value, or a tree of them in tuples, lists and dicts.
+        want: what it should be.
+        rtol, atol: relative and absolute tolerance; by default those of the dtype of `want` (`TOLERANCES`). NaN equals
+            NaN.
+        label: how the message calls `got`.
+
+    Raises:
+        CheckFailed: with the path, the index, what was found and wanted; in a hidden check path, shape and dtype only.
     """
     _compare(got, want, label, rtol, atol)
-    facts_read.judged()
+    clear_facts()
 
 
 def require(condition: Any, message: str, kind: str = "property") -> None:
-    """Pass when `condition` holds; else fail with `message`, a sentence about the answer, shown also when hidden."""
+    """Passes when `condition` holds.
+
+    Args:
+        condition: anything with a truth value.
+        message: a sentence about the answer for when it does not hold; hidden checks show it too.
+        kind: the kind of difference, by which a misconception can be recognised.
+
+    Raises:
+        CheckFailed: `condition` does not hold.
+    """
     if not bool(condition):
         raise CheckFailed(message, kind=kind, where=kind, first=message)
-    facts_read.judged()
+    clear_facts()
 
 
 def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
-    if _is_container(want):
+    if isinstance(want, tuple | list | dict):
         _same_container(got, want, path)
         for step, one, other in _children(got, want):
             _compare(one, other, path.removesuffix(",") + step, rtol, atol)  # a label may end as an apposition does
@@ -48,10 +64,6 @@ def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | N
         _same_array(got, want, path, rtol, atol)
     else:
         _same_plain(got, want, path, rtol, atol)
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, tuple | list | dict)
 
 
 def _same_container(got: Any, want: Any, path: str) -> None:
@@ -84,12 +96,8 @@ def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     both_dtypes = isinstance(got, np.dtype) and isinstance(want, np.dtype)
     if type(got) is not type(want) and not both_dtypes:
         _fail("type", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
-    same = (
-        bool(np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True))
-        if isinstance(want, float | complex)
-        else got == want
-    )
-    if not same:
+    number = isinstance(want, float | complex)
+    if not (np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True) if number else got == want):
         one, other = (_cut(str(value) if both_dtypes else repr(value)) for value in (got, want))
         _fail("values", path, f"{path} is {one}; wanted {other}.", f"{path} is not right.", one)
 
@@ -98,8 +106,8 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     if not isinstance(got, np.ndarray | np.generic | jax.Array):
         _fail("type", path, f"{path} is {_article(got)}; wanted an array {describe_array(want)}.")
     if got.shape != want.shape:
-        said = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
-        _fail("shape", path, said, shapes=(got.shape, want.shape))
+        message = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
+        _fail("shape", path, message, shapes=(got.shape, want.shape))
     if got.dtype != want.dtype:
         _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
     if is_key(want):
@@ -128,8 +136,7 @@ def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], p
         which = f"1 of {total} values differs; the one at {list(index)} of {path}"
     else:
         which = f"{wrong} of {total} values differ; the first at {list(index)} of {path}"
-    said = "{} is {}; wanted {}.".format(which, *_shown(one, other))
-    return said, f"{value:.3g}", bool(np.isfinite(value))
+    return "{} is {}; wanted {}.".format(which, *_shown(one, other)), f"{value:.3g}", bool(np.isfinite(value))
 
 
 def _near(got: np.ndarray, want: np.ndarray, rtol: float | None, atol: float | None) -> np.ndarray:
@@ -146,18 +153,18 @@ def _tolerance(dtype: str, rtol: float | None, atol: float | None) -> tuple[floa
 
 
 def describe_array(value: Any) -> str:
-    """Such as `float32[4,3]`."""
+    """Returns dtype and shape, such as `float32[4,3]`."""
     sizes = _sizes(value.shape).strip("(,)").replace(", ", ",")
     return f"{value.dtype}[{sizes}]"
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
-    """A shape as it is shown: an answer chooses it, so it could tell what a hidden check asked."""
+    """A shape as it is shown: an answer chooses it, so it could reveal what a hidden check asked."""
     return str(shape) if len(shape) <= MAX_AXES and max(shape, default=0) < MAX_SIZE else f"of {len(shape)} axes"
 
 
 def _shown(one: Any, other: Any) -> tuple[str, str]:
-    """Two different values with as few digits as tell them apart, but no fewer than six."""
+    """Two different values with as few digits as distinguish them, but no fewer than six."""
     if not jnp.issubdtype(np.asarray(one).dtype, jnp.floating):
         return str(one), str(other)
     texts = [tuple(f"{float(value):.{digits}g}" for value in (one, other)) for digits in (6, 9, 17)]
@@ -174,7 +181,7 @@ def _article(value: Any) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Begun with a capital, where it begins with a word: code such as `log2(8)` stays as it is written."""
+    """With a capital, where it begins with a word: code such as `log2(8)` stays as it is written."""
     return text[0].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
@@ -186,8 +193,7 @@ def _fail(
     first: str | None = None,
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> None:
-    message = _sentence(message)
-    hidden = None if hidden is None else _sentence(hidden)
+    message, hidden = _sentence(message), hidden and _sentence(hidden)
     failed = CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
     failed.shapes = shapes
     raise failed

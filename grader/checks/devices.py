@@ -1,4 +1,4 @@
-"""The devices that lessons and checks run on: real ones where there are enough, else simulated CPU devices."""
+"""Devices that lessons and checks run on: real ones where there are enough, else simulated CPU devices."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from jax.extend.backend import clear_backends
 from jax.sharding import AxisType, Mesh
 
 from grader.checks.outcomes import Ended, Skipped
-from grader.program.cpu_devices import simulate
+from grader.program.environment import simulate
 
 
 class TooLate(Ended):
-    """The number of devices was asked for after JAX had already counted them."""
+    """`start` was called after JAX had already counted its devices."""
 
 
 def start(count: int = 8) -> None:
-    """Have `count` devices, and print which: real ones where there are as many, else simulated CPU devices, and then
-    everything is on these. Call it in the first cell: JAX counts its devices once, at first use."""
+    """Provides `count` devices and prints which: real ones where there are as many, else simulated CPU devices.
+
+    With simulated ones everything runs on CPUs. Call it in the first cell: JAX counts its devices once, at first use.
+
+    Raises:
+        TooLate: JAX has counted fewer devices before.
+    """
     if jax.config.values["jax_num_cpu_devices"] == count:
         return
     try:
@@ -34,7 +39,7 @@ def start(count: int = 8) -> None:
 
 
 def _choose(count: int) -> None:
-    """Go without accelerators where they are fewer than `count`: a program for them does not run on CPU devices."""
+    """Turns accelerators off where they are fewer than `count`: a program for them does not run on CPU devices."""
     if jax.config.values["jax_platforms"] == "cpu":
         return
     real = _accelerators()
@@ -51,7 +56,16 @@ def _accelerators() -> list[jax.Device]:
 
 
 def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False) -> Mesh:
-    """A mesh of `shape` with Auto axes (Explicit ones on request). Raises `Skipped` where there are too few devices."""
+    """Returns a mesh of the devices.
+
+    Args:
+        shape: number of devices along each axis.
+        names: names of the axes.
+        explicit: whether the axes are Explicit; they are Auto otherwise.
+
+    Raises:
+        Skipped: there are too few devices.
+    """
     wanted = math.prod(shape)
     found = jax.devices()
     if len(found) < wanted:
@@ -63,12 +77,12 @@ def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False)
 
 
 def describe() -> str:
-    """One line that says what the default devices are."""
+    """Returns the default devices in words, such as "8 x simulated CPU devices"."""
     found = jax.devices()
     kind = "simulated CPU devices" if found[0].platform == "cpu" and len(found) > 1 else found[0].device_kind
     return f"{len(found)} x {kind}"
 
 
 def skip(reason: str) -> None:
-    """End this check as skipped, with the reason."""
+    """Ends this check as skipped. Raises `Skipped` with `reason`, a sentence."""
     raise Skipped(reason)

@@ -1,29 +1,113 @@
-"""What stands under a check in a notebook: the tick and the why, or what helps beside the error, and the next hint."""
+"""Output under a check in a notebook: the tick and why the answer works, or what helps beside the error, and a hint.
+
+Hints and explanations come from the notebook file that the kernel belongs to, as it was saved last.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import os
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from grader.checks import facts, facts_read, layouts, shapes
-from grader.checks.cell_state import RunningCheck
+from grader.checks import drawings, facts
+from grader.checks.cell_state import RunningCheck, facts_read
 from grader.checks.compare import require
 from grader.checks.failure import FailedComparison, failed_comparison
-from grader.checks.hints import ExerciseContext, NotebookOnDisk
 from grader.checks.outcomes import LINES, CheckFailed, Ended
-from grader.core.symbols import CellNames
+from grader.core import notebook
+from grader.core.notebook import Hint, NotebookCell, Unreadable, hints, is_check, is_public_check, text
+from grader.core.symbols import CellNames, notebook_cell_names
 from grader.core.text import legible
 
-# JupyterLab's own green, which its themes choose to be read; then VS Code's; then one for white paper.
+# JupyterLab's own green, which its themes choose for legibility; then VS Code's; then one for white paper.
 GREEN = "var(--jp-success-color0, var(--vscode-testing-iconPassed, #1a7f37))"
+WHY = re.compile(r"<details>\s*<summary>[^<]*</summary>(.*?)</details>", re.DOTALL)
+MAX_TEXT = 20_000  # characters of a task
 Answer = frozenset[str]  # the texts of the cells that an answer is made of
 
 
+@dataclass(frozen=True)
+class ExerciseContext:
+    """One exercise of a saved notebook."""
+
+    id: str
+    hints: tuple[Hint, ...]
+    why: str  # Markdown that explains why the answer works
+    checks: frozenset[str]  # ids of the public ones
+    needs: frozenset[str]  # names that these checks need
+    hidden: bool  # whether there are hidden checks too
+
+
+class NotebookOnDisk:
+    """The notebook that a kernel belongs to, as it was saved last; read again only when its file has changed."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+        self._stamp: tuple[str, int, int] | None = None
+        self._cells: list[NotebookCell] = []
+
+    def exercise(self, check: RunningCheck) -> tuple[ExerciseContext, str] | None:
+        """Returns the exercise of a check, and the check's id; None where no notebook contains it.
+
+        The cell's id decides where the front end gives it, its text elsewhere.
+        """
+        cells = self._read()
+        same_id = [i for i, cell in enumerate(cells) if check.cell_id and cell.get("id") == check.cell_id]
+        same_text = [i for i, cell in enumerate(cells) if text(cell).strip() == check.source.strip()]
+        places = [i for i in (*same_id, *same_text) if is_public_check(cells[i])]
+        return (_context(cells, places[0]), _grade_id(cells[places[0]])) if places else None
+
+    def _read(self) -> list[NotebookCell]:
+        """The cells; where the file is gone or half written, those of the last time that it could be read."""
+        with contextlib.suppress(OSError, Unreadable):
+            path = self._path()
+            found = path.stat() if path else None
+            if path and found and found.st_size <= notebook.MAX_BYTES:
+                stamp = str(path), found.st_mtime_ns, found.st_size
+                if stamp != self._stamp:
+                    self._cells = notebook.cells(notebook.parse(path.read_bytes()))
+                    self._stamp = stamp
+        return self._cells
+
+    def _path(self) -> Path | None:
+        """As VS Code or Jupyter gives it to the kernel. A notebook that was renamed is in the same folder."""
+        name = self.namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+        if not isinstance(name, str) or not name.endswith(".ipynb"):
+            return None
+        path = Path(name)
+        others = [path] if path.is_file() else sorted(path.parent.glob("*.ipynb"))
+        return others[0] if len(others) == 1 else path
+
+
+def _grade_id(cell: NotebookCell) -> str:
+    return notebook.grade_id(cell) or ""
+
+
+def _context(cells: list[NotebookCell], place: int) -> ExerciseContext:
+    """From the task above the check at `place` to the next task."""
+    starts = [i for i, cell in enumerate(cells) if _grade_id(cell).endswith("-task")]
+    first = max((i for i in starts if i < place), default=place)
+    own = cells[first : min((i for i in starts if i > place), default=len(cells))]
+    why = next((text(cell) for cell in own if _grade_id(cell).endswith("-why")), "")
+    checks = [cell for cell in own if is_public_check(cell)]
+    return ExerciseContext(
+        _grade_id(own[0]).removesuffix("-task"),
+        hints(text(own[0])[:MAX_TEXT]) if first != place else (),
+        next((content.strip() for content in WHY.findall(why[:MAX_TEXT])), ""),
+        frozenset(map(_grade_id, checks)),
+        frozenset().union(*(notebook_cell_names(text(cell)).needs for cell in checks)),
+        any(is_check(cell) and not is_public_check(cell) for cell in own),
+    )
+
+
 class VerdictDisplay:
-    """Shows how checks ended, and remembers what a kernel's learner has tried, to know the next hint."""
+    """Shows how checks ended, and remembers what a kernel's learner has tried, to choose the next hint."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self.saved = NotebookOnDisk(namespace)
@@ -32,21 +116,21 @@ class VerdictDisplay:
         self._passed: dict[str, tuple[Answer, set[str]]] = {}  # by exercise: an answer and the checks that it passes
 
     def answered(self, names: CellNames, source: str) -> None:
-        """A cell of the learner's ran."""
+        """Notes that a cell of the learner's ran."""
         self._cells.update(dict.fromkeys(names.binds, (source, names.needs)))
 
     def passed(self, check: RunningCheck) -> None:
-        """The tick; with the last of an exercise's checks, why the answer works."""
-        text = f"✓ {check.title}"
-        _display(text, html=f'<div style="color: {GREEN}" role="status">{escape(text)}</div>')
-        with contextlib.suppress(Exception):  # whatever a notebook's file holds, the tick is what counts
+        """Shows the tick; with the last of an exercise's checks, why the answer works."""
+        tick = f"✓ {check.title}"
+        _display(tick, html=f'<div style="color: {GREEN}" role="status">{escape(tick)}</div>')
+        with contextlib.suppress(Exception):  # whatever a notebook's file contains, the tick is what counts
             self._why(check)
 
     def failed(self, check: RunningCheck, problem: BaseException | None) -> None:
-        """Beside the error: the rest of a long message, then the next hint."""
+        """Shows beside the error the rest of a long message, drawings and facts, then the next hint."""
         if check.hidden or not isinstance(problem, Ended):
             return
-        with contextlib.suppress(Exception):  # the error stands; a fault of what stands below must not hide it
+        with contextlib.suppress(Exception):  # the error stands; a fault in what stands below must not hide it
             _whole(problem, check.title)
         if isinstance(problem, CheckFailed):
             with contextlib.suppress(Exception):
@@ -55,7 +139,7 @@ class VerdictDisplay:
                 self._hint(check)
 
     def _why(self, check: RunningCheck) -> None:
-        place = None if check.hidden else self.saved.exercise(check.source, check.cell_id)
+        place = None if check.hidden else self.saved.exercise(check)
         if place is None:
             return
         exercise, check_id = place
@@ -68,33 +152,28 @@ class VerdictDisplay:
             _display("Why it works stands below the checks.", markdown=_fold(title, exercise.why))
 
     def _hint(self, check: RunningCheck) -> None:
-        place = self.saved.exercise(check.source, check.cell_id)
+        """The hint for each new answer that fails, or the last one there is, with the earlier ones below it."""
+        place = self.saved.exercise(check)
         if place is None or not place[0].hints:
             return
         exercise = place[0]
         tried, answer = self._tried.setdefault(exercise.id, []), self._answer(exercise.needs)
         if answer not in tried:
             tried.append(answer)
-        plain, markdown = hints(exercise, len(tried))
-        _display(plain, markdown=markdown)
+        newest, *earlier = reversed(exercise.hints[: len(tried)])
+        below = "".join(f"\n\n**{hint.title}**\n\n{hint.text}" for hint in earlier)
+        plain = f"{newest.title.partition(' · ')[0]} is in the task above."
+        _display(plain, markdown=_fold(newest.title, newest.text + below))
 
     def _answer(self, needs: Iterable[str]) -> Answer:
         """The texts of the learner's cells behind these names, and behind the names that those need."""
         todo, seen, texts = set(needs), set[str](), set[str]()
         while todo:
             seen.add(name := todo.pop())
-            text, further = self._cells.get(name, ("", frozenset()))
-            texts.add(text)
+            source, further = self._cells.get(name, ("", frozenset()))
+            texts.add(source)
             todo |= further - seen
         return frozenset(texts)
-
-
-def hints(exercise: ExerciseContext, count: int) -> tuple[str, str]:
-    """The hint of this number, or the last one there is, with the earlier ones below it: plain text, and Markdown."""
-    newest, *earlier = reversed(exercise.hints[:count])
-    title, said = newest
-    below = "".join(f"\n\n**{title}**\n\n{said}" for title, said in earlier)
-    return f"{title.partition(' · ')[0]} is in the task above.", _fold(title, said + below)
 
 
 def _fold(title: str, markdown: str) -> str:
@@ -104,27 +183,23 @@ def _fold(title: str, markdown: str) -> str:
 
 def _beside(problem: CheckFailed) -> None:
     """What was found and wanted, where it helps beside the message: facts of programs, shapes, layouts."""
-    read = facts_read.facts()
+    read = facts_read()
     compared = failed_comparison(problem, require.__code__)
-    pair = problem.shapes or _shapes(compared)
-    drawn = layouts.layouts(compared)
-    table = facts.rows(compared, read, problem.message)
     html, plain = [], []
-    if table:
-        html, plain = [facts.html(table)], facts.plain(table)
-    if pair:
-        html, plain = [*html, shapes.html(*pair)], [*plain, *shapes.plain(*pair)]
-    if drawn:
-        html, plain = [*html, layouts.html(drawn)], [*plain, *layouts.plain(drawn)]
+    if rows := facts.rows(compared, read, problem.message):
+        html, plain = [facts.html(rows)], facts.plain(rows)
+    if pair := problem.shapes or _shapes(compared):
+        html, plain = [*html, drawings.shapes_html(*pair)], [*plain, *drawings.shapes_text(*pair)]
+    if layouts := drawings.layouts(compared):
+        html, plain = [*html, drawings.layouts_html(layouts)], [*plain, *drawings.layouts_text(layouts)]
     if html:
         _display("\n".join(plain[:LINES]), html="".join(html))
 
 
 def _shapes(compared: FailedComparison | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Where a shape was compared by name."""
-    if compared is None or not (
-        isinstance(compared.found.origin, ast.Attribute) and compared.found.origin.attr == "shape"
-    ):
+    origin = compared.found.origin if compared else None
+    if compared is None or not (isinstance(origin, ast.Attribute) and origin.attr == "shape"):
         return None
     pair = compared.found.value, compared.wanted.value
     sizes = all(type(shape) is tuple and all(type(size) is int for size in shape) for shape in pair)
@@ -136,17 +211,17 @@ def _whole(problem: Ended, title: str) -> None:
     *_, left_out = problem.glance(title)
     if not left_out:
         return
-    name, text, of = "The whole message", f"{problem.message}\n{problem.advice}", ""
+    name, whole, attribute = "The whole message", f"{problem.message}\n{problem.advice}", ""
     if problem.details:  # of our own words before them nothing is left out
-        name, text, of = "The error in full", problem.details, ".details"
-    text = escape(legible(text.strip()))
-    html = f'<pre style="white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere">{text}</pre>'
-    plain = f"{name}: import sys; print(sys.last_value{of})"
+        name, whole, attribute = "The error in full", problem.details, ".details"
+    style = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
+    html = f'<pre style="{style}">{escape(legible(whole.strip()))}</pre>'
+    plain = f"{name}: import sys; print(sys.last_value{attribute})"
     _display(plain, html=f"<details><summary>{name}</summary>{html}</details>")
 
 
 def _display(plain: str, html: str = "", markdown: str = "") -> None:
     from IPython.display import display
 
-    said = {"text/plain": plain, "text/html": html, "text/markdown": markdown}
-    display({kind: text for kind, text in said.items() if text}, raw=True)
+    forms = {"text/plain": plain, "text/html": html, "text/markdown": markdown}
+    display({kind: content for kind, content in forms.items() if content}, raw=True)

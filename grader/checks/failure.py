@@ -1,62 +1,94 @@
-"""What a failing `require` compared: its two sides, found and wanted, from the text of the check and the frame."""
+"""What a failing `require` compared: its two sides, found and wanted, from the text of the check and its frame.
+
+`executing` finds the call that failed, `pure_eval` evaluates pieces of it again without running anybody's code.
+"""
 
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType, TracebackType
+from typing import Any, cast
 
-from grader.checks.evaluate import METHODS, NotEvaluable, evaluate, is_plain
+import jax
+import numpy as np
+from executing import Source
+from jax.sharding import NamedSharding, PartitionSpec
+from pure_eval import CannotEval, Evaluator
+
 from grader.checks.verbs import Program
+from grader.program.load import Facts
 
-WORDS: dict[type, str] = {
-    ast.Eq: "",
-    ast.NotEq: "not ",
-    ast.Lt: "less than ",
-    ast.LtE: "at most ",
-    ast.Gt: "more than ",
-    ast.GtE: "at least ",
-    ast.Is: "",
-    ast.IsNot: "not ",
-    ast.In: "one of ",
-    ast.NotIn: "none of ",
-}
-HOLDS: dict[type, Any] = {
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
-    ast.Is: lambda a, b: a is b,
-    ast.IsNot: lambda a, b: a is not b,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
-TURNED: dict[type, type] = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-MISSING = object()
+WORDS: dict[type, str] = {ast.Lt: "less than ", ast.LtE: "at most ", ast.Gt: "more than ", ast.GtE: "at least "}
+WORDS |= {ast.Eq: "", ast.NotEq: "not ", ast.Is: "", ast.IsNot: "not ", ast.In: "one of ", ast.NotIn: "none of "}
+MIRRORED: dict[type, type] = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+PLAIN = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, type(None))
+METHODS = frozenset({"count", "elements"})  # of a Program: they read what is there
+ARRAY = frozenset({"shape", "size", "ndim", "dtype", "nbytes", "itemsize", "sharding"})
+UNKNOWN = object()
+
+
+class CheckEvaluator(Evaluator):
+    """Evaluates what pure_eval holds to be safe, and facts of programs, attributes of arrays, shardings and specs."""
+
+    def _handle(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Attribute):
+            value = self[node.value]
+            if node.attr in _attributes(value):
+                return getattr(value, node.attr)
+        if isinstance(node, ast.Call) and not node.keywords:
+            called = node.func
+            if isinstance(called, ast.Attribute) and called.attr in METHODS and type(self[called.value]) is Program:
+                return getattr(self[called.value], called.attr)(*map(self._plain, node.args))
+            if isinstance(called, ast.Name) and self[called] is PartitionSpec:
+                return PartitionSpec(*map(self._plain, node.args))
+        return super()._handle(node)
+
+    def _plain(self, node: ast.expr) -> Any:
+        if not is_plain(self[node]):
+            raise CannotEval
+        return self[node]
+
+    def get(self, node: ast.expr) -> Any:
+        """Returns the value of `node`; `UNKNOWN` if it cannot be evaluated, or could run somebody's code."""
+        try:
+            return self[node]
+        except Exception:  # CannotEval, and what a value of the check's makes of it, such as a list in itself
+            return UNKNOWN
+
+
+def _attributes(value: Any) -> Any:
+    """The names of attributes that can be read without running anybody's code."""
+    if type(value) is Program:
+        return Facts.__dataclass_fields__.keys() | {"outputs"}
+    if type(value) is NamedSharding:
+        return ("spec", "mesh")
+    # NumPy's own arrays and JAX's own, and no class of somebody's that is derived from them.
+    if type(value) in (np.ndarray, jax.ShapeDtypeStruct) or isinstance(value, jax.Array):
+        return ARRAY
+    fields = getattr(type(value), "_fields", ()) if isinstance(value, tuple) else ()
+    return fields if isinstance(fields, tuple) else ()
+
+
+def is_plain(value: Any) -> bool:
+    """Returns whether a value is Python's own data, or a number or dtype of NumPy's."""
+    return type(value) in PLAIN or isinstance(value, np.generic | np.dtype)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its text, the text that it was assigned from, its value where that can be told."""
+    """One side of a comparison."""
 
     node: ast.expr
-    origin: ast.expr
-    value: Any
+    origin: ast.expr  # what was assigned to it if it is a name, else `node`
+    value: Any  # or UNKNOWN
+    fact: tuple[Program, str, str] | None  # program, fact and kind of collective, if it reads that and nothing else
 
     @property
-    def known(self) -> bool:
-        """Whether the value could be told."""
-        return self.value is not MISSING
-
-    @property
-    def text(self) -> str:
-        """As the check has it."""
-        return ast.unparse(self.node)
+    def plain(self) -> bool:
+        """Whether the value is known and plain data."""
+        return self.value is not UNKNOWN and is_plain(self.value)
 
 
 @dataclass(frozen=True)
@@ -66,47 +98,24 @@ class FailedComparison:
     found: Side
     relation: str
     wanted: Side
-    frame: FrameType
+    evaluator: CheckEvaluator
 
 
 def failed_comparison(problem: BaseException, judge: CodeType) -> FailedComparison | None:
-    """The comparison in the call of `judge` (that of `require`) that raised `problem`; None where it made none."""
-    place = _calling(problem, judge)
-    if place is None:
-        return None
-    frame, tree, call = place
-    if not call.args:
-        return None
-    for test in _conjuncts(call.args[0]):
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            op = type(test.ops[0])
-            left, right = (_side(node, frame, tree, call) for node in (test.left, test.comparators[0]))
-            if _holds(op, left, right) is not True:
-                return _ordered(left, right, op, frame)
-    return None
-
-
-def _calling(problem: BaseException, judge: CodeType) -> tuple[FrameType, ast.Module, ast.Call] | None:
-    """The frame that called `judge`, its file's text as a tree, and the call in it."""
-    caller, step = None, problem.__traceback__
+    """Returns the comparison in the call of `judge` (that of `require`) that raised `problem`; None if it made none."""
+    caller: TracebackType | None = None
+    step = problem.__traceback__
     while step is not None and step.tb_frame.f_code is not judge:
         caller, step = step, step.tb_next
-    if caller is None or step is None:
+    call: Any = Source.executing(caller).node if caller is not None and step is not None else None
+    if caller is None or not isinstance(call, ast.Call) or not call.args:
         return None
-    code = caller.tb_frame.f_code
-    positions = list(code.co_positions())[caller.tb_lasti // 2]
-    try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except (SyntaxError, ValueError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _position(node) == positions:
-            return caller.tb_frame, tree, node
+    evaluator = cast(CheckEvaluator, CheckEvaluator.from_frame(caller.tb_frame))
+    for test in _conjuncts(call.args[0]):
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and evaluator.get(test) in (False, UNKNOWN):
+            left, right = (_side(node, call, evaluator) for node in (test.left, test.comparators[0]))
+            return _ordered(left, right, type(test.ops[0]), evaluator)
     return None
-
-
-def _position(node: ast.expr) -> tuple[int | None, ...]:
-    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 def _conjuncts(test: ast.expr) -> Iterator[ast.expr]:
@@ -117,83 +126,46 @@ def _conjuncts(test: ast.expr) -> Iterator[ast.expr]:
         yield test
 
 
-def _side(node: ast.expr, frame: FrameType, tree: ast.Module, call: ast.Call) -> Side:
-    try:
-        value = evaluate(node, frame)
-    except NotEvaluable:
-        value = MISSING
-    return Side(node, _origin(node, tree, call), value)
+def _side(node: ast.expr, call: ast.Call, evaluator: CheckEvaluator) -> Side:
+    origin = next(_assigned(node.id, call), node) if isinstance(node, ast.Name) else node
+    return Side(node, origin, evaluator.get(node), _fact(origin, evaluator))
 
 
-def _origin(node: ast.expr, tree: ast.Module, call: ast.Call) -> ast.expr:
-    """What a name was assigned last before the call, in the same function; the node itself for all else."""
-    if not isinstance(node, ast.Name):
-        return node
-    origin: ast.expr = node
-    for statement in sorted(_assignments(tree, call), key=lambda one: one.lineno):
-        for target in statement.targets:
-            values: list[tuple[ast.expr, ast.expr]] = [(target, statement.value)]
-            if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-                values = list(zip(target.elts, statement.value.elts, strict=False))
-            for bound, value in values:
-                if isinstance(bound, ast.Name) and bound.id == node.id:
-                    origin = value
-    return origin
-
-
-def _assignments(tree: ast.Module, call: ast.Call) -> Iterator[ast.Assign]:
-    """Those of the function that holds the call, or of the cell, that end before it."""
-    scope: ast.AST = tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.lineno <= call.lineno <= (node.end_lineno or 0):
-            scope = node  # ast.walk goes from the outside in
-    todo = list(ast.iter_child_nodes(scope))
+def _assigned(name: str, call: ast.Call) -> Iterator[ast.expr]:
+    """What was assigned to a name in the function or cell of `call` and before it, the last first."""
+    scope: Any = call
+    while not isinstance(scope, ast.FunctionDef | ast.Module):
+        scope = scope.parent  # set by executing
+    statements, todo = [], list(ast.iter_child_nodes(scope))
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
-            continue
         if isinstance(node, ast.Assign) and (node.end_lineno or 0) < call.lineno:
-            yield node
-        todo += ast.iter_child_nodes(node)
+            statements.append(node)
+        if not isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            todo += ast.iter_child_nodes(node)
+    for statement in sorted(statements, key=lambda one: one.lineno, reverse=True):
+        for target in reversed(statement.targets):
+            pairs = [(target, statement.value)]
+            if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+                pairs = list(zip(target.elts, statement.value.elts, strict=False))
+            yield from (value for bound, value in reversed(pairs) if isinstance(bound, ast.Name) and bound.id == name)
 
 
-def _holds(op: type, left: Side, right: Side) -> bool | None:
-    """Whether it does; None where that cannot be told of plain data."""
-    if not (left.known and right.known and is_plain(left.value) and is_plain(right.value)):
-        return None
-    try:
-        return bool(HOLDS[op](left.value, right.value))
-    except Exception:  # lists of arrays have no truth
-        return None
-
-
-def _ordered(left: Side, right: Side, op: type, frame: FrameType) -> FailedComparison | None:
-    """What is found stands left by habit; where only the right side reads a program, or the left is constant, right."""
-    turned = (_reads(right, frame) and not _reads(left, frame)) or isinstance(left.node, ast.Constant)
-    if turned and op in (ast.In, ast.NotIn):
-        return None
-    if turned:
-        left, right, op = right, left, TURNED.get(op, op)
-    return FailedComparison(left, WORDS[op], right, frame)
-
-
-def _reads(side: Side, frame: FrameType) -> bool:
-    return fact(side, frame) is not None
-
-
-def fact(side: Side, frame: FrameType) -> tuple[Program, str, str] | None:
-    """The program, the fact and the kind of collective that a side reads and nothing else, if it is such a thing."""
-    node, kind = side.origin, ""
+def _fact(node: ast.expr, evaluator: CheckEvaluator) -> tuple[Program, str, str] | None:
+    kind: Any = ""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-        try:
-            [kind] = [str(evaluate(arg, frame)) for arg in node.args]
-        except (NotEvaluable, ValueError):
-            return None
+        kind = evaluator.get(node.args[0]) if len(node.args) == 1 else UNKNOWN
         node = node.func
-    if not isinstance(node, ast.Attribute):
+    if not isinstance(node, ast.Attribute) or type(kind) is not str:
         return None
-    try:
-        of = evaluate(node.value, frame)
-    except NotEvaluable:
-        return None
+    of = evaluator.get(node.value)
     return (of, node.attr, kind) if type(of) is Program else None
+
+
+def _ordered(left: Side, right: Side, op: type, evaluator: CheckEvaluator) -> FailedComparison | None:
+    """What is found stands left by habit; where only the right side reads a program, or the left is constant, right."""
+    if (right.fact and not left.fact) or isinstance(left.node, ast.Constant):
+        if op in (ast.In, ast.NotIn):
+            return None
+        left, right, op = right, left, MIRRORED.get(op, op)
+    return FailedComparison(left, WORDS[op], right, evaluator)

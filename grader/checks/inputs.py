@@ -1,4 +1,4 @@
-"""Fresh inputs for checks: random, yet the same again for the same learner, cells and course secret."""
+"""Random inputs for checks, the same again for the same learner, cells and course secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _drawn = 0
 
 
 def begin(seed: str) -> None:
-    """Start the stream for one check. A grader gives secret, exercise, learner and cells; a kernel the cell's text."""
+    """Starts the stream of one check. A grader passes secret, exercise, learner and cells; a kernel the cell's text."""
     global _seed, _drawn
     _seed, _drawn = seed.encode(errors="surrogatepass"), 0  # a learner's name is a folder's, in any encoding
 
@@ -20,16 +20,15 @@ def begin(seed: str) -> None:
 def _next() -> int:
     global _drawn
     _drawn += 1
-    return int.from_bytes(
-        hashlib.blake2b(_drawn.to_bytes(4, "little"), key=hashlib.sha256(_seed).digest()).digest()[:8], "little"
-    )
+    digest = hashlib.blake2b(_drawn.to_bytes(4, "little"), key=hashlib.sha256(_seed).digest()).digest()
+    return int.from_bytes(digest[:8], "little")
 
 
 def rng() -> np.random.Generator:
-    """A NumPy generator; a new stream at each call."""
+    """Returns a NumPy generator with a new stream at each call."""
     return np.random.default_rng(_next())
 
 
 def key() -> jax.Array:
-    """A typed JAX PRNG key; a new one at each call."""
+    """Returns a typed JAX PRNG key (scalar), a new one at each call."""
     return jax.random.key(_next() >> 33)

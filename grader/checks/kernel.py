@@ -1,4 +1,7 @@
-"""In a notebook: a quiet tick under a check that passes, and the same surroundings for answers as in grading."""
+"""Hooks into a notebook's kernel: the state around answers as in grading, and what is shown of how a check ended.
+
+Imported in a notebook only, as it needs IPython.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,16 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from grader.checks import facts_read, inputs, run_history, verbs
-from grader.checks.cell_state import RunningCheck, begin, current
+from IPython.core.error import InputRejected
+from IPython.core.getipython import get_ipython
+
+from grader.checks import inputs, verbs
+from grader.checks.cell_state import RunningCheck, begin, check_title, clear_facts, current
+from grader.checks.display import VerdictDisplay
+from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
 from grader.core.symbols import CellNames, notebook_cell_names
 from grader.core.vocabulary import REACHING
 from grader.program.endpoints import namedtuples
@@ -18,91 +27,178 @@ from grader.program.environment import CellEnvironment
 
 # The ids that the builder gives the setup's cells. JupyterLab tells them to the kernel; nbclient and nbgrader do not.
 SETUP_ID = re.compile(r"setup(-\d+)?")
-# These cell magics run their cell's text in the notebook's namespace, and grading runs it too.
-RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
+# The names that a cell which is not Python would have bound, as far as its lines show.
+MEANT = re.compile(r"^(?:(?:async\s+)?def|class)\s+(\w+)|^(\w+)\s*=(?!=)", re.MULTILINE)
 
 
-def check_title(source: str) -> str | None:
-    """The docstring's first line when `source` is a check cell, else None."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # magics, half-typed cells
-        return None
-    title = ast.get_docstring(tree)
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return title.splitlines()[0] if title and called & REACHING else None
+class NotDefined(Ended, InputRejected):
+    """The answer's cell has not run yet, or ended before it defined the answer.
+
+    Args:
+        name: the answer's.
+        ended: class name of the exception that its cell ended with, or None.
+        outdated: whether there is an answer, but an earlier one, which grading would not find in the notebook: the cell
+            that defined it could not be run since, or (`ended` is None) defines other names now.
+    """
+
+    def __init__(self, name: str, ended: str | None, outdated: bool = False) -> None:
+        if outdated and ended is None:
+            self.advice = f"Define `{name}` there, run that cell, then this one again."
+            message = f"`{name}` is left from an earlier run: its cell does not define it any more."
+        elif outdated:
+            self.advice, message = "Mend that cell.", f"`{name}` is an earlier one: its cell ended with {ended}."
+        elif ended == "NotImplementedError":  # the stub of a class raises while its cell runs
+            stub = NotAttempted(name)
+            self.mark, self.advice, message = stub.mark, stub.advice, stub.message
+        elif ended is not None:
+            self.advice, message = "Mend that cell.", f"`{name}` is not defined: its cell ended with {ended}."
+        else:
+            self.advice, message = "Run your answer's cell, then this one again.", f"`{name}` is not defined yet."
+        super().__init__(message)
+
+
+class Precheck:
+    """Refuses a check whose answer is missing before it runs, where a NameError would show the check's own lines."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.ended: dict[str, str] = {}  # names, by the class of the exception that their cell ended with
+        self.bound_by: dict[str, str] = {}  # names, by the id of the cell that bound each last
+        self.outdated: set[str] = set()  # names whose values are from an earlier run than their cell's last
+        self.given: frozenset[str] = frozenset()  # the setup's names, which are restored before each check
+        self.needs: Iterable[str] = ()
+        self.guards = False  # whether the cell that runs is a check whose own exceptions become a failure
+        shell.ast_transformers.append(self)
+
+    def after_cell(self, cell_id: str | None, binds: Iterable[str], problem: BaseException | None) -> None:
+        """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""
+        binds = set(binds)
+        for name in binds:
+            self.ended.pop(name, None)
+            if problem is not None:
+                self.ended[name] = type(problem).__name__
+        self.outdated -= binds
+        if cell_id is not None:  # some front ends do not give it
+            others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
+            for name in others:
+                self.ended.pop(name, None)
+            self.outdated |= others
+            self.bound_by |= dict.fromkeys(binds, cell_id)
+
+    def not_run(self, cell_id: str | None, source: str, problem: BaseException) -> None:
+        """Notes that a cell was not Python: the names that it would have bound have earlier values."""
+        for found in MEANT.finditer(source):
+            name = found[1] or found[2]
+            self.ended[name] = type(problem).__name__
+            self.outdated.add(name)
+            if cell_id is not None:
+                self.bound_by[name] = cell_id
+
+    def visit(self, tree: ast.AST) -> ast.AST:
+        """IPython's hook; where it raises InputRejected, the cell does not run."""
+        for name in sorted(set(self.needs) - set(self.shell.user_ns)):
+            raise NotDefined(name, self.ended.get(name))
+        for name in sorted(self.outdated.intersection(self.needs) - self.given):
+            raise NotDefined(name, self.ended.get(name), outdated=True)
+        return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
+
+
+# The expression after `except` may be computed while the exception waits. A class that it does not name passes on.
+GUARD = f"""
+try:
+    pass
+except __import__("{__name__}", fromlist=["kernel"]).own_exceptions() as __stumbled:
+    raise __import__("{Ended.__module__}", fromlist=["outcomes"]).stumbled(__stumbled) from None
+"""
+
+
+def guarded(tree: ast.Module) -> ast.Module:
+    """Returns the same cell; an exception of its own, once it has asked the answer, becomes a check that failed."""
+    verbs.take_evidence()
+    guard = ast.parse(GUARD)
+    [attempt] = guard.body
+    assert isinstance(attempt, ast.Try)
+    attempt.body = tree.body or attempt.body
+    return guard
+
+
+def own_exceptions() -> tuple[type[Exception], ...]:
+    """Returns the class of the exception that waits, if a check ends with `stumbled` in its place; else none."""
+    problem = sys.exc_info()[1]
+    if not isinstance(problem, Exception) or isinstance(problem, Ended | CheckBroken):
+        return ()
+    judged = bool(verbs.take_evidence())
+    return (type(problem),) if judged or isinstance(problem, AssertionError) else ()
 
 
 class KernelHooks:
-    """Watches the cells of one IPython shell."""
+    """Callbacks before and after each cell of one IPython shell."""
 
     def __init__(self, shell: Any) -> None:
-        from grader.checks.display import VerdictDisplay
-        from grader.checks.precheck import Precheck
-
         self.shell = shell
-        self.ready = Precheck(shell)
-        self.shown = VerdictDisplay(shell.user_ns)
-        self.surroundings = CellEnvironment(shell.user_ns)
+        self.precheck = Precheck(shell)
+        self.display = VerdictDisplay(shell.user_ns)
+        self.environment = CellEnvironment(shell.user_ns)
         self.stderr = Stderr()
-        self.told_ids = False  # whether this notebook's front end says which cell is the setup
+        self.has_ids = False  # whether this notebook's front end states which cell is the setup
         shell.events.register("pre_run_cell", self.before)
         shell.events.register("post_run_cell", self.after)
 
     def before(self, info: Any) -> None:
-        """Before a check: its title, its stream of inputs, and the surroundings as the setup left them."""
+        """Before a check: its title, its stream of inputs, and the environment as the setup left it."""
         source = info.raw_cell or ""
         check = RunningCheck(check_title(source) or "", source, getattr(info, "cell_id", None))
         begin(check)
-        run_history.note(check.cell_id, source)
         if check.title:
             inputs.begin(source)
-            facts_read.judged()
-            self.ready.needs = needs = notebook_cell_names(source).needs
-            self.ready.guards = not check.hidden
-            rebound = self.surroundings.before_checks(needs)
+            clear_facts()
+            self.precheck.needs = needs = notebook_cell_names(source).needs
+            self.precheck.guards = not check.hidden
+            rebound = self.environment.before_checks(needs)
             if rebound:
-                print(put_back(rebound))
+                names = ", ".join(f"`{name}`" for name in sorted(rebound))
+                print(f"Note: {names} had been given another value since the setup.", end=" ")
+                print("For the checks it is the setup's again.")
             self.stderr.to_stdout()
         elif self.is_setup(info):
             # Run again, the setup starts from what it left the first time, not from what answers made of it.
-            self.surroundings.before_checks(())
+            self.environment.before_checks(())
 
     def after(self, result: Any) -> None:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
-        self.stderr.back()
-        self.ready.needs, self.ready.guards = (), False
+        self.stderr.restore()
+        self.precheck.needs, self.precheck.guards = (), False
         check = current()
         if check.title:
             if result.success:
-                self.shown.passed(check)
+                self.display.passed(check)
             else:
-                self.shown.failed(check, result.error_in_exec or result.error_before_exec)
+                self.display.failed(check, result.error_in_exec or result.error_before_exec)
             return
         source = result.info.raw_cell or ""
         cell, cell_id = notebook_cell_names(source), getattr(result.info, "cell_id", None)
         if isinstance(result.error_before_exec, SyntaxError):
-            self.ready.not_run(cell_id, source, result.error_before_exec)
+            self.precheck.not_run(cell_id, source, result.error_before_exec)
         else:
-            self.ready.after_cell(cell_id, cell.binds, result.error_in_exec)
+            self.precheck.after_cell(cell_id, cell.binds, result.error_in_exec)
         if self.is_setup(result.info):
-            self.setup(cell)
+            self.after_setup(cell)
         else:
-            self.surroundings.after_cell(cell.binds, source)
-            self.shown.answered(cell, source)
+            self.environment.after_cell(cell.binds, source)
+            self.display.answered(cell, source)
 
     def is_setup(self, info: Any) -> bool:
-        """By the cell's id where the front end tells it; else the cell that imports the verbs of checks."""
+        """By the cell's id where the front end gives it; else the cell that imports the verbs of checks."""
         source = info.raw_cell or ""
         if SETUP_ID.fullmatch(getattr(info, "cell_id", None) or ""):
-            self.told_ids = True
+            self.has_ids = True
             return True
-        return not self.told_ids and "grader.checks" in source and bool(REACHING & notebook_cell_names(source).binds)
+        return not self.has_ids and "grader.checks" in source and bool(REACHING & notebook_cell_names(source).binds)
 
-    def setup(self, cell: CellNames) -> None:
-        """The setup cell ran: what it bound is what the checks rely on."""
-        self.surroundings.after_setup(cell.binds)
-        self.ready.given = frozenset(cell.binds)
+    def after_setup(self, cell: CellNames) -> None:
+        """Notes what the setup cell bound, which is what the checks rely on."""
+        self.environment.after_setup(cell.binds)
+        self.precheck.given = frozenset(cell.binds)
         bound = {name: self.shell.user_ns[name] for name in cell.binds if name in self.shell.user_ns}
         verbs.allow(namedtuples(bound))
 
@@ -114,38 +210,30 @@ class Stderr:
     """
 
     def __init__(self) -> None:
-        self.kept: tuple[Any, int] | None = None
+        self._before: tuple[Any, int] | None = None
 
     def to_stdout(self) -> None:
         """From now on."""
         with contextlib.suppress(OSError):
-            self.kept = sys.stderr, os.dup(2)
+            self._before = sys.stderr, os.dup(2)
             sys.stderr = sys.stdout
             os.dup2(1, 2)
 
-    def back(self) -> None:
+    def restore(self) -> None:
         """As it was before `to_stdout`, if that was called."""
-        if self.kept is not None:
-            sys.stderr, descriptor = self.kept
+        if self._before is not None:
+            sys.stderr, descriptor = self._before
             os.dup2(descriptor, 2)
             os.close(descriptor)
-            self.kept = None
+            self._before = None
 
 
-def put_back(rebound: list[str]) -> str:
-    """What to tell a learner whose cells gave names of the setup another meaning."""
-    said = ", ".join(f"`{name}`" for name in sorted(rebound))
-    return f"Note: {said} had been given another value since the setup. For the checks it is the setup's again."
-
-
-_desk: KernelHooks | None = None
+_hooks: KernelHooks | None = None
 
 
 def install() -> None:
-    """Watch the running notebook's cells, once; nothing happens outside IPython."""
-    global _desk
-    if "IPython" not in sys.modules or _desk is not None:
-        return
-    shell = sys.modules["IPython"].get_ipython()
-    if shell is not None:
-        _desk = KernelHooks(shell)
+    """Hooks into the running notebook's kernel, once."""
+    global _hooks
+    shell = get_ipython()
+    if shell is not None and _hooks is None:
+        _hooks = KernelHooks(shell)

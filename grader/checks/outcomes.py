@@ -1,4 +1,4 @@
-"""How a check ends when it does not pass, each with the sentence that a reader sees."""
+"""Exceptions with which a check ends when it does not pass, each with the message that a reader sees."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from grader.core.text import legible
 
 # JupyterLab breaks an error's lines in the middle of a word. Broken here, between words, they fit a narrow window too.
 WIDTH = 78
-# What is read at a glance, title and all; the rest of a long message stands below, in a fold.
+# Lines read at a glance, title included; the rest of a long message stands below, in a fold.
 LINES = 4
-PLACE = "In line "  # how the line of a message begins that says where in a learner's cell an exception came from
+PLACE = "In line "  # begins the line of a message that gives the place of an exception in a learner's cell
 
 
 class Ended(Exception):
     """A check that did not pass. In a notebook it shows as a short message instead of a traceback.
 
-    `advice` is for who can act on it at once: a notebook shows it, a report of grading does not. `details` is a
-    library's own text, and `gist` what of it our message does not say: as much of that stands below as keeps it short.
+    Attributes:
+        message: what happened.
+        advice: what to do next in a notebook; a report of grading does not show it.
+        details: a library's own text.
+        gist: what of the details the message does not say; as much of it is shown as keeps the message short.
     """
 
     mark = "✗"
@@ -30,7 +33,7 @@ class Ended(Exception):
         self.message = message
 
     def __str__(self) -> str:
-        """The message, and what of the details keeps it short: for a report, which has no fold."""
+        """The message and as much of the details as keeps it short, for a report, which has no fold."""
         if not self.details:
             return self.message
         lines = [_one_line(line, WIDTH) if line.startswith(PLACE) else line for line in self.message.splitlines()]
@@ -38,8 +41,10 @@ class Ended(Exception):
         return "\n".join([*lines, " ".join(line.strip() for line in shown)]).rstrip()
 
     def glance(self, title: str) -> tuple[list[str], list[str], int]:
-        """What is read at a glance: lines of the head, which are the check's title, those below it, and how many lines
-        were left out there. Outside a check the message's first line is the head, and nothing is left out."""
+        """Returns what is read at a glance: lines of the head (the check's title), lines below it, the number left out.
+
+        Outside a check, where `title` is "", the message's first line is the head, and nothing is left out.
+        """
         head, below = self.whole(title)
         details = _fitted(legible(self.details).splitlines(), "  ")  # whole, where there is room
         if not title:
@@ -63,7 +68,7 @@ class Ended(Exception):
         return head, [*below, *details], left_out
 
     def whole(self, title: str) -> tuple[list[str], list[str]]:
-        """The head's lines and those below it, with nothing left out."""
+        """Returns the head's lines and those below it, with nothing left out."""
         first, *rest = [*filter(None, [title]), *self._said()] or [""]
         return _fitted([first], f"{self.mark} "), _fitted(rest, "  ")
 
@@ -82,8 +87,7 @@ def _one_line(text: str, width: int) -> str:
 
 
 def _fitted(lines: list[str], indent: str, most: int | None = None) -> list[str]:
-    """`lines` behind `indent`; what does not fit goes below, as far in as its line begins: an error may quote code.
-    With `most`, no more lines than so many of each."""
+    """Wraps each of `lines`, into at most `most` lines, behind `indent` and its own: an error may quote code."""
     if most is not None and most < 1:
         return []
     return [
@@ -105,9 +109,16 @@ def _fitted(lines: list[str], indent: str, most: int | None = None) -> list[str]
 class CheckFailed(Ended):
     """The answer is not right.
 
-    `kind` is what kind of difference was found ("values", "shape", "dtype", "structure", "raised", "program", ...),
-    `where` its place, `first` the index and value of the first difference. `hidden_message` says no more than kind,
-    path, shape and dtype: it is what a hidden check shows. `shapes` are what came and what was wanted, of "shape".
+    Args:
+        message: what was found, and what was wanted.
+        kind: the kind of difference ("values", "shape", "dtype", "structure", "raised", "property", ...).
+        where: its place in the result.
+        first: index and value of the first difference.
+        hidden_message: what a hidden check shows, which is no more than kind, path, shape and dtype.
+        details: `details` and `gist` of `Ended`.
+
+    Attributes:
+        shapes: the shapes found and wanted, where `kind` is "shape".
     """
 
     def __init__(
@@ -128,10 +139,10 @@ class CheckFailed(Ended):
 
 
 def stumbled(problem: Exception) -> CheckFailed:
-    """How a check failed that raised over a result: by its own assertion, or as it did not expect such a result."""
+    """Returns the failure of a check that raised over a result: by its own assertion, or by an unexpected result."""
     kind = type(problem).__name__
     if isinstance(problem, AssertionError):
-        # What an assertion of NumPy's says shows values: not from a hidden check.
+        # The text of an assertion of NumPy's contains values: not from a hidden check.
         bare = "This does not hold for your answer."
         return CheckFailed(str(problem) or bare, kind="property", hidden_message=bare)
     message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
@@ -139,7 +150,7 @@ def stumbled(problem: Exception) -> CheckFailed:
 
 
 class NotAttempted(Ended):
-    """The stub is still as it was given out."""
+    """The stub is still as it was released."""
 
     mark = "○"
     advice = "Write your answer, run its cell, then run this one again."
@@ -150,10 +161,10 @@ class NotAttempted(Ended):
 
 
 class Skipped(Ended):
-    """The check cannot run here, and the reason."""
+    """The check cannot run here; the message is the reason."""
 
     mark = "–"
 
 
 class CheckBroken(Exception):
-    """The check itself is at fault, or the grader: never the answer."""
+    """The check itself, or the grader, is at fault: never the answer."""

@@ -1,7 +1,8 @@
-"""The three ways in which a check reaches an answer: `ask`, `error` and `program`."""
+"""Verbs with which a check reaches an answer, `ask`, `error` and `program`, and the counter of calls `counted`."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,8 @@ from typing import Any, Protocol
 
 import jax
 
-from grader.checks import facts_read
-from grader.checks.error_table import QUESTIONS
-from grader.checks.errors import explained
+from grader.checks.cell_state import add_fact
+from grader.checks.errors import QUESTIONS, explained
 from grader.checks.outcomes import PLACE, CheckBroken, CheckFailed, NotAttempted
 from grader.program.codec import Classes, abstract, encode
 from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, is_cell, read_reply, request
@@ -23,14 +23,14 @@ from grader.program.load import Facts
 
 @dataclass(frozen=True)
 class AnswerName:
-    """Stands for an answer on the trusted side, where the answer itself never is."""
+    """Represents an answer on the trusted side, where the answer itself never is."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class ProbeSource:
-    """The text of a function that runs beside the answer; `name` is the `def`'s, empty for a lambda."""
+    """The text of a function that runs beside the answer; `name` is that of its `def`, empty for a lambda."""
 
     text: str
     name: str = ""
@@ -40,47 +40,39 @@ Question = Callable[..., Any] | AnswerName | ProbeSource
 
 
 class Backend(Protocol):
-    """Where questions go: this process, or an isolated one. Each method maps request bytes to reply bytes."""
+    """The process that answers questions: this one, or an isolated one. Each method maps a request to a reply."""
 
     @property
     def classes(self) -> Classes:
         """The named tuple classes that may cross."""
 
     def ask(self, question: Any, payload: bytes) -> bytes:
-        """Make the live call."""
+        """Makes the live call."""
 
     def export(self, question: Any, payload: bytes) -> bytes:
-        """Turn the function into a program."""
+        """Exports the function as a program."""
 
     def load(self, payload: bytes) -> bytes:
-        """Load a program and state its facts."""
+        """Loads a program and states its facts."""
 
     def run(self, program: str, payload: bytes) -> bytes:
-        """Run the loaded program of this identity."""
+        """Runs the loaded program of this identity."""
 
 
-class InProcessBackend:
+class InProcessBackend(ProgramEndpoint):
     """Answers and programs in this very process: a learner's kernel, or stock nbgrader."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.classes: dict[str, type] = {}
-        self._programs = ProgramEndpoint()
 
     def ask(self, question: Callable[..., Any], payload: bytes) -> bytes:
-        """Call it here, on copies."""
+        """Calls it here, on copies."""
         return AnswerEndpoint(self.classes, _check_file()).ask(question, payload)
 
     def export(self, question: Callable[..., Any], payload: bytes) -> bytes:
-        """Export it here."""
+        """Exports it here."""
         return AnswerEndpoint(self.classes, _check_file()).export(question, payload)
-
-    def load(self, payload: bytes) -> bytes:
-        """Load it here."""
-        return self._programs.load(payload)
-
-    def run(self, program: str, payload: bytes) -> bytes:
-        """Run it here."""
-        return self._programs.run(program, payload)
 
 
 def _check_file() -> str:
@@ -92,84 +84,100 @@ def _check_file() -> str:
 
 
 _here = InProcessBackend()
-_surface: Backend = _here
+_backend: Backend = _here
 _evidence: set[str] = set()
 _overheard: list[Any] | None = None
 
 
-def set_backend(surface: Backend) -> Backend:
-    """Send questions to `surface` from now on; returns the one before."""
-    global _surface
-    before, _surface = _surface, surface
+def set_backend(backend: Backend) -> Backend:
+    """Sends questions to `backend` from now on; returns the one before."""
+    global _backend
+    before, _backend = _backend, backend
     return before
 
 
 def allow(classes: dict[str, type]) -> None:
-    """In this process, let these named tuple classes cross as data: those of the setup."""
+    """Lets these named tuple classes, those of the setup, cross as data in this process."""
     _here.classes = classes
 
 
 def overhear(replies: list[Any] | None) -> None:
-    """From now on, add everything that an answer's side says to `replies`; None ends it."""
+    """Adds everything that an answer's side replies from now on to `replies`; None ends it."""
     global _overheard
     _overheard = replies
 
 
 def take_evidence() -> frozenset[str]:
-    """Which kinds of evidence ("value", "program") were asked for since the last call."""
+    """Returns the kinds of evidence ("value", "program") that were asked for since the last call."""
     taken = frozenset(_evidence)
     _evidence.clear()
     return taken
 
 
 def ask(p: Question, *data: Any) -> Any:
-    """The live call `p(*data)` on fresh copies of `data`; its result as data.
+    """Calls `p(*data)` live, on fresh copies of `data`.
 
-    `p` is an answer or a probe. Raises `CheckFailed` when the call raises or returns something that is not data.
+    Args:
+        p: an answer, or a probe: a function of the check's that runs beside the answer.
+        *data: arguments, as data: arrays, keys, numbers, strings, dtypes, shardings, and containers of them.
+
+    Returns:
+        The result as data; arrays keep shape, dtype, weak type and sharding.
+
+    Raises:
+        NotAttempted: the answer is still the stub.
+        CheckFailed: the call raises, or returns something that is not data.
     """
     _evidence.add("value")
-    return _hear(_value(p, _exchange(_surface.ask, p, data)))
+    return _hear(_value(p, _exchange(_backend.ask, p, data)))
 
 
 def error(p: Question, *data: Any) -> str | None:
-    """The class name of the exception that `p(*data)` raises; None when it raises none."""
+    """Returns the class name of the exception that `p(*data)` raises; None when it raises none.
+
+    Takes what `ask` takes. Raises `NotAttempted` where the answer is still the stub.
+    """
     _evidence.add("value")
-    reply = _exchange(_surface.ask, p, data)
+    reply = _exchange(_backend.ask, p, data)
     if reply["status"] == "unattempted":
         raise NotAttempted(_name(p))
     return reply["kind"] if reply["status"] == "raised" else None
 
 
 def program(p: Question, *data: Any) -> Program:
-    """`p` as a compiled program at the shapes of `data`, always rebuilt from its exported bytes.
+    """Compiles `p` at the shapes of `data`, always from its exported bytes.
 
-    Arrays (NumPy, JAX, keys, ShapeDtypeStruct) become parameters, with their NamedShardings; other leaves are closed
-    over. Only shapes travel, no values. Raises `CheckFailed` when tracing raises or the result is not arrays and data.
+    Args:
+        p: an answer or a probe.
+        *data: trees of arguments. Arrays (NumPy, JAX, keys, ShapeDtypeStruct) become parameters of their shape, dtype
+            and NamedSharding, and their values are not used; other leaves are closed over.
+
+    Returns:
+        The program, to inspect and to run.
+
+    Raises:
+        NotAttempted: the answer is still the stub.
+        CheckFailed: tracing raises, the result is not arrays and data, or the program is refused.
     """
     _evidence.add("program")
     arrays, rebuild = parameters(data)
     shapes = [abstract(array) for array in arrays]
-    exported = _value(p, _exchange(_surface.export, p, rebuild(shapes)))
+    exported = _value(p, _exchange(_backend.export, p, rebuild(shapes)))
     _hear(exported["results"])
     mesh = jax.sharding.get_mesh()
-    wanted = {
-        "blob": exported["blob"],
-        "parameters": tuple(shapes),
-        "donated": exported["donated"],
-        "mesh": None if mesh.empty else mesh,
-    }
-    payload = encode(wanted)
-    loaded = _decoded(_surface.load(payload))
+    taken = {"blob": exported["blob"], "parameters": tuple(shapes), "donated": exported["donated"]}
+    payload = encode({**taken, "mesh": None if mesh.empty else mesh})
+    loaded = _decoded(_backend.load(payload))
     if loaded["status"] != "ok":
-        text = f"{_subject(p)} does not become a program that runs: {loaded['text']}"
-        raise CheckFailed(text, kind="refused", hidden_message=f"{_subject(p)} does not become a program that runs.")
+        short = f"{_subject(p)} does not become a program that runs"
+        raise CheckFailed(f"{short}: {loaded['text']}", kind="refused", hidden_message=f"{short}.")
     facts, outputs = Facts.from_data(loaded["facts"]), tuple(loaded["outputs"])
     return Program(facts, exported["results"], outputs, identity(payload))
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program and its facts (see `grader.program.load.Facts`); bytes and flops are per device."""
+    """A compiled program; the attributes of `grader.program.load.Facts` are its own too, bytes and flops per device."""
 
     facts: Facts
     _results: Any
@@ -177,48 +185,55 @@ class Program:
     _identity: str
 
     def run(self, *data: Any) -> Any:
-        """The program's result for arguments of the same structure, shapes and dtypes as it was built for."""
+        """Runs the program.
+
+        Args:
+            *data: arguments of the structure, shapes and dtypes that it was compiled for.
+
+        Returns:
+            The result, in the answer's own structure.
+
+        Raises:
+            CheckFailed: the program failed while it ran.
+        """
         arrays, _ = parameters(data)
-        reply = _decoded(_surface.run(self._identity, encode(arrays)))
+        reply = _decoded(_backend.run(self._identity, encode(arrays)))
         if reply["status"] != "ok":
-            raise CheckFailed(
-                f"The program failed while it ran: {reply['text']}",
-                kind="ran",
-                hidden_message="The program failed while it ran.",
-            )
+            short = "The program failed while it ran"
+            raise CheckFailed(f"{short}: {reply['text']}", kind="ran", hidden_message=f"{short}.")
         return fill(self._results, reply["value"])
 
     @property
     def outputs(self) -> Any:
-        """The result's tree with a ShapeDtypeStruct (with its sharding) for each array."""
+        """The result's tree with a ShapeDtypeStruct, sharding included, for each array."""
         return fill(self._results, self._outputs)
 
     def count(self, kind: str) -> int:
-        """Number of collectives of this kind."""
-        facts_read.read(self, kind)
+        """Returns the number of collectives of this kind, one of `grader.program.hlo.KINDS`."""
+        add_fact(self, kind)
         return sum(item.kind == kind for item in self.facts.collectives)
 
     def elements(self, kind: str) -> int:
-        """Elements that the collectives of this kind produce together on one device."""
-        facts_read.read(self, kind)
+        """Returns the number of elements that all collectives of this kind produce on one device."""
+        add_fact(self, kind)
         return sum(item.elements for item in self.facts.collectives if item.kind == kind)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
         """The collectives of the compiled program."""
-        facts_read.read(self, "collectives")
+        add_fact(self, "collectives")
         return self.facts.collectives
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in Facts.__dataclass_fields__:
             raise AttributeError(name)
-        facts_read.read(self, name)
+        add_fact(self, name)
         return getattr(self.facts, name)
 
 
 def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any, ...]) -> dict[str, Any]:
     try:
-        payload = request(data, _surface.classes)
+        payload = request(data, _backend.classes)
     except Unsendable as problem:
         raise CheckBroken(f"this check hands over a {problem.name}, which is not data") from None
     reply = _decoded(send(p, payload))
@@ -228,15 +243,15 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
 
 def _decoded(reply: bytes) -> dict[str, Any]:
     try:
-        return read_reply(reply, _surface.classes)
+        return read_reply(reply, _backend.classes)
     except Malformed as problem:
         raise CheckFailed(f"The reply could not be read: {problem}.", kind="malformed") from None
 
 
-def _hear(told: Any) -> Any:
+def _hear(reply: Any) -> Any:
     if _overheard is not None:
-        _overheard.append(told)
-    return told
+        _overheard.append(reply)
+    return reply
 
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
@@ -277,7 +292,7 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
 
 
 def exception_names() -> set[str]:
-    """Of every exception class that this process knows. A class that an answer made may carry anything in its name."""
+    """Returns the names of every exception class in this process; an answer's own may contain anything."""
     found: set[type[BaseException]] = set()
     todo: list[type[BaseException]] = [BaseException]
     while todo:
@@ -295,7 +310,7 @@ def _has_ellipsis(value: Any) -> bool:
 
 
 def _name(p: Question) -> str:
-    """An answer's name; nothing for a probe, which is not the learner's."""
+    """An answer's name; "" for a probe, which is not the learner's."""
     if isinstance(p, AnswerName):
         return p.name
     code = getattr(p, "__code__", None)
@@ -307,3 +322,26 @@ def _name(p: Question) -> str:
 def _subject(p: Question) -> str:
     name = _name(p)
     return f"`{name}`" if name else "Your answer"
+
+
+class counted:
+    """Wraps a function and counts how often Python calls it: under `jit` and `vmap`, how often it is traced.
+
+    A counter is in the answer's process, so what it reports is observed: an answer that attacks the grader could forge
+    it.
+
+    Args:
+        function: the function to wrap.
+
+    Attributes:
+        calls: number of calls so far.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.function(*args, **kwargs)

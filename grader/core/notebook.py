@@ -10,10 +10,11 @@ import ast
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Notebook = dict[str, Any]
 NotebookCell = dict[str, Any]
@@ -22,6 +23,7 @@ MAX_BYTES = 20 << 20
 MAX_CELLS = 2_000
 MAX_SOURCE = 200_000  # characters of a code cell
 KINDS = ("code", "markdown", "raw")
+HINT = re.compile(r"<details[^>]*>\s*<summary>\s*(Hint\b.*?)</summary>(.*?)</details>", re.DOTALL)
 
 
 class Unreadable(Exception):
@@ -214,3 +216,15 @@ def checksum(cell: NotebookCell, source: str | None = None) -> str:
         if said.get("grade") and isinstance(points, int | float):
             parts.append(float(points))
     return hashlib.md5("".join(map(str, parts)).encode(errors="replace"), usedforsecurity=False).hexdigest()
+
+
+class Hint(NamedTuple):
+    """A hint in a task: the title on its fold, and the Markdown in it."""
+
+    title: str
+    text: str
+
+
+def hints(task: str) -> tuple[Hint, ...]:
+    """Returns the hints in a task's Markdown, from a question to almost the answer; an imported task may have none."""
+    return tuple(Hint(title.strip(), content.strip()) for title, content in HINT.findall(task))

@@ -19,7 +19,7 @@ ASKED_FOR = 8  # by lessons
 GPU_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # asking what there is shall not take it all
 PROBE = """
 import json, jax
-from grader.program.cpu_devices import simulate
+from grader.program.environment import simulate
 simulate({count})
 found = [[one.platform, one.device_kind] for one in jax.devices()]
 print(json.dumps({{"found": found, "simulated": len(jax.devices("cpu"))}}))

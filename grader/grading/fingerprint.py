@@ -40,7 +40,8 @@ def environment_fingerprint(devices: str = "cpu") -> dict[str, str]:
     # Not sys.path: a program that grades, such as nbgrader, has folders of its own there.
     places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
     packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))
-    code = [path.read_bytes() for name in VERDICT_PACKAGES for path in sorted((PACKAGE / name).glob("*.py"))]
+    files = [path for name in VERDICT_PACKAGES for path in sorted((PACKAGE / name).iterdir())]
+    code = [path.read_bytes() for path in files if path.suffix in (".py", ".toml", ".json")]
     return {
         "the grader": digest([VERSION, hashlib.sha256(b"\0".join(code)).hexdigest()]),
         "Python": f"{platform.python_version()} {digest([sys.version, platform.machine()])[:6]}",

@@ -106,7 +106,7 @@ def unsaved(notebook: SavedNotebook) -> list[str]:
     """
     if "grader.checks" not in sys.modules:
         return []  # no setup has run in this kernel, so nothing that belongs to the notebook
-    from grader.checks import run_history
+    from grader.checks.cell_state import runs_since
     from grader.core.symbols import notebook_cell_names
 
     code = [cell for cell in notebook.cells if cell.get("cell_type") == "code"]
@@ -115,7 +115,7 @@ def unsaved(notebook: SavedNotebook) -> list[str]:
     of_their_own = [(notebook_cell_names(text(cell)).binds, cell) for cell in code if not said(cell).get("locked")]
     found: list[str] = []
     newer: set[str] = set()  # names bound by later runs than the one that is looked at
-    for run in run_history.since(notebook.when):
+    for run in runs_since(notebook.when):
         binds = notebook_cell_names(run.source).binds
         own = by_id.get(run.cell_id) if run.cell_id is not None else None
         if own is None and binds <= newer:

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.core.notebook import Unreadable, read_bytes
+from grader.core.notebook import Hint, Unreadable, hints, read_bytes
 from grader.core.result import Result
 from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
 from grader.learning.client import GradeRequest
 from grader.learning.notebook_state import NotebookState
 from grader.learning.progress import ExerciseProgress, LessonProgress
-from grader.learning.task_hints import Hint, hints
 
 # An editor may write a file in pieces, or delete it and write it anew. What cannot be read is spoken of after so long.
 DOUBT_S = 3.0
@@ -112,7 +111,7 @@ class Watch:
     @property
     def hints(self) -> tuple[Hint, ...]:
         """Those of the exercise at hand that were asked for."""
-        return hints(self.lesson, self.at_hand.id)[: self._shown_hints.get(self.at_hand.id, 0)]
+        return _task_hints(self.lesson, self.at_hand.id)[: self._shown_hints.get(self.at_hand.id, 0)]
 
     # What is told.
 
@@ -233,7 +232,7 @@ class Watch:
 
     def _hint(self) -> None:
         exercise = self.at_hand
-        there, shown = len(hints(self.lesson, exercise.id)), self._shown_hints.get(exercise.id, 0)
+        there, shown = len(_task_hints(self.lesson, exercise.id)), self._shown_hints.get(exercise.id, 0)
         self.says = "" if shown < there else f'"{exercise.title}" has no {"more " if there else ""}hints.'
         self._shown_hints[exercise.id] = min(there, shown + 1)
 
@@ -253,6 +252,11 @@ class Watch:
             self.says, self.page = "", SURE
         else:
             self.says = f'First a try of your own: answer "{exercise.title}" and save it. Then s shows an answer.'
+
+
+def _task_hints(lesson: Lesson, exercise: str) -> tuple[Hint, ...]:
+    tasks = [cell.source for cell in lesson.cells if cell.id == exercise and cell.kind == "task"]
+    return tuple(hint for task in tasks for hint in hints(task))
 
 
 def stamp(course: Course) -> tuple[object, ...]:

@@ -1,13 +1,16 @@
 """Data to bytes and back: the closed set of values that may cross between processes.
 
 A payload is a little-endian uint32 (the length of the head), a JSON head, then raw array buffers. The head is
-`{"value": tagged, "sizes": [bytes of each buffer]}`. Nothing in it can name code: a decoder only ever builds the
-kinds of values listed in `KINDS`. Limits are checked before anything is allocated.
+`{"value": tagged, "sizes": [bytes of each buffer]}`. Nothing in it can name code: a decoder builds only None, bool,
+int, float, complex, str, `...`; tuple, list, dict with str or int keys; named tuples of the setup's classes; NumPy and
+JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh. Limits are checked before anything
+is allocated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import struct
@@ -24,39 +27,43 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from grader.program.limits import LIMITS, Malformed, PayloadLimits, Unsendable, few, natural
 from grader.program.placement import READERS, place, read_place, tagged
 
-# Plain arrays of NumPy's; other kinds may show what they do not hold.
+# Plain arrays of NumPy's; a subclass may show what it does not hold.
 PLAIN: tuple[type, ...] = (np.ndarray,)
 with contextlib.suppress(ImportError):
-    # What a function with rules of its own makes of a NumPy array that it is called with; it has no public name.
+    # A function with a custom derivative gets this for a NumPy argument; it has no public name.
     from jax._src.literals import TypedNdArray
 
     PLAIN = (np.ndarray, TypedNdArray)
 
-KINDS = (
-    "None, bool, int, float, complex, str; tuple, list, dict with str or int keys; named tuples of the setup's "
-    "classes; NumPy and JAX arrays, PRNG keys, dtypes, ShapeDtypeStruct, PartitionSpec, NamedSharding, Mesh"
-)
 DTYPES = frozenset(
     "bool int4 uint4 int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64 "
     "complex128 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
     "float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn int2 uint2".split()
 )
-# By its name, and by the short one that the dtype of a key array shows.
-KEY_IMPLS = {"fry": "threefry2x32", "urbg": "unsafe_rbg"} | {
-    name: name for name in ("threefry2x32", "rbg", "unsafe_rbg")
-}
+# By name, and by the short name in the dtype of a key array.
+KEY_IMPLS = {name: name for name in ("threefry2x32", "rbg", "unsafe_rbg")}
+KEY_IMPLS |= {"fry": "threefry2x32", "urbg": "unsafe_rbg"}
 Classes = Mapping[str, type]
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the array number `index` of a program stands in the tree of its results."""
+    """The place of the array number `index` in the tree of a program's results."""
 
     index: int
 
 
 def encode(value: Any, classes: Classes | None = None, limits: PayloadLimits = LIMITS) -> bytes:
-    """Bytes of `value`. Raises `Unsendable` for anything outside `KINDS` or beyond `limits`."""
+    """Returns a payload that contains `value`.
+
+    Args:
+        value: data of the kinds that the module's docstring lists.
+        classes: named tuple classes that may cross, by name.
+        limits: upper bounds; sizes in bytes.
+
+    Raises:
+        Unsendable: a part of `value` is of another kind, or beyond `limits`.
+    """
     encoder = _Encoder(classes or {}, limits)
     tagged = encoder.tag(value, 0)
     head = json.dumps({"value": tagged, "sizes": [len(b) for b in encoder.buffers]}, separators=(",", ":")).encode()
@@ -66,7 +73,13 @@ def encode(value: Any, classes: Classes | None = None, limits: PayloadLimits = L
 
 
 def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: PayloadLimits = LIMITS) -> Any:
-    """The value that `encode` was given. Raises `Malformed`; never runs or imports anything the payload names."""
+    """Returns the value that `encode` was given; never runs or imports anything that the payload names.
+
+    Arrays keep shape, dtype, weak type and sharding; 64-bit dtypes stay 64-bit where JAX has them off.
+
+    Raises:
+        Malformed: the bytes are not a payload, or are beyond `limits`.
+    """
     view = memoryview(payload)
     if len(view) < 4:
         raise Malformed("shorter than its own header")
@@ -83,38 +96,32 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         raise Malformed("buffer sizes are not natural numbers, or too many")
     if sum(sizes) != len(body) or len(body) > limits.buffers:
         raise Malformed("buffers do not add up")
-    buffers, start = [], 0
-    for n in sizes:
-        buffers.append(body[start : start + n])
-        start += n
+    ends = itertools.accumulate(sizes, initial=0)
+    buffers = [body[start:end] for start, end in itertools.pairwise(ends)]
     try:
         return _Decoder(classes or {}, limits, buffers).whole(content)
     except Malformed:
         raise
-    except Exception as problem:  # any surprise in reading hostile bytes is one and the same verdict
+    except Exception as problem:  # any surprise in hostile bytes is the same verdict
         raise Malformed(f"{type(problem).__name__} while reading") from None
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf becomes a parameter of a program: NumPy and JAX arrays, keys, NumPy scalars, ShapeDtypeStruct."""
+    """Returns whether a leaf is a parameter of a program: NumPy and JAX array, key, NumPy scalar, ShapeDtypeStruct."""
     return isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct)
 
 
 def abstract(leaf: Any) -> Any:
-    """Shape, dtype, weak type and NamedSharding of an array; anything else unchanged."""
+    """Returns an array's shape, dtype, weak type and NamedSharding as ShapeDtypeStruct; anything else unchanged."""
     if not is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     sharding = getattr(leaf, "sharding", None)
-    return jax.ShapeDtypeStruct(
-        leaf.shape,
-        leaf.dtype,
-        sharding=sharding if isinstance(sharding, NamedSharding) else None,
-        weak_type=getattr(leaf, "weak_type", False),
-    )
+    where, weak = sharding if isinstance(sharding, NamedSharding) else None, getattr(leaf, "weak_type", False)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where, weak_type=weak)
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is a typed PRNG key array (or the abstract shape of one)."""
+    """Returns whether a leaf is a typed PRNG key array, or the abstract shape of one."""
     return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -131,9 +138,9 @@ class _Encoder:
             raise Unsendable("value nested too deeply to send")
         if self.count > self.limits.values:
             raise Unsendable(f"value of more than {self.limits.values:,} parts")
-        if value is None or type(value) in (bool, str):
-            return value
         kind = type(value)
+        if value is None or kind in (bool, str):
+            return value
         if kind is int:
             if value.bit_length() > self.limits.bits:
                 raise Unsendable(f"int of more than {self.limits.bits} bits")
@@ -181,16 +188,18 @@ class _Encoder:
             return self.array("scalar", value)
         if type(value) in PLAIN:
             return self.array("numpy", value)
-        name = _dtype_name_or_none(value)
-        if name is not None:
-            return ["dtype", name]
+        # `jnp.float32`, `np.float32` and `np.dtype("float32")` are all the same datum.
+        if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+            return ["dtype", _dtype_name(value)]
+        if type(value).__name__ == "_ScalarMeta":
+            return ["dtype", _dtype_name(value.dtype)]
         raise Unsendable(type(value).__name__)
 
     def array(self, kind: str, value: Any) -> Any:
         weak = bool(kind == "jax" and value.weak_type)
         sharding = place(value) if kind == "jax" else None
         plain = np.asarray(value)
-        name = _dtype_name(plain.dtype)  # says nothing of the byte order, so that has to be this machine's
+        name = _dtype_name(plain.dtype)  # without the byte order, so that has to be this machine's
         plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
         self.bytes += plain.nbytes
         if self.bytes > self.limits.buffers:
@@ -206,15 +215,6 @@ def _dtype_name(dtype: Any) -> str:
     if name not in DTYPES:
         raise Unsendable(f"array of dtype {name}")
     return name
-
-
-def _dtype_name_or_none(value: Any) -> str | None:
-    """`jnp.float32`, `np.float32` and `np.dtype("float32")` are all the same datum."""
-    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
-        return _dtype_name(value)
-    if type(value).__name__ == "_ScalarMeta":
-        return _dtype_name(value.dtype)
-    return None
 
 
 class _Decoder:
@@ -235,7 +235,7 @@ class _Decoder:
         }
 
     def whole(self, tagged: Any) -> Any:
-        """The value, when it uses every buffer once: a payload that names one twice could grow without limit."""
+        """The value, if it uses every buffer once: a payload that names one twice could grow without limit."""
         value = self.value(tagged, 0)
         if self.unread:
             raise Malformed("a buffer of no array")
@@ -295,8 +295,11 @@ class _Decoder:
         with jax.enable_x64(True) if plain.itemsize >= 8 else contextlib.nullcontext():
             where = read_place(sharding)
             # Neither of these compiles, as `jnp.asarray` does for each new shape: 10,000 shapes would take minutes.
-            value = jax.device_put(plain) if where is None else self.placed(plain, where)
-            return _weak(value) if weak else value
+            value: Any = jax.device_put(plain) if where is None else self.placed(plain, where)
+            if not weak:
+                return value
+            aval: Any = value.aval.update(weak_type=True)
+            return ArrayImpl(aval, value.sharding, value._arrays, committed=value.committed)
 
     def buffer(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         if type(index) is not int or index not in self.unread:
@@ -315,11 +318,6 @@ class _Decoder:
         if self.bytes > self.limits.buffers:
             raise Malformed("more bytes on all devices together than the limit")
         return jax.device_put(plain, sharding)
-
-
-def _weak(value: Any) -> jax.Array:
-    aval = value.aval.update(weak_type=True)
-    return ArrayImpl(aval, value.sharding, value._arrays, committed=value.committed)
 
 
 def _key_impl(impl: Any) -> str:

@@ -1,4 +1,4 @@
-"""Both ends of a question: what runs beside the answer, and what runs a program, each from bytes to bytes.
+"""Endpoints of a question, from bytes to bytes: one runs beside the answer, one runs programs.
 
 A learner's kernel and an isolated worker go through these same functions, so that they cannot disagree.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from grader.core.layout import PACKAGE
 from grader.program.codec import Classes, decode, encode
-from grader.program.cpu_devices import simulate
+from grader.program.environment import simulate
 from grader.program.export import export
 from grader.program.limits import Malformed, Unsendable
 from grader.program.load import Loaded
@@ -31,11 +31,16 @@ SETUP_FILE = "<setup>"
 
 
 def begin(devices: int, compiled: str | None, write: bool, accelerator: str = "") -> None:
-    """How a separate process starts: its number of simulated devices, and where compiled code lies for it.
+    """Configures JAX in a process of its own.
 
-    Only a process that may `write` there stores what it compiles, all of it; the others find what is there. Devices
-    of an `accelerator`, "gpu" for one, are made now: that takes seconds, which are nobody's answer's. Raises
-    RuntimeError where JAX finds none and would go on with CPUs.
+    Args:
+        devices: number of simulated CPU devices.
+        compiled: folder of JAX's compilation cache, or None.
+        write: whether this process stores everything that it compiles there; otherwise it only reads.
+        accelerator: a platform such as "gpu", whose devices are made now: that takes seconds, which are no answer's.
+
+    Raises:
+        RuntimeError: JAX finds no such accelerator and would go on with CPUs.
     """
     simulate(devices)
     if compiled is not None:
@@ -51,17 +56,17 @@ def begin(devices: int, compiled: str | None, write: bool, accelerator: str = ""
 
 
 def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
-    """The arguments and the ambient mesh of a question, as bytes."""
+    """Returns the payload of a question: its arguments and the ambient mesh. Raises `Unsendable`."""
     mesh = jax.sharding.get_mesh()
     return encode({"args": args, "mesh": None if mesh.empty else mesh}, classes)
 
 
 def read_reply(payload: bytes, classes: Classes | None = None) -> dict[str, Any]:
-    """A reply, with the texts that it lacks. Raises `Malformed` where it is none: whoever replies may lie."""
-    told = decode(payload, classes)
-    if not isinstance(told, dict) or type(told.get("status")) is not str or told["status"] not in STATUSES:
+    """Returns a reply with every field. Raises `Malformed` where it is none: whoever replies may lie."""
+    data = decode(payload, classes)
+    if not isinstance(data, dict) or type(data.get("status")) is not str or data["status"] not in STATUSES:
         raise Malformed("it is not a reply")
-    reply: dict[str, Any] = {"kind": "", "text": "", "source": "", "line": None} | told
+    reply: dict[str, Any] = {"kind": "", "text": "", "source": "", "line": None} | data
     if any(type(reply[name]) is not str for name in ("kind", "text", "source")):
         raise Malformed("it says something that is no text")
     if reply["line"] is not None and (type(reply["line"]) is not int or not 0 <= reply["line"] < 1 << 31):
@@ -70,7 +75,7 @@ def read_reply(payload: bytes, classes: Classes | None = None) -> dict[str, Any]
 
 
 def namedtuples(namespace: dict[str, Any]) -> dict[str, type]:
-    """The named tuple classes in a namespace by name: the only classes of ours that cross as data."""
+    """Returns the named tuple classes in a namespace by name: the only classes that cross as data."""
     return {
         name: value
         for name, value in namespace.items()
@@ -82,7 +87,7 @@ class AnswerEndpoint:
     """Runs beside the answer: calls a function on decoded arguments, or exports it, and replies with data.
 
     A reply is a dict with `status`: "ok" (with `value`), "raised" (with `kind`, `text`, `line`), "unsendable" (with
-    `kind`), or "unattempted" for a stub that is still as it was given out.
+    `kind`), or "unattempted" for a stub that is still as it was released.
     """
 
     def __init__(self, classes: Classes | None = None, check_file: str = "<check>") -> None:
@@ -90,24 +95,15 @@ class AnswerEndpoint:
         self.check_file = check_file
 
     def ask(self, function: Callable[..., Any], payload: bytes) -> bytes:
-        """Call `function` on fresh copies of the arguments."""
-
-        def live(args: tuple[Any, ...]) -> Any:
-            return function(*args)
-
-        return self._reply(live, payload)
+        """Calls `function` on fresh copies of the arguments."""
+        return self._reply(lambda args: function(*args), payload)
 
     def export(self, function: Callable[..., Any], payload: bytes) -> bytes:
-        """Export `function` at the arguments' shapes."""
+        """Exports `function` at the arguments' shapes."""
 
         def program(args: tuple[Any, ...]) -> Any:
             made = export(function, args, self.classes)
-            return {
-                "blob": np.frombuffer(made.blob, np.uint8),
-                "parameters": made.parameters,
-                "donated": made.donated,
-                "results": made.results,
-            }
+            return {**vars(made), "blob": np.frombuffer(made.blob, np.uint8)}
 
         return self._reply(program, payload)
 
@@ -124,7 +120,8 @@ class AnswerEndpoint:
 
 
 def _all_bits() -> contextlib.AbstractContextManager[None]:
-    """Accelerators round the factors of a float32 product to fewer bits than a check compares; a setup may say so."""
+    """Full precision on accelerators, which round the factors of a float32 product to fewer bits than a check compares,
+    unless the setup has chosen a precision."""
     # To ask for the backend makes it, with its threads: not in a process that is on CPUs for sure.
     free = jax.config.values["jax_platforms"] != "cpu" and jax.config.values["jax_default_matmul_precision"] is None
     if free and jax.default_backend() != "cpu":
@@ -133,7 +130,7 @@ def _all_bits() -> contextlib.AbstractContextManager[None]:
 
 
 def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, Any]:
-    """An exception as data: kind, text, and the last line of the learner's own cells that it passed through."""
+    """Returns an exception as a reply: kind, text, and the last line of the learner's own cells that it passed."""
     frames = traceback.extract_tb(problem.__traceback__)
     own = [frame for frame in frames if is_cell(frame.filename) and frame.filename != check_file]
     if isinstance(problem, NotImplementedError) and not str(problem) and own and frames[-1] is own[-1]:
@@ -151,14 +148,14 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
     }
 
 
-# JAX names the function that it traces: what wraps the learner's, and what that calls its arguments.
+# JAX names the function that it traces, which is the one that wraps the learner's, and the arguments of that.
 _OURS = re.compile(r"the function (?:flat|<lambda>) at \S*program/export\.py:\d+(?: for jit)?")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")  # another in every run
 _LEAVES = re.compile(r"the arguments? leaves\[\d+\](?:(?:,| and) leaves\[\d+\])*")
 
 
 def is_cell(filename: str) -> bool:
-    """Whether a traceback's file is the learner's own: a notebook cell, and neither Python's, a package's nor ours."""
+    """Returns whether a traceback's file is a notebook cell, and neither Python's, a package's nor ours."""
     return not filename.startswith(_INSTALLED) and filename != SETUP_FILE
 
 
@@ -166,22 +163,19 @@ _INSTALLED = tuple({*sysconfig.get_paths().values(), str(PACKAGE), "<frozen"})
 
 
 def identity(payload: bytes) -> str:
-    """The name of a program between the two that both hold its bytes: each works it out for itself."""
+    """Returns the name of a program, which both sides compute from its bytes."""
     return hashlib.sha256(payload).hexdigest()
 
 
 class ProgramEndpoint:
-    """Runs programs: loads each from its bytes, states its facts, runs it on inputs."""
+    """Loads programs from bytes, states their facts and runs them."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Loaded] = {}
-        self._replies: dict[str, bytes] = {}
+        self._replies: dict[str, bytes] = {}  # the same bytes are the same program, so they are loaded once
 
     def load(self, payload: bytes) -> bytes:
-        """Load a program; reply with its facts and abstract outputs, or with why it is refused.
-
-        The same bytes are the same program, so they are loaded once.
-        """
+        """Loads a program; replies with its facts and abstract outputs, or with why it is refused."""
         name = identity(payload)
         if name not in self._replies:
             self._replies[name] = self._load(name, payload)
@@ -201,7 +195,7 @@ class ProgramEndpoint:
         return encode({"status": "ok", "facts": loaded.facts.to_data(), "outputs": loaded.outputs})
 
     def run(self, name: str, payload: bytes) -> bytes:
-        """Run the program that was loaded from bytes of this identity on arrays; reply with its results."""
+        """Runs the program of this identity on the arrays in `payload`; replies with its results."""
         try:
             return encode({"status": "ok", "value": self._loaded[name].run(decode(payload))})
         except Unsendable as problem:

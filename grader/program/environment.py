@@ -1,21 +1,38 @@
-"""What lies around an answer (setup names, JAX's configuration, the global mesh), kept as the setup left it."""
+"""Environment of an answer: CPU devices, and setup names, JAX configuration and mesh as the setup left them."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import jax
 
+# A device that has reached a collective holds its thread until the others have come. XLA starts one thread for each
+# device, and parts of a matrix product wait in line for the same ones: training loops that do not wait for results
+# locked up in most runs on two busy cores (jaxlib 0.10.2, which ends the process after 40 s), with 10 threads for
+# 8 devices too; with 16, 24 or 64 in none of 200 loops. tests/test_program_cpu_devices.py locks up without this.
+THREADS = 3
+THREADS_IN_ALL = "PJRT_NPROC"  # XLA's own name, read when the CPU backend is made
 _MISSING = object()
 
 
-class CellEnvironment:
-    """Remembers the state after the setup, and which cell changed what since.
+def simulate(devices: int) -> None:
+    """Has JAX simulate this number of CPU devices, with threads enough that they cannot wait for each other for ever.
 
-    Before the checks of an exercise, a setup name that any answer rebound is put back, and so are the configuration
-    and the mesh, except for what the exercise's own cell changed: it may be part of the answer.
+    Raises:
+        RuntimeError: JAX has made its CPU backend, so counted its devices, before.
+    """
+    os.environ.setdefault(THREADS_IN_ALL, str(max(os.cpu_count() or 1, THREADS * devices)))
+    jax.config.update("jax_num_cpu_devices", devices)
+
+
+class CellEnvironment:
+    """The state after the setup, and which cell changed what since.
+
+    Before the checks of an exercise, setup names that an answer rebound are restored, and so are the configuration and
+    the mesh, except for what the exercise's own cell changed: that may be part of the answer.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
@@ -23,32 +40,35 @@ class CellEnvironment:
         self._names: dict[str, Any] = {}
         self._state: dict[str, Any] = {}
         self._now: dict[str, Any] = {}
-        self._set: dict[str, dict[str, Any]] = {}  # what the cell that bound a name set last: by key, then by name
+        # What the cell that bound a name set last: by key of the state, then by that name.
+        self._set: dict[str, dict[str, Any]] = {}
 
     def after_setup(self, bound: Iterable[str]) -> None:
-        """Take the state now, and what the names in `bound` hold, as the one to go back to."""
+        """Stores the state now, and the values of the names in `bound`, as what is restored later."""
         self._names |= {name: self.namespace[name] for name in bound if name in self.namespace}
         self._state = self._now = _state()
         self._set = {}
 
     def after_cell(self, bound: Iterable[str], source: str = "") -> None:
-        """Note what the cell that just ran, known by the names it binds, set.
+        """Notes what the cell that just ran, identified by the names that it binds, set.
 
         That is what changed, and what its text names: two answers may both turn the same thing on.
         """
         now, names = _state(), list(bound)
         for key, value in now.items():
-            changed = _differ(value, self._now.get(key, _MISSING))
-            said = self._set.setdefault(key, {})
-            if changed or (_spelling(key) in source and _differ(value, self._state.get(key, _MISSING))):
-                said |= dict.fromkeys(names, value)
+            setters = self._set.setdefault(key, {})
+            spelling = "set_mesh" if key == "mesh" else key
+            if _differ(value, self._now.get(key, _MISSING)) or (
+                spelling in source and _differ(value, self._state.get(key, _MISSING))
+            ):
+                setters |= dict.fromkeys(names, value)
             else:
                 for name in names:
-                    said.pop(name, None)
+                    setters.pop(name, None)
         self._now = now
 
     def before_checks(self, answers: Iterable[str]) -> list[str]:
-        """Put back what an exercise with these answer names must not see; returns the setup names put back."""
+        """Restores what an exercise with these answer names must not see; returns the setup names restored."""
         rebound = [name for name, value in self._names.items() if self.namespace.get(name, _MISSING) is not value]
         for name in rebound:
             self.namespace[name] = self._names[name]
@@ -56,10 +76,18 @@ class CellEnvironment:
             return rebound
         own = frozenset(answers)
         for key, value in _state().items():
-            mine = [setting for name, setting in self._set.get(key, {}).items() if name in own]
-            wanted = mine[-1] if mine else self._state[key]
-            if _differ(value, wanted):
-                _put(key, wanted)
+            wanted = [
+                self._state.get(key, value),
+                *(one for name, one in self._set.get(key, {}).items() if name in own),
+            ][-1]
+            if not _differ(value, wanted):
+                continue
+            if key == "mesh":
+                jax.set_mesh(wanted)
+            else:
+                # What cannot be changed once devices exist cannot have changed since the setup either.
+                with contextlib.suppress(RuntimeError):
+                    jax.config.update(key, wanted)
         self._now = _state()
         return rebound
 
@@ -68,18 +96,5 @@ def _differ(one: Any, other: Any) -> bool:
     return one is not other and one != other
 
 
-def _spelling(key: str) -> str:
-    return "set_mesh" if key == "mesh" else key
-
-
 def _state() -> dict[str, Any]:
     return {**jax.config.values, "mesh": jax.sharding.get_mesh()}
-
-
-def _put(key: str, value: Any) -> None:
-    if key == "mesh":
-        jax.set_mesh(value)
-        return
-    # What cannot be changed once devices exist cannot have changed since the setup either.
-    with contextlib.suppress(RuntimeError):
-        jax.config.update(key, value)

@@ -1,9 +1,9 @@
-"""A function and its arguments to a program in bytes, with the trees and donations that the bytes leave out."""
+"""Export of a function at its arguments' shapes: a program in bytes, its result's tree, its donations."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from grader.program.limits import Unsendable
 
 
 class CallsPython(Exception):
-    """A function that calls back into Python while it runs is no program by itself."""
+    """A function calls back into Python while it runs."""
 
     def __init__(self) -> None:
         super().__init__("it calls Python while it runs (pure_callback, io_callback), so it is no program by itself")
@@ -26,8 +26,11 @@ class CallsPython(Exception):
 class Exported:
     """A program in bytes.
 
-    `parameters` are its abstract arrays in order; `results` is the result's tree, a `Slot` for each array and the
-    closed-over data elsewhere; `donated` holds the positions among `parameters` that the function gives away.
+    Attributes:
+        blob: what `jax.export` serialized.
+        parameters: its abstract arrays in order.
+        donated: positions among `parameters` that the function donates.
+        results: the result's tree, with a `Slot` for each array and closed-over data elsewhere.
     """
 
     blob: bytes
@@ -37,24 +40,31 @@ class Exported:
 
 
 def parameters(args: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The array leaves of `args`, and a function that puts other leaves in their places."""
+    """Returns the array leaves of `args`, and a function that returns `args` with other leaves in their places."""
     leaves, tree = jax.tree.flatten(args, is_leaf=lambda leaf: leaf is None)
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
 
     def rebuild(arrays: list[Any]) -> Any:
-        filled = list(leaves)
-        for place, array in zip(places, arrays, strict=True):
-            filled[place] = array
-        return jax.tree.unflatten(tree, filled)
+        filled = dict(enumerate(leaves)) | dict(zip(places, arrays, strict=True))
+        return jax.tree.unflatten(tree, filled.values())
 
     return [leaves[place] for place in places], rebuild
 
 
 def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes | None = None) -> Exported:
-    """Trace and export `function(*args)` over the flat array leaves of `args`; other leaves are closed over.
+    """Traces and exports `function(*args)` over the flat array leaves of `args`; other leaves are closed over.
 
-    The ambient mesh and the arguments' NamedShardings are part of the program; what `jax.debug` shows is left out.
-    Raises whatever the function raises while it is traced, `Unsendable` where a result is not data, and `CallsPython`.
+    The ambient mesh and the arguments' NamedShardings are part of the program; `jax.debug` calls are left out.
+
+    Args:
+        function: a Python function or a transformed one, `jax.jit` included.
+        args: trees whose array leaves give shape, dtype and sharding of the parameters; their values are not used.
+        classes: named tuple classes that a result may be, by name.
+
+    Raises:
+        Unsendable: a part of the result is neither an array nor data.
+        CallsPython: the program calls Python while it runs.
+        Exception: whatever the function raises while it is traced.
     """
     arrays, rebuild = parameters(args)
     shapes = tuple(abstract(array) for array in arrays)
@@ -86,7 +96,7 @@ def _serialize(flat: Callable[..., Any], shapes: tuple[Any, ...]) -> tuple[bytes
 
 
 def _bytes(jitted: Any, shapes: tuple[Any, ...]) -> bytes | None:
-    """The exported program; None where it calls Python or has an effect, which cannot be put into bytes."""
+    """The exported program; None where it calls Python or has another effect, which no bytes can contain."""
     try:
         return bytes(jax.export.export(jitted)(*shapes).serialize())
     except NotImplementedError as problem:
@@ -96,22 +106,20 @@ def _bytes(jitted: Any, shapes: tuple[Any, ...]) -> bytes | None:
 
 
 def _donated(jaxpr: Any) -> tuple[int, ...]:
-    """Positions of the parameters that an inner `jit` takes as donated: an outer jit alone would forget them."""
+    """Positions of the parameters that an inner `jit` donates: an outer jit alone would forget them."""
     places = {var: i for i, var in enumerate(jaxpr.jaxpr.invars)}
-    given = set()
-    for equation in jaxpr.jaxpr.eqns:
-        flags = equation.params.get("donated_invars", ())
-        given |= {
-            places[var]
-            for var, flag in zip(equation.invars, flags, strict=False)
-            if flag and type(var).__name__ == "Var" and var in places
-        }
-    return tuple(sorted(given))
+    donated = {
+        places[var]
+        for equation in jaxpr.jaxpr.eqns
+        for var, flag in zip(equation.invars, equation.params.get("donated_invars", ()), strict=False)
+        if flag and type(var).__name__ == "Var" and var in places
+    }
+    return tuple(sorted(donated))
 
 
 @contextlib.contextmanager
 def _silent_prints() -> Iterator[None]:
-    """A print in an answer is no reason to refuse its program: bind the debug primitives to nothing meanwhile."""
+    """A print is no reason to refuse a program: the debug primitives are bound to nothing meanwhile."""
     primitives = [debugging.debug_callback_p, debugging.debug_print_p, debugging.inspect_sharding_p]
     dropped: list[Any] = []
 
@@ -127,12 +135,12 @@ def _silent_prints() -> Iterator[None]:
         for primitive in primitives:
             del primitive.bind
         if dropped:
-            jax.clear_caches()  # else an inner jit keeps the trace without prints, and the learner sees them no more
+            jax.clear_caches()  # else an inner jit keeps the trace without prints, and never prints again
 
 
 @contextlib.contextmanager
 def _no_locations() -> Iterator[None]:
-    """Where a line stands is no part of a program: without it, the same program has the same bytes."""
+    """Without source locations, the same program has the same bytes."""
     limit = jax.config.values["jax_traceback_in_locations_limit"]
     jax.config.update("jax_traceback_in_locations_limit", 0)
     try:
@@ -161,13 +169,13 @@ _PLAIN = (type(None), bool, int, float, complex, str, type(...))
 
 
 def fill(skeleton: Any, arrays: Any) -> Any:
-    """The tree `skeleton` with each `Slot` replaced by its array."""
+    """Returns the tree `skeleton` with each `Slot` replaced by its array in `arrays`."""
     if isinstance(skeleton, Slot):
         return arrays[skeleton.index]
     if isinstance(skeleton, tuple) and hasattr(skeleton, "_fields"):
         return type(skeleton)(*(fill(item, arrays) for item in skeleton))
     if isinstance(skeleton, tuple | list):
         return type(skeleton)(fill(item, arrays) for item in skeleton)
-    if isinstance(skeleton, Mapping):
+    if isinstance(skeleton, dict):
         return {key: fill(item, arrays) for key, item in skeleton.items()}
     return skeleton

@@ -1,4 +1,4 @@
-"""What the text of a compiled program says: collectives, loops, operations, the largest value."""
+"""Reader of program text, StableHLO and optimized HLO: collectives, loops, operations, sizes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _TENSOR = re.compile(r"tensor<((?:[0-9]+x)*)[a-zA-Z]")
 class Collective:
     """One collective operation of the compiled program.
 
-    `elements` and `bytes` count its result on one device (a merged operation counts all its parts); `group_size` is
-    how many devices take part together, None for a permute; `in_loop` whether a while loop runs it again and again.
+    Attributes:
+        kind: one of `KINDS`.
+        elements, bytes: size of its result on one device; a merged operation counts all its parts.
+        group_size: number of devices that take part together; None for a permute.
+        in_loop: whether a while loop repeats it.
     """
 
     kind: str
@@ -39,12 +42,10 @@ class Collective:
 
 
 def collectives(text: str, devices: int) -> tuple[Collective, ...]:
-    """The collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance.
-
-    What stands in quotes is left out: the name of a scope may be anything, such as an instruction. On a TPU one
-    collective may stand in each of the operations that it runs beside, and a reduce-scatter is written as an all-reduce
-    of which each device cuts its part.
-    """
+    """Returns the collectives in optimized HLO `text` of a program over `devices` devices, in order of appearance."""
+    # What stands in quotes is left out: the name of a scope may be anything, such as an instruction. On a TPU one
+    # collective may stand in each of the operations that it runs beside, and a reduce-scatter is written as an
+    # all-reduce of which each device slices its part.
     text = _STRING.sub('""', text)
     bodies = {match[1]: match[2] for match in _COMPUTATION.finditer(text)}
     repeated = [name for body in bodies.values() for name in re.findall(r"\b(?:body|condition)=%?([\w.\-]+)", body)]
@@ -70,16 +71,15 @@ def collectives(text: str, devices: int) -> tuple[Collective, ...]:
                 if len(types) > 2 and types[-2:] == [("u32", "")] * 2:
                     types = types[:-2]  # a permute's own context
                 types = types[len(types) // 2 :]  # an asynchronous start returns operands, then results
-            elements = [math.prod(int(n) for n in dims.split(",") if n) for _, dims in types]
-            size = sum(count * _bits(dtype) // 8 for count, (dtype, _) in zip(elements, types, strict=True))
-            found.append(Collective(kind, sum(elements), size, _group_size(line, kind, devices), name in looped))
+            elements, size = sum(_count(dims) for _, dims in types), sum(map(_bytes, types))
+            found.append(Collective(kind, elements, size, _group_size(line, kind, devices), name in looped))
     return tuple(found)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes on one device of what a compiled program takes, of what it returns, and of the arguments whose memory its
-    results take over. Of the numbers alone: a TPU stores arrays in tiles, and counts those full where one asks it."""
+    """Bytes on one device of a compiled program's arguments, of its results, and of the donated arguments whose memory
+    results reuse. They count entries: a TPU stores arrays in tiles, and its own figures count whole tiles."""
 
     arguments: int
     outputs: int
@@ -87,8 +87,7 @@ class Sizes:
 
 
 def sizes(text: str) -> Sizes | None:
-    """What the first line of optimized HLO `text` says of arguments that are used, of results, and of aliases; None
-    where it does not."""
+    """Returns the sizes that the first line of optimized HLO `text` states, unused arguments left out; else None."""
     head = _STRING.sub('""', text.partition("\n")[0])
     layout = _ENTRY.search(head)
     if layout is None:
@@ -101,12 +100,13 @@ def sizes(text: str) -> Sizes | None:
 
 def _bytes(kind: tuple[str, str]) -> int:
     dtype, dims = kind
-    return 0 if dtype == "token" else math.prod(int(n) for n in dims.split(",") if n) * _bits(dtype) // 8
-
-
-def _bits(dtype: str) -> int:
     digits = re.search(r"\d+", dtype)
-    return BITS.get(dtype) or (int(digits[0]) if digits else 32)
+    bits = BITS.get(dtype) or (int(digits[0]) if digits else 32)
+    return 0 if dtype == "token" else _count(dims) * bits // 8
+
+
+def _count(dims: str, separator: str = ",") -> int:
+    return math.prod(int(size) for size in dims.split(separator) if size)
 
 
 def _reached(bodies: dict[str, str], start: list[str]) -> set[str]:
@@ -122,8 +122,8 @@ def _reached(bodies: dict[str, str], start: list[str]) -> set[str]:
 
 
 def _group_size(line: str, kind: str, devices: int) -> int | None:
-    """`replica_groups` is printed as `{{0,1},{2,3}}`, as `[4,2]<=[8]`, as axes of a mesh of the compiler's own
-    (`mesh['axis_0'=1,'axis_1'=4,'axis_2'=2] {'axis_1'}`), or empty for all devices together."""
+    # `replica_groups` is printed as `{{0,1},{2,3}}`, as `[4,2]<=[8]`, as axes of a mesh of the compiler's own
+    # (`mesh['axis_0'=1,'axis_1'=4,'axis_2'=2] {'axis_1'}`), or empty for all devices together.
     if kind == "collective-permute":
         return None
     of_mesh = re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\S+)? \{([^}]*)\}", line)
@@ -138,18 +138,16 @@ def _group_size(line: str, kind: str, devices: int) -> int | None:
 
 
 def loops(module: str) -> int:
-    """Number of while loops in StableHLO text (`scan`, `fori_loop` and `while_loop` each lower to one)."""
+    """Counts the while loops in StableHLO text (`scan`, `fori_loop` and `while_loop` each lower to one)."""
     return len(_LOOP.findall(module))
 
 
 def operations(module: str) -> int:
-    """Number of StableHLO operations and calls in the module's text: its size before XLA optimizes it.
-
-    An operation begins its line; the attributes of shardings and dimensions are named like operations, and do not.
-    """
+    """Counts the StableHLO operations and calls in a module's text: its size before XLA optimizes it."""
+    # An operation begins its line; the attributes of shardings and dimensions are named like operations, and do not.
     return len(_OPERATION.findall(module))
 
 
 def largest(module: str) -> int:
-    """Elements of the largest tensor that the StableHLO text names, arguments and results included."""
-    return max((math.prod(int(n) for n in dims.split("x") if n) for dims in _TENSOR.findall(module)), default=0)
+    """Returns the number of elements of the largest tensor in StableHLO text, arguments and results included."""
+    return max((_count(dims, "x") for dims in _TENSOR.findall(module)), default=0)

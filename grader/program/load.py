@@ -1,4 +1,4 @@
-"""A program in bytes to one that runs, and the facts that its compiled form states."""
+"""Loading of a program from bytes: compiled for the devices of this process, with the facts that checks judge."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from grader.program import validate
 from grader.program.hlo import Collective, Sizes, collectives, largest, loops, operations, sizes
 
 WIDE = frozenset({"float64", "int64", "uint64", "complex128"})  # exist only where JAX has 64 bits on
-# A program of a check runs a few times on small inputs, so its machine code need not be fast. Measured on five programs
-# of lesson 05: 15 to 27 ms to compile instead of 37 to 116. Collectives, bytes and flops are decided before this.
+# A check runs a program a few times on small inputs, so its machine code need not be fast. Measured on five programs of
+# lesson 05: 15 to 27 ms to compile instead of 37 to 116. Collectives, bytes and flops are decided before this.
 QUICK: dict[str, str | bool] = {
     "xla_backend_optimization_level": "0",
     "xla_llvm_disable_expensive_passes": True,
@@ -26,10 +26,15 @@ QUICK: dict[str, str | bool] = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the compiled program says of itself; bytes and flops are per device.
+    """What a compiled program states.
 
-    `flops` is None where XLA does not tell. `operations` and `loops` count StableHLO before XLA optimizes it, so they
-    follow what was written; `collectives` are read from the optimized HLO, so they follow what is executed.
+    Attributes:
+        devices: number of devices that it runs on.
+        loops, operations: counts in its StableHLO, before XLA optimizes it, so of what was written.
+        intermediates: elements of the largest array in its StableHLO.
+        collectives: those in its optimized HLO, so of what is executed.
+        argument_bytes, output_bytes, temp_bytes, alias_bytes: memory per device.
+        flops: floating-point operations per device and call; None where XLA does not state them.
     """
 
     devices: int
@@ -44,17 +49,30 @@ class Facts:
     flops: float | None
 
     def to_data(self) -> dict[str, Any]:
-        """As plain data for the wire."""
+        """Returns plain data that `encode` takes."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Facts:
-        """Undo `to_data`."""
+        """Undoes `to_data`."""
         return cls(**{**data, "collectives": tuple(Collective(**item) for item in data["collectives"])})
 
 
 class Loaded:
-    """A program rebuilt from its bytes alone: compiled for the devices there are. Raises `allowed.Refused`."""
+    """A program rebuilt from its bytes alone and compiled for the devices of this process.
+
+    Args:
+        blob: an exported program.
+        parameters: its abstract arrays in order.
+        donated: positions among `parameters` that are donated.
+
+    Attributes:
+        facts: what its compiled form states.
+        outputs: shape, dtype and sharding of each result.
+
+    Raises:
+        ProgramRefused: the program may not be compiled (`grader.program.validate`).
+    """
 
     def __init__(self, blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...], donated: tuple[int, ...]) -> None:
         exported = validate.read(blob, parameters)
@@ -65,14 +83,14 @@ class Loaded:
             warnings.simplefilter("ignore")  # such as that a donated array could not be used: the facts say so
             lowered = jax.jit(exported.call, donate_argnums=donated).lower(*_placed(shapes, exported.nr_devices))
             self._compiled = lowered.compile(QUICK if exported.platforms == ("cpu",) else None)
-        # The lowered text is the exported module called once; to print that one anew takes ten times as long.
+        # The lowered text is the exported module called once; to print that one again takes ten times as long.
         module, memory = lowered.as_text(), self._compiled.memory_analysis()
-        assert memory is not None  # every backend that JAX ships for CPU, GPU and TPU tells
+        assert memory is not None  # every backend that JAX ships for CPU, GPU and TPU states it
         text = self._compiled.as_text() or ""
-        told = Sizes(memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.alias_size_in_bytes)
-        held = sizes(text) or told
-        cost = self._compiled.cost_analysis() or {}
-        flops = cost.get("flops")
+        held = sizes(text) or Sizes(
+            memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.alias_size_in_bytes
+        )
+        flops = (self._compiled.cost_analysis() or {}).get("flops")
         self.facts = Facts(
             devices=exported.nr_devices,
             loops=loops(module),
@@ -85,14 +103,17 @@ class Loaded:
             alias_bytes=held.aliased,
             flops=None if flops is None else float(flops),
         )
-        shardings = jax.tree.leaves(self._compiled.output_shardings)
+        shardings = [
+            sharding if isinstance(sharding, jax.sharding.NamedSharding) else None
+            for sharding in jax.tree.leaves(self._compiled.output_shardings)
+        ]
         self.outputs = [
-            jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=_named(sharding))
+            jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
             for aval, sharding in zip(exported.out_avals, shardings, strict=True)
         ]
 
     def run(self, arrays: list[Any]) -> list[jax.Array]:
-        """Results for `arrays`, one for each parameter with its shape and dtype, in order."""
+        """Returns the results for `arrays`, one for each parameter with its shape and dtype, in order."""
         places = self._compiled.input_shardings[0]
         fitting = [_fitting(*each) for each in zip(arrays, self._parameters, places, strict=True)]
         with jax.enable_x64(True) if self._wide else contextlib.nullcontext():
@@ -108,10 +129,10 @@ def _fitting(array: Any, parameter: Any, place: jax.sharding.Sharding) -> Any:
 
 
 def _placed(parameters: list[jax.ShapeDtypeStruct], devices: int) -> list[jax.ShapeDtypeStruct]:
-    """A parameter that lies nowhere in particular is replicated when the program places things itself."""
+    """Parameters without a sharding are replicated when the program shards things itself."""
     if devices == 1 or any(shape.sharding is not None for shape in parameters):
         return parameters
-    # Of the smallest axes there are: a program that places things on a 4 x 2 mesh is refused arguments on one of 8.
+    # With the smallest axes that there are: JAX refuses arguments on a mesh of 8 for a program on one of 4 x 2.
     sizes = _prime_factors(devices)
     names = tuple(f"devices_{i}" for i in range(len(sizes)))
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]).reshape(sizes), names)
@@ -127,7 +148,3 @@ def _prime_factors(number: int) -> list[int]:
             number //= divisor
         divisor += 1
     return factors
-
-
-def _named(sharding: Any) -> Any:
-    return sharding if isinstance(sharding, jax.sharding.NamedSharding) else None

@@ -1,8 +1,7 @@
-"""Where data lies on devices (PartitionSpec, Mesh, shardings) as plain lists, and back."""
+"""Placement of data on devices (PartitionSpec, Mesh, shardings) as plain lists, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ AXIS_TYPES = {kind.name: kind for kind in AxisType}
 
 
 def tagged(value: PartitionSpec | Mesh | NamedSharding | SingleDeviceSharding) -> list[Any]:
-    """As a list that JSON can hold and `READERS` read. Raises `Unsendable` for what has no devices of its own."""
+    """Returns a list that JSON can hold and `READERS` read. Raises `Unsendable` where there are no devices in it."""
     if isinstance(value, PartitionSpec):
         return ["spec", *_spec_parts(value)]
     if isinstance(value, Mesh):
@@ -29,7 +28,7 @@ def tagged(value: PartitionSpec | Mesh | NamedSharding | SingleDeviceSharding) -
 
 
 def place(array: jax.Array) -> list[Any] | None:
-    """Where an array lies; None where it is not committed to a place."""
+    """Returns an array's sharding as a list; None where it is not committed to a device. Raises `Unsendable`."""
     if isinstance(array.sharding, NamedSharding):
         return tagged(array.sharding)
     if isinstance(array.sharding, SingleDeviceSharding):
@@ -38,22 +37,18 @@ def place(array: jax.Array) -> list[Any] | None:
 
 
 def read_place(tag: Any) -> NamedSharding | SingleDeviceSharding | None:
-    """Undo `place`. Raises `Malformed` for anything else, and for devices that are not here."""
+    """Undoes `place`. Raises `Malformed` for anything else, and for devices that are not here."""
     if tag is None:
         return None
     kind, *parts = tag
     if kind not in ("sharding", "device"):
         raise Malformed("not a sharding")
-    return _read_sharding(*parts) if kind == "sharding" else _read_device(*parts)
+    return READERS[kind](*parts)
 
 
 def _spec_parts(spec: PartitionSpec) -> list[Any]:
-    parts: list[Any] = []
-    for part in spec.partitions:
-        if part is PartitionSpec.UNCONSTRAINED:
-            parts.append(0)
-        else:
-            parts.append(list(part) if isinstance(part, tuple) else part)
+    free = PartitionSpec.UNCONSTRAINED
+    parts = [0 if part is free else list(part) if isinstance(part, tuple) else part for part in spec.partitions]
     return [parts, sorted(spec.unreduced), sorted(spec.reduced)]
 
 
@@ -62,27 +57,24 @@ def _mesh_parts(mesh: Mesh) -> list[Any]:
         raise Unsendable("empty mesh")
     if any(type(name) is not str for name in mesh.axis_names):
         raise Unsendable("mesh with an axis name that is no str")
-    types = [kind.name for kind in mesh.axis_types]
     devices = list(mesh.devices.flat)
     where = [devices[0].platform, [device.id for device in devices]]
-    return [list(mesh.axis_names), list(mesh.devices.shape), types, where]
+    return [list(mesh.axis_names), list(mesh.devices.shape), [kind.name for kind in mesh.axis_types], where]
 
 
 def _read_spec(parts: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
-    read: list[Any] = []
-    for part in few(parts):
-        if type(part) is int and part == 0:
-            read.append(PartitionSpec.UNCONSTRAINED)
-        elif part is None or type(part) is str:
-            read.append(part)
-        else:
-            read.append(strings(part))
     extra = {"unreduced": set(strings(unreduced)), "reduced": set(strings(reduced))}
-    return PartitionSpec(*read, **{name: axes for name, axes in extra.items() if axes})
+    return PartitionSpec(*map(_read_entry, few(parts)), **{name: axes for name, axes in extra.items() if axes})
+
+
+def _read_entry(part: Any) -> Any:
+    if type(part) is int and part == 0:
+        return PartitionSpec.UNCONSTRAINED
+    return part if part is None or type(part) is str else strings(part)
 
 
 def _read_devices(platform: Any, ids: Any) -> list[Any]:
-    """The devices that are here with these ids; ids of different platforms are different devices."""
+    """The devices with these ids; ids of different platforms are different devices."""
     if platform not in ("cpu", "gpu", "tpu"):
         raise Malformed("unknown platform")
     by_id = {device.id: device for device in jax.devices(platform)}
@@ -107,9 +99,4 @@ def _read_device(platform: Any, ids: Any) -> SingleDeviceSharding:
     return SingleDeviceSharding(device)
 
 
-READERS: dict[str, Callable[..., Any]] = {
-    "spec": _read_spec,
-    "sharding": _read_sharding,
-    "device": _read_device,
-    "mesh": _read_mesh,
-}
+READERS: dict[str, Any] = {"spec": _read_spec, "mesh": _read_mesh, "sharding": _read_sharding, "device": _read_device}

@@ -36,7 +36,7 @@ from grader.checks import inputs, verbs
 from grader.checks.outcomes import Ended, stumbled
 from grader.course import Course
 from grader.program import endpoints, placement
-from grader.program.cpu_devices import simulate
+from grader.program.environment import simulate
 from grader.program.load import Loaded
 
 PLATFORM = sys.argv[1]
@@ -218,7 +218,7 @@ def keep(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    verbs._here = verbs._surface = Both()
+    verbs._here = verbs._backend = Both()
     larger()
     for lesson in LESSONS:
         judge(Course(ROOT).lesson(lesson), verbs._here)
