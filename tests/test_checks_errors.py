@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from fill import fill, write
 
 from grader.checks.error_table import QUESTIONS
 from grader.checks.errors import CAUSES, Cause, explained
 from grader.checks.outcomes import LINES, PLACE, WIDTH, CheckFailed
-from grader.course.fill import fill, write
 
 LESSON = "01_small"
 # Texts of later versions of JAX, beside that of the one here.

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fill import fill
+from fill import write as hand_in
 from old_notebooks import FLAGS, NOTEBOOKS, RAISES, SQUARES, cell, prose, write
 
 from grader.course import Course, CourseError, assertions, nbgrader_lesson
-from grader.course.fill import fill
-from grader.course.fill import write as hand_in
 from grader.course.nbgrader_import import ImportedNotebook, ImportRefused, take
 
 Grader = Callable[..., subprocess.CompletedProcess[str]]

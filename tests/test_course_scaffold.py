@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from conftest import COURSES, Grader
+from fill import fill, write
 from test_lms_nbgrader_autograde import nbgrader
 
 from grader.course import Course, CourseError, new_exercise, new_overlay
-from grader.course.fill import fill, write
 from grader.course.new_overlay import ScaffoldError
 from grader.grading.batch import without_secret
 

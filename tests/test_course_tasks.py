@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from conftest import COURSES, Grader
+from fill import fill, write
 
 from grader.course import Course, CourseError
-from grader.course.fill import fill, write
 
 LESSON = "01_by_hand"
 ESSAY = '# %% [markdown] task="hand-essay"'

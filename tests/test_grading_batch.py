@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fill
 import pytest
 
-from grader.course import Course, fill
+from grader.course import Course
 
 LESSON = "01_small"
 Notebook = dict[str, Any]

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 from conftest import COURSES, ROOT, Grader
+from fill import fill, write
 from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
 from grader.course import Course, build, exercises, nbgrader_import, nbgrader_place
-from grader.course.fill import fill, write
 from grader.lms import bundle, bundle_output
 from grader.lms.checkout import NoBundle
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from conftest import COURSES, ROOT, Grader
+from fill import fill
 
 from grader.course import Course
-from grader.course.fill import fill
 from grader.lms import gradescope, upload
 from grader.lms.upload import NotOneNotebook
 
