@@ -19,7 +19,7 @@ from old_notebooks import SQUARES, write
 from grader.core import cell_origin
 from grader.core.notebook import Unreadable, read_complete, text
 from grader.course import Course, build, diff, migrate, workspace
-from grader.course.nbgrader_import import take
+from grader.course.nbgrader_import import import_notebook
 
 LESSON = "01_small"
 OWN, LESSON_OWN = f"work/{LESSON}/{LESSON}.ipynb", f"work/lessons/{LESSON}.ipynb"
@@ -529,7 +529,7 @@ def test_what_was_imported_is_carried_over(tmp_path: Path) -> None:
     (root / "course.toml").write_text(
         'name = "Old"\n\n[[lesson]]\nid = "01_squares"\ntitle = "Squares"\npart = "Old"\n'
     )
-    script = take(write(tmp_path / "old.ipynb", SQUARES), "01_squares").text
+    script = import_notebook(write(tmp_path / "old.ipynb", SQUARES), "01_squares").text
     (root / "solutions" / "01_squares.py").write_text(script)
     build.build(Course(root))
     [own] = workspace.copies(Course(root))

@@ -21,7 +21,7 @@ from fill import fill, write
 from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
-from grader.course import Course, build, exercises, nbgrader_import, nbgrader_place
+from grader.course import Course, build, exercises, nbgrader_import
 from grader.lms import bundle, bundle_output
 from grader.lms.checkout import NoBundle
 
@@ -387,8 +387,8 @@ def test_a_bundle_of_an_imported_lesson_is_what_nbgrader_releases(tmp_path: Path
     root.mkdir()
     for name, cells in NOTEBOOKS.items():
         path = old_notebook(tmp_path / f"{name}.ipynb", cells)
-        there = nbgrader_place.place(root, path, None, False)
-        there.write(nbgrader_import.take(path, there.lesson))
+        there = nbgrader_import.import_target(root, path, None, False)
+        there.write(nbgrader_import.import_notebook(path, there.lesson))
     course = Course(root)
     files = bundle.files(course)
     given = build.outputs(course)

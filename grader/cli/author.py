@@ -13,7 +13,7 @@ from grader.core import files
 from grader.course import Course
 
 if TYPE_CHECKING:
-    from grader.course.nbgrader_source import ImportedText
+    from grader.course.nbgrader_lesson import ImportedText
 
 HANDS = {"manual": "a person grades it", "task": "a person grades it"}
 
@@ -38,12 +38,12 @@ def new_exercise(
 
     The folder is the one that you are in, or DIR; outside of the course, since that is public.
     """
-    from grader.course import new_exercise, new_overlay
+    from grader.course import scaffold
 
     try:
-        course = _own_folder(to, lambda below: new_exercise.legal(below, exercise, lesson))
-        path, line = new_exercise.add(course, exercise, lesson)
-    except new_overlay.ScaffoldError as problem:
+        course = _own_folder(to, lambda below: scaffold.refuse_illegal(below, exercise, lesson))
+        path, line = scaffold.add_exercise(course, exercise, lesson)
+    except scaffold.ScaffoldError as problem:
         raise fail(str(problem)) from None
     out.print(f"{path}:{line}: {exercise} begins here.", markup=False, soft_wrap=True)
     advice = f"Write what each FILL IN asks for; `grader --course {course.root} build` says what is left."
@@ -85,21 +85,21 @@ def _own_folder(to: Path | None, check: Callable[[Course], None]) -> Course:
 
     `check` may refuse what is to go into a folder, by the course below it, before that is made.
     """
-    from grader.course import new_overlay
-    from grader.course.outline import FILE
+    from grader.core.layout import COURSE_FILE
+    from grader.course import scaffold
 
-    if to is not None and (to / FILE).is_file():
+    if to is not None and (to / COURSE_FILE).is_file():
         return Course(to)
     course = open_course()
     if to is not None:
         check(course)
-        made = new_overlay.make(to, course)
+        made = scaffold.make_overlay(to, course)
         out.print(
             f"Made {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.", markup=False, soft_wrap=True
         )
         return Course(to)
     if course.base is None:
-        raise new_overlay.ScaffoldError(
+        raise scaffold.ScaffoldError(
             f"The course in {course.root} is not your own folder. Name one with --to, such as --to ../my-class: "
             "it is made if it is not there. (--to . writes into this course.)"
         )
@@ -115,11 +115,11 @@ def take_over(
     force: Annotated[bool, typer.Option("--force", help="Replace the text that the lesson has.")] = False,
 ) -> None:
     """Make a text of an nbgrader source notebook; built again it is the same notebook (docs/importing.md)."""
-    from grader.course import nbgrader_import, nbgrader_place
+    from grader.course import nbgrader_import
 
     try:
-        place = nbgrader_place.place(course_folder(), notebook, lesson, force)
-        taken = nbgrader_import.take(notebook, place.lesson)
+        place = nbgrader_import.import_target(course_folder(), notebook, lesson, force)
+        taken = nbgrader_import.import_notebook(notebook, place.lesson)
         said = place.write(taken)
     except nbgrader_import.ImportRefused as refusal:
         raise fail(str(refusal)) from None
@@ -139,7 +139,7 @@ def _table(lesson: ImportedText) -> int:
     from grader.core.text import legible
     from grader.course import nbgrader_lesson
 
-    left = nbgrader_lesson.read(lesson).left
+    left = nbgrader_lesson.gradable_parts(lesson).ungradable
     table = Table("line", "cell", "id", "points", "what the grader does with it")
     table.columns[2].overflow = "fold"
     for cell in lesson.cells:

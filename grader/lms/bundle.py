@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 
 import grader
-from grader.course import Course, build, notebook_builder, release
+from grader.course import Course, build, notebook_builder
 from grader.lms import checkout, leaks
 from grader.lms.checkout import NoBundle
 
@@ -86,8 +86,8 @@ def _notebooks(course: Course, ids: list[str]) -> Files:
             if cell["cell_type"] == "markdown":
                 cell["source"] = NOTEBOOK_LINK.sub(lambda m: m[0] if m[2] in unlinked else m[1], cell["source"])
                 pictures |= set(IMAGE.findall(cell["source"]))
-        given = release.release(notebook) if path.startswith("exercises/") else notebook
-        made[path] = release.text(given).encode()
+        given = build.release(notebook) if path.startswith("exercises/") else notebook
+        made[path] = build.text(given).encode()
     return made | {f"images/{name}": _picture(course, name) for name in pictures}
 
 
