@@ -14,8 +14,8 @@ from pathlib import Path
 
 from grader.course import Course, Exercise
 from grader.course.build import exercises_path
-from grader.course.fill import fill, write
 from grader.prove.mutants import mutants
+from tools.fill import fill, write
 
 KINDS = ("right",) * 4 + ("partly",) * 3 + ("wrong",) * 2 + ("odd",)
 

@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.course import Course, Lesson, fill
+from grader.course import Course, Lesson
 from grader.course.build import exercises_path
+from tools import fill
 
 EVERY = 10
 # What a hostile answer does when its cell runs, and when it is called. Any answer of the course stands between the two.

@@ -27,11 +27,11 @@ from benchmarks import grading, results
 from benchmarks.others import ROOT
 from grader.course import Course, Exercise, Lesson
 from grader.course.build import exercises_path
-from grader.course.fill import fill, write
+from tools.fill import fill, write
 
-sys.path.insert(0, str(ROOT / "tests"))  # the terminal that tests look at
-import desk
-import watching
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]  # the terminal that tests look at, and what it fills in
+import desk  # noqa: E402
+import watching  # noqa: E402
 
 TITLE = "From a save to the verdict on the screen"
 LESSONS = ("05_vmap", "08_control_flow", "16_sharding")

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader.course import Course, Lesson, fill
+from grader.course import Course, Lesson
 from grader.course.build import exercises_path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from fill import fill  # noqa: E402
+
 SUBMITTED = ROOT / "examples" / "submitted"
 FULL_CLASS = "05_vmap"
 Notebook = dict[str, Any]
@@ -104,7 +107,7 @@ def submissions(course: Course) -> dict[Path, str]:
         lesson = course.lesson(lesson_id)
         names = list(LEARNERS) if lesson_id == FULL_CLASS else list(LEARNERS)[:4]
         for name in names:
-            notebook = fill.fill(exercises_path(course, lesson_id), LEARNERS[name](lesson))
+            notebook = fill(exercises_path(course, lesson_id), LEARNERS[name](lesson))
             if name == "with-helpers":
                 add_helpers(notebook, lesson)
             path = SUBMITTED / name / lesson_id / f"{lesson_id}.ipynb"

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fill
 from machine import Listeners, Places
 
-from grader.course import Course, fill
+from grader.course import Course
 
 LESSON = "01_guarded"
 PREFIX = "guard-"

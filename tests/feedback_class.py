@@ -8,10 +8,10 @@ from typing import Any
 
 import payloads
 from conftest import ROOT
+from fill import fill, write
 from test_lms_nbgrader_autograde import nbgrader
 
 from grader.course import Course
-from grader.course.fill import fill, write
 
 LESSON = "01_by_hand"
 [HALF] = Course(ROOT / "tests/courses/by_hand").lesson(LESSON).exercises

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from fill import fill, write
 
 from grader.checks.errors import CAUSES, QUESTIONS, Cause, explained
 from grader.checks.outcomes import LINES, PLACE, WIDTH, CheckFailed
-from grader.course.fill import fill, write
 
 LESSON = "01_small"
 # Texts of later versions of JAX, beside that of the one here.

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Grader
+from fill import fill, write
 from test_cli_terminal import on_a_terminal
 
 from grader.cli.grade import ClassView
 from grader.core.result import CheckResult, Result
 from grader.course import Course
-from grader.course.fill import fill, write
 from grader.grading.batch import Entry
 from grader.sandbox.accelerators import ON_CPUS
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Grader
+from fill import fill, write
 
 from grader.course import Course
-from grader.course.fill import fill, write
 
 LESSON = "01_small"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -19,7 +19,7 @@ from old_notebooks import SQUARES, write
 from grader.core import cell_origin
 from grader.core.notebook import Unreadable, read_complete, text
 from grader.course import Course, build, diff, migrate, workspace
-from grader.course.nbgrader_import import take
+from grader.course.nbgrader_import import import_notebook
 
 LESSON = "01_small"
 OWN, LESSON_OWN = f"work/{LESSON}/{LESSON}.ipynb", f"work/lessons/{LESSON}.ipynb"
@@ -180,10 +180,10 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     before = tree(clone / "work")
 
     source = upstream / "solutions" / f"{LESSON}.py"
-    text = source.read_text()
-    total, old = text.index('# %% [markdown] task="small-total"'), text.index('# %% [markdown] task="small-old"')
-    changed = text[total:old].replace("loss", "total")
-    source.write_text(text[:total] + changed + block(text[:old], "small-new", "new"))
+    script = source.read_text()
+    total, old = script.index('# %% [markdown] task="small-total"'), script.index('# %% [markdown] task="small-old"')
+    changed = script[total:old].replace("loss", "total")
+    source.write_text(script[:total] + changed + block(script[:old], "small-new", "new"))
     edit(
         source,
         ("Doubles one and two.", "Doubles a one and a two."),
@@ -402,7 +402,7 @@ def test_what_cannot_be_read_is_told_and_left(course: Path, grader: Grader) -> N
 )
 def test_many_things_cannot_be_read(content: str, tmp_path: Path) -> None:
     (tmp_path / "own.ipynb").write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(Unreadable, match=r"^(it|its) .* (of format 4|malformed)$"):
+    with pytest.raises(Unreadable, match=r"^(it|its) .* (JSON|of format 4|malformed)$"):
         read_complete(tmp_path / "own.ipynb")
 
 
@@ -501,7 +501,7 @@ def test_a_full_disk_leaves_the_notebook_where_it_was(course: Path, monkeypatch:
     write_in(course / OWN, {"small-double": DOUBLE})
     before = (course / OWN).read_bytes()
     change(course, CHECK)
-    monkeypatch.setattr(workspace.whole, "write", full)
+    monkeypatch.setattr(workspace.files, "write", full)
     with pytest.raises(OSError, match="No space"):
         carry(course)
     assert (course / OWN).read_bytes() == before
@@ -529,8 +529,8 @@ def test_what_was_imported_is_carried_over(tmp_path: Path) -> None:
     (root / "course.toml").write_text(
         'name = "Old"\n\n[[lesson]]\nid = "01_squares"\ntitle = "Squares"\npart = "Old"\n'
     )
-    text = take(write(tmp_path / "old.ipynb", SQUARES), "01_squares").text
-    (root / "solutions" / "01_squares.py").write_text(text)
+    script = import_notebook(write(tmp_path / "old.ipynb", SQUARES), "01_squares").text
+    (root / "solutions" / "01_squares.py").write_text(script)
     build.build(Course(root))
     [own] = workspace.copies(Course(root))
     cells = {"squares": "def squares(n):\n    return [1]", "sum_of_squares_equation": "$s$"}

@@ -13,9 +13,8 @@ import pytest
 from conftest import COURSES, ROOT
 
 from grader.course import Course, CourseError, build
-from grader.course.outline import OVERLAY_KEYS
-from grader.course.overlay import KINDS
-from grader.course.percent import EXERCISES
+from grader.course.percent import EXERCISES, OVERLAY
+from grader.course.tree import OVERLAY_KEYS
 
 SMALL = "01_small"
 TEXT = f"solutions/{SMALL}.py"
@@ -120,7 +119,10 @@ def test_the_guide_has_every_word_that_an_overlay_may_say() -> None:
     example = re.search(r"```toml\n(.*?)```", guide, re.DOTALL)
     assert example is not None
     assert set(tomllib.loads(example[1])) == set(OVERLAY_KEYS)
-    for words in (KINDS["task"].keys() - EXERCISES["task"].keys(), KINDS["hidden"].keys() - EXERCISES["hidden"].keys()):
+    for words in (
+        OVERLAY["task"].keys() - EXERCISES["task"].keys(),
+        OVERLAY["hidden"].keys() - EXERCISES["hidden"].keys(),
+    ):
         assert all(f"`{word}=" in guide for word in words)
 
 

@@ -15,7 +15,7 @@ CODE_KINDS = "A code cell is one of: setup, answer, check, hidden, wrong, right"
 
 def read(source, kinds=percent.EXERCISES):
     findings = Findings("solutions/x.py")
-    return percent.read(source, kinds, findings), [(p.line, p.message, p.mend) for p in findings.problems]
+    return percent.read(source, kinds, findings), [(p.line, p.message, p.fix) for p in findings.problems]
 
 
 def test_a_cell_line_says_what_the_cell_is():

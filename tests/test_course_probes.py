@@ -10,7 +10,7 @@ SETUP = {"ask", "compare", "counted", "error", "inputs", "np", "program", "requi
 
 
 def misuses(source, answers=("f",)):
-    return [(m.line, m.message, m.mend) for m in probes.misuses(source, answers, SETUP)]
+    return [(m.line, m.message, m.fix) for m in probes.misuses(source, answers, SETUP)]
 
 
 class Stub:

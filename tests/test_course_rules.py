@@ -40,7 +40,7 @@ def problems(course_root, replace=None, by=None, lesson=LESSON):
     else:
         found = ()
     assert {problem.path for problem in found} <= {f"solutions/{lesson}.py"}
-    return [(problem.line, problem.message, problem.mend) for problem in found]
+    return [(problem.line, problem.message, problem.fix) for problem in found]
 
 
 def line_of(course_root, text, lesson=LESSON):

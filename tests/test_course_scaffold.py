@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import COURSES, Grader
+from fill import fill, write
 from test_lms_nbgrader_autograde import nbgrader
 
-from grader.course import Course, CourseError, new_exercise, new_overlay
-from grader.course.fill import fill, write
-from grader.course.new_overlay import ScaffoldError
+from grader.course import Course, CourseError, scaffold
+from grader.course.scaffold import ScaffoldError
 from grader.grading.batch import without_secret
 
 SMALL = "01_small"
@@ -141,14 +141,14 @@ def grades(grader: Grader, mine: Path) -> None:
 
 def test_a_second_exercise_goes_below_the_first_and_keeps_it(course: Course, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
-    new_overlay.make(mine, course)
+    scaffold.make_overlay(mine, course)
     secret = (mine / ".secret").read_text()
     assert len(secret) == 65
-    assert new_exercise.add(Course(mine), "small-triple", SMALL) == (mine / TEXT, 1)
+    assert scaffold.add_exercise(Course(mine), "small-triple", SMALL) == (mine / TEXT, 1)
     first = (mine / TEXT).read_text()
-    assert new_exercise.add(Course(mine), "small-other", SMALL) == (mine / TEXT, first.count("\n") + 3)
+    assert scaffold.add_exercise(Course(mine), "small-other", SMALL) == (mine / TEXT, first.count("\n") + 3)
     assert (mine / TEXT).read_text().startswith(first)
-    assert new_overlay.make(mine, course) == []
+    assert scaffold.make_overlay(mine, course) == []
     assert (mine / ".secret").read_text() == secret
     with pytest.raises(CourseError) as caught:
         Course(mine).lesson(SMALL)
@@ -167,10 +167,10 @@ def test_a_course_may_be_written_into_when_it_is_named(grader: Grader, small: Pa
 
 
 def test_a_lesson_that_nobody_wrote_gets_its_title_and_setup(course: Course, tmp_path: Path) -> None:
-    new_overlay.make(tmp_path / "mine", course)
+    scaffold.make_overlay(tmp_path / "mine", course)
     outline = tmp_path / "mine" / "course.toml"
     outline.write_text(outline.read_text() + '[[lesson]]\nid = "40_own"\ntitle = "Own"\npart = "V"\n')
-    path, line = new_exercise.add(Course(tmp_path / "mine"), "own-lambda", "40_own")
+    path, line = scaffold.add_exercise(Course(tmp_path / "mine"), "own-lambda", "40_own")
     lines = path.read_text().split("\n")
     assert lines[1] == "# # 40 · Exercises: Own"
     assert lines[line - 1].startswith('# %% [markdown] task="own-lambda"')
@@ -181,12 +181,12 @@ def test_a_lesson_that_nobody_wrote_gets_its_title_and_setup(course: Course, tmp
 
 
 def test_what_setup_has_not_is_imported_by_the_checks(course: Course, tmp_path: Path) -> None:
-    new_overlay.make(tmp_path / "mine", course)
+    scaffold.make_overlay(tmp_path / "mine", course)
     path = shutil.copytree(course.root, tmp_path / "bare") / TEXT
     path.write_text(path.read_text().replace("inputs, program, require", "require").replace("import numpy as np\n", ""))
     outline = tmp_path / "mine" / "course.toml"
     outline.write_text(re.sub('extends = ".*"', 'extends = "../bare"', outline.read_text()))
-    text = new_exercise.add(Course(tmp_path / "mine"), "small-triple", SMALL)[0].read_text()
+    text = scaffold.add_exercise(Course(tmp_path / "mine"), "small-triple", SMALL)[0].read_text()
     assert '."""\nimport numpy as np\nx = ' in text
     assert (
         '."""\nfrom grader.checks import inputs\nfrom grader.checks import program\nimport numpy as np\n\n\ndef' in text
@@ -220,9 +220,9 @@ def test_what_cannot_be_is_said(grader: Grader, small: Path, tmp_path: Path, wor
 
 
 def test_an_overlay_over_an_overlay_is_refused(course: Course, tmp_path: Path) -> None:
-    new_overlay.make(tmp_path / "mine", course)
+    scaffold.make_overlay(tmp_path / "mine", course)
     with pytest.raises(ScaffoldError, match=f"is an overlay itself. Run this in {course.root}, which it extends."):
-        new_overlay.make(tmp_path / "other", Course(tmp_path / "mine"))
+        scaffold.make_overlay(tmp_path / "other", Course(tmp_path / "mine"))
     assert not (tmp_path / "other").exists()
 
 
@@ -230,13 +230,13 @@ def test_what_is_there_is_kept(course: Course, tmp_path: Path) -> None:
     """A fresh clone with a README and a secret that came from elsewhere."""
     for name in ("README.md", ".secret"):
         (tmp_path / name).write_text("mine\n")
-    assert new_overlay.make(tmp_path, course) == ["course.toml", ".gitignore", "nbgrader_config.py"]
+    assert scaffold.make_overlay(tmp_path, course) == ["course.toml", ".gitignore", "nbgrader_config.py"]
     assert (tmp_path / "README.md").read_text() == (tmp_path / ".secret").read_text() == "mine\n"
 
 
 def test_git_takes_neither_the_secret_nor_learners_data(course: Course, tmp_path: Path) -> None:
-    new_overlay.make(tmp_path, course)
-    new_exercise.add(Course(tmp_path), "small-triple", SMALL)
+    scaffold.make_overlay(tmp_path, course)
+    scaffold.add_exercise(Course(tmp_path), "small-triple", SMALL)
     for name in ("gradebook.db", "gradebook.db-wal", "submitted/one/x.ipynb", "build/graded/x", "exercises/x/x.ipynb"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from conftest import COURSES, Grader
+from fill import fill, write
 
 from grader.course import Course, CourseError
-from grader.course.fill import fill, write
 
 LESSON = "01_by_hand"
 ESSAY = '# %% [markdown] task="hand-essay"'
@@ -98,7 +98,7 @@ def test_what_is_wrong_with_one_is_said(tmp_path: Path, case: str) -> None:
     with pytest.raises(CourseError) as said:
         Course(root).lesson(LESSON)
     line = path.read_text().partition(place)[0].count("\n") + 1
-    assert [(p.line, p.message, p.mend) for p in said.value.problems] == [(line, message, mend)]
+    assert [(p.line, p.message, p.fix) for p in said.value.problems] == [(line, message, mend)]
 
 
 def test_a_file_of_nothing_else_has_no_exercise(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_a_lessons_own_text_has_rules(tiny, text, problem):
 def test_reading_a_lesson_imports_nothing_heavy():
     """A grading process reads a lesson; what only building needs would cost it seconds."""
     code = (
-        "import sys; from grader.course import Course, probes, work; Course.find().lesson_ids; "
+        "import sys; from grader.course import Course, probes, workspace; Course.find().lesson_ids; "
         "print([m for m in ('jax', 'numpy', 'nbgrader', 'nbformat', 'jupytext', 'nbconvert') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fill
 import pytest
 
 from grader.core.faults import Fault, UnconfinedError
-from grader.course import Course, fill
+from grader.course import Course
 from grader.grading import batch
 from grader.grading.pool import Pool
 from grader.sandbox.process import AT_MOST, ConfinementReport

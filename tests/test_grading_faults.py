@@ -15,6 +15,7 @@ import jax
 import psutil
 import pytest
 from conftest import COURSES
+from fill import fill, write
 
 from grader.checks import devices
 from grader.core.faults import Fault
@@ -22,7 +23,6 @@ from grader.core.notebook import Submission, SubmittedCell, Unreadable, read_byt
 from grader.core.result import STATUSES, Result
 from grader.course import Course
 from grader.course.build import exercises_path
-from grader.course.fill import fill, write
 from grader.grading import batch
 from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache, ExecutorPrograms

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Grader
+from fill import fill, write
 
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.course.build import exercises_path
-from grader.course.fill import fill, write
 from grader.grading.batch import Entry
 from grader.grading.cache import ResultCache
 from grader.grading.fingerprint import environment_fingerprint

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fill
 import psutil
 import pytest
 from conftest import ROOT
 
 from grader.core.result import CheckResult, Result
-from grader.course import Course, fill
+from grader.course import Course
 from grader.course.build import exercises_path
 from grader.grading.cache import ResultCache
 from grader.sandbox.confine import LEVELS

@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import fill
 import pytest
 from conftest import Grader
 
-from grader.course import Course, fill
+from grader.course import Course
 
 LESSON = "01_small"
 WRONG = "def loss(x):\n    return x.sum()\n"

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fill
 import psutil
 import pytest
 from conftest import ROOT, Grader
 from jupyter_client.manager import start_new_kernel
 
-from grader.course import Course, fill
+from grader.course import Course
 from grader.course.exercises import GRADING
 from grader.learning import saved_notebook
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 from conftest import COURSES, ROOT, Grader
+from fill import fill, write
 from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
 from grader.core.layout import PACKAGE, learner_files
-from grader.course import Course, build, exercises, nbgrader_import, nbgrader_place, rules_leaks
-from grader.course.fill import fill, write
+from grader.course import Course, build, exercises, nbgrader_import, rules_leaks
 from grader.lms import bundle, publish
 from grader.lms.publish import NoBundle
 
@@ -390,8 +390,8 @@ def test_a_bundle_of_an_imported_lesson_is_what_nbgrader_releases(tmp_path: Path
     root.mkdir()
     for name, cells in NOTEBOOKS.items():
         path = old_notebook(tmp_path / f"{name}.ipynb", cells)
-        there = nbgrader_place.place(root, path, None, False)
-        there.write(nbgrader_import.take(path, there.lesson))
+        there = nbgrader_import.import_target(root, path, None, False)
+        there.write(nbgrader_import.import_notebook(path, there.lesson))
     course = Course(root)
     files = bundle.files(course)
     given = build.outputs(course)

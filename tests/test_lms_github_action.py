@@ -16,10 +16,10 @@ import pytest
 import typer
 import yaml
 from conftest import ROOT
+from fill import fill, write
 
 import grader.cli
 from grader.course import Course
-from grader.course.fill import fill, write
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 EXAMPLES = sorted((ROOT / "examples" / "ci").rglob("*.yml"))

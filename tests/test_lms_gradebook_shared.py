@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Grader
+from fill import fill, write
 
 from grader.course import Course
-from grader.course.fill import fill, write
 from grader.grading import batch
 from grader.grading.fingerprint import environment_fingerprint
 from grader.lms import nbgrader_database

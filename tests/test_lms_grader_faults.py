@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import stock
 from conftest import COURSES, Grader
+from fill import fill, write
 from grader_fault import FAULTS, LESSON, broken
 
 from grader.course import Course
-from grader.course.fill import fill, write
 
 RIGHT = {exercise.id: exercise.reference for exercise in Course(COURSES / "small").lesson(LESSON).exercises}
 

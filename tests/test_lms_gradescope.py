@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from conftest import COURSES, ROOT, Grader
+from fill import fill
 from grader_fault import FAULTS, broken
 
 from grader.course import Course
-from grader.course.fill import fill
 from grader.lms import gradescope
 from grader.lms.gradescope import NotOneNotebook
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Grader
+from fill import fill, write
 from stock import nbgrader
 
 from grader.course import Course
-from grader.course.fill import fill, write
 
 LESSON = "01_small"
 RIGHT = {exercise.id: exercise.reference for exercise in Course(ROOT / "tests/courses/small").lesson(LESSON).exercises}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import stock
 from conftest import COURSES
+from fill import fill, write
 
 from grader.course import Course
-from grader.course.fill import fill, write
 
 LESSON = "01_by_hand"
 [EXERCISE] = Course(COURSES / "by_hand").lesson(LESSON).exercises

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import fill
 import pytest
 from conftest import ROOT, Grader
 
-from grader.course import Course, fill
+from grader.course import Course
 from grader.doctor import confinement
 from grader.sandbox import confine
 from grader.sandbox.process import AT_MOST, ConfinementReport

@@ -12,13 +12,12 @@ from typer import Argument, Exit, Option, Typer
 
 from grader.cli.app import JobsOption, LessonArgument, LessonsArgument, app, course_folder, open_course
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, write
+from grader.core.layout import COURSE_FILE
 from grader.core.points import number
 from grader.core.text import legible
-from grader.course import Course, new_overlay
+from grader.course import Course, scaffold
 from grader.course import build as builder
-from grader.course import new_exercise as skeleton
-from grader.course.nbgrader_source import ImportedText
-from grader.course.outline import FILE
+from grader.course.nbgrader_lesson import ImportedText
 
 new = Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(new, name="new")
@@ -39,9 +38,9 @@ def new_exercise(
 
     The folder is the one that you are in, or DIR; outside of the course, since that is public.
     """
-    with refusing(new_overlay.ScaffoldError):
-        course = _own_folder(to, lambda below: skeleton.legal(below, exercise, lesson))
-        path, line = skeleton.add(course, exercise, lesson)
+    with refusing(scaffold.ScaffoldError):
+        course = _own_folder(to, lambda below: scaffold.refuse_illegal(below, exercise, lesson))
+        path, line = scaffold.add_exercise(course, exercise, lesson)
     echo(f"{path}:{line}: {exercise} begins here.")
     echo(f"Write what each FILL IN asks for; `grader --course {course.root} build` says what is left.")
 
@@ -51,16 +50,16 @@ def _own_folder(to: Path | None, check: Callable[[Course], None]) -> Course:
 
     `check` may refuse what is to go into a new folder, by the course below it, before the folder is made.
     """
-    if to is not None and (to / FILE).is_file():
+    if to is not None and (to / COURSE_FILE).is_file():
         return Course(to)
     course = open_course()
     if to is not None:
         check(course)
-        made = new_overlay.make(to, course)
+        made = scaffold.make_overlay(to, course)
         echo(f"Made {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.")
         return Course(to)
     if course.base is None:
-        raise new_overlay.ScaffoldError(
+        raise scaffold.ScaffoldError(
             f"The course in {course.root} is not your own folder. Name one with --to, such as --to ../my-class: "
             "it is made if it is not there. (--to . writes into this course.)"
         )
@@ -76,12 +75,12 @@ def import_notebook(
     force: Annotated[bool, Option("--force", help="Replace the text that the lesson has.")] = False,
 ) -> None:
     """Make a text of an nbgrader source notebook; built again it is the same notebook (docs/importing.md)."""
-    from grader.course import nbgrader_import, nbgrader_place
+    from grader.course import nbgrader_import
 
     with refusing(nbgrader_import.ImportRefused):
-        place = nbgrader_place.place(course_folder(), notebook, lesson, force)
+        place = nbgrader_import.import_target(course_folder(), notebook, lesson, force)
         with refusing_files(place.path):
-            imported = nbgrader_import.take(notebook, place.lesson)
+            imported = nbgrader_import.import_notebook(notebook, place.lesson)
             notes = place.write(imported)
     left = _show_cells(imported.lesson)
     cells = f"{len(imported.lesson.cells)} cells"
@@ -99,7 +98,7 @@ def _show_cells(lesson: ImportedText) -> int:
     from grader.course import nbgrader_lesson
 
     uses = {"manual": "a person grades it", "task": "a person grades it", "check": "judges it as it stands"}
-    left = nbgrader_lesson.read(lesson).left
+    left = nbgrader_lesson.gradable_parts(lesson).ungradable
     table = Table("line", "cell", "id", "points", "what the grader does with it")
     table.columns[2].overflow = "fold"
     for cell in lesson.cells:

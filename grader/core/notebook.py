@@ -122,10 +122,10 @@ def read_complete(path: Path) -> Notebook:
         OSError: the file cannot be read.
     """
     try:
-        notebook = parse(path.read_bytes())
-    except Unreadable:
-        raise Unreadable("it is not a notebook of format 4") from None
-    if notebook.get("nbformat") != 4:
+        notebook = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise Unreadable("it is not JSON") from None
+    if not isinstance(notebook, dict) or notebook.get("nbformat") != 4 or not isinstance(notebook.get("cells"), list):
         raise Unreadable("it is not a notebook of format 4")
     number = malformed_cell(notebook)
     if number is not None:

@@ -1,20 +1,41 @@
-"""Builds the notebooks from the text that they come from, and says which are out of date."""
+"""Build the notebooks from the text that they come from, and find those that are out of date."""
 
 from __future__ import annotations
 
+import copy
 import json
+import warnings
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from grader.core.notebook import Notebook
 from grader.course import notebook_builder
 from grader.course.problems import CourseError, Problem
 from grader.course.tree import Course
 
+# What `nbgrader generate_assignment` runs, without its database: its list without IncludeHeaderFooter and
+# InstantiateTests, which find nothing to do in our notebooks, and without SaveCells, which writes a gradebook.
+RELEASE_STEPS = (
+    *("LockCells", "ClearSolutions", "ClearOutput", "CheckCellMetadata", "ComputeChecksums", "ClearHiddenTests"),
+    *("ClearMarkScheme", "ComputeChecksums", "CheckCellMetadata"),
+)
+SOURCE_STEPS = ("CheckCellMetadata", "ComputeChecksums")
+
 
 def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
-    """Writes every notebook that differs from its text and removes the ones whose text is gone; returns their paths.
+    """Writes every notebook that differs from its text and removes the ones whose text is gone.
 
-    `lessons` limits it to these ids. CourseError with all problems of all files; then nothing is written.
+    Args:
+        course: the course.
+        lessons: the ids to build; None for all.
+
+    Returns:
+        The paths that were written or removed.
+
+    Raises:
+        CourseError: with all problems of all files; then nothing is written.
     """
     wanted = outputs(course, lessons) | sources(course, lessons)
     changed = [path for path, text in wanted.items() if _read(path) != text]
@@ -30,54 +51,65 @@ def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
 
 
 def build_sources(course: Course) -> None:
-    """Writes only what nbgrader releases from. CourseError with all problems of all files."""
+    """Writes only what nbgrader releases from. Raises CourseError with all problems of all files."""
     for path, text in sources(course).items():
         if _read(path) == text:
-            path.touch()  # as new as its text, which says so to whoever asks for its age
+            path.touch()  # newer than its text, for callers that compare their ages
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
 
 
 def stale(course: Course) -> list[Path]:
-    """The committed notebooks that a rebuild would write or remove. build/ is derived and not looked at."""
-    wanted = outputs(course)
-    return sorted([*(path for path, text in wanted.items() if _read(path) != text), *orphans(course)])
+    """Returns the committed notebooks that a rebuild would write or remove. build/ is derived and is not compared."""
+    return sorted([*(path for path, text in outputs(course).items() if _read(path) != text), *orphans(course)])
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
-    """What the committed notebooks should hold: lessons, and exercises as a learner gets them; in an overlay, also the
-    pictures that they link to."""
-    from grader.course import release  # brings nbgrader, which takes seconds to import
+    """Returns the content of the committed notebooks: lessons, and exercises as a learner gets them.
 
-    ids = _chosen(course, lessons)
-    _check_all(course, ids)
-    found: dict[Path, bytes] = _pictures(course)
-    for lesson_id in ids:
+    In an overlay it contains also the pictures that they link to.
+    """
+    found = _pictures(course)
+    for lesson_id in _checked(course, lessons):
         if lesson_id in course.text_ids:
             notebook = notebook_builder.lesson_notebook(lesson_id, course.text(lesson_id))
-            found[lesson_path(course, lesson_id)] = release.text(notebook).encode()
+            found[lesson_path(course, lesson_id)] = text(notebook).encode()
         if lesson_id in course.lesson_ids:
-            released = release.release(source(course, lesson_id))
-            found[exercises_path(course, lesson_id)] = release.text(released).encode()
+            found[exercises_path(course, lesson_id)] = text(release(source(course, lesson_id))).encode()
     return found
 
 
 def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
-    """What nbgrader's source notebooks should hold: everything, hidden checks and solutions too."""
-    from grader.course import release
-
-    ids = [lesson_id for lesson_id in _chosen(course, lessons) if lesson_id in course.lesson_ids]
-    _check_all(course, ids)
-    return {source_path(course, i): release.text(release.source(source(course, i))).encode() for i in ids}
+    """Returns the content of nbgrader's source notebooks: everything, with hidden checks, solutions and checksums."""
+    ids = [lesson_id for lesson_id in _checked(course, lessons) if lesson_id in course.lesson_ids]
+    return {source_path(course, i): text(_run(source(course, i), SOURCE_STEPS)).encode() for i in ids}
 
 
-def source(course: Course, lesson_id: str, alone: bool = False) -> notebook_builder.Notebook:
-    """A lesson's exercises as nbgrader's source notebook; `alone` for one that goes out without its hidden checks."""
-    adopted = course.adopted(lesson_id)
-    if adopted is not None:
-        return notebook_builder.adopted_notebook(adopted)
+def source(course: Course, lesson_id: str, alone: bool = False) -> Notebook:
+    """Returns a lesson's exercises as nbgrader's source notebook.
+
+    Args:
+        course: the course.
+        lesson_id: the lesson.
+        alone: whether the notebook goes out without its hidden checks.
+    """
+    imported = course.adopted(lesson_id)
+    if imported is not None:
+        return notebook_builder.imported_notebook(imported)
     return notebook_builder.exercise_notebook(course.lesson(lesson_id), course, alone)
+
+
+def release(notebook: Notebook) -> Notebook:
+    """Returns the notebook as a learner gets it: `nbgrader generate_assignment` without its database."""
+    return _run(notebook, RELEASE_STEPS)
+
+
+def text(notebook: Notebook) -> str:
+    """Returns the notebook as nbgrader and Jupyter write it: sorted keys, one space, a line end."""
+    import nbformat
+
+    return nbformat.writes(nbformat.from_dict(copy.deepcopy(notebook)), version=4) + "\n"
 
 
 def lesson_path(course: Course, lesson_id: str) -> Path:
@@ -93,17 +125,10 @@ def source_path(course: Course, lesson_id: str) -> Path:
 
 
 def orphans(course: Course) -> list[Path]:
-    """Notebooks that an earlier build wrote and whose text is gone. Notebooks of other hands are left alone."""
-    kept = {lesson_path(course, i) for i in course.text_ids} | {exercises_path(course, i) for i in course.lesson_ids}
-    there = [*course.root.glob("notebooks/*.ipynb"), *course.root.glob("exercises/*/*.ipynb")]
-    return sorted(path for path in there if path not in kept and _is_built(path))
-
-
-def _pictures(course: Course) -> dict[Path, bytes]:
-    """Pictures of the course below. One that is there already may be the instructor's own, and stays as it is."""
-    below = sorted((course.base.root / "images").glob("*")) if course.base is not None else []
-    here = {course.root / "images" / picture.name: picture for picture in below if picture.is_file()}
-    return {own: picture.read_bytes() for own, picture in here.items() if not own.exists()}
+    """Returns notebooks that an earlier build wrote and whose text is gone, and no others."""
+    wanted = {lesson_path(course, i) for i in course.text_ids} | {exercises_path(course, i) for i in course.lesson_ids}
+    found = [*course.root.glob("notebooks/*.ipynb"), *course.root.glob("exercises/*/*.ipynb")]
+    return sorted(path for path in found if path not in wanted and _is_built(path))
 
 
 def _is_built(path: Path) -> bool:
@@ -113,29 +138,50 @@ def _is_built(path: Path) -> bool:
         return False
 
 
+def _pictures(course: Course) -> dict[Path, bytes]:
+    """Pictures of the course below. One that is there already may be the instructor's own, and stays as it is."""
+    below = sorted((course.base.root / "images").glob("*")) if course.base is not None else []
+    here = {course.root / "images" / picture.name: picture for picture in below if picture.is_file()}
+    return {own: picture.read_bytes() for own, picture in here.items() if not own.exists()}
+
+
 def _read(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
-def _chosen(course: Course, lessons: Iterable[str] | None) -> list[str]:
-    if lessons is None:
-        return [i for i in course.ids if i in course.text_ids or i in course.lesson_ids]
-    return [course.planned(lesson_id).id for lesson_id in lessons]
-
-
-def _exercises(course: Course, lesson_id: str) -> object:
-    """An imported text is built whether or not all of its checks can be judged here."""
-    return course.adopted(lesson_id) or course.lesson(lesson_id)
-
-
-def _check_all(course: Course, ids: Iterable[str]) -> None:
+def _checked(course: Course, lessons: Iterable[str] | None) -> list[str]:
+    """The ids of the lessons to build. Raises CourseError with all problems of all their files."""
+    written = {*course.text_ids, *course.lesson_ids}
+    ids = [i for i in course.ids if i in written] if lessons is None else [course.planned(i).id for i in lessons]
     problems: list[Problem] = []
-    for lesson_id in ids:
-        for known, read in ((course.text_ids, Course.text), (course.lesson_ids, _exercises)):
-            if lesson_id in known:
-                try:
-                    read(course, lesson_id)
-                except CourseError as error:
-                    problems.extend(error.problems)
+    for read, known in ((course.text, course.text_ids), (course.lesson, course.lesson_ids)):
+        for lesson_id in ids:
+            try:
+                # An imported text is built whether or not all of its checks can be judged here.
+                if lesson_id in known and (read == course.text or course.adopted(lesson_id) is None):
+                    read(lesson_id)
+            except CourseError as error:
+                problems.extend(error.problems)
     if problems:
         raise CourseError(problems)
+    return ids
+
+
+def _run(notebook: Notebook, steps: Iterable[str]) -> Notebook:
+    import nbformat
+
+    preprocessors = _preprocessors()
+    node = nbformat.from_dict(copy.deepcopy(notebook))
+    for step in steps:
+        node, _ = getattr(preprocessors, step)().preprocess(node, {})
+    return node
+
+
+@cache
+def _preprocessors() -> Any:
+    """nbgrader's preprocessors. Importing them takes nearly two seconds, so only building does it."""
+    with warnings.catch_warnings():
+        # nbgrader and what it imports still use names that Python and setuptools have deprecated.
+        warnings.simplefilter("ignore")
+        import nbgrader.preprocessors
+    return nbgrader.preprocessors

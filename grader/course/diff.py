@@ -1,4 +1,4 @@
-"""Says what the course has changed since a learner's copy of a notebook was made, exercise by exercise."""
+"""Compare a learner's copy of a notebook with the course's newer one, exercise by exercise."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from grader.course.tree import Course
 
 STARS = re.compile(r"^[★☆]+ · .*$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-SETUP = "setup"  # first word of the names of all setup cells; no exercise is called so
+SETUP = "setup"  # first word of the names of all setup cells; no exercise has this name
 
 
 @dataclass(frozen=True)
 class CourseDiff:
-    """A copy, and what the course's notebook has become since it was made.
+    """What the course has changed since a copy was made.
 
-    `changed` names for each exercise which of its parts are others: task, answer cell, checks; under SETUP nothing more
-    need be said. `added` are exercises that the copy has not, `gone` those that only the copy has. `words` says whether
-    anything else differs: prose, what is told after an exercise, the whole of a lesson. `problem` is why the copy
-    cannot be read; then nothing else is known.
+    Attributes:
+        copy: the learner's copy.
+        changed: for each exercise its parts that differ: task, answer cell, checks; nothing for SETUP.
+        added: exercises that the copy does not have.
+        gone: exercises that only the copy has.
+        words: whether anything else differs: prose, what follows an exercise, the whole of a lesson.
+        problem: why the copy cannot be read, else None; then nothing else is known.
     """
 
     copy: workspace.Copy
@@ -35,27 +38,27 @@ class CourseDiff:
 
     @property
     def matters(self) -> bool:
-        """Whether it touches what a learner has done or has to do."""
+        """Whether anything changed that a learner has done or has to do."""
         return bool(self.changed or self.added or self.gone)
 
     @property
     def summary(self) -> str:
-        """What has become of the exercises, in one line."""
+        """What changed in the exercises, in one line."""
         parts = [f"{name} ({', '.join(what)})" if what else name for name, what in self.changed.items()]
-        said = (("changed", parts), ("not in your copy", self.added), ("no longer in the course", self.gone))
-        return "; ".join(f"{what}: {', '.join(names)}" for what, names in said if names)
+        lists = (("changed", parts), ("not in your copy", self.added), ("no longer in the course", self.gone))
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in lists if names)
 
 
 def diff_all(course: Course, lessons: Iterable[str] | None = None) -> list[CourseDiff]:
-    """The copies that the course has a newer notebook for, or that cannot be read; of these lessons, or of all."""
+    """Returns the diffs of copies that are out of date or cannot be read, of these lessons (None: of all)."""
     copies = [copy for one in (course.ids if lessons is None else lessons) for copy in workspace.planned(course, one)]
     return [found for copy in copies if (found := diff_copy(copy)) is not None]
 
 
 def diff_copy(copy: workspace.Copy) -> CourseDiff | None:
-    """What the course has changed since `copy` was made; None where that is nothing, or where there is no copy.
+    """Returns what the course has changed since `copy` was made; None if that is nothing, or there is no copy.
 
-    A link is an arrangement of the learner's, and none of ours.
+    A link was made by the learner, so it is not compared.
     """
     if copy.own.is_symlink() or not copy.own.is_file() or not copy.built.is_file():
         return None
@@ -68,65 +71,60 @@ def diff_copy(copy: workspace.Copy) -> CourseDiff | None:
 
 
 def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> CourseDiff:
-    """What is other in the course's notebook `new` than it was in the one that `own` was made from."""
+    """Returns what differs between the course's notebook `new` and the one that `own` was made from."""
     then, now = cell_origin.by_name(own["cells"]), cell_origin.by_name(new["cells"])
-    if not then:  # nothing in it says what it was made from: it is as old as its text
+    if not then:  # nothing in it states what it was made from: it is as old as its text
         texts = {text(cell) for cell in own["cells"]}
         return CourseDiff(copy, {}, words=any(text(cell) not in texts for cell in now.values()))
     begun, there = exercises(then.values()), exercises(now.values())
     changed: dict[str, list[str]] = {}
     words = False
     for name in [*now, *(name for name in then if name not in now)]:
-        if name in then and name in now and _sum(then[name]) == _sum(now[name]):
+        both = name in then and name in now
+        if both and _checksum(then[name]) == _checksum(now[name]):
             continue
         exercise, part = owner(name, [*there, *begun]), _part(name, now.get(name) or then[name])
         if part == SETUP:
             changed[SETUP] = []
-        elif part == "task" and name in then and name in now and _asks(then[name]) == _asks(now[name]):
+        elif part == "task" and both and _question(then[name]) == _question(now[name]):
             words = True
         elif part is not None and (exercise is None or (exercise in begun and exercise in there)):
             parts = changed.setdefault(exercise or name, [])
             parts += [part] if part not in parts else []
         else:
             words = True
-    return CourseDiff(
-        copy,
-        {name: tuple(parts) for name, parts in changed.items()},
-        tuple(name for name in there if name not in begun),
-        tuple(name for name in begun if name not in there),
-        words,
-    )
+    added, gone = ([name for name in one if name not in other] for one, other in ((there, begun), (begun, there)))
+    frozen = {name: tuple(parts) for name, parts in changed.items()}
+    return CourseDiff(copy, frozen, tuple(added), tuple(gone), words)
 
 
 def exercises(cells: Iterable[NotebookCell]) -> list[str]:
-    """The names of what is to be answered, each once: cells to fill in, and tasks that a person grades."""
-    asked = [cell for cell in cells if is_answer(cell) or nbgrader(cell).get("task")]
-    return list(cell_origin.by_name(asked))
+    """Returns the names of what is to be answered, each once: cells to fill in, and tasks that a person grades."""
+    return list(cell_origin.by_name(cell for cell in cells if is_answer(cell) or nbgrader(cell).get("task")))
 
 
 def owner(name: str, among: Collection[str]) -> str | None:
-    """The exercise that a cell of the course belongs to, as its name says: vmap-axes for vmap-axes-values."""
-    fitting = [one for one in among if name == one or name.startswith(f"{one}-")]
-    return max(fitting, key=len, default=None)
+    """Returns the exercise that a cell of the course belongs to, by its name: vmap-axes for vmap-axes-values."""
+    return max((one for one in among if name == one or name.startswith(f"{one}-")), key=len, default=None)
 
 
-def _asks(cell: NotebookCell) -> str:
-    """A task without what a new lesson changes: its line of stars, minutes and lessons, and where links lead."""
+def _question(cell: NotebookCell) -> str:
+    """A task without what a new lesson changes: its line of stars, minutes and lessons, and the targets of links."""
     return LINK.sub(r"\1", STARS.sub("", text(cell)))
 
 
-def _sum(cell: NotebookCell) -> str:
-    said = cell_origin.origin_of(cell)
-    return (said.checksum if said is not None else None) or checksum(cell)
+def _checksum(cell: NotebookCell) -> str:
+    origin = cell_origin.origin_of(cell)
+    return (origin.checksum if origin is not None else None) or checksum(cell)
 
 
 def _part(name: str, cell: NotebookCell) -> str | None:
-    """What the cell is to its exercise; None for what is read after it, and for prose."""
-    said = nbgrader(cell)
+    """The part of its exercise that the cell is; None for what is read after it, and for prose."""
+    flags = nbgrader(cell)
     if is_answer(cell):
         return "answer cell"
-    if said.get("task") or name.endswith("-task"):
+    if flags.get("task") or name.endswith("-task"):
         return "task"
-    if said.get("grade"):
+    if flags.get("grade"):
         return "checks"
     return SETUP if cell["cell_type"] == "code" and name.split("-")[0] == SETUP else None

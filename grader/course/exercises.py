@@ -1,14 +1,15 @@
-"""A lesson's exercises as data: what the rest of the grader is given of an authored file."""
+"""A lesson's exercises as data: what the rest of the grader reads of an authored file."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.core import symbols
+from grader.core.points import total
 from grader.course.percent import Cell
 from grader.course.problems import Files
 
@@ -36,6 +37,12 @@ class Check:
     line: int
     first: int
 
+    @classmethod
+    def of_cell(cls, cell: Cell, id: str, exercise: str, name: str, title: str, source: str, hidden: bool) -> Check:
+        """Returns the check that `cell` contains; what its text does not state directly is passed."""
+        points, observed = cell.attributes["points"], cell.attributes.get("observed", False)
+        return cls(id, exercise, name, title, source, points, hidden, observed, cell.line, cell.first)
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -56,48 +63,48 @@ class Exercise:
 
     id: str
     title: str
-    stars: int
-    minutes: int
-    skills: tuple[str, ...]
     names: tuple[str, ...]
     stub: str
     reference: str
     checks: tuple[Check, ...]
-    wrong: tuple[Variant, ...]
-    right: tuple[Variant, ...]
-    why: str
-    timeout: float | None
     line: int
+    stars: int = 1
+    minutes: int = 0
+    skills: tuple[str, ...] = ()
+    wrong: tuple[Variant, ...] = ()
+    right: tuple[Variant, ...] = ()
+    why: str = ""
+    timeout: float | None = None
 
     @property
     def points(self) -> float:
-        return sum(check.points for check in self.checks)
+        return total(check.points for check in self.checks)
 
 
 @dataclass(frozen=True)
 class Task:
     """A task that a person grades: it has points of its own, and nothing that the grader could judge.
 
-    `source` may hold a mark scheme between nbgrader's own markers, which learners do not see.
+    `source` may contain a mark scheme between nbgrader's own markers, which learners do not see.
     """
 
     id: str
     title: str
-    stars: int
-    minutes: int
-    skills: tuple[str, ...]
     points: float
     source: str
     line: int
+    stars: int = 1
+    minutes: int = 0
+    skills: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson's exercises. `path` is their authored file; `text_path` the lesson's own script where there is one.
+    """A lesson's exercises. `path` is their authored file; `text_path` the lesson's own script, if it has one.
 
-    In an overlay the text may stand in two `files`: lines are counted on from one to the next (see `where`), and `path`
+    In an overlay the text may be in two `files`: lines are counted on from one to the next (see `where`), and `path`
     is the first. `setup` is the source of all setup cells, in order; `setup_names` every name it binds at top level.
-    `points` are those of the exercises: what the grader gives. `tasks` are what a person grades beside them.
+    `tasks` are what a person grades beside the exercises.
     """
 
     id: str
@@ -112,30 +119,34 @@ class Lesson:
     tasks: tuple[Task, ...] = ()
 
     def where(self, line: int) -> str:
-        """A line of the text as a reader finds it: with its file where there is more than one."""
+        """Returns a line of the text as a reader finds it: with its file if there is more than one."""
         path, number = self.files.place(line)
         return f"line {number}" if len(self.files.paths) == 1 else f"line {number} of {path}"
 
     @property
     def points(self) -> float:
-        return sum(exercise.points for exercise in self.exercises)
+        """What the grader gives: the points of the exercises, without those of tasks."""
+        return total(exercise.points for exercise in self.exercises)
 
     @property
     def devices(self) -> int:
-        """How many devices the lesson needs: what its setup asks `devices.start` for, else 1."""
-        return _devices(self.setup)
+        """The most devices that the setup starts with `devices.start` (8 where it gives no number), else 1."""
+        numbers = [1]
+        for node in ast.walk(ast.parse(self.setup)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "devices.start":
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                number = given[0].value if given and isinstance(given[0], ast.Constant) else None
+                numbers.append(number if isinstance(number, int) else 8)
+        return max(numbers)
 
     def exercise(self, exercise_id: str) -> Exercise:
-        """The exercise of that id; KeyError when the lesson has none."""
-        for exercise in self.exercises:
-            if exercise.id == exercise_id:
-                return exercise
-        raise KeyError(exercise_id)
+        """Returns the exercise of that id. Raises KeyError if the lesson has none."""
+        return {exercise.id: exercise for exercise in self.exercises}[exercise_id]
 
 
 @dataclass
 class Parts:
-    """The cells that name one exercise, before anything is known of them."""
+    """The cells that name one exercise, before anything else is known about them."""
 
     id: str
     cells: list[Cell]
@@ -157,7 +168,7 @@ class Parts:
 
 
 def parts(cells: Iterable[Cell]) -> list[Parts]:
-    """The cells by exercise, in order of first mention."""
+    """Returns the cells by exercise, in order of first mention."""
     found: dict[str, Parts] = {}
     for cell in cells:
         if cell.id is not None:
@@ -165,55 +176,61 @@ def parts(cells: Iterable[Cell]) -> list[Parts]:
     return list(found.values())
 
 
-def stub(answer: str) -> str:
-    """What nbgrader's ClearSolutions leaves of an answer cell."""
-    kept: list[str] = []
-    inside = False
+def _lines(answer: str) -> Iterator[tuple[str, str]]:
+    """Each line of an answer cell with what it is: "stub", "solution", or a marker, "begin" or "end"."""
+    part = "stub"
     for line in answer.split("\n"):
         if "BEGIN SOLUTION" in line:
-            inside = True
-            indent = line[: len(line) - len(line.lstrip())]
-            kept.extend(indent + replacement for replacement in STUB_LINES)
+            yield "begin", line
+            part = "solution"
         elif "END SOLUTION" in line:
-            inside = False
-        elif not inside:
-            kept.append(line)
-    return "\n".join(kept)
+            yield "end", line
+            part = "stub"
+        else:
+            yield part, line
+
+
+def stub(answer: str) -> str:
+    """Returns what nbgrader's ClearSolutions leaves of an answer cell."""
+    left: list[str] = []
+    for part, line in _lines(answer):
+        if part == "begin":
+            indent = line[: len(line) - len(line.lstrip())]
+            left.extend(indent + replacement for replacement in STUB_LINES)
+        elif part == "stub":
+            left.append(line)
+    return "\n".join(left)
 
 
 def reference(answer: str) -> str:
-    """An answer cell with its solution and without the marker lines."""
-    return "\n".join(line for line in answer.split("\n") if "BEGIN SOLUTION" not in line and "END SOLUTION" not in line)
+    """Returns an answer cell with its solution and without the marker lines."""
+    return "\n".join(line for part, line in _lines(answer) if part in ("stub", "solution"))
 
 
 def solution(answer: str) -> list[str]:
-    """The lines between the markers."""
-    kept, inside = [], False
-    for line in answer.split("\n"):
-        if "BEGIN SOLUTION" in line or "END SOLUTION" in line:
-            inside = "BEGIN SOLUTION" in line
-        elif inside:
-            kept.append(line)
-    return kept
+    """Returns the lines between the markers."""
+    return [line for part, line in _lines(answer) if part == "solution"]
 
 
 def title_of_check(source: str) -> str | None:
-    """The one-line docstring that a check cell opens with, or None."""
+    """Returns the one-line docstring that a check cell opens with, or None."""
     docstring = ast.get_docstring(ast.parse(source))
     return docstring if docstring and "\n" not in docstring.strip() else None
 
 
 def title_of_task(source: str) -> str | None:
+    """Returns the first heading of a task, or None."""
     match = re.search(r"^##? +(.+?) *$", source, re.MULTILINE)
     return match[1] if match else None
 
 
+def skills(task: Cell) -> tuple[str, ...]:
+    return tuple(skill.strip() for skill in task.attributes.get("skills", "").split(",") if skill.strip())
+
+
 def exercise(of: Parts) -> Exercise:
-    """The exercise that these cells make; they keep every rule."""
-    task, answer, why = of.one("task"), of.one("answer"), of.one("why")
-    assert task is not None
-    assert answer is not None
-    assert why is not None
+    """Returns the exercise that these cells make; they follow every rule."""
+    [task], [answer], [why] = of.of("task"), of.of("answer"), of.of("why")
     return Exercise(
         id=of.id,
         title=title_of_task(task.source) or of.id,
@@ -233,46 +250,13 @@ def exercise(of: Parts) -> Exercise:
 
 
 def task(of: Parts) -> Task:
-    """The task by hand that these cells make; they keep every rule."""
+    """Returns the task for a person that this cell makes; it follows every rule."""
     [cell] = of.cells
-    return Task(
-        id=of.id,
-        title=title_of_task(cell.source) or of.id,
-        stars=cell.attributes["stars"],
-        minutes=cell.attributes["minutes"],
-        skills=skills(cell),
-        points=cell.attributes["points"],
-        source=cell.source,
-        line=cell.line,
-    )
-
-
-def skills(task: Cell) -> tuple[str, ...]:
-    return tuple(skill.strip() for skill in task.attributes.get("skills", "").split(",") if skill.strip())
+    given = cell.attributes
+    title = title_of_task(cell.source) or of.id
+    return Task(of.id, title, given["points"], cell.source, cell.line, given["stars"], given["minutes"], skills(cell))
 
 
 def _check(exercise_id: str, cell: Cell) -> Check:
-    name = cell.attributes["name"]
-    return Check(
-        id=f"{exercise_id}-{name}",
-        exercise=exercise_id,
-        name=name,
-        title=title_of_check(cell.source) or "",
-        source=cell.source,
-        points=cell.attributes["points"],
-        hidden=cell.kind == "hidden",
-        observed=cell.attributes.get("observed", False),
-        line=cell.line,
-        first=cell.first,
-    )
-
-
-def _devices(setup: str) -> int:
-    """The most devices that a setup asks `devices.start` for, 8 where it gives no number; 1 where it never asks."""
-    asked = [1]
-    for node in ast.walk(ast.parse(setup)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "devices.start":
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            number = given[0].value if given and isinstance(given[0], ast.Constant) else None
-            asked.append(number if isinstance(number, int) else 8)
-    return max(asked)
+    name, title = cell.attributes["name"], title_of_check(cell.source) or ""
+    return Check.of_cell(cell, f"{exercise_id}-{name}", exercise_id, name, title, cell.source, cell.kind == "hidden")

@@ -1,8 +1,8 @@
-"""Reads a percent script: which cells it has, what each one is, and on which lines it stands.
+"""Read a percent script: its cells, what each one is, and the lines that it occupies.
 
-The dialect is fixed (jupytext's `py:percent`, less its header): a line `# %%` opens a cell, words and `key="value"`
-pairs after it say what the cell is. Jupytext itself is not used here, because importing it takes longer than
-grading a submission.
+The dialect is fixed (jupytext's `py:percent` without its header): a line `# %%` opens a cell; words and `key="value"`
+pairs after it state what the cell is. Jupytext itself is not used, because importing it takes longer than grading a
+submission.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ TOKEN = re.compile(
     r'\s*(?:([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|\[[^\]]*\]|[^\s"\[]+)|(\[(?:markdown|raw|code)\]|[A-Za-z_]\w*))(?=\s|$)'
 )
 
-# What a cell may be in each of the two kinds of file, and the attributes it takes beside the id that it names.
-EXERCISES: Mapping[str, Mapping[str, type]] = {
+# What a cell may be in each kind of file, and the attributes it takes beside the id that it names.
+Kinds = Mapping[str, Mapping[str, type]]
+EXERCISES: Kinds = {
     "text": {},
     "setup": {},
     "task": {"stars": int, "minutes": int, "skills": str, "points": float},
@@ -34,25 +35,27 @@ EXERCISES: Mapping[str, Mapping[str, type]] = {
     "wrong": {"because": str},
     "right": {},
 }
-LESSON: Mapping[str, Mapping[str, type]] = {"text": {}, "code": {"tags": list}, "predict": {}}
-# An imported notebook (`grader.course.nbgrader_source`): each cell line keeps the role that nbgrader gave the cell.
-_KEPT: Mapping[str, type] = {"tags": list, "metadata": str, "attachments": str}
-ADOPTED: Mapping[str, Mapping[str, type]] = {
+# An overlay's text for a lesson that the course below has, too.
+OVERLAY: Kinds = {
+    **EXERCISES,
+    "task": {**EXERCISES["task"], "before": str, "after": str},
+    "hidden": {**EXERCISES["hidden"], "instead": bool},
+}
+LESSON: Kinds = {"text": {}, "code": {"tags": list}, "predict": {}}
+# An imported notebook (`grader.course.nbgrader_lesson`): each cell line contains the role that nbgrader gave the cell.
+_COPIED: Mapping[str, type] = {"tags": list, "metadata": str, "attachments": str}
+ADOPTED: Kinds = {
     "imported": {},
-    "cell": _KEPT,
-    "locked": _KEPT,
-    "answer": _KEPT,
-    "check": {"points": float, "observed": bool, **_KEPT},
-    "manual": {"points": float, **_KEPT},
-    "task": {"points": float, **_KEPT},
+    "cell": _COPIED,
+    "locked": _COPIED,
+    "answer": _COPIED,
+    "check": {"points": float, "observed": bool, **_COPIED},
+    "manual": {"points": float, **_COPIED},
+    "task": {"points": float, **_COPIED},
 }
 PROSE = frozenset({"text", "task", "why", "predict"})
-_NAMING = frozenset({"task", "answer", "check", "hidden", "why", "wrong", "right", "predict"}) | {
-    "imported",
-    "locked",
-    "manual",
-}
-_SAID = {int: "a whole number", float: "a number", str: 'text in "quotes"', bool: "true or false", list: "a [list]"}
+_NAMING = frozenset("task answer check hidden why wrong right predict imported locked manual".split())
+_TYPES = {int: "a whole number", float: "a number", str: 'text in "quotes"', bool: "true or false", list: "a [list]"}
 
 
 @dataclass(frozen=True)
@@ -75,53 +78,122 @@ class Cell:
         return self.kind in PROSE
 
 
-def read(text: str, kinds: Mapping[str, Mapping[str, type]], findings: Findings) -> list[Cell]:
-    """The cells of a percent script; what cannot be understood goes to `findings`, and its cell is left out."""
+def read(text: str, kinds: Kinds, findings: Findings) -> list[Cell]:
+    """Returns the cells of a percent script; what cannot be understood goes to `findings`, and its cell is left out."""
     lines = text.split("\n")
     starts = [n for n, line in enumerate(lines) if MARKER.match(line)]
     before = [number for number, line in enumerate(lines[: starts[0] if starts else None], 1) if line.strip()]
     if before or not starts:
-        findings.add(
-            before[0] if before else len(lines), "the first line is no cell line", "Begin the file with a `# %%` line"
-        )
-    cells = []
-    for start, end in pairwise([*starts, len(lines)]):
-        cell = _cell(lines[start], lines[start + 1 : end], start + 1, kinds, findings)
-        if cell is not None:
-            cells.append(cell)
-    return cells
+        line = before[0] if before else len(lines)
+        findings.add(line, "the first line is no cell line", "Begin the file with a `# %%` line")
+    read_cells = (
+        _CellReader(start + 1, kinds, findings).cell(lines[start].removeprefix("# %%"), lines[start + 1 : end])
+        for start, end in pairwise([*starts, len(lines)])
+    )
+    return [cell for cell in read_cells if cell is not None]
 
 
-def _cell(
-    marker: str, body: list[str], line: int, kinds: Mapping[str, Mapping[str, type]], findings: Findings
-) -> Cell | None:
-    match = MARKER.match(marker)
-    assert match is not None
-    words, values = _tokens(match[1], line, findings)
-    if words is None:
-        return None
-    named = [key for key in values if key in _NAMING]
-    adopted = kinds is ADOPTED
-    bracket = next((word for word in sorted(words) if word == "[markdown]" or (adopted and word[0] == "[")), None)
-    words.discard(bracket or "")
-    prose = bracket == "[markdown]"
-    claims = [*sorted(words), *named] or ["cell" if adopted else _unnamed(prose, values, kinds)]
-    if len(claims) > 1 or claims[0] not in kinds or (not adopted and (claims[0] in PROSE) is not prose):
-        _complain(claims, prose, line, kinds, findings)
-        return None
-    kind = claims[0]
-    name = values.pop(kind, _Unquoted("nothing")) if kind in _NAMING else None
-    if kind in _NAMING and type(name) is not str:
-        findings.add(line, f"`{kind}` names {name!s}", f'Write `{kind}="topic-thing"`')
-        return None
-    attributes = _attributes(kind, values, kinds[kind], line, findings)
-    if adopted:  # its cells are kept to the letter: blank lines that a comment sign makes visible are theirs
-        content, first = _trimmed(body, line + 1)
-        content = _prose(content, first, findings) if bracket else content
-    else:
-        content, first = _trimmed(_prose(body, line + 1, findings) if prose else body, line + 1)
-    form = bracket.strip("[]") if bracket else "code"
-    return Cell(kind, name, MappingProxyType(attributes), "\n".join(content), line, first, form)
+class _Unquoted(str):
+    """A bare word where a value was expected: of no type that an attribute takes."""
+
+
+@dataclass(frozen=True)
+class _CellReader:
+    line: int
+    kinds: Kinds
+    findings: Findings
+
+    def cell(self, marker: str, body: list[str]) -> Cell | None:
+        tokens = self._tokens(marker)
+        if tokens is None:
+            return None
+        words, values = tokens
+        adopted = self.kinds is ADOPTED
+        bracket = next((word for word in sorted(words) if word == "[markdown]" or (adopted and word[0] == "[")), "")
+        words.discard(bracket)
+        prose = bracket == "[markdown]"
+        named = [key for key in values if key in _NAMING]
+        claims = [*sorted(words), *named] or ["cell" if adopted else self._unnamed(prose, values)]
+        kind = claims[0]
+        if len(claims) > 1 or kind not in self.kinds or (not adopted and (kind in PROSE) is not prose):
+            self._complain(claims, prose)
+            return None
+        name = values.pop(kind, _Unquoted("nothing")) if kind in _NAMING else None
+        if kind in _NAMING and type(name) is not str:
+            self.findings.add(self.line, f"`{kind}` names {name!s}", f'Write `{kind}="topic-thing"`')
+            return None
+        attributes = self._attributes(kind, values)
+        if adopted:  # its cells are copied to the letter: blank lines that a comment sign makes visible belong to them
+            content, first = _trimmed(body, self.line + 1)
+            content = self._prose(content, first) if bracket else content
+        else:
+            content, first = _trimmed(self._prose(body, self.line + 1) if prose else body, self.line + 1)
+        form = bracket.strip("[]") or "code"
+        return Cell(kind, name, MappingProxyType(attributes), "\n".join(content), self.line, first, form)
+
+    def _tokens(self, rest: str) -> tuple[set[str], dict[str, Any]] | None:
+        words: set[str] = set()
+        values: dict[str, Any] = {}
+        while rest.strip():
+            match = TOKEN.match(rest)
+            if match is None:
+                message = f"the cell line cannot be read from `{rest.strip()}` on"
+                self.findings.add(self.line, message, 'Write words and `key="value"` pairs')
+                return None
+            rest = rest[match.end() :]
+            key, value, word = match.groups()
+            if word is not None:
+                words.add(word)
+            elif key in values:
+                self.findings.add(self.line, f"`{key}` is given twice", "Keep one")
+            else:
+                try:
+                    values[key] = json.loads(value)
+                except json.JSONDecodeError:
+                    values[key] = _Unquoted(value)
+        return words, values
+
+    def _unnamed(self, prose: bool, values: Mapping[str, Any]) -> str:
+        """The kind of a cell whose line names none; an attribute that only a kind could be is taken for one."""
+        kind = "text" if prose else "code"
+        return next((key for key in values if key not in self.kinds.get(kind, {})), kind)
+
+    def _complain(self, claims: list[str], prose: bool) -> None:
+        kind = claims[0]
+        if len(claims) > 1:
+            message = f"the cell says it is {' and '.join(f'`{claim}`' for claim in claims)}"
+            self.findings.add(self.line, message, "Let it say one of them")
+        elif kind in self.kinds:
+            what, line = ("prose", "with `[markdown]`") if kind in PROSE else ("code", "without `[markdown]`")
+            self.findings.add(self.line, f"a `{kind}` cell is {what}", f"Write its line {line}")
+        else:
+            what = "a code cell does not say what it is" if kind == "code" else f"`{kind}` is no kind of cell here"
+            known = ", ".join(known for known in self.kinds if (known in PROSE) is prose)
+            self.findings.add(self.line, what, f"A {'prose' if prose else 'code'} cell is one of: {known}")
+
+    def _attributes(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        known, attributes = self.kinds[kind], {}
+        for key, value in values.items():
+            if key not in known:
+                fix = f"It takes {', '.join(f'`{name}`' for name in known) or 'none'}"
+                self.findings.add(self.line, f"a `{kind}` cell has no attribute `{key}`", fix)
+            elif type(value) is known[key] or (known[key] is float and type(value) is int):
+                attributes[key] = value
+            else:
+                what = _TYPES[known[key]]
+                self.findings.add(self.line, f"`{key}={value}` is not {what}", f"Give `{key}` {what}")
+        return attributes
+
+    def _prose(self, body: list[str], first: int) -> list[str]:
+        plain = []
+        for number, line in enumerate(body, first):
+            if line.startswith("# "):
+                plain.append(line[2:])
+            elif line.rstrip() in ("#", ""):
+                plain.append("")
+            else:
+                self.findings.add(number, "a line of prose is not a comment", "Begin it with `# `")
+        return plain
 
 
 def _trimmed(lines: list[str], first: int) -> tuple[list[str], int]:
@@ -131,94 +203,3 @@ def _trimmed(lines: list[str], first: int) -> tuple[list[str], int]:
     while lines and not lines[-1].strip():
         lines = lines[:-1]
     return lines, first
-
-
-def _unnamed(prose: bool, values: Mapping[str, Any], kinds: Mapping[str, Mapping[str, type]]) -> str:
-    """The kind of a cell whose line names none; an attribute that only a kind could be is taken for one."""
-    kind = "text" if prose else "code"
-    strange = [key for key in values if key not in kinds.get(kind, {})]
-    return strange[0] if strange else kind
-
-
-def _tokens(rest: str, line: int, findings: Findings) -> tuple[set[str] | None, dict[str, Any]]:
-    words: set[str] = set()
-    values: dict[str, Any] = {}
-    place = 0
-    while rest[place:].strip():
-        match = TOKEN.match(rest, place)
-        if match is None:
-            unread = rest[place:].strip()
-            findings.add(
-                line, f"the cell line cannot be read from `{unread}` on", 'Write words and `key="value"` pairs'
-            )
-            return None, {}
-        place = match.end()
-        key, value, word = match.groups()
-        if word is not None:
-            words.add(word)
-        elif key in values:
-            findings.add(line, f"`{key}` is given twice", "Keep one")
-        else:
-            values[key] = _value(value)
-    return words, values
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return _Unquoted(text)
-
-
-class _Unquoted(str):
-    """A bare word where a value was expected: of no type that an attribute takes."""
-
-
-def _complain(
-    claims: list[str], prose: bool, line: int, kinds: Mapping[str, Mapping[str, type]], findings: Findings
-) -> None:
-    if len(claims) > 1:
-        findings.add(line, f"the cell says it is {' and '.join(f'`{c}`' for c in claims)}", "Let it say one of them")
-    elif claims[0] in kinds:
-        what, wanted = ("prose", "with `[markdown]`") if claims[0] in PROSE else ("code", "without `[markdown]`")
-        findings.add(line, f"a `{claims[0]}` cell is {what}", f"Write its line {wanted}")
-    else:
-        what = "a code cell does not say what it is" if claims == ["code"] else f"`{claims[0]}` is no kind of cell here"
-        known = ", ".join(kind for kind in kinds if (kind in PROSE) is prose)
-        findings.add(line, what, f"A {'prose' if prose else 'code'} cell is one of: {known}")
-
-
-def _attributes(
-    kind: str, values: dict[str, Any], known: Mapping[str, type], line: int, findings: Findings
-) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in known:
-            takes = ", ".join(f"`{name}`" for name in known)
-            mend = f"It takes {takes}" if known else "It takes none"
-            findings.add(line, f"a `{kind}` cell has no attribute `{key}`", mend)
-        elif not _is(value, known[key]):
-            findings.add(line, f"`{key}={value}` is not {_SAID[known[key]]}", f"Give `{key}` {_SAID[known[key]]}")
-        else:
-            attributes[key] = value
-    return attributes
-
-
-def _is(value: Any, wanted: type) -> bool:
-    if isinstance(value, _Unquoted):
-        return False
-    if wanted is float:
-        return type(value) in (int, float)
-    return type(value) is wanted
-
-
-def _prose(body: list[str], first: int, findings: Findings) -> list[str]:
-    plain = []
-    for number, line in enumerate(body, first):
-        if line.startswith("# "):
-            plain.append(line[2:])
-        elif line.rstrip() in ("#", ""):
-            plain.append("")
-        else:
-            findings.add(number, "a line of prose is not a comment", "Begin it with `# `")
-    return plain

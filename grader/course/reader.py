@@ -1,4 +1,13 @@
-"""Reads one authored file whole: a lesson's exercises, or the lesson's own text, with every rule applied."""
+"""Read a lesson's exercises from its authored file, and apply every rule to them.
+
+An overlay's text is laid over the lesson that it extends:
+
+setup                       after the setup of the course below
+an exercise of its own      after the exercises below, or where its task says `before="..."` or `after="..."`
+check, hidden               after the checks that the exercise below has
+hidden ... instead=true     the exercise's hidden checks below are left out
+wrong, right                beside those that the exercise below has
+"""
 
 from __future__ import annotations
 
@@ -6,9 +15,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from grader.core import symbols
-from grader.course import exercises, overlay, percent, prediction_cells, rules_code, rules_leaks, rules_parts
+from grader.course import exercises, percent, rules, rules_code
 from grader.course.exercises import Lesson, Parts
+from grader.course.lesson_text import check_title
 from grader.course.percent import Cell
 from grader.course.problems import Files, Findings
 
@@ -17,7 +26,7 @@ UNWRITTEN = re.compile(r"FILL IN: ([^\n\"*]+)")  # what `grader new exercise` le
 
 
 def answer_ids(path: Path) -> tuple[str, ...]:
-    """The exercise ids of a file, in order, without reading it closely: other lessons' skills name them."""
+    """Returns the exercise ids of a file, in order, without parsing it: other lessons' skills name them."""
     return tuple(ANSWER_LINE.findall(path.read_text(encoding="utf-8")))
 
 
@@ -26,30 +35,37 @@ def lesson(
     lesson_id: str,
     title: str,
     text_path: Path | None,
-    taught: Callable[[str, Collection[str]], str | None],
+    skill_problem: Callable[[str, Collection[str]], str | None],
     taken: Collection[str],
     without: Collection[str] = (),
 ) -> Lesson:
-    """The exercises of one lesson; CourseError with all that is wrong in its text.
+    """Returns the exercises of one lesson.
 
-    `paths` are its file, and the overlay's where there is one, by the paths that problems name; `without` are exercises
-    of the first that are left out. `taught(skill, ids before it)` says what is wrong with a skill; `taken` are the
-    exercise ids of the other lessons.
+    Args:
+        paths: its file, and the overlay's if there is one, by the paths that problems name.
+        lesson_id: such as "05_vmap".
+        title: its title in course.toml.
+        text_path: the lesson's own script, if it has one.
+        skill_problem: returns what is wrong with a skill, given the exercises before it, or None.
+        taken: the exercise ids of the other lessons.
+        without: exercises of the first file that are left out.
+
+    Raises:
+        CourseError: with all that is wrong in its text.
     """
     texts = {shown: path.read_text(encoding="utf-8") for shown, path in paths.items()}
-    files = Files.under(texts)
+    files = Files.join(texts)
     findings = Findings(files)
     cells = _cells(texts.values(), files, without, findings)
     all_parts = exercises.parts(cells)
-    _first_cell(cells, rf"# {lesson_id[:2]} · ", f"# {lesson_id[:2]} · Exercises: {title}", findings)
+    check_title(cells, rf"# {lesson_id[:2]} · ", f"# {lesson_id[:2]} · Exercises: {title}", findings)
     setup_cells = [cell for cell in cells if cell.kind == "setup"]
-    setup_names = rules_code.setup(setup_cells, findings)
+    setup_names = rules_code.check_setup(setup_cells, findings)
     if all(of.by_hand for of in all_parts):
-        findings.add(
-            1, "the file has no exercise", 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
-        )
-    _each_exercise(all_parts, setup_names, taught, set(taken), findings)
-    rules_leaks.check(cells, findings)
+        fix = 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
+        findings.add(1, "the file has no exercise", fix)
+    _check_exercises(all_parts, setup_names, skill_problem, set(taken), findings)
+    rules.check_leaks(cells, findings)
     findings.stop()
     return Lesson(
         id=lesson_id,
@@ -65,60 +81,49 @@ def lesson(
     )
 
 
-def _cells(texts: Iterable[str], files: Files, without: Collection[str], findings: Findings) -> list[Cell]:
-    """The cells of a lesson's texts, the second laid over the first."""
-    cells: list[Cell] = []
-    for i, (written, begins) in enumerate(zip(texts, files.begins, strict=True)):
-        # Blank lines above it let every line of the second keep the number that `files` knows it by.
-        placed = "\n" * begins + written
-        read = percent.read(placed, overlay.KINDS if i else percent.EXERCISES, findings)
-        _unwritten(placed, findings)
-        _together(read, findings)
-        rules_code.setup_first(read, findings)
-        cells = overlay.merged(cells, read, findings) if i else [cell for cell in read if cell.id not in without]
-    return cells
-
-
-def _unwritten(written: str, findings: Findings) -> None:
-    for number, line in enumerate(written.split("\n"), 1):
-        for what in UNWRITTEN.findall(line):
-            findings.add(number, f"still to write: {what.strip().rstrip('.')}", "Write it in place of `FILL IN: ...`")
-
-
-def _each_exercise(
-    all_parts: Collection[Parts],
+def _check_exercises(
+    all_parts: Iterable[Parts],
     setup_names: frozenset[str],
-    taught: Callable[[str, Collection[str]], str | None],
+    skill_problem: Callable[[str, Collection[str]], str | None],
     taken: set[str],
     findings: Findings,
 ) -> None:
     answers: set[str] = set()
     before: list[str] = []
     for of in all_parts:
-        if of.by_hand:
-            rules_parts.by_hand(of, lambda skill: taught(skill, before), taken, findings)
-            taken.add(of.id)
-            continue
-        rules_parts.check(of, lambda skill: taught(skill, before), taken, findings)
-        rules_code.answer(of, setup_names, findings)
-        asked_for = rules_code.answer_names(of)
-        answers.update(asked_for or ())
-        for cell in of.checks:
-            rules_code.check(cell, answers if asked_for is not None else None, setup_names, findings)
-        before.append(of.id)
+        check = rules.check_task if of.by_hand else rules.check_exercise
+        check(of, lambda skill: skill_problem(skill, before), taken, findings)
         taken.add(of.id)
+        if of.by_hand:
+            continue
+        rules_code.check_answer(of, setup_names, findings)
+        names = rules_code.answer_names(of)
+        answers.update(names or ())
+        for cell in of.checks:
+            rules_code.check_check(cell, answers if names is not None else None, setup_names, findings)
+        before.append(of.id)
         taken.update(f"{of.id}-{cell.attributes.get('name')}" for cell in of.checks)
 
 
-def _first_cell(cells: Collection[Cell], pattern: str, example: str, findings: Findings) -> None:
-    first = next(iter(cells), None)
-    if first is None or not first.prose or not re.match(pattern, first.source):
-        line = first.line if first is not None else 1
-        findings.add(line, "the first cell is not the title", f"Begin with a `# %% [markdown]` cell: `{example}`")
+def _cells(texts: Iterable[str], files: Files, without: Collection[str], findings: Findings) -> list[Cell]:
+    """The cells of a lesson's texts, the second laid over the first."""
+    cells: list[Cell] = []
+    for i, (text, begins) in enumerate(zip(texts, files.begins, strict=True)):
+        # Blank lines above it let every line of the second keep the number that `files` has for it.
+        placed = "\n" * begins + text
+        read = percent.read(placed, percent.OVERLAY if i else percent.EXERCISES, findings)
+        for number, line in enumerate(placed.split("\n"), 1):
+            for what in UNWRITTEN.findall(line):
+                message = f"still to write: {what.strip().rstrip('.')}"
+                findings.add(number, message, "Write it in place of `FILL IN: ...`")
+        _check_together(read, findings)
+        rules_code.check_setup_first(read, findings)
+        cells = _lay_over(cells, read, findings) if i else [cell for cell in read if cell.id not in without]
+    return cells
 
 
-def _together(cells: Collection[Cell], findings: Findings) -> None:
-    """The cells of an exercise stand together, so that its checks run right after its answer."""
+def _check_together(cells: Iterable[Cell], findings: Findings) -> None:
+    """The cells of an exercise are together, so that its checks run right after its answer."""
     order: list[str] = []
     for cell in cells:
         if cell.id is None or (order and cell.id == order[-1]):
@@ -130,26 +135,51 @@ def _together(cells: Collection[Cell], findings: Findings) -> None:
             order.append(cell.id)
 
 
-def lesson_text(path: Path, shown: str, lesson_id: str) -> tuple[Cell, ...]:
-    """The cells of a lesson's own script; CourseError with all that is wrong in the file."""
-    findings = Findings(shown)
-    cells = percent.read(path.read_text(encoding="utf-8"), percent.LESSON, findings)
-    _first_cell(cells, rf"# {lesson_id[:2]} · \S", f"# {lesson_id[:2]} · Title", findings)
-    seen: set[str] = set()
-    for cell in cells:
-        if cell.kind == "code":
-            wrong = symbols.syntax_error(cell.source)
-            if wrong is not None:
-                message = f"a Python syntax error: {wrong[1]}"
-                mend = "Mend the code; write a magic as a comment, `# %timeit f(x)`"
-                findings.add(cell.first + wrong[0] - 1, message, mend)
-            tags = cell.attributes.get("tags", [])
-            if not all(isinstance(tag, str) for tag in tags):
-                findings.add(cell.line, "a tag is not text", 'Write `tags=["raises-exception"]`')
-        elif cell.kind == "predict":
-            prediction_cells.check(cell, findings)
-            if cell.id in seen:
-                findings.add(cell.line, f"`{cell.id}` is taken: a duplicate id", "Choose another id")
-            seen.add(cell.id or "")
-    findings.stop()
-    return tuple(cells)
+def _lay_over(below: Collection[Cell], own: Collection[Cell], findings: Findings) -> list[Cell]:
+    """The cells of the course below, and the overlay's own where they belong."""
+    known = {cell.id for cell in below if cell.id is not None}
+    replacing = [cell for cell in own if cell.attributes.get("instead")]
+    for cell in replacing:
+        if cell.id not in known:
+            message = f"`{cell.id}` is no exercise of the course below: there are no checks to leave out"
+            findings.add(cell.line, message, "Leave `instead` out")
+    replaced = {cell.id for cell in replacing}
+    cells = [cell for cell in below if not (cell.kind == "hidden" and cell.id in replaced)]
+    for exercise, segment in _segments(own).items():
+        if exercise is None:
+            at = next((i for i, cell in enumerate(cells) if cell.id is not None), len(cells))
+        elif exercise in known:
+            at = max(i for i, cell in enumerate(cells) if cell.id == exercise) + 1
+        else:
+            at = _place(cells, next(cell for cell in segment if cell.id is not None), findings)
+        cells[at:at] = segment
+    return cells
+
+
+def _segments(own: Iterable[Cell]) -> dict[str | None, list[Cell]]:
+    """The cells of each exercise with the prose before them; under None setup, and the prose before that."""
+    found: dict[str | None, list[Cell]] = {}
+    prose: list[Cell] = []
+    last: str | None = None
+    for cell in own:
+        if cell.id is None and cell.kind != "setup":
+            prose.append(cell)
+            continue
+        last = cell.id
+        found.setdefault(last, []).extend([*prose, cell])
+        prose = []
+    found.setdefault(last, []).extend(prose)
+    return found
+
+
+def _place(cells: list[Cell], opening: Cell, findings: Findings) -> int:
+    """Where an exercise of the overlay's own begins: at the end, or where its task states."""
+    places = {key: opening.attributes[key] for key in ("before", "after") if key in opening.attributes}
+    if len(places) > 1:
+        findings.add(opening.line, "the task says both `before` and `after`", "Keep one")
+    for key, exercise in places.items():
+        at = [i for i, cell in enumerate(cells) if cell.id == exercise]
+        if at:
+            return at[0] if key == "before" else at[-1] + 1
+        findings.add(opening.line, f"`{key}` names `{exercise}`, which is no exercise above", "Name one of this lesson")
+    return len(cells)

@@ -1,28 +1,30 @@
-"""What the code of an exercise may say: that it parses, which names it binds, and how a check reaches an answer."""
+"""Rules for the code of an exercise: it parses, it binds the right names, and a check judges what cannot be forged.
+
+A check whose verdict only the answer's own process can state must be marked `observed`, since code that attacks could
+forge it. Two kinds are recognised: what counts calls or shows a jaxpr, and a probe that returns a verdict, not data.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from grader.core import symbols
-from grader.course import exercises, probes, rules_evidence
+from grader.core.vocabulary import SELF_REPORTING
+from grader.course import exercises, probes
 from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
 from grader.course.percent import Cell
 from grader.course.problems import Findings
 
-
-def parses(cell: Cell, findings: Findings, source: str | None = None, what: str = "") -> bool:
-    """Whether the cell's code parses; says where it does not. `source` stands for the cell's own where it differs."""
-    wrong = symbols.syntax_error(cell.source if source is None else source)
-    if wrong is not None:
-        line = cell.first + wrong[0] - 1
-        findings.add(line, f"{what}a Python syntax error: {wrong[1]}", "Mend the code")
-    return wrong is None
+# These return a truth value, not data that a check could compare.
+VERDICTS = frozenset(
+    "all allclose any array_equal bool callable hasattr isclose isinstance is_deleted issubclass".split()
+)
+OBSERVED = "Write `observed=true` in its cell line, or judge a value or the program"
 
 
-def setup_first(cells: Iterable[Cell], findings: Findings) -> None:
-    """Setup stands before the exercises of its file."""
+def check_setup_first(cells: Iterable[Cell], findings: Findings) -> None:
+    """Requires that setup precedes the exercises of its file."""
     begun = False
     for cell in cells:
         begun = begun or cell.id is not None
@@ -30,60 +32,58 @@ def setup_first(cells: Iterable[Cell], findings: Findings) -> None:
             findings.add(cell.line, "a setup cell stands after an exercise", "Put it before the first task")
 
 
-def setup(cells: Iterable[Cell], findings: Findings) -> frozenset[str]:
-    """The names that setup cells bind."""
+def check_setup(cells: Iterable[Cell], findings: Findings) -> frozenset[str]:
+    """Returns the names that setup cells bind."""
     bound: set[str] = set()
     for cell in cells:
-        if not parses(cell, findings):
+        if not findings.parses(cell.source, cell.first):
             continue
         for node in ast.walk(ast.parse(cell.source)):
             if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
                 findings.add(cell.first + node.lineno - 1, "a star import hides which names it binds", "Name them")
         if "Probe" in symbols.cell_names(cell.source).binds:
             findings.add(cell.line, "setup binds `Probe`, a name that the grader keeps", "Choose another name")
-        bound.update(symbols.cell_names(cell.source).binds)
+        bound |= symbols.cell_names(cell.source).binds
     return frozenset(bound)
 
 
 def answer_names(of: Parts) -> tuple[str, ...] | None:
-    """The names of this exercise's answer, None when its stub does not parse."""
+    """Returns the names of this exercise's answer; None if there is none, or its stub does not parse."""
     answer = of.one("answer")
-    if answer is None or symbols.syntax_error(exercises.stub(answer.source)) is not None:
-        return None
-    return symbols.defined(exercises.stub(answer.source))
+    stub = exercises.stub(answer.source) if answer is not None else None
+    return symbols.defined(stub) if stub is not None and symbols.syntax_error(stub) is None else None
 
 
-def answer(of: Parts, setup_names: Collection[str], findings: Findings) -> None:
-    """The answer cell, and every wrong and right answer beside it."""
+def check_answer(of: Parts, setup_names: Collection[str], findings: Findings) -> None:
+    """Adds the problems of the answer cell, and of every wrong and right answer beside it."""
     cell = of.one("answer")
     if cell is None:
         return
-    whole = _markers(cell, findings)
-    wanted = answer_names(of)
-    if whole and parses(cell, findings):
-        if parses(cell, findings, exercises.stub(cell.source), "without its solution, ") and not wanted:
-            mend = "Leave a `def`, `class` or `name = None` outside the SOLUTION markers"
-            findings.add(cell.line, "the stub binds no name that a check could ask for", mend)
-        _binds_setup(cell, setup_names, findings)
+    wanted = answer_names(of) or ()
+    if _has_markers(cell, findings) and findings.parses(cell.source, cell.first):
+        stub = exercises.stub(cell.source)
+        if findings.parses(stub, cell.first, what="without its solution, ") and not wanted:
+            fix = "Leave a `def`, `class` or `name = None` outside the SOLUTION markers"
+            findings.add(cell.line, "the stub binds no name that a check could ask for", fix)
+        _check_binds(cell, setup_names, findings)
     for variant in of.of("wrong", "right"):
-        if not parses(variant, findings):
-            continue
-        _binds_setup(variant, setup_names, findings)
-        for name in wanted or ():
-            if name not in symbols.cell_names(variant.source).binds and name not in setup_names:
-                mend = f"Write the whole answer cell, with `{name}`"
-                findings.add(variant.line, f"a {variant.kind} answer does not bind `{name}`", mend)
+        if findings.parses(variant.source, variant.first):
+            _check_binds(variant, setup_names, findings)
+            for name in wanted:
+                if name not in symbols.cell_names(variant.source).binds and name not in setup_names:
+                    message = f"a {variant.kind} answer does not bind `{name}`"
+                    findings.add(variant.line, message, f"Write the whole answer cell, with `{name}`")
 
 
-def _binds_setup(cell: Cell, setup_names: Collection[str], findings: Findings) -> None:
+def _check_binds(cell: Cell, setup_names: Collection[str], findings: Findings) -> None:
     for name in sorted(symbols.cell_names(cell.source).binds & {*setup_names, "Probe"}):
         line = cell.first + symbols.line_of(ast.parse(cell.source), name) - 1
         message = f"the answer binds `{name}`, which setup binds" if name != "Probe" else "the answer binds `Probe`"
         findings.add(line, message, "Choose another name, or leave it to setup")
 
 
-def _markers(cell: Cell, findings: Findings) -> bool:
-    """Whether the SOLUTION markers are there, paired, and written as nbgrader wants them."""
+def _has_markers(cell: Cell, findings: Findings) -> bool:
+    """Whether the SOLUTION markers are there, paired, and written as nbgrader requires."""
     before = len(findings.problems)
     open_line = None
     regions = 0
@@ -102,22 +102,79 @@ def _markers(cell: Cell, findings: Findings) -> bool:
     if open_line is not None:
         findings.add(open_line, "a solution does not end", f"Close it with `{END_SOLUTION}`")
     if regions == 0 and len(findings.problems) == before:
-        mend = f"Put the answer between `{BEGIN_SOLUTION}` and `{END_SOLUTION}`"
-        findings.add(cell.line, "the answer has no SOLUTION markers", mend)
+        fix = f"Put the answer between `{BEGIN_SOLUTION}` and `{END_SOLUTION}`"
+        findings.add(cell.line, "the answer has no SOLUTION markers", fix)
     return len(findings.problems) == before
 
 
-def check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[str], findings: Findings) -> None:
-    """One check cell. `answers`: the names of this exercise's answer and of earlier ones, None when not known."""
-    if not parses(cell, findings) or answers is None:
+def check_check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[str], findings: Findings) -> None:
+    """Adds the problems of one check cell.
+
+    Args:
+        cell: the check.
+        answers: the names of this exercise's answer and of earlier ones; None if they are not known.
+        setup_names: the names that setup binds.
+        findings: what the problems are added to.
+    """
+    if not findings.parses(cell.source, cell.first) or answers is None:
         return
     if exercises.title_of_check(cell.source) is None:
-        mend = 'Open it with """One sentence that the learner reads."""'
-        findings.add(cell.line, "the check has no one-line docstring", mend)
+        fix = 'Open it with """One sentence that the learner reads."""'
+        findings.add(cell.line, "the check has no one-line docstring", fix)
     for misuse in probes.misuses(cell.source, answers, setup_names):
-        findings.add(cell.first + misuse.line - 1, misuse.message, misuse.mend)
-    rules_evidence.check(cell, answers, findings)
+        findings.add(cell.first + misuse.line - 1, misuse.message, misuse.fix)
+    check_evidence(cell, answers, findings)
     for node in ast.parse(cell.source).body[1:]:
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call):
-            line = cell.first + node.lineno - 1
-            findings.add(line, f"`{ast.unparse(node)}` judges nothing", 'Write `require(..., "what should hold")`')
+            message = f"`{ast.unparse(node)}` judges nothing"
+            findings.add(cell.first + node.lineno - 1, message, 'Write `require(..., "what should hold")`')
+
+
+def check_evidence(cell: Cell, answers: Collection[str], findings: Findings) -> None:
+    """Requires that a check is marked `observed` if only the answer's own process can state its verdict."""
+    if cell.attributes.get("observed"):
+        return
+    for node in ast.walk(ast.parse(cell.source)):
+        name = _last_name(node)
+        if isinstance(node, ast.Name | ast.Attribute) and name in SELF_REPORTING:
+            message = f"the check uses `{name}`, which only the answer's own process can say, and is not marked so"
+            findings.add(cell.first + node.lineno - 1, message, OBSERVED)
+    for probe in probes.probes(cell.source, answers):
+        for verdict in (part for value in _results(probe.node) for part in _elements(value) if _is_verdict(part)):
+            message = f"a probe returns `{ast.unparse(verdict)}`, a verdict of the answer's own process"
+            fix = f"Return what it is about, and judge that here. {OBSERVED}"
+            findings.add(cell.first + verdict.lineno - 1, message, fix)
+
+
+def _last_name(node: ast.AST) -> str | None:
+    return getattr(node, "id", getattr(node, "attr", None))
+
+
+def _results(probe: ast.AST) -> Iterator[ast.expr]:
+    """What a probe returns; what functions inside it return is not."""
+    if isinstance(probe, ast.Lambda):
+        yield probe.body
+        return
+    for node in ast.iter_child_nodes(probe):
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield node.value
+        elif not isinstance(node, ast.FunctionDef | ast.Lambda):
+            yield from _results(node)
+
+
+def _elements(value: ast.expr) -> Iterator[ast.expr]:
+    match value:
+        case ast.Tuple(elts=inner) | ast.List(elts=inner) | ast.Dict(values=inner):
+            for element in inner:
+                yield from _elements(element)
+        case ast.ListComp():
+            yield from _elements(value.elt)
+        case _:
+            yield value
+
+
+def _is_verdict(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return _last_name(value.func) in VERDICTS
+    negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    return negated or isinstance(value, ast.Compare | ast.BoolOp)

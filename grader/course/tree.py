@@ -1,35 +1,78 @@
-"""The course as a tree of files: which lessons there are, in which order, and what each one holds."""
+"""The course as a tree of files: the lessons that course.toml lists, in order, and what each one contains."""
 
 from __future__ import annotations
 
 import os
+import re
+import tomllib
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from grader.course import nbgrader_lesson, nbgrader_source, reader
+from grader.core.layout import COURSE_FILE, course_above
+from grader.course import lesson_text, nbgrader_lesson, reader
 from grader.course.exercises import Lesson
-from grader.course.nbgrader_source import ImportedText
-from grader.course.outline import FILE, Outline, Planned, read_outline
+from grader.course.nbgrader_lesson import ImportedText
 from grader.course.percent import Cell
-from grader.course.problems import CourseError, Problem
+from grader.course.problems import CourseError, Findings, Problem
 
-__all__ = ["FILE", "Course", "Planned"]
+LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
+OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One lesson of course.toml, built or not."""
+
+    id: str
+    title: str
+    part: str
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A course.toml, read. Of an overlay: `extends` is the folder of the course below it, `chosen` the lessons that
+    it offers (None for all), `without` the exercises of the course below that it leaves out."""
+
+    name: str
+    lessons: tuple[Planned, ...]
+    extends: Path | None = None
+    chosen: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+
+    def upon(self, base: Outline) -> Outline:
+        """Returns this overlay's outline with the lessons of the course that it extends, in order of their numbers.
+
+        Raises CourseError if a number is taken twice, or a lesson is chosen that is in neither.
+        """
+        findings = Findings(COURSE_FILE)
+        taken = {planned.id[:2]: planned.id for planned in base.lessons}
+        for planned in self.lessons:
+            if planned.id[:2] in taken:
+                message = f"lesson `{planned.id}` has the number of `{taken[planned.id[:2]]}` of the course below"
+                findings.add(1, message, "Give it a number that is free")
+        lessons = tuple(sorted((*base.lessons, *self.lessons), key=lambda planned: planned.id))
+        known = [planned.id for planned in lessons]
+        for lesson_id in sorted((self.chosen or set()) - set(known)):
+            findings.add(1, f"`lessons` names `{lesson_id}`, which is no lesson", f"The lessons are {', '.join(known)}")
+        findings.stop()
+        return replace(self, name=self.name or base.name, lessons=lessons)
 
 
 class Course:
-    """A course below `root`. Files are read when they are asked for, once; CourseError says what is wrong in them.
+    """A course below `root`. Files are read when they are needed, once; CourseError lists what is wrong in them.
 
     In an overlay `base` is the course that it extends: its text is read there, and everything is built here.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root).resolve()
-        told = read_outline(self.root)
-        self.base = _below(told.extends) if told.extends is not None else None
-        self._told: Outline = told if self.base is None else told.upon(self.base._told)
-        self.name = self._told.name
+        own = _read_outline(self.root)
+        self.base = _course_below(own.extends) if own.extends is not None else None
+        self._outline: Outline = own if self.base is None else own.upon(self.base._outline)
+        self.name = self._outline.name
         self._lessons: dict[str, Lesson] = {}
         self._adopted: dict[str, ImportedText | None] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
@@ -37,18 +80,19 @@ class Course:
 
     @classmethod
     def find(cls, start: Path | None = None) -> Course:
-        """The course that `start` (or the current directory) lies in."""
+        """Returns the course that `start` (or the current directory) is in."""
         begin = Path(start or Path.cwd()).resolve()
-        for folder in (begin, *begin.parents):
-            if (folder / FILE).is_file():
-                return cls(folder)
-        problem = Problem(str(begin), 1, f"no {FILE} here or above", "Go into a course, or name one with --course DIR")
-        raise CourseError([problem])
+        root = course_above(begin)
+        if root is None:
+            fix = "Go into a course, or name one with --course DIR"
+            raise CourseError([Problem(str(begin), 1, f"no {COURSE_FILE} here or above", fix)])
+        return cls(root)
 
     @cached_property
     def outline(self) -> tuple[Planned, ...]:
         """The lessons that the course offers, in order."""
-        return tuple(one for one in self._told.lessons if self._told.chosen is None or one.id in self._told.chosen)
+        chosen = self._outline.chosen
+        return tuple(one for one in self._outline.lessons if chosen is None or one.id in chosen)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -69,122 +113,180 @@ class Course:
         return self.root / "solutions" / f"{lesson_id}.py"
 
     def sources(self, lesson_id: str) -> tuple[Path, ...]:
-        """The files that hold a lesson's exercises: the one below in an overlay, then its own."""
+        """Returns the files with a lesson's exercises: the one below in an overlay, then its own."""
         below = self.base.sources(lesson_id) if self.base is not None else ()
         own = self.solutions(lesson_id)
         return (*below, own) if own.is_file() else below
 
     def script(self, lesson_id: str) -> Path:
-        """The lesson's own text. An overlay's stands in for that of the course below."""
+        """Returns the lesson's own text. An overlay's replaces that of the course below."""
         own = self.root / "notebooks" / f"{lesson_id}.py"
         return own if self.base is None or own.is_file() else self.base.script(lesson_id)
 
     def planned(self, lesson_id: str) -> Planned:
-        """The entry of course.toml; CourseError names the ids there are."""
+        """Returns the entry of course.toml. Raises CourseError, which lists the ids there are."""
         for planned in self.outline:
             if planned.id == lesson_id:
                 return planned
-        problem = Problem(FILE, 1, f"there is no lesson `{lesson_id}`", f"The lessons are {', '.join(self.ids)}")
-        raise CourseError([problem])
+        fix = f"The lessons are {', '.join(self.ids)}"
+        raise CourseError([Problem(COURSE_FILE, 1, f"there is no lesson `{lesson_id}`", fix)])
 
     def lesson(self, lesson_id: str) -> Lesson:
-        """The exercises of a lesson, read and held against every rule."""
+        """Returns the exercises of a lesson, which follow every rule. Raises CourseError."""
         if lesson_id not in self._lessons:
-            planned = self.planned(lesson_id)
-            if lesson_id not in self.lesson_ids:
-                known = ", ".join(self.lesson_ids) or "none"
-                message = f"lesson `{lesson_id}` has no exercises yet"
-                path = self.shown(self.solutions(lesson_id))
-                raise CourseError([Problem(path, 1, message, f"Lessons with exercises: {known}")])
-            script = self.script(lesson_id) if lesson_id in self.text_ids else None
-            imported = self.adopted(lesson_id)
-            if imported is not None:
-                self._lessons[lesson_id] = nbgrader_lesson.lesson(imported, planned.title, script)
-                return self._lessons[lesson_id]
-            others = {e for one in self._all_ids if one != lesson_id for e in self.exercise_ids(one)}
-            self._lessons[lesson_id] = reader.lesson(
-                {self.shown(path): path for path in self.sources(lesson_id)},
-                lesson_id,
-                planned.title,
-                script,
-                lambda skill, before: self._taught(skill, lesson_id, before),
-                others,
-                self._told.without,
-            )
+            self._lessons[lesson_id] = self._read_lesson(self.planned(lesson_id))
         return self._lessons[lesson_id]
 
+    def _read_lesson(self, planned: Planned) -> Lesson:
+        if planned.id not in self.lesson_ids:
+            message = f"lesson `{planned.id}` has no exercises yet"
+            fix = f"Lessons with exercises: {', '.join(self.lesson_ids) or 'none'}"
+            raise CourseError([Problem(self.shown(self.solutions(planned.id)), 1, message, fix)])
+        script = self.script(planned.id) if planned.id in self.text_ids else None
+        imported = self.adopted(planned.id)
+        if imported is not None:
+            return nbgrader_lesson.lesson(imported, planned.title, script)
+        return reader.lesson(
+            {self.shown(path): path for path in self.sources(planned.id)},
+            planned.id,
+            planned.title,
+            script,
+            lambda skill, before: self._skill_problem(skill, planned.id, before),
+            {e for one in self._all_ids if one != planned.id for e in self.exercise_ids(one)},
+            self._outline.without,
+        )
+
     def adopted(self, lesson_id: str) -> ImportedText | None:
-        """The text of a lesson whose exercises were imported from nbgrader; None for one that was written here."""
+        """Returns the text of a lesson whose exercises were imported from nbgrader; None for any other lesson."""
         if lesson_id not in self._adopted:
             paths = self.sources(lesson_id)
-            imported = [path for path in paths if nbgrader_source.is_adopted(path)]
+            imported = any(nbgrader_lesson.is_imported(path) for path in paths)
             if imported and len(paths) > 1:
                 message = "an imported text takes no cells of an overlay, and adds none to a lesson"
                 raise CourseError([Problem(self.shown(paths[-1]), 1, message, "Give it a lesson of its own")])
-            self._adopted[lesson_id] = nbgrader_source.read(paths[0], self.shown(paths[0])) if imported else None
+            self._adopted[lesson_id] = nbgrader_lesson.read(paths[0], self.shown(paths[0])) if imported else None
         return self._adopted[lesson_id]
 
     def text(self, lesson_id: str) -> tuple[Cell, ...]:
-        """The cells of a lesson's own script, read and held against every rule."""
+        """Returns the cells of a lesson's own script, which follow every rule. Raises CourseError."""
         if lesson_id not in self._texts:
             path = self.script(lesson_id)
-            self._texts[lesson_id] = reader.lesson_text(path, self.shown(path), lesson_id)
+            self._texts[lesson_id] = lesson_text.read(path, self.shown(path), lesson_id)
         return self._texts[lesson_id]
 
     def shown(self, path: Path) -> str:
-        """The path as messages and links write it: seen from the course, with forward slashes."""
+        """Returns the path as messages and links write it: relative to the course, with forward slashes."""
         return Path(os.path.relpath(path, self.root)).as_posix()
 
     def exercise_ids(self, lesson_id: str) -> tuple[str, ...]:
-        """The ids of a lesson's exercises, without reading it closely."""
+        """Returns the ids of a lesson's exercises, without parsing its text."""
         below = self.base.exercise_ids(lesson_id) if self.base is not None else ()
         own = self.solutions(lesson_id)
         written = reader.answer_ids(own) if own.is_file() else ()
-        return (*(one for one in below if one not in self._told.without), *written)
+        return (*(one for one in below if one not in self._outline.without), *written)
 
     @property
     def _all_ids(self) -> tuple[str, ...]:
-        """Lessons that an overlay does not offer, too: what they teach counts as taught."""
-        return tuple(planned.id for planned in self._told.lessons)
+        """Includes lessons that an overlay does not offer: what they teach counts as taught."""
+        return tuple(planned.id for planned in self._outline.lessons)
 
-    def _taught(self, skill: str, lesson_id: str, before: Collection[str]) -> str | None:
+    def _skill_problem(self, skill: str, lesson_id: str, before: Collection[str]) -> str | None:
         """What is wrong with a skill that an exercise of this lesson uses after the exercises `before` it, or None."""
         every = self._all_ids
         place = every.index(lesson_id)
         if skill in every:
             return None if every.index(skill) <= place else "is taught in a later lesson"
-        if skill in before or skill in self._told.without:
+        if skill in before or skill in self._outline.without:
             return None
-        for other in every:
+        for at, other in enumerate(every):
             if skill in self.exercise_ids(other):
-                earlier = every.index(other) < place
-                return None if earlier else f"is an exercise of {other}, which comes no earlier"
+                return None if at < place else f"is an exercise of {other}, which comes no earlier"
         return "is no lesson of course.toml and no exercise"
 
     def _refuse_strays(self) -> None:
         """A file that course.toml does not list would never be built, and nobody would notice."""
+        fix = "Add it there, or rename the file"
         problems = [
-            Problem(self.shown(path), 1, f"{FILE} lists no lesson `{path.stem}`", "Add it there, or rename the file")
+            Problem(self.shown(path), 1, f"{COURSE_FILE} lists no lesson `{path.stem}`", fix)
             for folder in ("solutions", "notebooks")
-            for path in sorted((self.root / folder).glob("*.py"))
+            for path in (self.root / folder).glob("*.py")
             if path.stem not in self._all_ids
         ]
         if self.base is not None:
             below = {one for lesson_id in self.base.ids for one in self.base.exercise_ids(lesson_id)}
-            problems += [
-                Problem(FILE, 1, f"`without` names `{one}`, which is no exercise of the course below", "Correct the id")
-                for one in sorted(self._told.without - below)
-            ]
+            for one in self._outline.without - below:
+                message = f"`without` names `{one}`, which is no exercise of the course below"
+                problems.append(Problem(COURSE_FILE, 1, message, "Correct the id"))
         if problems:
             raise CourseError(problems)
 
 
-def _below(root: Path) -> Course:
-    """The course that an overlay extends; what is wrong in it is told with where it lies."""
+def _course_below(root: Path) -> Course:
+    """The course that an overlay extends; its problems are reported with its folder."""
     try:
-        if read_outline(root).extends is not None:
+        if _read_outline(root).extends is not None:
             message = "this is an overlay, and an overlay extends no other"
-            raise CourseError([Problem(FILE, 1, message, "Extend the course that it extends")])
+            raise CourseError([Problem(COURSE_FILE, 1, message, "Extend the course that it extends")])
         return Course(root)
     except CourseError as error:
         raise CourseError(replace(problem, path=str(root / problem.path)) for problem in error.problems) from None
+
+
+def _read_outline(root: Path) -> Outline:
+    source = (root / COURSE_FILE).read_text(encoding="utf-8")
+    findings = Findings(COURSE_FILE)
+    try:
+        content = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        findings.add(int(line[1]) if line else 1, f"not TOML: {error}", "Mend the line")
+        content = {}
+    findings.stop()
+    overlay = "extends" in content
+    if not isinstance(content.get("name", "" if overlay else None), str):
+        findings.add(1, "the course has no name", 'Add `name = "..."` at the top')
+    lessons: list[Planned] = []
+    for entry in content.get("lesson", []):
+        lessons.append(_planned(entry, [planned.id for planned in lessons], source, findings))
+    if not lessons and not overlay:
+        findings.add(1, "the course lists no lesson", "Add `[[lesson]]` with id, title and part")
+    outline = _overlay(root, content, source, findings) if overlay else Outline("", ())
+    findings.stop()
+    return replace(outline, name=content.get("name", ""), lessons=tuple(lessons))
+
+
+def _overlay(root: Path, content: dict[str, Any], source: str, findings: Findings) -> Outline:
+    def line(key: str) -> int:
+        return next((n for n, text in enumerate(source.split("\n"), 1) if text.lstrip().startswith(key)), 1)
+
+    for key in content:
+        if key not in OVERLAY_KEYS:
+            findings.add(line(key), f"an overlay has no `{key}`", f"It takes {', '.join(OVERLAY_KEYS)}")
+    lists: dict[str, frozenset[str] | None] = {}
+    for key in ("lessons", "without"):
+        value = content.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            findings.add(line(key), f"`{key}` is no list of ids", f'Write `{key} = ["...", "..."]`')
+            value = []
+        lists[key] = frozenset(value) if key in content else None
+    extends = content["extends"]
+    if not isinstance(extends, str) or not (root / extends / COURSE_FILE).is_file():
+        fix = f"Let it lead to the folder that holds the other course's {COURSE_FILE}, from here or from /"
+        findings.add(line("extends"), f"there is no course in `{extends}`, which `extends` names", fix)
+        extends = ""
+    return Outline("", (), (root / extends).resolve(), lists["lessons"], lists["without"] or frozenset())
+
+
+def _planned(entry: dict[str, Any], before: list[str], source: str, findings: Findings) -> Planned:
+    lesson_id = entry.get("id")
+    line = max((n for n, text in enumerate(source.split("\n"), 1) if f'"{lesson_id}"' in text), default=1)
+    if not isinstance(lesson_id, str) or not LESSON_ID.fullmatch(lesson_id):
+        findings.add(line, f"`{lesson_id}` is no legal id for a lesson", "Write it as `05_vmap`")
+    elif lesson_id in before:
+        findings.add(line, f"`{lesson_id}` is listed twice: a duplicate id", "Keep one")
+    elif before and lesson_id[:2] <= before[-1][:2]:
+        findings.add(line, f"`{lesson_id}` stands after `{before[-1]}`", "List lessons by number, each number once")
+    for key in ("title", "part"):
+        if not isinstance(entry.get(key), str) or not entry[key]:
+            findings.add(line, f"lesson `{lesson_id}` has no {key}", f'Add `{key} = "..."`')
+    return Planned(str(lesson_id), str(entry.get("title")), str(entry.get("part")))

@@ -1,16 +1,14 @@
-"""Lays out the learner's own copies under work/: adds what is new, and never touches what is there.
+"""Make the learner's own copies under work/: add what is new, and never change what is there.
 
     work/lessons/05_vmap.ipynb      a copy of notebooks/05_vmap.ipynb, so that running it changes no committed file
     work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
     work/images/                    a copy of images/, brought up to date each time
     work/answers/05_vmap.ipynb      a lesson's answers, when asked for
-    work/earlier/                   notebooks that were begun anew or carried over, with the time in their names
+    work/earlier/                   notebooks that were replaced, with the time in their names
 
-Everything that a copy links to lies under work/ too, so its links and pictures work whether JupyterLab was opened
-there or at the top of the course. Three prefixes change on the way; pictures in lessons need no change.
-
-One rule for all copies, of lessons too: laying out never writes over one. Where the course has a newer version, `aged`
-says so, and `carried` brings over what the learner wrote, when the learner asks for it.
+Everything that a copy links to is under work/ too, so its links and pictures work whether JupyterLab was opened there
+or at the top of the course. Three prefixes change in the copy; pictures in lessons need no change. No copy is ever
+overwritten: `diff` finds those that are older than the course, and `migrate` updates one when the learner asks for it.
 """
 
 from __future__ import annotations
@@ -21,12 +19,10 @@ import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from grader.core import cell_origin, files
-from grader.core.notebook import Notebook, text
-from grader.course import answers as answers_module
-from grader.course import build
+from grader.core.notebook import Notebook, Unreadable, read_complete, text
+from grader.course import build, notebook_builder
 from grader.course.tree import Course
 
 # Settings of JupyterLab for those who learn and those who teach: which of nbgrader's panels they have.
@@ -36,29 +32,41 @@ IN_LESSONS = (("../exercises/", "../"),)
 
 
 class NothingBuilt(Exception):
-    """A notebook that was to be copied is not there; the text says what makes it."""
+    """A notebook that was to be copied does not exist; the text names the command that builds it."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A built notebook, where the learner's own copy of it lies, and which links change between the two."""
+    """A built notebook, the learner's own copy of it, and the links that change between the two."""
 
     lesson: str
     built: Path
     own: Path
     changes: tuple[tuple[str, str], ...]
 
-    def text(self) -> str:
-        """What is laid out. Raises OSError where nothing is built."""
-        return json.dumps(self.notebook(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-
     def notebook(self) -> Notebook:
-        """The same, as data."""
-        return _moved(json.loads(self.built.read_text(encoding="utf-8")), self.changes)
+        """Returns the content of a new copy: its links changed, each cell signed. Raises OSError."""
+        notebook: Notebook = json.loads(self.built.read_text(encoding="utf-8"))
+        # An imported notebook's links are its own, and its cells are copied to the letter.
+        imported = notebook["metadata"]["jaxercise"]["holds"] == "imported exercises"
+        for cell in notebook["cells"]:
+            before = after = text(cell)
+            if cell["cell_type"] == "markdown" and not imported:
+                for old, new in self.changes:
+                    after = after.replace(old, new)
+            if after != before:
+                cell["source"] = after.splitlines(keepends=True)
+            # JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
+            cell_origin.sign(cell)
+        return notebook
+
+    def text(self) -> str:
+        """Returns the same as the text of a file."""
+        return json.dumps(self.notebook(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def planned(course: Course, lesson_id: str) -> tuple[Copy, Copy]:
-    """What learners get copies of, built or not: the lesson itself, then its exercises."""
+    """Returns the copies of the lesson itself and of its exercises, built or not."""
     return (
         Copy(lesson_id, build.lesson_path(course, lesson_id), lesson_copy(course, lesson_id), IN_LESSONS),
         Copy(lesson_id, build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id), IN_EXERCISES),
@@ -66,7 +74,7 @@ def planned(course: Course, lesson_id: str) -> tuple[Copy, Copy]:
 
 
 def copies(course: Course) -> list[Path]:
-    """Adds a copy of every built notebook that the learner does not have yet; returns the notebooks that were added."""
+    """Adds a copy of every built notebook that the learner does not have yet; returns the added paths."""
     added = []
     for lesson_id in course.ids:
         for copy in planned(course, lesson_id):
@@ -79,66 +87,55 @@ def copies(course: Course) -> list[Path]:
 
 
 def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
-    """A fresh copy of a lesson's exercises, and where the learner's own is now, if there was one.
+    """Replaces the copy of a lesson's exercises by a fresh one.
 
-    Raises NothingBuilt where the course has no such notebook.
+    Returns:
+        The copy, and where the learner's earlier one is now, if there was one.
+
+    Raises:
+        NothingBuilt: the course has no such notebook.
     """
     _, copy = planned(course, lesson_id)
     if not copy.built.is_file():
         raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
-    kept = replace(course, copy.own, copy.text())
+    earlier = replace(course, copy.own, copy.text())
     pictures(course)
-    return copy.own, kept
+    return copy.own, earlier
 
 
 def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
-    """The notebook of a lesson's answers, made anew where it is another now, and where an older one went."""
+    """Writes the notebook of a lesson's answers unless its cells are there; returns it and where an older one is."""
     own = course.root / "work" / "answers" / f"{lesson_id}.ipynb"
-    made = answers_module.notebook(course.lesson(lesson_id))
-    if own.is_file() and _same_cells(own, made):
-        return own, None
-    return own, replace(course, own, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
-
-
-def _same_cells(path: Path, made: Notebook) -> bool:
-    """Whether it has been run at most; what cannot be read is another."""
+    notebook = notebook_builder.answers_notebook(course.lesson(lesson_id))
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [_text(cell) for cell in there] == [_text(cell) for cell in made["cells"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _text(cell: Any) -> tuple[str, str]:
-    return cell["cell_type"], "".join(cell["source"])
+        cells = read_complete(own)["cells"]
+    except (OSError, Unreadable):
+        cells = []
+    if [(cell["cell_type"], text(cell)) for cell in cells] == [(c["cell_type"], text(c)) for c in notebook["cells"]]:
+        return own, None
+    return own, replace(course, own, json.dumps(notebook, ensure_ascii=False, indent=1) + "\n")
 
 
 def replace(course: Course, own: Path, content: str | bytes) -> Path | None:
-    """Writes a learner's notebook anew; where what lay there is kept, if anything did."""
-    kept = _aside(course, own)
+    """Writes a learner's notebook; moves what was there to work/earlier/ and returns its path, None if nothing was."""
+    earlier = None
+    if os.path.lexists(own):
+        name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
+        now = datetime.now()  # in the learner's time zone
+        earlier = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
+        earlier.parent.mkdir(parents=True, exist_ok=True)
+        own.rename(earlier)
     try:
         files.write(own, content, mode=0o644, alone=True)
     except BaseException:
-        if kept is not None:  # a full disk shall not leave the learner without a notebook
-            kept.rename(own)
+        if earlier is not None:  # a full disk must not leave the learner without a notebook
+            earlier.rename(own)
         raise
-    return kept
-
-
-def _aside(course: Course, own: Path) -> Path | None:
-    """Moves what lies there to work/earlier/, with the time in its name; where it is now."""
-    if not os.path.lexists(own):
-        return None
-    now = datetime.now()  # as the learner's clock says
-    name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
-    kept = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    own.rename(kept)
-    return kept
+    return earlier
 
 
 def first(course: Course) -> str:
-    """Where a learner begins, seen from work/: the first lesson that has a copy, else the first exercises."""
+    """Returns where a learner begins, relative to work/: the first lesson that has a copy, else the first exercises."""
     for copy in (lesson_copy, exercises_copy):
         for lesson_id in course.ids:
             if copy(course, lesson_id).is_file():
@@ -154,24 +151,8 @@ def exercises_copy(course: Course, lesson_id: str) -> Path:
     return course.root / "work" / lesson_id / f"{lesson_id}.ipynb"
 
 
-def _moved(notebook: Notebook, changes: tuple[tuple[str, str], ...]) -> Notebook:
-    """The notebook with the links of its prose leading to where the copy's neighbours lie, and every cell signed."""
-    if notebook["metadata"]["jaxercise"]["holds"] == "imported exercises":
-        changes = ()  # its links are its own, and its cells are to the letter
-    for cell in notebook["cells"]:
-        before = after = text(cell)
-        if cell["cell_type"] == "markdown":
-            for old, new in changes:
-                after = after.replace(old, new)
-        if after != before:
-            cell["source"] = after.splitlines(keepends=True)
-        # JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
-        cell_origin.sign(cell)
-    return notebook
-
-
 def pictures(course: Course) -> None:
-    """The pictures are the course's, not the learner's: an older one is replaced."""
+    """Copies the course's pictures; an older one is replaced, since they are not the learner's."""
     for picture in sorted((course.root / "images").glob("*")):
         own = course.root / "work" / "images" / picture.name
         if picture.is_file() and (not own.is_file() or own.read_bytes() != picture.read_bytes()):

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 import grader
 from grader.core.layout import PACKAGE, SOURCE, learner_files
-from grader.course import Course, build, notebook_builder, release
+from grader.course import Course, build, notebook_builder
 from grader.lms.publish import NoBundle, leaks
 
 LOCK = "requirements.lock"
@@ -84,8 +84,8 @@ def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = NOTEBOOK_LINK.sub(lambda m: m[0] if m[2] in unlinked else m[1], cell["source"])
                 pictures |= set(IMAGE.findall(cell["source"]))
-        given = release.release(notebook) if path.startswith("exercises/") else notebook
-        made[path] = release.text(given).encode()
+        given = build.release(notebook) if path.startswith("exercises/") else notebook
+        made[path] = build.text(given).encode()
     return made | {f"images/{name}": _picture(course, name) for name in pictures}
 
 

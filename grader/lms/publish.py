@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from grader.core import files as files_module
 from grader.core.layout import PACKAGE, learner_files
-from grader.course import Cell, Course, build, exercises, release
-from grader.course.rules_leaks import telling
+from grader.course import Cell, Course, build, exercises
+from grader.course.rules import telling
 from grader.lms import git
 
 LIST = ".bundle"  # what lies in a folder of ours: paths and hashes
@@ -209,7 +209,7 @@ def _texts(course: Course) -> Iterator[CellText]:
             yield from map(_text, course.lesson(lesson).cells)
         else:
             before = build.source(course, lesson)
-            for cell, released in zip(before["cells"], release.release(before)["cells"], strict=True):
+            for cell, released in zip(before["cells"], build.release(before)["cells"], strict=True):
                 yield CellText(released["source"], cell["source"], f"a cell of {lesson}")
 
 

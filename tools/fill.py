@@ -1,4 +1,4 @@
-"""A learner's notebook with answers in it: for examples, tests and the proof that the course can be solved."""
+"""Fill a learner's notebook with answers, for the example class, tests and benchmarks."""
 
 from __future__ import annotations
 
