@@ -62,18 +62,19 @@ def preview(
     answers are wrong.
     """
     from grader.prove.preview import preview as rehearse
-    from grader.reports import preview_report as report
+    from grader.reports import html as pages
+    from grader.reports import terminal
 
     course = open_course(lesson)
     if html is not None and not writable(html):
         raise fail(f"The page cannot be written to {html}. Name a file in a folder that can be written to.")
     if html is None:
-        seen = rehearse(course, lesson, jobs, lambda one: out.print(report.text(one)))
+        seen = rehearse(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
     else:
         with err.status(f"Rehearsing {lesson} ..."):
             seen = rehearse(course, lesson, jobs)
         try:
-            files.write(html, report.dumps(lesson, seen), mode=0o644)
+            files.write(html, pages.preview(lesson, seen), mode=0o644)
         except OSError as problem:
             raise fail(f"{html} cannot be written: {problem.strerror}.") from None
     if any(one.problem is not None for one in seen):

@@ -157,10 +157,10 @@ def _changed(last: PreviousGrades | None, done: dict[Entry, Result]) -> tuple[li
 
 
 def _show(changed: tuple[list[Change], int] | None, done: dict[Entry, Result]) -> None:
-    from grader.reports import regrade_report
+    from grader.reports import terminal
 
     if changed is not None:
-        regrade_report.show(*changed, len(done), out)
+        terminal.regrade(*changed, len(done), out)
 
 
 def _say_left_out(submitted: Path, course: Course) -> None:
