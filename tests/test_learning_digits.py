@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from grader.learning import digits, mnist_download
+from grader.learning import digits
 
 TRAIN, TEST = 30, 12
 
@@ -32,7 +32,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(digits.SETTING, raising=False)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(mnist_download, "MIRROR", f"http://127.0.0.1:{free.getsockname()[1]}/")
+        monkeypatch.setattr(digits, "MIRROR", f"http://127.0.0.1:{free.getsockname()[1]}/")
     return tmp_path
 
 
@@ -86,9 +86,9 @@ class Reply(BaseHTTPRequestHandler):
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     with Mirror() as server:
-        monkeypatch.setattr(mnist_download, "MIRROR", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(digits, "MIRROR", f"http://127.0.0.1:{server.server_port}/")
         of = {path: hashlib.md5(content).hexdigest() for path, content in server.files.items()}
-        monkeypatch.setattr(mnist_download, "DIGESTS", {name: of[f"/{name}.gz"] for name in mnist_download.DIGESTS})
+        monkeypatch.setattr(digits, "DIGESTS", {name: of[f"/{name}.gz"] for name in digits.DIGESTS})
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -129,7 +129,7 @@ def test_an_image_is_the_one_it_was() -> None:
 
 
 def test_who_wants_only_those_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mnist_download, "fetch", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(digits, "_download", lambda *_: pytest.fail("asked"))
     lay(Path("data") / digits.RAW)
     monkeypatch.setenv(digits.SETTING, "embedded")
     assert digits.get().source == "embedded"
@@ -144,7 +144,7 @@ def test_spoiled_ones_are_written_anew() -> None:
 
 def test_a_server_that_says_nothing_holds_nobody_up(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror.silent.set()
-    monkeypatch.setattr(mnist_download, "ANSWER_S", 0.3)
+    monkeypatch.setattr(digits, "ANSWER_S", 0.3)
     assert digits.get().says.startswith("There is no copy of MNIST here, and no connection to download it: so")
 
 
@@ -210,6 +210,19 @@ def test_a_download_that_is_not_mnist_leaves_nothing(away: Path, mirror: Mirror,
     assert found.source == "embedded"
     assert found.says.startswith(f"{said}: so these are")
     assert {path.split("/")[1] for path in left_in(away / "course" / "work")} == {digits.EMBEDDED}
+
+
+def test_a_download_that_takes_too_long_leaves_nothing(
+    away: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digits, "WHOLE_S", 0.0)
+    assert digits.get().says.startswith("The download of MNIST took too long: so these are")
+    assert {path.split("/")[1] for path in left_in(away / "course" / "work")} == {digits.EMBEDDED}
+
+
+def test_without_the_package_that_downloads_it_says_so(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    assert digits.get().says.startswith("There is no copy of MNIST here, and no package pooch to download it: so")
 
 
 def cut(path: Path) -> None:

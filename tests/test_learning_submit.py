@@ -21,7 +21,7 @@ from jupyter_client.manager import start_new_kernel
 
 from grader.course import Course
 from grader.course.exercises import GRADING
-from grader.learning import saved_notebook
+from grader.learning import submit
 
 LESSON = "01_small"
 WRONG = "def loss(x):\n    return (x**2).sum()\n"  # its misconception is known
@@ -165,8 +165,8 @@ def test_what_was_run_and_not_saved_is_named_until_it_is_saved(course: Path, own
 
 def unsaved(lab: Kernel, own: Path) -> list[str]:
     """What the kernel names as run and not saved; the question binds nothing itself."""
-    module = "__import__('grader.learning.saved_notebook').lessons.saved"
-    request, found = lab.begin(f"{module}.unsaved({module}.read({module}.Path({str(own)!r})))"), ""
+    module = "__import__('grader.learning.submit').learning.submit"
+    request, found = lab.begin(f"{module}.unsaved_cells({module}.read_saved({module}.Path({str(own)!r})))"), ""
     for message in lab.messages(request):
         if message["msg_type"] == "execute_result":
             found = message["content"]["data"]["text/plain"]
@@ -246,8 +246,8 @@ def test_what_is_no_notebook_to_grade_gets_a_sentence(
     path = tmp_path / f"{name}.ipynb"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(saved_notebook.NotSaved, match=says):
-        saved_notebook.read(path)
+    with pytest.raises(submit.NotGradable, match=says):
+        submit.read_saved(path)
 
 
 def test_a_course_that_is_broken_or_a_grader_that_is(course: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from grader.core.result import CheckResult
 from grader.course import Course
 from grader.prove import preview
 from grader.prove.answer_report import AnswerReport, ExerciseReport
-from grader.reports import preview_report as report
+from grader.reports import html
 
 LESSON = "01_small"
 WRITABLE = "Name a file in a folder that can be written to."
@@ -91,7 +91,7 @@ def test_a_page_is_whole_and_escaped() -> None:
     evil = "<script>alert(1)</script>"
     wrong = AnswerReport(evil, evil, (result("example", "failed", evil), result("values", "failed", evil, hidden=True)))
     broken = ExerciseReport("c-d", seen().stub, problem=evil)
-    text = report.dumps(LESSON, [seen(wrong), broken])
+    text = html.preview(LESSON, [seen(wrong), broken])
     page = Page(text)
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert page.said.count(evil) == 5

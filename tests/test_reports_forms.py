@@ -15,8 +15,8 @@ from conftest import ROOT, Grader
 from junitparser import JUnitXml
 
 from grader.core import result as results_json
-from grader.core.result import STATUSES, CheckResult, Result
-from grader.reports import github, gradescope_report, html, junit, tables
+from grader.core.result import STATUSES, CheckResult, Result, grader_fault
+from grader.reports import github, gradescope_report, html, junit, tables, terminal
 from grader.reports.forms import FORMS
 
 EVIL = (
@@ -32,7 +32,9 @@ def check(name: str, status: str = "passed", **more: Any) -> CheckResult:
 
 
 def a_class() -> list[Result]:
-    every = tuple(check(f"a-{i}", status, message=f"Because of {status}.") for i, status in enumerate(STATUSES))
+    # Without "error": a result with a grader's fault has no score (GRADER_FAILED below).
+    statuses = ["failed" if status == "error" else status for status in STATUSES]
+    every = tuple(check(f"a-{i}", status, message=f"Because of {status}.") for i, status in enumerate(statuses))
     secret = check("b-values", "failed", message="The shape is wrong.", hidden=True, misconception="Sums the rows.")
     return [
         Result("one", "05_vmap", (*every, secret), 18.0, "full", 1.5, ("A note.",)),
@@ -65,7 +67,7 @@ def test_junit_is_read_by_another_reader() -> None:
     suites = {suite.name: suite for suite in document}
     assert list(suites) == ["one/05_vmap", "two/05_vmap", "two/03_jit", "three/05_vmap"]
     one = suites["one/05_vmap"]
-    assert (one.tests, one.failures, one.errors, one.skipped) == (9, 6, 1, 1)
+    assert (one.tests, one.failures, one.errors, one.skipped) == (9, 7, 0, 1)
     assert one.time == 1.5
     assert {p.name: p.value for p in one.properties()} == {"score": "2.0", "max_score": "18.0", "confinement": "full"}
     cases = list(one)
@@ -147,6 +149,33 @@ def test_canvas_columns() -> None:
     assert rows[0] == [*tables.CANVAS, "05_vmap", "03_jit"]
     assert rows[1][5:] == ["18", "2"]
     assert [(row[3], *row[5:]) for row in rows[2:]] == [("one", "2", ""), ("two", "4", "2"), ("three", "", "")]
+
+
+GRADER_FAILED = {
+    "the notebook": grader_fault("one", "05_vmap", "a process ended"),
+    "a check": Result(
+        "one", "05_vmap", (check("a-0"), check("a-1", "error", message="The check itself is at fault.")), 4.0
+    ),
+}
+
+
+@pytest.mark.parametrize("result", GRADER_FAILED.values(), ids=GRADER_FAILED)
+def test_where_the_grader_failed_no_form_has_a_score(result: Result) -> None:
+    [row] = csv.DictReader(io.StringIO(tables.nbgrader([result])))
+    assert (row["student_id"], row["raw_score"], row["score"]) == ("one", "", "")
+    assert list(csv.reader(io.StringIO(tables.canvas([result]))))[2][5:] == [""]
+    assert not {"score", "tests"} & set(json.loads(gradescope_report.dumps(result)))
+    assert json.loads(base64.b64decode(github.classroom(result)))["status"] == "error"
+    [suite] = JUnitXml.fromstring(junit.dumps([result]).encode())
+    assert (suite.errors, "score" in {p.name for p in suite.properties()}) == (1, False)
+    page = html.dumps([result])
+    assert "0 of 1 notebooks graded" in page
+    assert ("no score" if result.problem is None else "not graded") in page
+    assert "final score" in github.summary([result]) or "Not graded." in github.summary([result])
+
+
+def test_a_learner_sees_no_points_where_a_check_is_at_fault() -> None:
+    assert terminal.exercise(GRADER_FAILED["a check"].checks).plain == "! a  – of 4"
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"])

@@ -159,15 +159,16 @@ def preview(
     answers are wrong.
     """
     from grader.prove.preview import preview as preview_lesson
-    from grader.reports import preview_report
+    from grader.reports import html as pages
+    from grader.reports import terminal
 
     course = open_course(lesson)
     refuse_unwritable("The page", html)
     if html is None:
-        seen = preview_lesson(course, lesson, jobs, lambda one: out.print(preview_report.text(one)))
+        seen = preview_lesson(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
     else:
         with err.status(f"Rehearsing {lesson} ..."):
             seen = preview_lesson(course, lesson, jobs)
-        write(html, preview_report.dumps(lesson, seen))
+        write(html, pages.preview(lesson, seen))
     if any(one.problem is not None for one in seen):
         raise Exit(1)

@@ -56,7 +56,6 @@ def grade(
     from grader.grading import batch
     from grader.grading.fingerprint import environment_fingerprint
     from grader.grading.regrade import PreviousGrades
-    from grader.reports import regrade_report
 
     course = open_course(lesson)
     if not submitted.is_dir():
@@ -93,7 +92,7 @@ def grade(
     finally:
         view.close()
         if explain_changes:
-            regrade_report.show(changes, new, len(done), out)
+            terminal.regrade(changes, new, len(done), out)
     if stopped:
         text = f"Stopped. {len(done)} of {notebooks(len(entries))} are graded; the same command"
         text += f"{' without --force' if force else ''} goes on from there."

@@ -1,11 +1,11 @@
-"""Gives a lesson handwritten digits: MNIST where it can be had, else real digits that need no download.
+"""Handwritten digits for lessons: MNIST where it can be had, else real digits that need no download.
 
     found = digits.get()
-    print(found.says)                                   # which it got, and how many
-    MNIST(found.root, train=True)                       # torchvision.datasets.MNIST reads either
-    images, labels = found.arrays(train=True)           # (n, 28, 28) uint8, (n,) int32; needs no torch
+    print(found.says)                                   # which digits, and how many
+    MNIST(found.root, train=True)                       # torchvision.datasets.MNIST reads both
+    images, labels = found.arrays(train=True)           # needs no torch
 
-Whatever it is, it lies as IDX files under root/MNIST/raw, where torchvision looks for them.
+They are stored as IDX files under root/MNIST/raw, where torchvision looks for them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import queue
 import shutil
 import tempfile
+import threading
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,21 +25,33 @@ from pathlib import Path
 
 import numpy as np
 
-from grader.learning import mnist_download, state
+from grader.core.layout import course_above
 
-# A folder that has MNIST/raw in it; or the word "embedded": use the digits that need no download, and ask nobody.
+# A folder with MNIST/raw in it; or the word "embedded": use the digits that need no download.
 SETTING = "JAXERCISE_DIGITS"
 RAW = Path("MNIST", "raw")
 PARTS = {True: "train", False: "t10k"}
 NAMES = tuple(f"{part}-{kind}" for part in PARTS.values() for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 SIDE = 28
-MOST = 16 + 60_000 * SIDE * SIDE  # bytes of the largest file
+MOST = 16 + 60_000 * SIDE * SIDE  # bytes of the largest file; a whole download, packed, has fewer
 EMBEDDED = "embedded_digits_1"  # the number changes with what is written there
 TEST = 360  # of scikit-learn's 1,797 digits
+# torchvision downloads from here too, and checks the same MD5 digests of the packed files.
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+DIGESTS = {
+    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+}
+ANSWER_S = 4.0  # until the server answers; offline it does not
+WHOLE_S = 120.0  # for the whole download of 12 MB
+NO_CONNECTION = "There is no copy of MNIST here, and no connection to download it"
+TOO_LONG = "The download of MNIST took too long"
 
 
 class DigitsDamaged(Exception):
-    """Files that say they are MNIST and are not whole; the text says which, and the way out."""
+    """MNIST's files are incomplete or damaged; the text names the file and what to do."""
 
     def _render_traceback_(self) -> list[str]:  # in a notebook the sentence, and no traceback
         return [str(self)]
@@ -44,61 +59,63 @@ class DigitsDamaged(Exception):
 
 @dataclass(frozen=True)
 class Digits:
-    """What was found: `root` is what torchvision.datasets.MNIST takes, `source` is "MNIST" or "embedded"."""
+    """The digits that were found.
+
+    Attributes:
+        root: the folder that torchvision.datasets.MNIST takes.
+        source: "MNIST" or "embedded".
+        says: one sentence for the learner: which digits these are, why, and how many.
+    """
 
     root: Path
     source: str
     says: str
 
     def arrays(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Images (n, 28, 28) uint8 and labels (n,) int32, of one half. Raises DigitsDamaged."""
+        """Returns images (n, 28, 28) uint8 and labels (n,) int32 of one half. Raises DigitsDamaged."""
         return read_half(self.root / RAW, train)
 
 
 def get() -> Digits:
-    """The digits: a copy of MNIST that lies here, else a download, else the 1,797 digits that scikit-learn brings.
+    """Returns MNIST, from a copy or downloaded, or else the 1,797 digits of scikit-learn.
 
-    Looks in the folder that JAXERCISE_DIGITS names, else in work/data of the course and in the user's cache; what it
-    downloads or writes lies there too. Offline it is done in a second. Raises DigitsDamaged.
+    Looks in the folder that JAXERCISE_DIGITS names, else in work/data of the course and in the user's cache, and
+    stores downloads there. Without a connection it takes a second.
+
+    Raises:
+        DigitsDamaged: a copy of MNIST is incomplete, or the named folder has none.
+        OSError: no folder can be written to.
     """
-    asked = os.environ.get(SETTING, "").strip()
-    if asked == "embedded":
+    setting = os.environ.get(SETTING, "").strip()
+    if setting == "embedded":
         return _embedded(f"{SETTING}=embedded")
-    if asked:
-        return _asked_for(Path(asked).expanduser())
+    if setting:
+        folder = Path(setting).expanduser()
+        for root in (folder, *folder.parents[:2]):
+            if _has_files(root / RAW):
+                return _mnist(root, f"MNIST, a copy in {root}")
+        raise DigitsDamaged(
+            f"{SETTING} is {folder}, and there is no MNIST in it: wanted {folder / RAW / NAMES[0]} (or .gz) and its "
+            "three neighbours. Set it to a folder that has them, or to nothing."
+        )
     for place in _places():
-        if _there(place / RAW):
-            return _checked(place, f"MNIST, a copy in {place}")
+        if _has_files(place / RAW):
+            return _mnist(place, f"MNIST, a copy in {place}")
     place = _writable()
-    why_not = mnist_download.fetch(place / RAW, _check)
-    if why_not:
-        return _embedded(why_not)
-    return _checked(place, f"MNIST, downloaded to {place}")
-
-
-def _asked_for(folder: Path) -> Digits:
-    """MNIST in the folder that somebody named: the one with MNIST/ in it, or one further down."""
-    for root in (folder, *folder.parents[:2]):
-        if _there(root / RAW):
-            return _checked(root, f"MNIST, a copy in {root}")
-    raise DigitsDamaged(
-        f"{SETTING} is {folder}, and there is no MNIST in it: wanted {folder / RAW / NAMES[0]} (or .gz) and its three "
-        f"neighbours. Set it to a folder that has them, or to nothing."
-    )
+    failure = _download(place)
+    return _embedded(failure) if failure else _mnist(place, f"MNIST, downloaded to {place}")
 
 
 def _places() -> list[Path]:
-    """Where digits may lie, best first: with the learner's work, in the user's cache, in a folder that will be gone."""
-    course = state.course_above(Path.cwd())
+    """Folders for digits, best first: with the learner's work, in the user's cache, a temporary one."""
+    course = course_above(Path.cwd())
     places = [course / "work" / "data"] if course is not None else []
-    with contextlib.suppress(RuntimeError):  # nobody knows a home
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        places.append(Path(cache) / "jaxercise")
+    with contextlib.suppress(RuntimeError):  # this user has no home
+        places.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxercise")
     return [*places, Path(tempfile.gettempdir()) / f"jaxercise-{os.getuid()}"]
 
 
 def _writable() -> Path:
-    """The first place that can be written to. Raises OSError where none can."""
     for place in _places():
         with contextlib.suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
@@ -107,39 +124,96 @@ def _writable() -> Path:
     raise OSError(f"None of {', '.join(map(str, _places()))} can be written to; digits need 1.5 MB.")
 
 
-def _there(raw: Path) -> bool:
+class _Deadline:
+    """A progress bar, in pooch's interface, that ends a download of too many seconds or bytes."""
+
+    def __init__(self, news: queue.SimpleQueue[str | None]) -> None:
+        self.news, self.end, self.total, self.received = news, time.monotonic() + WHOLE_S, 0, 0
+
+    def update(self, size: int) -> None:
+        if not self.received:
+            self.news.put(None)
+        self.received += size
+        if time.monotonic() > self.end or self.received > MOST:
+            raise TimeoutError(TOO_LONG)
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _download(place: Path) -> str:
+    """Puts MNIST's files into a folder, all or none; returns "" when done, else a clause that says why not."""
+    try:
+        import pooch
+    except ImportError:
+        return "There is no copy of MNIST here, and no package pooch to download it"
+    news: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # None when the first bytes came, at the end a text
+    deadline = _Deadline(news)
+    pooch.get_logger().setLevel("WARNING")
+    downloader = pooch.HTTPDownloader(progressbar=deadline, timeout=ANSWER_S, chunk_size=1 << 16)
+
+    def fetch() -> str:
+        try:
+            (draft / "raw").mkdir()
+            for name, digest in DIGESTS.items():
+                packed = pooch.retrieve(f"{MIRROR}{name}.gz", f"md5:{digest}", name, draft, downloader=downloader)
+                (draft / "raw" / name).write_bytes(gzip.decompress(Path(packed).read_bytes()))
+            (place / RAW).parent.mkdir(exist_ok=True)
+            with contextlib.suppress(OSError):  # another notebook was quicker
+                os.rename(draft / "raw", place / RAW)
+        except TimeoutError:
+            return TOO_LONG
+        except ValueError:  # of pooch: another digest
+            return "What came in place of MNIST is something else (a page to log in?)"
+        except OSError as problem:
+            if problem.errno is not None:  # of a file; those of the network, which requests raises, have no number
+                return f"MNIST could not be stored in {place / RAW} ({problem.strerror})"
+            return "The download of MNIST broke off" if deadline.received else NO_CONNECTION
+        return ""
+
+    with _draft(place) as draft:
+        # In a thread, since the lookup of a name has no limit of its own.
+        threading.Thread(target=lambda: news.put(fetch()), daemon=True).start()
+        try:
+            failure = news.get(timeout=ANSWER_S)
+            if failure is None:
+                print(f"Downloading MNIST (12 MB) to {place} ...", flush=True)
+                failure = news.get(timeout=WHOLE_S)
+            return failure or ""
+        except queue.Empty:
+            return TOO_LONG if deadline.received else NO_CONNECTION
+        finally:
+            deadline.end = 0.0  # the thread stops at its next bytes
+
+
+def _has_files(raw: Path) -> bool:
     return any((raw / f"{name}{end}").exists() for name in NAMES for end in ("", ".gz"))
 
 
-def _checked(root: Path, what: str) -> Digits:
-    """Both halves are whole, and unpacked."""
+def _mnist(root: Path, where: str) -> Digits:
+    """Unpacks and checks the files in a folder."""
     raw = root / RAW
-    _unpack(raw)
-    _check(raw)
-    train, test = (_length(raw / f"{part}-labels-idx1-ubyte") for part in PARTS.values())
-    return Digits(root, "MNIST", f"{what}: {train:,} images to train on, {test:,} to test with.")
-
-
-def _unpack(raw: Path) -> None:
     for name in NAMES:
         packed = raw / f"{name}.gz"
         if not (raw / name).exists() and packed.exists():
             try:
-                with gzip.open(packed) as file:
-                    content = file.read(MOST + 1)
-                with _draft(raw) as draft:
-                    (draft / name).write_bytes(content)
+                with gzip.open(packed) as file, _draft(raw) as draft:
+                    (draft / name).write_bytes(file.read(MOST + 1))
                     os.replace(draft / name, raw / name)
             except (EOFError, gzip.BadGzipFile, zlib.error):
                 raise _damaged(packed, "it cannot be unpacked") from None
             except OSError as problem:
                 raise _damaged(packed, f"it cannot be unpacked ({problem.strerror})") from None
+    _check(raw)
+    train, test = (_length(raw / f"{part}-labels-idx1-ubyte") for part in PARTS.values())
+    return Digits(root, "MNIST", f"{where}: {train:,} images to train on, {test:,} to test with.")
 
 
 @contextlib.contextmanager
-def _draft(beside: Path) -> Iterator[Path]:
-    """A folder of its own to write in, so that others see whole files only; it is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="draft-", dir=beside))
+def _draft(place: Path) -> Iterator[Path]:
+    """A temporary folder in `place`, so that other processes see complete files only."""
+    folder = Path(tempfile.mkdtemp(prefix="draft-", dir=place))
     try:
         yield folder
     finally:
@@ -147,7 +221,7 @@ def _draft(beside: Path) -> Iterator[Path]:
 
 
 def _check(raw: Path) -> None:
-    """Headers, lengths, and as many labels as images. Raises DigitsDamaged."""
+    """Checks headers, lengths and labels. Raises DigitsDamaged."""
     for part in PARTS.values():
         images, labels = (raw / f"{part}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
         if _length(images) != _length(labels):
@@ -159,7 +233,7 @@ def _check(raw: Path) -> None:
 
 
 def _length(path: Path) -> int:
-    """How many images or labels an IDX file holds, by its header and its size."""
+    """Returns the number of images or labels in an IDX file, by its header and its size. Raises DigitsDamaged."""
     images = "images" in path.name
     wanted = np.array([2051, 0, SIDE, SIDE] if images else [2049, 0], ">i4")
     try:
@@ -184,7 +258,7 @@ def _content(path: Path, header: int) -> np.ndarray:
 
 
 def read_half(raw: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 28, 28) uint8 and labels (n,) int32 from IDX files in this folder. Raises DigitsDamaged."""
+    """Returns images (n, 28, 28) uint8 and labels (n,) int32 from IDX files in a folder. Raises DigitsDamaged."""
     images, labels = (raw / f"{PARTS[train]}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
     for path in (images, labels):
         _length(path)
@@ -199,33 +273,28 @@ def _damaged(path: Path, why: str) -> DigitsDamaged:
 
 
 def _embedded(why: str) -> Digits:
-    """scikit-learn's digits as IDX files, written once; `why` says why it is they."""
+    """scikit-learn's digits as IDX files, written once: 1,437 to train on and 360 to test with."""
     root = _writable() / EMBEDDED
     try:
         _check(root / RAW)
-    except DigitsDamaged:  # not there yet, or spoiled: they are derived, so they are written anew
+    except DigitsDamaged:  # not there yet, or spoiled: they are derived, so they are written again
         shutil.rmtree(root, ignore_errors=True)
         with _draft(root.parent) as draft:
             _write(draft / RAW)
             with contextlib.suppress(OSError):  # another notebook was quicker, and wrote the same
                 os.rename(draft, root)
         _check(root / RAW)
-    count = _length(root / RAW / NAMES[1])
-    said = f"{count:,} to train on, {TEST} to test with"
-    return Digits(
-        root,
-        "embedded",
-        f"{why}: so these are the handwritten digits that come with scikit-learn, scaled to {SIDE} × {SIDE} ({said}).",
-    )
+    count = f"{_length(root / RAW / NAMES[1]):,} to train on, {TEST} to test with"
+    which = f"the handwritten digits that come with scikit-learn, scaled to {SIDE} × {SIDE} ({count})"
+    return Digits(root, "embedded", f"{why}: so these are {which}.")
 
 
 def _write(raw: Path) -> None:
-    """1,437 digits to train on and 360 to test with, as four IDX files; the same ones everywhere."""
     from sklearn.datasets import load_digits
 
-    given = load_digits()
-    order = np.random.RandomState(0).permutation(len(given.target))  # NumPy promises to keep this generator's numbers
-    images, labels = enlarged(given.images)[order], given.target.astype(np.uint8)[order]
+    small = load_digits()
+    order = np.random.RandomState(0).permutation(len(small.target))  # NumPy promises to keep this generator's numbers
+    images, labels = enlarged(small.images)[order], small.target.astype(np.uint8)[order]
     raw.mkdir(parents=True)
     for train, half in ((True, slice(TEST, None)), (False, slice(TEST))):
         for kind, magic, content in (("images-idx3", 2051, images[half]), ("labels-idx1", 2049, labels[half])):
@@ -234,12 +303,12 @@ def _write(raw: Path) -> None:
 
 
 def enlarged(images: np.ndarray) -> np.ndarray:
-    """8 × 8 images with values 0 to 16 as MNIST has them: (n, 28, 28) uint8, 24 × 24 by straight lines between
-    pixels, and a border of 2."""
-    at = np.clip((np.arange(24) + 0.5) / 3 - 0.5, 0, 7)  # where each new pixel's middle lies among the old ones
+    """Returns 8 × 8 images with values 0 to 16 in MNIST's format: (n, 28, 28) uint8, interpolated linearly to 24 × 24,
+    with a border of 2."""
+    at = np.clip((np.arange(24) + 0.5) / 3 - 0.5, 0, 7)  # each new pixel's centre among the old ones
     left = np.minimum(at.astype(int), 6)
-    lines = np.zeros((24, 8))
-    lines[np.arange(24), left] = 1 - (at - left)
-    lines[np.arange(24), left + 1] = at - left
-    large = lines @ (images / 16 * 255) @ lines.T
+    weights = np.zeros((24, 8))
+    weights[np.arange(24), left] = 1 - (at - left)
+    weights[np.arange(24), left + 1] = at - left
+    large = weights @ (images / 16 * 255) @ weights.T
     return np.pad(large.round().astype(np.uint8), ((0, 0), (2, 2), (2, 2)))

@@ -1,4 +1,4 @@
-"""What of the course is done, as `grader check` saw it: kept in the learner's small file, which may be deleted."""
+"""Progress in the course, as `grader check` and `grader watch` saw it, from the learner's file of `learning.state`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grader.core.points import is_full, total
 from grader.core.result import Result
 from grader.course import Course, Exercise
 from grader.learning import state
@@ -14,19 +15,19 @@ from grader.learning.course_map import GRADED
 
 @dataclass(frozen=True)
 class ExerciseProgress:
-    """One exercise: the points that it gives, and the most that were ever earned."""
+    """One exercise, and the most points that were ever earned for it."""
 
     exercise: Exercise
     earned: float
 
     @property
     def done(self) -> bool:
-        return self.earned >= self.exercise.points
+        return is_full(self.earned, self.exercise.points)
 
 
 @dataclass(frozen=True)
 class LessonProgress:
-    """One lesson's exercises, in their order."""
+    """The exercises of one lesson, in their order."""
 
     lesson: str
     title: str
@@ -34,11 +35,11 @@ class LessonProgress:
 
     @property
     def earned(self) -> float:
-        return sum(step.earned for step in self.steps)
+        return total(step.earned for step in self.steps)
 
     @property
     def points(self) -> float:
-        return sum(step.exercise.points for step in self.steps)
+        return total(step.exercise.points for step in self.steps)
 
     @property
     def next(self) -> ExerciseProgress | None:
@@ -46,32 +47,46 @@ class LessonProgress:
         return next((step for step in self.steps if not step.done), None)
 
 
-def note(course: Course, result: Result) -> None:
-    """Keep what a notebook earned by exercise, unless an earlier try earned more."""
+def note(course: Course, result: Result) -> dict[str, Any] | None:
+    """Stores what a notebook earned for each exercise, unless an earlier attempt earned more.
+
+    Returns:
+        The progress of all lessons as the file has it, for `lesson_progress`; None where nothing was graded.
+    """
     if result.problem is not None:
-        return
-    before, best = _kept(course, result.lesson), {}
-    for exercise in course.lesson(result.lesson).exercises:
-        earned = sum(check.points for check in result.checks if check.exercise == exercise.id)
-        best[exercise.id] = [max(earned, min(before.get(exercise.id, 0.0), exercise.points)), exercise.points]
-    state.add(GRADED, result.lesson, best, course.root)
+        return None
+    with state.change(GRADED, course.root) as graded:
+        before, best = _best(graded.get(result.lesson)), {}
+        for exercise in course.lesson(result.lesson).exercises:
+            earned = total(check.points for check in result.checks if check.exercise == exercise.id)
+            best[exercise.id] = [max(earned, min(before.get(exercise.id, 0.0), exercise.points)), exercise.points]
+        graded[result.lesson] = best
+    return graded
 
 
-def lesson_progress(course: Course) -> list[LessonProgress]:
-    """Every lesson that has exercises. Raises CourseError for text that breaks a rule."""
+def lesson_progress(course: Course, graded: Mapping[str, Any] | None = None) -> list[LessonProgress]:
+    """Returns the progress of every lesson with exercises.
+
+    Args:
+        course: the course.
+        graded: what `note` returned; without it, the file is read.
+
+    Raises:
+        CourseError: a text of the course breaks a rule.
+    """
+    graded = state.read(GRADED, course.root) if graded is None else graded
     found = []
     for name in course.lesson_ids:
-        lesson, best = course.lesson(name), _kept(course, name)
-        # What an exercise is worth may have changed since.
+        lesson, best = course.lesson(name), _best(graded.get(name))
+        # An exercise may give other points than when they were earned.
         steps = tuple(ExerciseProgress(one, min(one.points, best.get(one.id, 0.0))) for one in lesson.exercises)
         found.append(LessonProgress(name, lesson.title, steps))
     return found
 
 
-def _kept(course: Course, lesson: str) -> Mapping[str, float]:
-    """What was earned by exercise; whoever edits the file by hand deceives nobody else."""
-    found: Any = state.read(GRADED, course.root).get(lesson)
+def _best(graded: Any) -> dict[str, float]:
+    """Points earned by exercise; none where the file was edited into something else."""
     try:
-        return {name: float(earned) for name, (earned, _) in found.items()}
+        return {name: float(earned) for name, (earned, _) in graded.items()}
     except (AttributeError, TypeError, ValueError):
         return {}

@@ -1,15 +1,15 @@
-"""How a graded notebook is shown below its last cell: a line for each exercise, as HTML and as text."""
+"""The view of a graded notebook below its last cell: a row for each exercise, as HTML and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any
 
-from grader.learning.grading_process import ProcessResult
-from grader.learning.saved_notebook import SavedNotebook, said, text
+from grader.core.notebook import NotebookCell, grade_id, nbgrader, text
+from grader.core.points import number, total
+from grader.core.result import CheckResult, Result
 
 MOST_LINES, MOST_WIDTH = 4, 400  # of a message, before its fold
 MOST_TEXT = 2_000
@@ -20,6 +20,8 @@ WARN = "var(--jp-warn-color0, var(--vscode-editorWarning-foreground, #9a6700))"
 LINE = "1px solid var(--jp-border-color2, var(--vscode-panel-border, #8886))"
 CELL = f"text-align:left;vertical-align:top;padding:5px 10px 5px 0;border:none;border-bottom:{LINE};background:none"
 MESSAGE = "margin-top:3px;white-space:pre-wrap;overflow-wrap:anywhere"
+TABLE = "table-layout:auto;width:100%;max-width:60em;margin:0;border-collapse:collapse"
+NOT_JUDGED = "a check or the grader is at fault there, not your answer."
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class ResultView:
-    """What is said of a notebook: rows, a sum, and remarks, the ones to act on first."""
+    """Rows, a sum, and remarks about a notebook, the ones to act on first."""
 
     rows: tuple[ExerciseRow, ...]
     total: str
@@ -44,114 +46,127 @@ class ResultView:
     remarks: tuple[str, ...]
 
     def bundle(self) -> dict[str, str]:
-        """For a front end to choose from."""
+        """Returns the view by MIME type, for a front end to choose from."""
         return {"text/html": self.html(), "text/plain": self.plain()}
 
     def plain(self) -> str:
-        """As text, each message at most a few lines."""
+        """Returns the view as text, with at most a few lines of each message."""
         lines = []
         for row in self.rows:
             lines.append(f"{row.mark} {row.title}: {row.earned}{'' if row.mark == '✓' else f', {row.word}'}")
-            shown, left = _folded(row.message)
+            shown, rest = _folded(row.message)
             lines += [INDENT + line for line in shown.splitlines()]
-            lines += [f"{INDENT}... and more: `grader check` says all of it."] if left else []
+            lines += [f"{INDENT}... and more: `grader check` says all of it."] if rest else []
             lines += [f"{INDENT}Perhaps: {row.perhaps}"] if row.perhaps else []
         return "\n".join([*lines, self.total, *(f"! {warning}" for warning in self.warnings), *self.remarks])
 
     def html(self) -> str:
-        """As HTML that JupyterLab's and VS Code's sanitizers leave whole: no script, no class."""
-        body = "".join(_row(row) for row in self.rows)
+        """Returns the view as HTML that the sanitizers of JupyterLab and VS Code keep: no script, no class."""
         heads = "".join(f'<th scope="col" style="{CELL}">{head}</th>' for head in ("State", "Exercise", "Earned"))
-        table = (
-            '<table style="table-layout:auto;width:100%;max-width:60em;margin:0;border-collapse:collapse">'
-            f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        body = "".join(map(_row, self.rows))
+        table = f'<table style="{TABLE}"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
         mark = f"margin:8px 0;padding-left:8px;border-left:4px solid {WARN}"
-        warnings = [f'<p style="{mark}"><b>! {escape(one)}</b></p>' for one in self.warnings]
-        remarks = [f'<p style="margin:6px 0">{escape(one)}</p>' for one in self.remarks]
-        total = f'<p style="margin:8px 0 6px"><b>{escape(self.total)}</b></p>'
-        return f'<div role="status">{table if self.rows else ""}{total}{"".join([*warnings, *remarks])}</div>'
+        said = [f'<p style="margin:8px 0 6px"><b>{escape(self.total)}</b></p>']
+        said += [f'<p style="{mark}"><b>! {escape(one)}</b></p>' for one in self.warnings]
+        said += [f'<p style="margin:6px 0">{escape(one)}</p>' for one in self.remarks]
+        return f'<div role="status">{table if self.rows else ""}{"".join(said)}</div>'
 
 
-def verdict(judged: ProcessResult, notebook: SavedNotebook, unsaved: Sequence[str], when: str) -> ResultView:
-    """What to say of a result; `unsaved` names cells that were run with another text than was saved `when`."""
-    checks = [check for check in judged.result.get("checks", []) if isinstance(check, dict)]
-    titles = _titles(notebook)
-    rows = [
-        _exercise(titles.get(name, name), list(group), judged.public_only)
-        for name, group in groupby(checks, key=lambda check: str(check.get("exercise", "")))
-    ]
-    problem = judged.result.get("problem")
-    total = f"Not graded: {problem}" if problem else _total(checks, judged.public_only)
-    again = " Another has been saved since: run this cell again." if notebook.again() else ""
-    remarks = [*map(str, judged.result.get("notes", [])), *_by_hand(notebook)]
-    if judged.because:
-        remarks.append(f"Hidden checks were not run here: {judged.because}")
-    remarks.append(f"Judged: {notebook.shown}, as saved {when}.{again}")
+def view(
+    result: Result, cells: Iterable[NotebookCell], unsaved: Sequence[str], remarks: Sequence[str], public_only: bool
+) -> ResultView:
+    """Returns the view of a result.
+
+    Args:
+        result: the notebook's result.
+        cells: the notebook's cells, for the titles of tasks.
+        unsaved: names of cells that were run with a text that was not saved.
+        remarks: sentences to end with.
+        public_only: whether hidden checks were left out.
+    """
+    titles, by_hand = {}, []
+    for cell in cells:
+        name, lines = grade_id(cell) or "", text(cell).splitlines()
+        if name.endswith("-task") and lines and lines[0].startswith("#"):
+            titles[name.removesuffix("-task")] = lines[0].lstrip("# ").replace("`", "")
+        if nbgrader(cell).get("task"):
+            by_hand.append(float(nbgrader(cell).get("points", 0)))
+    groups = groupby(result.checks, key=lambda check: check.exercise)
+    rows = tuple(_exercise(titles.get(name, name), list(checks), public_only) for name, checks in groups)
+    points = total(by_hand)
+    person = [f"{number(points)} more point{'' if points == 1 else 's'} are for a person to give."] if points else []
+    every = (*result.notes, *person, *remarks)
     warnings = _warnings([f"“{titles[name]}”" if name in titles else name for name in unsaved])
-    return ResultView(tuple(rows), total, tuple(warnings), tuple(one[:MOST_TEXT] for one in remarks))
+    return ResultView(rows, _total(result, public_only), warnings, tuple(one[:MOST_TEXT] for one in every))
 
 
-def _warnings(unsaved: Sequence[str]) -> list[str]:
+def _warnings(unsaved: Sequence[str]) -> tuple[str, ...]:
     if not unsaved:
-        return []
+        return ()
     more = f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else ""
-    which = ", ".join(unsaved[:3]) + more
     was = "was" if len(unsaved) == 1 else "were"
-    says = f"{which} {was} run with another text than was saved: save (Ctrl+S) and run this cell again."
-    return [says[0].upper() + says[1:]]
+    says = f"{', '.join(unsaved[:3])}{more} {was} run with another text than was saved: save (Ctrl+S) and run this cell"
+    return (f"{says[0].upper()}{says[1:]} again.",)
 
 
-def _total(checks: Sequence[dict[str, Any]], public_only: bool) -> str:
+def _total(result: Result, public_only: bool) -> str:
+    if result.problem is not None:
+        return f"Not graded: {result.problem}"
+    faulty = {check.exercise for check in result.checks if check.status == "error"}
+    checks = [check for check in result.checks if check.exercise not in faulty]
+    fault = f" Not judged: {len(faulty)} exercise{'' if len(faulty) == 1 else 's'}; {NOT_JUDGED}" if faulty else ""
     if not public_only:
-        most = sum(check["max_points"] for check in checks)
-        return f"{sum(check['points'] for check in checks):g} of {most:g} points."
-    public = [check for check in checks if not check["hidden"]]
-    passed = sum(check["status"] in ("passed", "skipped") for check in public)
+        most = number(total(check.max_points for check in checks))
+        return f"{number(total(check.points for check in checks))} of {most} points.{fault}"
+    public = [check for check in checks if not check.hidden]
+    passed = sum(check.status in ("passed", "skipped") for check in public)
     later = len(checks) - len(public)
     more = f" {later} more {'is' if later == 1 else 'are'} judged when you hand it in." if later else ""
-    return f"{passed} of {len(public)} checks in this notebook pass.{more}"
+    return f"{passed} of {len(public)} checks in this notebook pass.{more}{fault}"
 
 
-def _exercise(title: str, checks: list[dict[str, Any]], public_only: bool) -> ExerciseRow:
-    here = [check for check in checks if not (public_only and check["hidden"])]
-    good = [check["status"] == "passed" or (public_only and check["status"] == "skipped") for check in here]
-    first = next((check for check, well in zip(here, good, strict=True) if not well), None)
-    if first is None:
+def _exercise(title: str, checks: list[CheckResult], public_only: bool) -> ExerciseRow:
+    here = [check for check in checks if not (public_only and check.hidden)]
+    good = [check.status == "passed" or (public_only and check.status == "skipped") for check in here]
+    faults = [check for check in here if check.status == "error"]
+    missed = faults or [check for check, well in zip(here, good, strict=True) if not well]
+    most = number(total(check.max_points for check in checks))
+    if public_only:
+        earned = f"{sum(good)} of {len(here)} check{'' if len(here) == 1 else 's'}"
+    else:
+        earned = f"{'–' if faults else number(total(check.points for check in checks))} of {most}"
+    if faults:
+        mark, word = "!", "not judged"
+    elif not missed:
         mark, word = "✓", "done"
     elif any(good):
         mark, word = "◐", "in part"
     else:
-        mark, word = ("○", "not begun") if first["status"] == "not attempted" else ("✗", "not yet")
-    if public_only:
-        earned = f"{sum(good)} of {len(here)} check{'' if len(here) == 1 else 's'}"
-    else:
-        earned = f"{sum(c['points'] for c in checks):g} of {sum(c['max_points'] for c in checks):g}"
-    misconceptions = (check["misconception"] for check in here if check.get("misconception"))
-    return ExerciseRow(mark, word, title, earned, _says(first) if first else "", next(misconceptions, ""))
+        mark, word = ("○", "not begun") if missed[0].status == "not attempted" else ("✗", "not yet")
+    perhaps = next((check.misconception for check in here if check.misconception), "")
+    return ExerciseRow(mark, word, title, earned, _message(missed[0]) if missed else "", perhaps)
 
 
-def _says(check: dict[str, Any]) -> str:
+def _message(check: CheckResult) -> str:
     """The check's title and what it found; for an answer that is still the stub, only that."""
-    if check["status"] == "not attempted":
-        return str(check["message"])
-    return f"{check['title']}{' (hidden)' if check['hidden'] else ''}\n{check['message']}".strip()
+    if check.status == "not attempted":
+        return check.message
+    return f"{check.title}{' (hidden)' if check.hidden else ''}\n{check.message}".strip()
 
 
 def _folded(message: str) -> tuple[str, str]:
     """The first lines, and what does not fit into them."""
     message = message[:MOST_TEXT]
-    lines = message.splitlines()
-    shown = "\n".join(lines[:MOST_LINES])[:MOST_WIDTH]
+    shown = "\n".join(message.splitlines()[:MOST_LINES])[:MOST_WIDTH]
     return shown, message[len(shown) :].strip()
 
 
 def _row(row: ExerciseRow) -> str:
     colour = f"color:{GOOD};" if row.mark == "✓" else ""
-    shown, left = _folded(row.message)
+    shown, rest = _folded(row.message)
     message = f'<div style="{MESSAGE}">{escape(shown)}</div>' if shown else ""
-    if left:
-        message += f'<details><summary>More</summary><div style="{MESSAGE}">{escape(left)}</div></details>'
+    if rest:
+        message += f'<details><summary>More</summary><div style="{MESSAGE}">{escape(rest)}</div></details>'
     if row.perhaps:
         message += f'<div style="{MESSAGE}"><i>Perhaps:</i> {escape(row.perhaps)}</div>'
     return (
@@ -159,19 +174,3 @@ def _row(row: ExerciseRow) -> str:
         f'<td style="{CELL};width:100%"><b>{escape(row.title)}</b>{message}</td>'
         f'<td style="{CELL};white-space:nowrap">{escape(row.earned)}</td></tr>'
     )
-
-
-def _titles(notebook: SavedNotebook) -> dict[str, str]:
-    """By exercise, the heading of its task."""
-    found = {}
-    for cell in notebook.cells:
-        name, lines = str(said(cell).get("grade_id", "")), text(cell).splitlines()
-        if name.endswith("-task") and lines and lines[0].startswith("#"):
-            found[name.removesuffix("-task")] = lines[0].lstrip("# ").replace("`", "")
-    return found
-
-
-def _by_hand(notebook: SavedNotebook) -> list[str]:
-    """That a person gives points too, where one does."""
-    points = sum(float(said(cell).get("points", 0)) for cell in notebook.cells if said(cell).get("task"))
-    return [f"{points:g} more point{'' if points == 1 else 's'} are for a person to give."] if points else []

@@ -1,14 +1,14 @@
-"""What a learner's own notebooks remember from one day to the next: one small file, which can be deleted safely."""
+"""The small file under work/ in which a learner's notebooks keep predictions and progress; it can be deleted."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grader.core import files
 from grader.core.layout import course_above
 
 NAME = ".jaxercise.json"
@@ -16,33 +16,38 @@ VERSION = 1
 
 
 def path(here: Path | None = None) -> Path:
-    """Under work/ of the course that `here` lies in, a notebook's folder if not said; beside it where there is none."""
+    """Returns the file's path: in work/ of the course above `here` (the current folder), else in `here` itself."""
     here = here or Path.cwd()
     root = course_above(here)
     return root / "work" / NAME if root is not None else here / NAME
 
 
-def read(part: str, here: Path | None = None) -> dict[str, Any]:
-    """One part of what is kept; empty where there is nothing, or nothing that this version can read."""
+def _content(here: Path | None) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        kept = json.loads(path(here).read_text(encoding="utf-8"))
-        if isinstance(kept, dict) and kept.get("version") == VERSION and isinstance(kept.get(part), dict):
-            return dict(kept[part])
-    return {}
+        content = json.loads(path(here).read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content.get("version") == VERSION:
+            return content
+    return {"version": VERSION}
+
+
+def read(part: str, here: Path | None = None) -> dict[str, Any]:
+    """Returns one part of the file; empty where there is none that this version can read."""
+    found = _content(here).get(part)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+@contextlib.contextmanager
+def change(part: str, here: Path | None = None) -> Iterator[dict[str, Any]]:
+    """Yields one part of the file to be changed, then writes the file. One that cannot be written stays as it is."""
+    content = _content(here)
+    found = content.get(part)
+    content[part] = dict(found) if isinstance(found, dict) else {}
+    yield content[part]
+    with contextlib.suppress(OSError):
+        files.write(path(here), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def add(part: str, name: str, value: Any, here: Path | None = None) -> None:
-    """Keep one thing more. A file that cannot be written costs the memory of it, nothing else."""
-    with contextlib.suppress(OSError):
-        target = path(here)
-        kept: dict[str, Any] = {}
-        with contextlib.suppress(ValueError, RecursionError, FileNotFoundError):
-            kept = json.loads(target.read_text(encoding="utf-8"))
-        if not isinstance(kept, dict) or kept.get("version") != VERSION:
-            kept = {"version": VERSION}
-        kept[part] = {**(kept.get(part) or {}), name: value}
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Two notebooks may write at once: each writes a whole file, and the last one holds.
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, prefix=NAME, delete=False) as draft:
-            draft.write(json.dumps(kept, ensure_ascii=False, indent=1) + "\n")
-        os.replace(draft.name, target)
+    """Sets one entry of a part."""
+    with change(part, here) as entries:
+        entries[name] = value

@@ -1,23 +1,62 @@
-"""In the last cell of an exercise notebook: grades the notebook as it is saved, in a process of its own."""
+"""The grading cell of an exercise notebook: grades the notebook as it was saved, in a process of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from grader.learning import grading_process, saved_notebook
+from grader.core.layout import SOURCE, course_above
+from grader.core.notebook import MAX_BYTES, NotebookCell, Unreadable, cells, grade_id, nbgrader, parse, part, text
+from grader.core.result import NoResults, Result, read_document
+from grader.core.symbols import notebook_cell_names
+from grader.learning.result_view import view
+
+TICK_S = 1.0
+PATIENCE_S = 10.0  # that a command gets to end in good order
+REFUSED = 2  # the exit status of a command that did not begin
+LONGEST = 300  # characters of a line that a command prints
+EXERCISE_LINE = re.compile(r"[^\w\s] \S+  \S+ of \S+")  # as `grader check --json` prints each exercise
+
+
+class NotGradable(Exception):
+    """Nothing was graded; the text says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class SavedNotebook:
+    """A notebook file as it was read: its cells, and when it was written, in seconds since the epoch."""
+
+    path: Path
+    when: float
+    cells: tuple[NotebookCell, ...]
+
+    def saved_again(self) -> bool:
+        """Returns whether the file has changed since it was read."""
+        try:
+            return self.path.stat().st_mtime != self.when
+        except OSError:
+            return True
 
 
 def grade() -> None:
     """Grade the notebook that this runs in, as it was saved last, and show what each exercise earned.
 
-    Where the course is at hand, hidden checks are judged too, confined, as `grader check` does; else only the checks in
-    the notebook. Where nothing says which notebook this is (nbclient, nbconvert, nbgrader, a script), one line says how
+    Where the course is available, hidden checks run too, confined, as `grader check` does; else only the checks in the
+    notebook. Where nothing says which notebook this is (nbclient, nbconvert, nbgrader, a script), one line says how
     it is graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
     """
-    path = saved_notebook.path()
+    path = _notebook_path()
     if path is None:
         print(f"Nothing is graded here. In a terminal: {_command()}")
         return
@@ -26,7 +65,7 @@ def grade() -> None:
     shown = display({"text/plain": f"Grading {path.stem} ..."}, raw=True, display_id=True)
     try:
         bundle = _graded(path, lambda text: shown.update({"text/plain": text}, raw=True))
-    except (saved_notebook.NotSaved, grading_process.NotGradable) as problem:
+    except NotGradable as problem:
         bundle = {"text/plain": str(problem)}
     except KeyboardInterrupt:
         bundle = {"text/plain": "Stopped. Nothing was graded; run this cell again when you like."}
@@ -35,18 +74,45 @@ def grade() -> None:
     shown.update(bundle, raw=True)
 
 
-def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
-    from grader.learning.result_view import verdict
+def _notebook_path() -> Path | None:
+    """The path of this kernel's notebook, where the front end states it.
 
-    notebook = saved_notebook.read(path)
-    unsaved, began = saved_notebook.unsaved(notebook), time.time()
+    JupyterLab and Jupyter Notebook state it in the kernel's environment, VS Code in its namespace; nbclient, nbconvert
+    and nbgrader do not. nbgrader, run by a kernel, inherits that kernel's environment.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or "NBGRADER_EXECUTION" in os.environ:
+        return None
+    name = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
+    return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
+
+
+def _command() -> str:
+    """The command that grades a notebook in a terminal: the one in this folder, if it is named as the folder is."""
+    here = Path.cwd()
+    lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
+    return f"{'grader check' if _has_command() else 'python -m grader.checks'} {lesson}"
+
+
+def _has_command() -> bool:
+    return importlib.util.find_spec("grader.cli") is not None
+
+
+def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
+    notebook = read_saved(path)
+    unsaved, began = unsaved_cells(notebook), time.time()
     at = time.strftime("%H:%M:%S", time.localtime(notebook.when))
 
-    def tell(judged: str) -> None:
-        show(f"Grading {path.stem} as saved at {at} ... {time.time() - began:.0f} s\n{judged}".strip())
+    def tell(exercises: str) -> None:
+        show(f"Grading {path.stem} as saved at {at} ... {time.time() - began:.0f} s\n{exercises}".strip())
 
-    judged = grading_process.judge(path, tell)
-    return verdict(judged, notebook, unsaved, f"at {at}, {_ago(began - notebook.when)} before").bundle()
+    result, public_only, refusal = _grade_file(path, tell)
+    course = course_above(path.parent)
+    name = path.relative_to(course) if course is not None else path.name
+    again = " Another has been saved since: run this cell again." if notebook.saved_again() else ""
+    remarks = [f"Hidden checks were not run here: {refusal}"] if refusal else []
+    remarks.append(f"Judged: {name}, as saved at {at}, {_ago(began - notebook.when)} before.{again}")
+    return view(result, notebook.cells, unsaved, remarks, public_only).bundle()
 
 
 def _ago(seconds: float) -> str:
@@ -56,9 +122,155 @@ def _ago(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def _command() -> str:
-    """What grades a notebook in a terminal: of the folder's, if there is one in it that is called as it."""
-    here = Path.cwd()
-    lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
-    whole = importlib.util.find_spec("grader.cli") is not None
-    return f"{'grader check' if whole else 'python -m grader.checks'} {lesson}"
+def read_saved(path: Path) -> SavedNotebook:
+    """Returns the notebook in a file. Raises NotGradable where there is none that can be graded."""
+    try:
+        found = path.stat()
+        if found.st_size > MAX_BYTES:
+            raise NotGradable(
+                f"{path.name} has {found.st_size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are graded. "
+                "Clear its outputs (Edit > Clear Outputs of All Cells), save it, then run this cell again."
+            )
+        notebook = parse(path.read_bytes())
+    except FileNotFoundError:
+        raise NotGradable(
+            f"There is no {path} any more. If you renamed or moved the notebook, give it back its name; if it was "
+            "never saved, save it (Ctrl+S). Then run this cell again."
+        ) from None
+    except OSError as problem:
+        raise NotGradable(f"{path} cannot be read: {problem.strerror}. Mend that, then run this cell again.") from None
+    except Unreadable:
+        raise NotGradable(
+            f"{path.name} is not a whole notebook on disk: it may have been read while it was written. Save it "
+            "(Ctrl+S), then run this cell again."
+        ) from None
+    lesson = part(notebook.get("metadata"), "jaxercise").get("lesson", path.stem)
+    if lesson != path.stem:
+        raise NotGradable(
+            f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. Put your answers there, or give "
+            "this one that name, shut down its kernel and open it again."
+        )
+    return SavedNotebook(path, found.st_mtime, tuple(cells(notebook)))
+
+
+def unsaved_cells(notebook: SavedNotebook) -> list[str]:
+    """Returns a name for each cell that was run after the notebook was saved, with a text that was not saved.
+
+    A cell is recognised by its id where the front end sends it, else by the names that it binds. The course's own cells
+    do not count, as grading has its own, and a cell that binds nothing only if it was saved under its id.
+    """
+    if "grader.checks" not in sys.modules:
+        return []  # no setup has run in this kernel, so nothing that belongs to the notebook
+    from grader.checks.cell_state import runs_since
+
+    code = [cell for cell in notebook.cells if cell.get("cell_type") == "code"]
+    texts = {text(cell).strip() for cell in code}
+    by_id = {cell.get("id"): cell for cell in code}
+    learners = [(notebook_cell_names(text(cell)).binds, cell) for cell in code if not nbgrader(cell).get("locked")]
+    found: list[str] = []
+    newer: set[str] = set()  # names that later runs bind
+    for run in runs_since(notebook.when):
+        binds = notebook_cell_names(run.source).binds
+        cell = by_id.get(run.cell_id) if run.cell_id is not None else None
+        if cell is None and binds <= newer:
+            continue
+        newer |= binds
+        if run.source.strip() in (texts if cell is None else {text(cell).strip()}):
+            continue
+        if cell is None:
+            alike = [one for bound, one in learners if bound & binds]
+            cell = alike[0] if len(alike) == 1 else None
+        if cell is None:
+            found.append(f"the cell that binds `{min(binds)}`")
+        elif not nbgrader(cell).get("locked"):
+            begin = next((line.strip()[:40] for line in text(cell).splitlines() if line.strip()), "")
+            found.append(grade_id(cell) or f"the cell that begins `{begin}`")
+    return list(dict.fromkeys(reversed(found)))
+
+
+def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, str]:
+    """Returns the result, whether it is of public checks alone, and why `grader check` could not begin.
+
+    `tell` gets the lines about exercises so far, each second. Raises NotGradable; after KeyboardInterrupt nothing is
+    left running.
+    """
+    last = ""
+    if _has_command() and course_above(path.parent) is not None:
+        status, result, last = _run(["grader", "check"], path, tell)
+        if result is not None:
+            return result, False, ""
+        if status != REFUSED:
+            again = f"Run it in a terminal to see more: grader check {path.stem}"
+            raise NotGradable(f"`grader check` ended without a result: {last or f'status {status}'}. {again}")
+    refusal = last
+    status, result, last = _run(["grader.checks"], path, tell)
+    if result is None:
+        again = f"Run it in a terminal to see more: python -m grader.checks {path.stem}"
+        raise NotGradable(f"The checks ended without a result: {last or f'status {status}'}. {again}")
+    return result, True, refusal
+
+
+def _run(words: list[str], path: Path, tell: Callable[[str], None]) -> tuple[int, Result | None, str]:
+    """Runs a grading command; returns its exit status, the result that it wrote, and its last message."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    for name in ("TTY_COMPATIBLE", "JPY_SESSION_NAME"):
+        inherited.pop(name, None)
+    package = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory(prefix="grade-") as folder:
+        written = Path(folder) / "result.json"
+        # -P: a file beside the notebook may have the name of a module of Python's.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", *words, str(path), "--json", str(written)],
+            cwd=path.parent, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**inherited, "PYTHONPATH": package, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
+            text=True, encoding="utf-8", errors="replace",
+        )  # fmt: skip
+        try:
+            last = _follow(process, tell)
+        finally:
+            _end(process)
+        with contextlib.suppress(NoResults, IndexError):
+            return process.returncode, read_document(written)[0], last
+        return process.returncode, None, last
+
+
+def _follow(process: subprocess.Popen[str], tell: Callable[[str], None]) -> str:
+    """Tells what the command prints about exercises until it ends; returns its last other line."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def listen() -> None:
+        assert process.stderr is not None
+        with process.stderr as stream:
+            for line in stream:
+                lines.put(line.rstrip())
+        lines.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    exercises: list[str] = []
+    last = ""
+    while True:
+        tell("\n".join(exercises))
+        try:
+            line = lines.get(timeout=TICK_S)  # an interrupt is noticed while this waits
+        except queue.Empty:
+            if process.poll() is None:
+                continue
+            line = None  # a process that it started still has its stderr
+        if line is None:
+            process.wait()
+            return last
+        if EXERCISE_LINE.fullmatch(line):
+            exercises.append(line)
+        elif line.strip():
+            last = line.strip()[:LONGEST]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends it if it has not ended: in good order, so that it ends what it started, else at once."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(PATIENCE_S)
+    if process.poll() is None:
+        process.kill()
+        process.wait()

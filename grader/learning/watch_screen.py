@@ -8,24 +8,23 @@ import time
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from grader.core.points import number
+from grader.core.points import number, total
 from grader.core.result import CheckResult
 from grader.core.text import MARKS, legible
 from grader.course import Exercise
-from grader.learning.notebook_state import TO_JUDGE
 from grader.learning.watch import ANSWER, SURE, Watch
 
 MESSAGE_LINES = 4  # of what a check says, its title not counted; `grader check` shows it all
 ROWS = 3  # of exercises, where there is no room for all
 BAR, SHORTEST_BAR = 24, 8
 TITLE = 60  # columns of an exercise's sign, number and title
-KEYS = (("h", "hint"), ("n", "next"), ("s", "solution"), ("q", "quit"))
+KEYS: tuple[tuple[str, str], ...] = (("h", "hint"), ("n", "next"), ("s", "solution"), ("q", "quit"))
 TO_DO = ("○", "dim")
 BOLD = re.compile(r"(?<!\w)\*\*([^*`\n]+)\*\*(?!\w)")  # Markdown's; not Python's power
 
 
 def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType:
-    """What is shown now, for a terminal of this console's size: never more lines than it has."""
+    """Returns the screen for a terminal of this size, never more lines than it has."""
     width, height = console.size
     foot = [Text("─" * width, "dim"), *_foot(watch, console, width, busy)]
     room = max(0, height - 1 - len(foot))
@@ -58,43 +57,51 @@ def _cut(line: Text, width: int) -> Text:
 
 
 def _head(watch: Watch) -> Text:
-    earned = sum(watch.earned(one) for one in watch.lesson.exercises)
-    points = f"{number(earned)} of {number(watch.lesson.points)} points"
-    return Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {points}")
+    return Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
+
+
+def lesson_points(watch: Watch) -> str:
+    """Returns the points of the current lesson, such as "3 of 9 points"."""
+    earned = total(watch.earned(one) for one in watch.lesson.exercises)
+    return f"{number(earned)} of {number(watch.lesson.points)} points"
 
 
 def _row(watch: Watch, place: int, exercise: Exercise, width: int) -> Text:
     at_hand = exercise.id == watch.at_hand.id
     mark, colour = mark_of(watch, exercise)
-    earned = f"{number(watch.earned(exercise))}/{number(exercise.points)}"
+    earned = "–" if watch.grader_failed(exercise) else number(watch.earned(exercise))
     row = Text.assemble(
         "▸ " if at_hand else "  ", (mark, colour), f" {place} ", (exercise.title, "bold" if at_hand else "")
     )
     row.truncate(min(TITLE, width - 12), overflow="ellipsis", pad=True)
-    again = " ..." if watch.standing.state(exercise.id) == TO_JUDGE else ""
-    return row.append(f"{earned:>7}").append(again, "dim")
+    again = " ..." if exercise.id in watch.notebook.todo else ""
+    return row.append(f"{earned}/{number(exercise.points)}".rjust(7)).append(again, "dim")
 
 
 def mark_of(watch: Watch, exercise: Exercise) -> tuple[str, str]:
-    """The sign of how an exercise stands, and its colour: the sign says it all without the colour."""
-    missed = [check for check in watch.standing.checks(exercise.id) if check.points < check.max_points]
-    if watch.earned(exercise) >= exercise.points:
+    """Returns the mark of an exercise, which is clear without colour, and its colour."""
+    missed = [check for check in watch.notebook.checks(exercise.id) if check.points < check.max_points]
+    if watch.grader_failed(exercise):
+        return MARKS["error"]
+    if watch.done(exercise):
         return MARKS["passed"]
     return (MARKS[missed[0].status][0], "red") if missed and missed[0].status != "not attempted" else TO_DO
 
 
 def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
-    """What there is to say of the exercise at hand."""
-    exercise = watch.at_hand
-    checks = watch.standing.checks(exercise.id)
+    """The result of the exercise at hand."""
+    exercise, notebook = watch.at_hand, watch.notebook
+    checks = notebook.checks(exercise.id)
     missed = [check for check in checks if check.status != "passed"]
-    if missed:
-        lines = missed_check(missed, console, width)
+    if watch.grader_failed(exercise):
+        lines = [Text("Not judged: the grader is at fault, not your answer.")]
+    elif missed:
+        lines = _missed(missed, console, width)
     elif checks:
         lines = [Text.assemble(MARKS["passed"], " Every check passes."), *_wrapped(exercise.why, console, width, 3)]
-    elif exercise.id in watch.standing.todo:
+    elif exercise.id in notebook.todo:
         lines = [Text("Not judged yet.")]
-    elif not watch.standing.read:
+    elif not notebook.read:
         lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet: run `make lab`.")]
     else:
         lines = [Text("Not begun: the answer is as it was given out.")]
@@ -102,22 +109,19 @@ def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
 
 
 def _hints(watch: Watch, console: Console, width: int) -> list[list[Text]]:
-    """Those that were asked for, while they are of use."""
-    if watch.earned(watch.at_hand) >= watch.at_hand.points:
-        return []
-    return [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in watch.hints]
+    """The hints that were asked for, while they are of use."""
+    hints = () if watch.done(watch.at_hand) else watch.hints
+    return [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in hints]
 
 
-def missed_check(missed: list[CheckResult], console: Console, width: int) -> list[Text]:
-    """The first check that an exercise misses, what it says in a few lines, the thought behind it where it is known."""
-    first = missed[0]
-    mark, _ = MARKS[first.status]
-    hidden = " (hidden)" if first.hidden else ""
-    lines = [Text.assemble((mark, "red" if mark == "✗" else ""), f" {first.title}{hidden}")]
-    lines += _wrapped(first.message, console, width, MESSAGE_LINES)
+def _missed(missed: list[CheckResult], console: Console, width: int) -> list[Text]:
+    """The first check that an exercise misses, a few lines of its message, and its misconception."""
+    mark, _ = MARKS[missed[0].status]
+    hidden = " (hidden)" if missed[0].hidden else ""
+    lines = [Text.assemble((mark, "red" if mark == "✗" else ""), f" {missed[0].title}{hidden}")]
+    lines += _wrapped(missed[0].message, console, width, MESSAGE_LINES)
     perhaps = next((check.misconception for check in missed if check.misconception), None)
-    if perhaps:
-        lines += _wrapped(f"Perhaps: {perhaps}", console, width, 2)
+    lines += _wrapped(f"Perhaps: {perhaps}", console, width, 2) if perhaps else []
     others = len(missed) - 1
     if others:
         lines.append(Text(f"{others} more check{' is' if others == 1 else 's are'} not passed yet.", "dim"))
@@ -145,49 +149,47 @@ def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
 
 
 def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
-    keys = Text("   ").join(Text.assemble((key, "bold"), f" {what}") for key, what in KEYS)
-    says, style = watch.says or next_step(watch), ""
+    text, style, keys = watch.says or next_step(watch), "", KEYS
     if watch.page == SURE:
-        says, style = f'An answer to "{watch.at_hand.title}": y shows it, any other key does not.', "bold"
-        keys = Text.assemble(("y", "bold"), " show   ", ("any other key", "bold"), " back")
+        text, style = f'An answer to "{watch.at_hand.title}": y shows it, any other key does not.', "bold"
+        keys = (("y", "show"), ("any other key", "back"))
     elif watch.page == ANSWER:
-        says = f"`grader solution {watch.current}` lays all answers, other ways too, beside your notebook."
-        keys = Text.assemble(("any key", "bold"), " back")
-    lines = list(Text(says, style).wrap(console, width))[:2]
-    when = _when(watch, busy)
+        text = f"`grader solution {watch.current}` lays all answers, other ways too, beside your notebook."
+        keys = (("any key", "back"),)
+    line, when = Text("   ").join(Text.assemble((key, "bold"), f" {what}") for key, what in keys), _when(watch, busy)
     for said in (when, when.partition(",")[0]):  # all of it, or as much as there is room for
-        if keys.cell_len + len(said) + 3 <= width:
-            return [*lines, _course(watch, width), keys.append(f"   {said}", "dim")]
-    return [*lines, _course(watch, width), keys]
+        if line.cell_len + len(said) + 3 <= width:
+            line.append(f"   {said}", "dim")
+            break
+    return [*Text(text, style).wrap(console, width)[:2], _course(watch, width), line]
 
 
 def next_step(watch: Watch) -> str:
-    """One sentence: what to do now."""
-    exercise, standing = watch.at_hand, watch.standing
+    """Returns one sentence: what to do now."""
+    exercise = watch.at_hand
     own = watch.course.shown(watch.path(watch.current))
-    if watch.earned(exercise) < exercise.points:
-        verb = "mend" if standing.tried(exercise) else "answer"
+    if not watch.done(exercise):
+        verb = "mend" if watch.notebook.tried(exercise) else "answer"
         return f'Next: {verb} "{exercise.title}" in {own}, and save.'
     if watch.following is None:
         return "Everything is done."
-    way, step = watch.following
-    where = "" if way.lesson == watch.current else f", in {watch.course.shown(watch.path(way.lesson))}"
+    lesson, step = watch.following
+    where = "" if lesson.lesson == watch.current else f", in {watch.course.shown(watch.path(lesson.lesson))}"
     return f'Next: "{step.exercise.title}"{where} (n).'
 
 
 def _course(watch: Watch, width: int) -> Text:
-    earned, points = sum(way.earned for way in watch.ways), sum(way.points for way in watch.ways)
-    done = sum(way.next is None for way in watch.ways)
-    said = f" {number(earned)} of {number(points)} points, {done} of {len(watch.ways)} lessons done"
-    bar = max(SHORTEST_BAR, min(BAR, width - len("Course ") - len(said)))
-    full = round(bar * earned / points) if points else 0
-    full = max(full, 1) if earned else 0
-    return Text.assemble("Course ", ("█" * full, "green"), ("░" * (bar - full), "dim"), said)
+    earned, points = (total(getattr(one, what) for one in watch.lessons) for what in ("earned", "points"))
+    done = sum(lesson.next is None for lesson in watch.lessons)
+    text = f" {number(earned)} of {number(points)} points, {done} of {len(watch.lessons)} lessons done"
+    bar = max(SHORTEST_BAR, min(BAR, width - len("Course ") - len(text)))
+    full = max(round(bar * earned / points), 1) if earned else 0
+    return Text.assemble("Course ", ("█" * full, "green"), ("░" * (bar - full), "dim"), text)
 
 
 def _when(watch: Watch, busy: bool) -> str:
     """When the notebook was saved, and how long the verdict took."""
-    if watch.standing.todo and busy:
+    if watch.notebook.todo and busy:
         return "judging ..."
     if watch.timing is None:
         return ""

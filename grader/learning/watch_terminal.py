@@ -1,4 +1,4 @@
-"""Runs `grader watch`: on a terminal a screen and keys, elsewhere plain lines; ends everything that it started."""
+"""The loop of `grader watch`: on a terminal a screen and keys, elsewhere plain lines; it ends all that it started."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import os
 import queue
 import re
-import select
 import signal
 import sys
 import termios
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Protocol
@@ -18,105 +18,91 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from grader.core.points import number
 from grader.core.result import Result
+from grader.core.text import MARKS, legible
 from grader.course import Course
 from grader.grading.pool import Stopped, interruptible
-from grader.learning import lines
-from grader.learning.client import ExaminerClient, GradeRequest
 from grader.learning.watch import Watch
-from grader.learning.watch_screen import screen
-from grader.learning.watcher import NotebookWatcher
+from grader.learning.watch_backend import ExaminerClient, GradeRequest, NotebookWatcher
+from grader.learning.watch_screen import MESSAGE_LINES, lesson_points, mark_of, next_step, screen
 
-Event = tuple[Any, ...]
+# What happened, in order: threads and signal handlers add to it, which `SimpleQueue` allows (Python's documentation).
+Events = queue.SimpleQueue[tuple[Any, ...]]
 SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*.|O.|.)?")  # an arrow, a function key
 
 
-class Events:
-    """What happened, in order: threads and signals add to it, and `wait` sleeps until something is there."""
-
-    def __init__(self, keys: int | None) -> None:
-        self.keys = keys
-        self._happened: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._reading, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)
-
-    def add(self, *event: Any) -> None:
-        """Add one, from anywhere."""
-        self._happened.put(event)
-        with contextlib.suppress(OSError):
-            os.write(self._writing, b".")
-
-    def wait(self, seconds: float | None) -> Iterator[Event]:
-        """What has happened, keys among it; after so many seconds perhaps nothing."""
-        ready, _, _ = select.select([one for one in (self._reading, self.keys) if one is not None], [], [], seconds)
-        if self._reading in ready:
-            os.read(self._reading, 4096)
-        if self.keys is not None and self.keys in ready:
-            yield from (("key", key) for key in _typed(self.keys))
-        with contextlib.suppress(queue.Empty):
-            while True:
-                yield self._happened.get_nowait()
-
-
-def _typed(keys: int) -> str:
-    """What was typed: an arrow or a function key is a sequence of characters that nobody meant one by one."""
-    try:
-        typed = os.read(keys, 1024).decode(errors="replace")
-    except OSError:
-        typed = ""
-    return SEQUENCE.sub("", typed) if typed else "q"  # the terminal is gone
-
-
 class View(Protocol):
-    """Where it is shown."""
+    """Where the watch is shown: `show` everything, `tell` one reply."""
 
     def show(self, watch: Watch, busy: bool) -> None: ...
 
-    def tell(self, watch: Watch, ask: GradeRequest, result: Result) -> None: ...
+    def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None: ...
 
 
-class Lines:
-    """Plain lines, for a pipe or a file: nothing is said twice in a row."""
+class LinesView:
+    """Plain lines for a pipe or a file, none twice in a row."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self._said = console, ""
+        self.console, self._last = console, ""
 
     def say(self, text: str) -> None:
-        """A line, or a few."""
-        if text and text != self._said:
+        """Prints one or more lines."""
+        if text and text != self._last:
             self.console.print(Text(text), soft_wrap=True)
-            self._said = text
+            self._last = text
 
     def show(self, watch: Watch, busy: bool) -> None:
-        """What there is to say beside verdicts."""
+        """Prints what there is beside verdicts."""
         self.say(watch.says)
 
-    def tell(self, watch: Watch, ask: GradeRequest, result: Result) -> None:
-        """A verdict, and after the last one how the lesson stands."""
-        self.say(lines.told(watch, ask, result))
-        if ask.do == "grade" and not watch.standing.todo:
-            self.say(lines.standing(watch))
+    def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None:
+        """Prints a verdict, and after the last one the lesson's points."""
+        self.say(verdict_lines(watch, request, result))
+        if request.do == "grade" and not watch.notebook.todo:
+            self.say(lesson_line(watch))
 
 
-class Screen:
-    """A whole terminal, drawn anew after everything that happens."""
+class ScreenView:
+    """A whole terminal, drawn again after every event."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self.console, self.live = console, live
 
     def show(self, watch: Watch, busy: bool) -> None:
-        """Draw it."""
+        """Draws the screen."""
         self.live.update(screen(watch, self.console, busy), refresh=True)
 
-    def tell(self, watch: Watch, ask: GradeRequest, result: Result) -> None:
-        """It is on the screen."""
+    def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None:
+        """Does nothing: the screen shows it."""
+
+
+def verdict_lines(watch: Watch, request: GradeRequest, result: Result) -> str:
+    """Returns the verdict on one exercise, with a few lines about what fails."""
+    exercise = watch.course.lesson(request.lesson).exercise(request.exercise)
+    if request.do == "name":
+        perhaps = next((check.misconception for check in result.checks if check.misconception), None)
+        return f"  Perhaps ({exercise.title}): {perhaps}" if perhaps else ""
+    points = f"{number(result.score)} of {number(result.max_score)} points"
+    lines = [f"{mark_of(watch, exercise)[0]} {request.lesson} · {exercise.title}: {points}"]
+    missed = next((check for check in result.checks if check.status != "passed"), None)
+    if missed is not None:
+        lines.append(f"  {MARKS[missed.status][0]} {missed.title}{' (hidden)' if missed.hidden else ''}")
+        message = legible(missed.message).strip().split("\n") if missed.message else []
+        lines += [f"    {line}" for line in message[:MESSAGE_LINES]]
+    return "\n".join(lines)
+
+
+def lesson_line(watch: Watch) -> str:
+    """Returns the lesson in one line, and what comes next."""
+    return f"{watch.current}: {lesson_points(watch)}. {next_step(watch)}"
 
 
 def run(course: Course, console: Console) -> int:
-    """Watch until `q` or Ctrl-C; returns the exit status. Raises CourseError for a text that breaks a rule."""
+    """Watches until `q` or Ctrl-C; returns the exit status. Raises CourseError for a text that breaks a rule."""
     whole = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
     try:
-        with interruptible(), _hung_up():
+        with interruptible(), _hang_up():
             if whole:
                 _on_screen(course, console)
             else:
@@ -127,8 +113,8 @@ def run(course: Course, console: Console) -> int:
 
 
 @contextlib.contextmanager
-def _hung_up() -> Iterator[None]:
-    """A terminal that is closed ends it as Ctrl-C does; started by `nohup`, it goes on."""
+def _hang_up() -> Iterator[None]:
+    """A terminal that is closed ends the watch as Ctrl-C does; started by `nohup`, it goes on."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
@@ -139,76 +125,97 @@ def _hung_up() -> Iterator[None]:
 
 
 def _in_lines(course: Course, console: Console) -> None:
-    watch, view = Watch(course), Lines(console)
-    view.say(lines.opening(watch))
-    _loop(watch, Events(None), view)
+    events, view = Events(), LinesView(console)
+    saves = _watcher(course, events)
+    watch = Watch(course)
+    view.say(f"Watching the notebooks under {course.root / 'work'}: each is judged when it is saved. Ctrl-C ends it.")
+    _loop(watch, events, saves, view)
 
 
 def _on_screen(course: Course, console: Console) -> None:
     live = Live(Text("Reading the course ..."), console=console, screen=True, auto_refresh=False)
-    watch = None
+    watch, events = None, Events()
     try:
-        with _quiet(), _keys() as keys, live:
+        with _without_stderr(), _keys(events), live:
             live.refresh()
-            events = Events(keys)
+            saves = _watcher(course, events)
             watch = Watch(course)
-            for number in (signal.SIGWINCH, signal.SIGCONT):
-                signal.signal(number, lambda number, frame: events.add("drawn over"))
-            _loop(watch, events, Screen(console, live))
+            for one in (signal.SIGWINCH, signal.SIGCONT):
+                signal.signal(one, lambda number, frame: events.put(("drawn over",)))
+            _loop(watch, events, saves, ScreenView(console, live))
     finally:
         if watch is not None:
-            console.print(Text(lines.standing(watch)), soft_wrap=True)
+            console.print(Text(lesson_line(watch)), soft_wrap=True)
 
 
-def _loop(watch: Watch, events: Events, view: View) -> None:
-    """Hand on what happens, until a key ends it."""
+def _watcher(course: Course, events: Events) -> NotebookWatcher:
+    return NotebookWatcher(course, lambda lesson: events.put(("saved", lesson)))
+
+
+def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: View) -> None:
+    """Passes events on, until a key ends it."""
     view.show(watch, busy=True)
-    with (
-        NotebookWatcher(watch.course, lambda lesson: events.add("saved", lesson)) as saves,
-        ExaminerClient(watch.course, lambda ask, result: events.add("told", ask, result)) as warm,
-    ):
+    replied = lambda request, result: events.put(("replied", request, result))
+    with saves, ExaminerClient(watch.course, replied) as examiners:
         while True:
-            for ask in (None if warm.judging else watch.next_ask(), None if warm.looking else watch.next_look()):
-                if ask is not None:
-                    warm.ask(ask, watch.standing.content)
-            doubted = watch.doubted()
-            view.show(watch, busy=warm.judging)
-            for kind, *what in events.wait(doubted):
+            for place, next_request in enumerate((watch.next_grading, watch.next_background)):
+                request = None if examiners.busy(place) else next_request()
+                if request is not None:
+                    examiners.ask(request, watch.notebook.content)
+            seconds = watch.doubted()
+            view.show(watch, busy=examiners.busy(0))
+            for kind, *what in _wait(events, seconds):
                 if kind == "key" and not watch.key(what[0]):
                     return
                 if kind == "saved":
-                    _saved(watch, warm, saves, what[0])
-                elif kind == "told" and watch.told(*what):
+                    _saved(watch, examiners, saves, what[0])
+                elif kind == "replied" and watch.replied(*what):
                     view.tell(watch, *what)
 
 
-def _saved(watch: Watch, warm: ExaminerClient, saves: NotebookWatcher, lesson: str) -> None:
+def _wait(events: Events, seconds: float | None) -> Iterator[tuple[Any, ...]]:
+    """What has happened; after so many seconds perhaps nothing."""
+    with contextlib.suppress(queue.Empty):
+        yield events.get(timeout=seconds)
+        while True:
+            yield events.get_nowait()
+
+
+def _saved(watch: Watch, examiners: ExaminerClient, saves: NotebookWatcher, lesson: str) -> None:
     if watch.course_changed():
         course = watch.reopened()
         if course is not None:
-            warm.again(course)
-            saves.of(course)
+            examiners.reopen(course)
+            saves.reopen(course)
     watch.saved(lesson)
 
 
 @contextlib.contextmanager
-def _keys() -> Iterator[int]:
-    """Keys are read as they are pressed, and not shown; the terminal is as before afterwards."""
+def _keys(events: Events) -> Iterator[None]:
+    """Adds keys to `events` as they are pressed, and does not show them; restores the terminal afterwards."""
     terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    now = termios.tcgetattr(terminal)
+    before, now = termios.tcgetattr(terminal), termios.tcgetattr(terminal)
     now[3] &= ~(termios.ICANON | termios.ECHO)
     now[6][termios.VSUSP] = b"\0"  # a stopped program would leave its screen behind
+
+    def listen() -> None:
+        with contextlib.suppress(OSError):
+            while typed := os.read(terminal, 1024):
+                for key in SEQUENCE.sub("", typed.decode(errors="replace")):
+                    events.put(("key", key))
+        events.put(("key", "q"))  # the terminal is gone
+
     try:
         termios.tcsetattr(terminal, termios.TCSADRAIN, now)
-        yield terminal
+        threading.Thread(target=listen, daemon=True).start()
+        yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """What our processes print as errors would stand in the middle of the screen; what matters of it is in a result."""
+def _without_stderr() -> Iterator[None]:
+    """Discards what our processes print as errors, which would stand on the screen; results contain what matters."""
     before, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:

@@ -1,1 +1,1 @@
-"""A result as text for a terminal and as JSON."""
+"""Results in other forms: text for a terminal, HTML, JUnit, CSV, and what Gradescope and GitHub read."""

@@ -1,4 +1,4 @@
-"""The forms that results can be given, by name: one record, many renderings (docs/reports.md shows each)."""
+"""The forms of results by name; docs/reports.md shows each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from grader.reports import github, gradescope_report, html, junit, tables
 
 
 class NotOne(Exception):
-    """A form for a single notebook was asked of several, or of none."""
+    """A form for one notebook was requested for several, or for none."""
 
 
 def _single(render: Callable[[Result], str]) -> Callable[[Sequence[Result]], str]:
-    def rendered(results: Sequence[Result]) -> str:
-        if len(results) != 1:
-            there = len(results)
-            raise NotOne(f"This form is for one notebook, and there are {there}. Name one with --learner and --lesson.")
+    def render_one(results: Sequence[Result]) -> str:
+        if (n := len(results)) != 1:
+            raise NotOne(f"This form is for one notebook, and there are {n}. Name one with --learner and --lesson.")
         return render(results[0])
 
-    return rendered
+    return render_one
 
 
 FORMS: dict[str, Callable[[Sequence[Result]], str]] = {

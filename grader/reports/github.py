@@ -1,4 +1,4 @@
-"""Results where GitHub shows them: a step's summary, annotations in the log, and what Classroom's reporter reads."""
+"""Results for GitHub: a step's summary, annotations in the log, and what Classroom's reporter reads."""
 
 from __future__ import annotations
 
@@ -6,98 +6,81 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
-from grader.core.result import CheckResult, Result
+from grader.core.points import number
+from grader.core.result import Result
 from grader.core.text import legible
+from grader.reports.terminal import by_exercise, points
 
-MARKS = {"passed": "✅", "skipped": "➖", "not attempted": "⚪"}
+MARKS = {"passed": "✅", "skipped": "➖", "not attempted": "⚪", "error": "⚠️"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~@$:])")
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})  # of workflow commands
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Markdown: a table of exercises for each notebook, then what was missed and why. Text of learners' is text."""
-    return "\n".join(line for result in results for line in _notebook(result))
+    """Returns Markdown: a table of exercises for each notebook, then what was missed. Learners' text is escaped."""
+    return "\n".join(map(_notebook, results))
 
 
-def _notebook(result: Result) -> Iterator[str]:
-    yield f"## {_text(result.learner)}: {_text(result.lesson)}"
-    yield ""
+def _notebook(result: Result) -> str:
+    head = f"## {_text(result.learner)}: {_text(result.lesson)}\n\n"
     if result.problem is not None:
-        yield f"Not graded. {_text(result.problem)}"
-        yield ""
-        return
-    yield f"**{result.score:g} of {result.max_score:g} points**"
-    yield ""
-    yield "| exercise | points | |"
-    yield "|---|---:|---|"
-    missed = []
-    for exercise, group in groupby(result.checks, key=lambda check: check.exercise):
-        checks = list(group)
-        got, most = sum(check.points for check in checks), sum(check.max_points for check in checks)
+        return f"{head}Not graded. {_text(result.problem)}\n"
+    fault = f". No final score, the grader is at fault: {_text(result.fault_text)}" if result.grader_failed else ""
+    lines = [f"**{number(result.score)} of {number(result.max_score)} points**{fault}", ""]
+    lines += ["| exercise | points | |", "|---|---:|---|"]
+    for exercise, checks in by_exercise(result.checks):
         marks = " ".join(MARKS.get(check.status, "❌") for check in checks)
-        yield f"| {_text(exercise)} | {got:g} / {most:g} | {marks} |"
-        missed += [check for check in checks if check.status != "passed"]
-    yield ""
-    for note in result.notes:
-        yield f"- {_text(note)}"
-    for check in missed:
+        lines.append(f"| {_text(exercise)} | {' / '.join(points(checks))} | {marks} |")
+    lines += ["", *(f"- {_text(note)}" for note in result.notes)]
+    for check in (check for check in result.checks if check.status != "passed"):
         hidden = " (hidden)" if check.hidden else ""
         perhaps = f" Perhaps: {_text(check.misconception)}" if check.misconception else ""
-        said = _text(check.message) or check.status
-        yield f"- **{_text(check.exercise)}**, {_text(check.title)}{hidden}: {said}{perhaps}"
-    yield ""
+        message = _text(check.message) or check.status
+        lines.append(f"- **{_text(check.exercise)}**, {_text(check.title)}{hidden}: {message}{perhaps}")
+    return head + "\n".join([*lines, ""])
 
 
 def _text(text: str) -> str:
-    """Text that Markdown and HTML leave alone, on one line."""
+    """Escapes text for Markdown and HTML, on one line."""
     return _SPECIAL.sub(r"\\\1", html.escape(legible(text), quote=False)).replace("\n", "<br>")
 
 
 def log_commands(results: Sequence[Result]) -> str:
-    """Workflow commands: an error for each check that gave no points, a notice for each skipped one."""
+    """Returns workflow commands: an error for each check that gave no points, a notice for each skipped one."""
     lines = []
     for result in results:
         where = f"{result.learner}/{result.lesson}"
         if result.problem is not None:
             lines.append(_command("error", where, result.problem))
-        for check in result.checks:
-            if check.status != "passed":
-                kind = "notice" if check.status == "skipped" else "error"
-                lines.append(
-                    _command(kind, f"{where} {check.exercise}", f"{check.title}\n{check.message or check.status}")
-                )
-    return "".join(f"{line}\n" for line in lines)
+        for check in (check for check in result.checks if check.status != "passed"):
+            kind, text = "notice" if check.status == "skipped" else "error", check.message or check.status
+            lines.append(_command(kind, f"{where} {check.exercise}", f"{check.title}\n{text}"))
+    return "".join(lines)
 
 
 def _command(kind: str, title: str, message: str) -> str:
-    escaped = _escaped(legible(title)).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} title={escaped}::{_escaped(legible(message))}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    escaped = legible(title).translate(_ESCAPES | {ord(":"): "%3A", ord(","): "%2C"})
+    return f"::{kind} title={escaped}::{legible(message).translate(_ESCAPES)}\n"
 
 
 def classroom(result: Result) -> str:
-    """What a grading step of GitHub Classroom's puts out as `result`: base64 of JSON, a test for each check."""
-    status = "pass" if result.full else "fail"
+    """Returns the `result` of a grading step of GitHub Classroom: base64 of JSON, with a test for each check."""
+    failed = result.problem is not None or result.grader_failed
     document = {
         "version": 1,
-        "status": "error" if result.problem is not None or result.grader_failed else status,
+        "status": "error" if failed else "pass" if result.full else "fail",
         "max_score": result.max_score,
-        "tests": [_classroom_test(check) for check in result.checks],
+        "tests": [
+            {
+                "name": f"{check.exercise}: {legible(check.title)}",
+                "status": {"passed": "pass", "error": "error"}.get(check.status, "fail"),
+                "message": legible(check.message),
+                "test_code": "",
+                "score": check.points,
+            }
+            for check in result.checks
+        ],
     }
     return base64.b64encode(json.dumps(document).encode()).decode() + "\n"
-
-
-def _classroom_test(check: CheckResult) -> dict[str, object]:
-    broken = check.status == "error"
-    return {
-        "name": f"{check.exercise}: {legible(check.title)}",
-        "status": "pass" if check.status == "passed" else "error" if broken else "fail",
-        "message": legible(check.message),
-        "test_code": "",
-        "score": check.points,
-    }

@@ -1,23 +1,24 @@
-"""A class as one HTML page: points by exercise, misconceptions, each notebook. No script, nothing from elsewhere."""
+"""HTML pages without scripts: a class with its points and misconceptions, and a lesson's preview for instructors."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from grader.core.points import number
+from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
+from grader.prove.answer_report import ExerciseReport
+from grader.reports.terminal import by_exercise, by_lesson, misconception, stub_messages
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of the picture: how much of `most` was reached; both count over the whole class."""
+    """One bar of a chart: how much of `most` was reached; both count over the whole class."""
 
     name: str
     got: float
@@ -25,63 +26,55 @@ class Bar:
 
     @property
     def percent(self) -> float:
-        """Of the full length."""
         return round(100 * self.got / self.most, 1) if self.most else 0.0
 
 
 @dataclass(frozen=True)
 class LessonResults:
-    """The results of one lesson, and what they amount to."""
+    """The results of one lesson, and statistics of those that could be graded."""
 
     id: str
     results: list[Result]
 
     @property
     def graded(self) -> list[Result]:
-        """Those that could be graded."""
+        """The results with a verdict."""
         return [result for result in self.results if result.problem is None and not result.grader_failed]
 
     @property
     def exercises(self) -> list[Bar]:
         """Points earned and possible of each exercise, in the course's order."""
-        got: Counter[str] = Counter()
-        most: Counter[str] = Counter()
+        found: dict[str, list[CheckResult]] = {}
         for check in (check for result in self.graded for check in result.checks):
-            got[check.exercise] += check.points  # type: ignore[assignment]
-            most[check.exercise] += check.max_points  # type: ignore[assignment]
-        return [Bar(name, got[name], most[name]) for name in most]
+            found.setdefault(check.exercise, []).append(check)
+        return [Bar(name, total(c.points for c in of), total(c.max_points for c in of)) for name, of in found.items()]
 
     @property
     def misconceptions(self) -> list[Bar]:
-        """Each misconception that was named, and to how many learners, the most frequent first."""
+        """Each misconception and how many learners have it, the most frequent first."""
         found: Counter[tuple[str, str]] = Counter()
         for result in self.graded:
-            found.update(list(dict.fromkeys((c.exercise, c.misconception) for c in result.checks if c.misconception)))
+            found.update({(c.exercise, c.misconception): 1 for c in result.checks if c.misconception})
         return [Bar(f"{name}: {said}", count, len(self.graded)) for (name, said), count in found.most_common()]
 
 
 def dumps(results: Sequence[Result]) -> str:
-    """The page for `results`; text of learners' is escaped, and bounded as in every report."""
-    ordered = sorted(results, key=lambda result: result.lesson)
-    lessons = [LessonResults(name, list(group)) for name, group in groupby(ordered, key=lambda result: result.lesson)]
-    return page("class.html.jinja", {"by_exercise": by_exercise}, lessons=lessons)
+    """Returns the page of a class; learners' text is escaped, and bounded as in every report."""
+    return _page("class.html.jinja", lessons=[LessonResults(*lesson) for lesson in by_lesson(results)])
 
 
-def page(template: str, filters: Mapping[str, Callable[..., Any]], **content: Any) -> str:
-    """A page from one of the templates here: whatever stands in `content` is escaped."""
+def preview(lesson: str, exercises: Sequence[ExerciseReport]) -> str:
+    """Returns the page of a lesson before its release: each wrong answer with what its learner reads."""
+    return _page("preview.html.jinja", lesson=lesson, exercises=exercises)
+
+
+def _page(template: str, **content: Any) -> str:
     environment = Environment(
         loader=PackageLoader("grader.reports", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"legible": legible, "number": number, "mark": mark, **filters}
+    environment.filters |= {
+        "legible": legible, "number": number, "phrase": phrase, "by_exercise": by_exercise,
+        "misconception": misconception, "stub_messages": stub_messages, "mark": lambda check: MARKS[check.status][0],
+    }  # fmt: skip
     return environment.get_template(template).render(**content)
-
-
-def mark(check: CheckResult) -> str:
-    """The sign that the terminal shows too."""
-    return MARKS[check.status][0]
-
-
-def by_exercise(result: Result) -> list[tuple[str, list[CheckResult]]]:
-    """A notebook's checks, exercise by exercise."""
-    return [(name, list(group)) for name, group in groupby(result.checks, key=lambda check: check.exercise)]

@@ -1,4 +1,4 @@
-"""Results as JUnit XML, which every continuous integration service shows: a suite for each notebook."""
+"""Results as JUnit XML for continuous integration: a suite for each notebook."""
 
 from __future__ import annotations
 
@@ -12,49 +12,35 @@ TAGS = {"passed": None, "error": "error", "skipped": "skipped"}  # every other s
 
 
 def dumps(results: Sequence[Result]) -> str:
-    """The document for `results`: the test cases of a suite are checks, their classes exercises."""
+    """Returns the document of `results`, in which test cases are checks and their classes exercises."""
     root = ElementTree.Element("testsuites", name="grader")
     for result in results:
-        suite = ElementTree.SubElement(root, "testsuite", name=_clean(f"{result.learner}/{result.lesson}"))
-        cases = [_case(suite, check) for check in result.checks] or [_ungraded(suite, result)]
-        properties = ElementTree.Element("properties")
-        for name, value in (
-            ("score", result.score),
-            ("max_score", result.max_score),
-            ("confinement", result.confinement),
-        ):
+        suite = ElementTree.SubElement(root, "testsuite", name=legible(f"{result.learner}/{result.lesson}"))
+        properties = ElementTree.SubElement(suite, "properties")
+        score = {} if result.grader_failed else {"score": result.score}  # where the grader failed it is no verdict
+        for name, value in {**score, "max_score": result.max_score, "confinement": result.confinement}.items():
             ElementTree.SubElement(properties, "property", name=name, value=str(value))
-        suite.insert(0, properties)
+        cases = [_case(suite, check) for check in result.checks]
+        if not cases:
+            message = result.problem or "It holds no check."
+            lost = CheckResult("", result.lesson, "the notebook", "error", 0.0, 0.0, message)
+            cases = [_case(suite, lost, "not graded")]
+        counts = {"failures": cases.count("failure"), "errors": cases.count("error"), "skipped": cases.count("skipped")}
         suite.attrib |= {"tests": str(len(cases)), "time": f"{result.duration_s:.3f}"}
-        suite.attrib |= {
-            name: str(cases.count(tag))
-            for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
-        }
+        suite.attrib |= {name: str(count) for name, count in counts.items()}
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, check: CheckResult) -> str | None:
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=_clean(check.exercise), name=_clean(check.title or check.id)
-    )
+def _case(suite: ElementTree.Element, check: CheckResult, reason: str = "") -> str | None:
+    """Adds a test case; returns the tag that says how it ended, None where it passed."""
+    names = {"classname": legible(check.exercise), "name": legible(check.title or check.id)}
+    case = ElementTree.SubElement(suite, "testcase", names)
     tag = TAGS.get(check.status, "failure")
     if tag is not None:
-        said = _clean(check.message)
-        ended = ElementTree.SubElement(case, tag, message=said.partition("\n")[0])
+        message = legible(check.message)
+        ended = ElementTree.SubElement(case, tag, message=message.partition("\n")[0])
         if tag != "skipped":
-            ended.set("type", check.status)
-            ended.text = "\n".join(filter(None, (said, check.misconception and f"Perhaps: {check.misconception}")))
+            ended.set("type", reason or check.status)
+            ended.text = "\n".join(filter(None, (message, check.misconception and f"Perhaps: {check.misconception}")))
     return tag
-
-
-def _ungraded(suite: ElementTree.Element, result: Result) -> str:
-    case = ElementTree.SubElement(suite, "testcase", classname=_clean(result.lesson), name="the notebook")
-    said = _clean(result.problem or "It holds no check.")
-    ElementTree.SubElement(case, "error", message=said, type="not graded").text = said
-    return "error"
-
-
-def _clean(text: str) -> str:
-    """What XML can hold: no control characters, no halves of characters."""
-    return legible(text)

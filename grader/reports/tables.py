@@ -1,4 +1,4 @@
-"""Results as CSV: in the columns that nbgrader exports, and in those that Canvas' gradebook imports."""
+"""Results as CSV: the columns that nbgrader exports, and those that Canvas' gradebook imports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from grader.core.points import number
 from grader.core.result import Result
 from grader.core.text import legible
 
@@ -17,9 +18,9 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 
 def nbgrader(results: Sequence[Result]) -> str:
-    """A row for each notebook, as `nbgrader export` writes it; what only its database knows is left empty.
+    """Returns a row for each notebook, as `nbgrader export` writes it; what only its database contains is left empty.
 
-    A notebook at which the grader failed has no score either: an import then changes no grade.
+    A notebook at which the grader failed has no score either, so that an import changes no grade.
     """
     rows = []
     for result in results:
@@ -29,9 +30,9 @@ def nbgrader(results: Sequence[Result]) -> str:
 
 
 def canvas(results: Sequence[Result]) -> str:
-    """A row for each learner, a column for each lesson, and the row of points that are possible above them.
+    """Returns a row for each learner and a column for each lesson, below the row of possible points.
 
-    A learner is matched by login; a notebook that could not be graded leaves its place empty, and the grade as it is.
+    Learners are matched by login. A notebook without a verdict leaves its cell empty, which changes no grade.
     """
     lessons = {result.lesson: max(r.max_score for r in results if r.lesson == result.lesson) for result in results}
     given = {(r.learner, r.lesson): r.score for r in results if r.problem is None and not r.grader_failed}
@@ -48,8 +49,8 @@ def _csv(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    """A number, or text that no spreadsheet takes for a formula."""
+    """Formats a number, or text so that no spreadsheet takes it for a formula."""
     if isinstance(value, int | float):
-        return f"{value:g}"
+        return number(value)
     text = legible(str(value)).replace("\n", " ")
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text

@@ -1,8 +1,8 @@
-"""Results as text for a terminal: a table of the class, then what each learner missed and why."""
+"""Results as text for a terminal: a class, what one learner missed, what a regrade changed, a lesson's preview."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from rich.columns import Columns
@@ -12,118 +12,52 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.core.points import mean, number
+from grader.core.points import mean, number, phrase, total
 from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
-
-
-def _indent(what: RenderableType, columns: int) -> Padding:
-    return Padding(what, (0, 0, 0, columns), expand=False)
+from grader.grading.regrade import Change
+from grader.prove.answer_report import AnswerReport, ExerciseReport
 
 
 def name(learner: str) -> str:
-    """A learner's name is that of a folder: it may hold anything."""
+    """Returns a learner's name on one line; it is that of a folder, so it may contain anything."""
     return legible(learner).replace("\n", "\\n")
 
 
-def class_table(results: Sequence[Result], brief: bool = False) -> Table:
-    """One row for each learner, one numbered column for each exercise; all results are of one lesson.
-
-    A `brief` table shows marks without points.
-    """
-    exercises = _exercises(results)
-    table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("learner", overflow="fold")
-    table.add_column("score", justify="right", no_wrap=True)
-    for place in range(len(exercises)):
-        table.add_column(str(place + 1), justify="center", no_wrap=True)
-    for result in results:
-        if result.problem is not None:
-            table.add_row(Text(name(result.learner)), Text("–", "magenta"), *[""] * len(exercises))
-            continue
-        cells = [_cell([check for check in result.checks if check.exercise == name], brief) for name in exercises]
-        table.add_row(Text(name(result.learner)), f"{number(result.score)}/{number(result.max_score)}", *cells)
-    return table
+def by_lesson(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
+    """Returns the results of each lesson, in the order of their names."""
+    ordered = sorted(results, key=lambda result: result.lesson)
+    return [(lesson, list(group)) for lesson, group in groupby(ordered, key=lambda result: result.lesson)]
 
 
-def _exercises(results: Sequence[Result]) -> list[str]:
-    names: dict[str, None] = {}
-    for result in results:
-        names |= dict.fromkeys(check.exercise for check in result.checks)
-    return list(names)
+def by_exercise(checks: Iterable[CheckResult]) -> list[tuple[str, list[CheckResult]]]:
+    """Returns the checks of each exercise, in the order of `checks`."""
+    return [(exercise, list(group)) for exercise, group in groupby(checks, key=lambda check: check.exercise)]
 
 
-def _cell(checks: list[CheckResult], brief: bool) -> Text:
-    if not checks:
-        return Text("")
-    got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
-    worst = "passed" if got == most else next(c.status for c in checks if c.points < c.max_points)
-    mark, colour = MARKS[worst]
-    return Text(mark if brief else f"{mark} {number(got)}/{number(most)}", colour)
+def points(checks: Sequence[CheckResult]) -> tuple[str, str]:
+    """Returns the points earned, "–" where a check or the grader is at fault, and possible."""
+    fault = any(check.status == "error" for check in checks)
+    earned = "–" if fault else number(total(check.points for check in checks))
+    return earned, number(total(check.max_points for check in checks))
 
 
-def exercise(checks: Sequence[CheckResult]) -> Text:
-    """One exercise in one line."""
-    got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
-    return _cell(list(checks), brief=True).append(f" {checks[0].exercise}  {number(got)} of {number(most)}")
+def misconception(checks: Iterable[CheckResult]) -> str | None:
+    """Returns the first misconception that a check names."""
+    return next((check.misconception for check in checks if check.misconception), None)
 
 
-def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
-    """What one learner's notebook earned: every check that gave less than its points, with its message."""
-    head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")
-    if result.problem is not None:
-        return Group(head.append("not graded", "magenta"), _indent(Text(legible(result.problem)), 2))
-    head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
-    lines: list[RenderableType] = [head]
-    lines += [_indent(Text(note, "yellow"), 2) for note in result.notes]
-    untouched: list[str] = []
-    for exercise, group in groupby(result.checks, key=lambda check: check.exercise):
-        checks = list(group)
-        if whys is None and all(check.status == "not attempted" for check in checks):
-            untouched.append(exercise)
-            continue
-        if all(check.status == "passed" for check in checks):
-            if whys is not None:
-                lines.append(_indent(_passed(exercise, checks, whys.get(exercise, "")), 2))
-            continue
-        lines.append(_indent(_missed(exercise, checks), 2))
-    if untouched:
-        mark, colour = MARKS["not attempted"]
-        which = "every exercise" if len(untouched) == len(_exercises([result])) else ", ".join(untouched)
-        lines.append(_indent(Text(f"{mark} Not attempted: {which}", colour), 2))
-    return Group(*lines)
+def _indent(columns: int, text: str | RenderableType, style: str = "") -> Padding:
+    return Padding(Text(text, style) if isinstance(text, str) else text, (0, 0, 0, columns), expand=False)
 
 
-def _passed(exercise: str, checks: list[CheckResult], why: str) -> RenderableType:
-    points = number(sum(check.points for check in checks))
-    head = Text.assemble(("✓ ", "green"), (exercise, "green"), f"  {points} points")
-    return Group(head, _indent(Text(why, "dim"), 4)) if why else head
-
-
-def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
-    got, most = sum(c.points for c in checks), sum(c.max_points for c in checks)
-    lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {number(got)} of {number(most)} points")]
-    messages = {check.message for check in checks if check.message}
-    if len({check.status for check in checks}) == len(messages) == 1:
-        mark, colour = MARKS[checks[0].status]
-        return Group(*lines, _indent(Text(f"{mark} {messages.pop()}", colour), 2))
-    said: set[str] = set()
-    for check in checks:
-        mark, colour = MARKS[check.status]
-        hidden = " (hidden)" if check.hidden else ""
-        lines.append(_indent(Text(f"{mark} {check.title}{hidden}", colour), 2))
-        if check.status != "passed" and check.message:
-            again = check.message in said
-            lines.append(_indent(Text("The same as above.", "dim") if again else Text(check.message), 4))
-            said.add(check.message)
-    misconception = next((check.misconception for check in checks if check.misconception), None)
-    if misconception:
-        lines.append(_indent(Text(f"Perhaps: {misconception}", "cyan"), 4))
-    return Group(*lines)
+def _perhaps(checks: Iterable[CheckResult]) -> list[RenderableType]:
+    said = misconception(checks)
+    return [_indent(4, f"Perhaps: {said}", "cyan")] if said else []
 
 
 def show(results: Sequence[Result], console: Console) -> None:
-    """The whole report: a table for each lesson, then each learner who lost points or could not be graded."""
+    """Prints the whole report: a table for each lesson, then each learner who lost points or could not be graded."""
     tables(results, console)
     for result in results:
         if not result.full:
@@ -132,10 +66,8 @@ def show(results: Sequence[Result], console: Console) -> None:
 
 
 def tables(results: Sequence[Result], console: Console) -> None:
-    """A table for each lesson."""
-    by_lesson = sorted(results, key=lambda result: result.lesson)
-    for _, group in groupby(by_lesson, key=lambda result: result.lesson):
-        lesson = list(group)
+    """Prints a table for each lesson."""
+    for _, lesson in by_lesson(results):
         table = class_table(lesson)
         if Measurement.get(console, console.options.update_width(10_000), table).maximum > console.width:
             table = class_table(lesson, brief=True)
@@ -143,6 +75,132 @@ def tables(results: Sequence[Result], console: Console) -> None:
         legend = [Text.assemble((f"{i} ", "dim"), name) for i, name in enumerate(_exercises(lesson), start=1)]
         console.print(Columns(legend, padding=(0, 2)))
         console.print()
+
+
+def class_table(results: Sequence[Result], brief: bool = False) -> Table:
+    """Returns a row for each learner and a numbered column for each exercise of one lesson; `brief` shows no points."""
+    exercises = _exercises(results)
+    table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("learner", overflow="fold")
+    table.add_column("score", justify="right", no_wrap=True)
+    for place in range(len(exercises)):
+        table.add_column(str(place + 1), justify="center", no_wrap=True)
+    for result in results:
+        checks = dict(by_exercise(result.checks))
+        score = f"{number(result.score)}/{number(result.max_score)}" if result.problem is None else "[magenta]–"
+        table.add_row(Text(name(result.learner)), score, *(_cell(checks.get(one, []), brief) for one in exercises))
+    return table
+
+
+def _exercises(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(check.exercise for result in results for check in result.checks))
+
+
+def _cell(checks: Sequence[CheckResult], brief: bool) -> Text:
+    if not checks:
+        return Text("")
+    missed = [check.status for check in checks if check.points < check.max_points]
+    mark, colour = MARKS["error" if "error" in missed else next(iter(missed), "passed")]
+    return Text(mark if brief else f"{mark} {'/'.join(points(checks))}", colour)
+
+
+def exercise(checks: Sequence[CheckResult]) -> Text:
+    """Returns one exercise in one line."""
+    return _cell(checks, brief=True).append(f" {checks[0].exercise}  {' of '.join(points(checks))}")
+
+
+def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
+    """Returns what one notebook earned, with the message of every check that gave less than its points.
+
+    With `whys` (by exercise, why the answer is right) exercises with full points are shown too.
+    """
+    head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")
+    if result.problem is not None:
+        return Group(head.append("not graded", "magenta"), _indent(2, legible(result.problem)))
+    head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
+    if result.grader_failed:
+        head.append(", no final score: the grader is at fault where ! stands", "magenta")
+    lines: list[RenderableType] = [head, *(_indent(2, note, "yellow") for note in result.notes)]
+    untouched: list[str] = []
+    for exercise, checks in by_exercise(result.checks):
+        if whys is None and all(check.status == "not attempted" for check in checks):
+            untouched.append(exercise)
+        elif any(check.status != "passed" for check in checks):
+            lines.append(_indent(2, _missed(exercise, checks)))
+        elif whys is not None:
+            lines.append(_indent(2, Text.assemble((f"✓ {exercise}", "green"), f"  {points(checks)[0]} points")))
+            lines += [_indent(6, whys[exercise], "dim")] if whys.get(exercise) else []
+    if untouched:
+        mark, colour = MARKS["not attempted"]
+        which = "every exercise" if len(untouched) == len(_exercises([result])) else ", ".join(untouched)
+        lines.append(_indent(2, f"{mark} Not attempted: {which}", colour))
+    return Group(*lines)
+
+
+def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
+    lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {' of '.join(points(checks))} points")]
+    messages = {check.message for check in checks if check.message}
+    if len({check.status for check in checks}) == len(messages) == 1:
+        mark, colour = MARKS[checks[0].status]
+        return Group(*lines, _indent(2, f"{mark} {messages.pop()}", colour))
+    shown: set[str] = set()
+    for check in checks:
+        mark, colour = MARKS[check.status]
+        lines.append(_indent(2, f"{mark} {check.title}{' (hidden)' if check.hidden else ''}", colour))
+        if check.status != "passed" and check.message:
+            repeated = check.message in shown
+            lines.append(_indent(4, "The same as above." if repeated else check.message, "dim" if repeated else ""))
+            shown.add(check.message)
+    return Group(*lines, *_perhaps(checks))
+
+
+def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Console) -> None:
+    """Prints each notebook whose points changed, check by check; then counts, of which `new` had no grade before."""
+    lines = []
+    for change in changes:
+        score = f"{number(change.score_before)} of {number(change.max_score_before)} points before, "
+        score += f"{number(change.score)} of {number(change.max_score)} now"
+        if change.problem is not None:
+            score += f", as it cannot be graded: {legible(change.problem)}"
+        lines.append(f"{name(change.learner)}  {change.lesson}  {score}")
+        for check in change.checks:
+            before, now = _given(check.points_before, check.status_before), _given(check.points, check.status)
+            lines.append(f"  {check.id}: {before} before, {now} now. Changed since: {'; '.join(check.since)}.")
+    first = f"; {new} graded for the first time" if new else ""
+    same = notebooks - len(changes) - new
+    lines.append(f"Since the last grading: {len(changes)} with other points, {same} with the same{first}.")
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _given(points: float | None, status: str | None) -> str:
+    return "none" if points is None else f"{number(points)} ({status})"
+
+
+def preview(report: ExerciseReport) -> RenderableType:
+    """Returns one exercise before its release: each wrong answer with what its learner reads."""
+    if report.problem is not None:
+        return Group(Text(report.exercise, "bold"), _indent(2, report.problem, "magenta"))
+    lines: list[RenderableType] = [Text.assemble((report.exercise, "bold"), f"  {phrase(report.points)}")]
+    lines += [_indent(2, f"○ As it is given out: {said}", "yellow") for said in stub_messages(report)]
+    lines += [_indent(2, _answer(answer)) for answer in report.wrong]
+    lines += [_indent(2, f"! {remark}", "magenta") for remark in report.remarks]
+    return Group(*lines, Text(""))
+
+
+def stub_messages(report: ExerciseReport) -> list[str]:
+    """Returns what the checks say about the stub, each sentence once."""
+    return list(dict.fromkeys(check.message or check.status for check in report.stub.checks))
+
+
+def _answer(answer: AnswerReport) -> RenderableType:
+    lines: list[RenderableType] = [Text.assemble((answer.because, "bold"), (f"  {answer.where}", "dim"))]
+    for check in answer.missed:
+        mark, colour = MARKS[check.status]
+        worth = f"  {phrase(check.max_points)}{', hidden' if check.hidden else ''}"
+        lines.append(_indent(2, Text.assemble((f"{mark} {check.title}", colour), (worth, "dim"))))
+        lines += [_indent(4, check.message)] if check.message else []
+    lines += [] if answer.missed else [_indent(2, "Full points: no check fails it.", "red")]
+    return Group(*lines, *_perhaps(answer.checks))
 
 
 def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
@@ -155,9 +213,7 @@ def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
     table = Table("lesson", title="summary", title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("notebooks", "mean score", "full points", "not graded", "seconds"):
         table.add_column(heading, justify="right")
-    by_lesson = sorted(results, key=lambda result: result.lesson)
-    for lesson, group in groupby(by_lesson, key=lambda result: result.lesson):
-        found = list(group)
+    for lesson, found in by_lesson(results):
         graded = [one for one in found if one.problem is None and not one.grader_failed]
         failed = len(found) - len(graded)
         score = "–"
