@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import queue
 import shutil
 import tempfile
 import threading
@@ -127,15 +126,15 @@ def _writable() -> Path:
 class _Deadline:
     """A progress bar, in pooch's interface, that ends a download of too many seconds or bytes."""
 
-    def __init__(self, news: queue.SimpleQueue[str | None]) -> None:
-        self.news, self.end, self.total, self.received = news, time.monotonic() + WHOLE_S, 0, 0
+    def __init__(self, place: Path) -> None:
+        self.place, self.end, self.total, self.received = place, time.monotonic() + WHOLE_S, 0, 0
 
     def update(self, size: int) -> None:
-        if not self.received:
-            self.news.put(None)
+        if self.end and not self.received:
+            print(f"Downloading MNIST (12 MB) to {self.place} ...", flush=True)
         self.received += size
         if time.monotonic() > self.end or self.received > MOST:
-            raise TimeoutError(TOO_LONG)
+            raise TimeoutError
 
     def reset(self) -> None: ...
 
@@ -148,9 +147,8 @@ def _download(place: Path) -> str:
         import pooch
     except ImportError:
         return "There is no copy of MNIST here, and no package pooch to download it"
-    news: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # None when the first bytes came, at the end a text
-    deadline = _Deadline(news)
     pooch.get_logger().setLevel("WARNING")
+    deadline, outcome = _Deadline(place), list[str]()
     downloader = pooch.HTTPDownloader(progressbar=deadline, timeout=ANSWER_S, chunk_size=1 << 16)
 
     def fetch() -> str:
@@ -172,19 +170,17 @@ def _download(place: Path) -> str:
             return "The download of MNIST broke off" if deadline.received else NO_CONNECTION
         return ""
 
+    # In a thread, since the lookup of a name has no limit of its own.
+    thread = threading.Thread(target=lambda: outcome.append(fetch()), daemon=True)
     with _draft(place) as draft:
-        # In a thread, since the lookup of a name has no limit of its own.
-        threading.Thread(target=lambda: news.put(fetch()), daemon=True).start()
+        thread.start()
         try:
-            failure = news.get(timeout=ANSWER_S)
-            if failure is None:
-                print(f"Downloading MNIST (12 MB) to {place} ...", flush=True)
-                failure = news.get(timeout=WHOLE_S)
-            return failure or ""
-        except queue.Empty:
-            return TOO_LONG if deadline.received else NO_CONNECTION
+            thread.join(ANSWER_S)
+            if deadline.received:
+                thread.join(WHOLE_S)
         finally:
-            deadline.end = 0.0  # the thread stops at its next bytes
+            deadline.end = 0.0  # a thread that is still at it stops at its next bytes
+    return outcome[0] if outcome else TOO_LONG if deadline.received else NO_CONNECTION
 
 
 def _has_files(raw: Path) -> bool:

@@ -2,7 +2,7 @@
 
     from grader.learning.loaders import DataLoader, MNIST
 
-`WITH_TORCH` and `SAYS` tell which they are.
+`WITH_TORCH` states which they are, `SAYS` is a sentence about it for the learner.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ import numpy as np
 
 from grader.learning import digits
 
-# torchvision's own compiled operators. A torchvision that was built for another torch cannot load them and then does
-# not import at all, though nothing that reads or changes images needs them.
-OPERATORS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
+# Compiled operators of torchvision, which one that was built for another torch cannot load; it then does not import,
+# though nothing that reads or changes images needs them.
+OPERATORS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
 
 
 class StandInMNIST:
-    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs, from files that are there.
+    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs from existing files.
 
-    Images are NumPy arrays (28, 28) uint8 before `transform`; torchvision's are Pillow's, which np.asarray makes
-    the same.
+    Before `transform`, images are NumPy arrays (28, 28) uint8, as np.asarray makes of torchvision's.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class StandInMNIST:
 
 
 class StandInDataLoader:
-    """torch.utils.data.DataLoader as far as lessons use it. What concerns worker processes is taken, and has none."""
+    """torch.utils.data.DataLoader as far as lessons use it; options of worker processes have no effect."""
 
     def __init__(
         self,
@@ -83,14 +79,14 @@ class StandInDataLoader:
 
 
 def numpy_collate(examples: list[Any]) -> Any:
-    """A list of examples as a batch of NumPy arrays: pairs become a pair of stacks."""
+    """Returns a list of examples as a batch of NumPy arrays: pairs become a pair of stacks."""
     if isinstance(examples[0], tuple | list):
         return tuple(numpy_collate(list(column)) for column in zip(*examples, strict=True))
     return np.stack([np.asarray(example) for example in examples])
 
 
 def seed(number: int) -> None:
-    """From here on, shuffle in the order that belongs to this number."""
+    """Seeds the order in which loaders shuffle from here on."""
     global _order
     _order = np.random.default_rng(number)
     if WITH_TORCH:
@@ -100,7 +96,8 @@ def seed(number: int) -> None:
 
 
 def _torchvision() -> Any:
-    """torchvision.datasets, imported by declaring what is missing. Raises ImportError, OSError or RuntimeError."""
+    """Imports torchvision.datasets, with operators declared that it cannot load. Raises ImportError, OSError or
+    RuntimeError."""
     import torch
 
     try:
@@ -130,7 +127,7 @@ try:
     SAYS = f"torch {sys.modules['torch'].__version__} and torchvision {sys.modules['torchvision'].__version__}"
 except (ImportError, OSError, RuntimeError) as _why:
     MNIST, DataLoader, WITH_TORCH = StandInMNIST, StandInDataLoader, False
-    _missing = isinstance(_why, ModuleNotFoundError)
-    SAYS = (
-        "torch is not installed" if _missing else f"torch cannot be used here ({type(_why).__name__})"
-    ) + ": MNIST and DataLoader are stand-ins of this course, with the same interface and without worker processes"
+    _reason = f"torch cannot be used here ({type(_why).__name__})"
+    _reason = "torch is not installed" if isinstance(_why, ModuleNotFoundError) else _reason
+    SAYS = f"{_reason}: MNIST and DataLoader are stand-ins of this course, with the same interface and without worker "
+    SAYS += "processes"

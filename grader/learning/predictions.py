@@ -1,13 +1,13 @@
-"""In a lesson: buttons under a question, a choice that is kept, and the reason for it beside the result."""
+"""Predictions in lessons: buttons under a question, a stored choice, and the reason for it beside the result."""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.core.notebook import Unreadable, cells, parse, part
 from grader.learning import state
 
 PART = "predictions"
@@ -24,11 +24,14 @@ class Choice:
 
 
 def predict(prediction: str, choice: str | None = None) -> None:
-    """Ask for the prediction of this id, with buttons where a front end has them.
+    """Asks for a prediction, with buttons where the front end has them.
 
-    The choice is kept in a small local file. Once the next cell has run, what was chosen and why it is right or
-    tempting stands under its result. A `choice` (a letter) is taken at once: the way to choose without buttons.
-    Outside a notebook, and where the question is not to be found, nothing happens.
+    The choice is stored in a small local file. Once the next cell has run, what was chosen and why it is right or
+    tempting stands under its result. Outside a notebook, and where the question is not found, nothing happens.
+
+    Args:
+        prediction: the id of the question.
+        choice: a letter to choose at once, without buttons.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     choices = _choices(prediction) if shell is not None else []
@@ -43,37 +46,39 @@ class PredictionWidget:
     """One question in a running notebook."""
 
     def __init__(self, prediction: str, choices: list[Choice], shell: Any) -> None:
-        self.prediction, self.choices, self.shell = prediction, choices, shell
+        self.prediction, self.shell = prediction, shell
+        self.choices = dict(zip(LETTERS, choices, strict=False))
         self.seen = False  # whether the cell after the question has run
         self.reply: Any = None
-        self.chosen = self._remembered()
+        before = part(state.read(PART), prediction)
+        letter = before.get("choice")
+        same_words = letter in self.choices and self.choices[letter].text == before.get("text")
+        self.chosen: str | None = letter if same_words else None
         shell.events.register("post_run_cell", self._after)
         self._own_cell = True
 
     def show(self) -> None:
-        """The buttons; where a front end has none, what to type."""
+        """Shows the buttons; where a front end has none, what to type."""
         from IPython.display import display
 
-        letters = LETTERS[: len(self.choices)]
-        say = f'grader.learning.predict("{self.prediction}", "{letters[0]}")'
+        say = f'grader.learning.predict("{self.prediction}", "{LETTERS[0]}")'
         plain = f"Your prediction: {self.chosen or 'not chosen'}. To choose: {say}"
-        display({**self._buttons(letters), "text/plain": plain}, raw=True)
+        display({**self._buttons(), "text/plain": plain}, raw=True)
 
     def choose(self, letter: str) -> None:
-        """Keep this choice, and say what comes next."""
-        if letter not in LETTERS[: len(self.choices)]:
-            return
-        self.chosen = letter
-        state.add(PART, self.prediction, {"choice": letter, "text": self._choice(letter).text})
-        self._answer()
+        """Stores this choice, and shows what comes next."""
+        if letter in self.choices:
+            self.chosen = letter
+            state.add(PART, self.prediction, {"choice": letter, "text": self.choices[letter].text})
+            self._answer()
 
-    def _buttons(self, letters: str) -> dict[str, Any]:
+    def _buttons(self) -> dict[str, Any]:
         try:
             import ipywidgets
         except ImportError:
             return {}
         radio = ipywidgets.RadioButtons(
-            options=list(letters), value=self.chosen, description="Your prediction:", orientation="horizontal",
+            options=list(self.choices), value=self.chosen, description="Your prediction:", orientation="horizontal",
             style={"description_width": "initial"},
         )  # fmt: skip
         self.reply = ipywidgets.Output()
@@ -82,11 +87,10 @@ class PredictionWidget:
         return dict(ipywidgets.VBox([radio, self.reply])._repr_mimebundle_())
 
     def _answer(self) -> None:
-        """Under the buttons: that the choice is kept, and once the result is there what is behind it."""
-        if self.reply is None or self.chosen is None:
-            return
-        said = self.verdict() if self.seen else "Kept. Now run the next cell."
-        self.reply.outputs = ({"output_type": "display_data", "data": _bundle(said), "metadata": {}},)
+        """Shows under the buttons that the choice is stored, and once the result is there the reason."""
+        if self.reply is not None and self.chosen is not None:
+            text = self.verdict() if self.seen else "Kept. Now run the next cell."
+            self.reply.outputs = ({"output_type": "display_data", "data": _bundle(text), "metadata": {}},)
 
     def _after(self, result: Any) -> None:
         if self._own_cell:  # the cell that asks ends too
@@ -101,38 +105,25 @@ class PredictionWidget:
             self._answer()
 
     def verdict(self) -> str:
-        """What was chosen and why it is right or tempting, and then what is right; Markdown."""
+        """Returns what was chosen and why it is right or tempting, and then what is right, as Markdown."""
         assert self.chosen is not None
-        mine = self._choice(self.chosen)
+        mine = self.choices[self.chosen]
         said = f"{'✓' if mine.right else '✗'} You predicted **{self.chosen}**, {mine.text}. {mine.reason}"
         if mine.right:
             return said
-        right = next(letter for letter, choice in zip(LETTERS, self.choices, strict=False) if choice.right)
-        return f"{said}\n\nIt is **{right}**, {self._choice(right).text}. {self._choice(right).reason}"
-
-    def _choice(self, letter: str) -> Choice:
-        return self.choices[LETTERS.index(letter)]
-
-    def _remembered(self) -> str | None:
-        """The letter kept earlier, if it still stands for the same words."""
-        before = state.read(PART).get(self.prediction)
-        if isinstance(before, dict):
-            for letter, choice in zip(LETTERS, self.choices, strict=False):
-                if before.get("choice") == letter and before.get("text") == choice.text:
-                    return letter
-        return None
+        letter, right = next((letter, choice) for letter, choice in self.choices.items() if choice.right)
+        return f"{said}\n\nIt is **{letter}**, {right.text}. {right.reason}"
 
 
 def _choices(prediction: str) -> list[Choice]:
-    """From the notebook itself, which lies in the kernel's folder: the cell above holds them in its metadata."""
+    """Reads the question from the notebook, which is in the kernel's folder: the cell above has it in its metadata."""
     for path in sorted(Path.cwd().glob("*.ipynb")):
         try:
-            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-            for cell in cells:
-                held = cell["metadata"].get("jaxercise", {}).get("prediction", {})
-                if held.get("id") == prediction:
-                    return [Choice(one["text"], one["reason"], one["right"]) for one in held["choices"]]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            for cell in cells(parse(path.read_bytes())):
+                question = part(part(cell.get("metadata"), "jaxercise"), "prediction")
+                if question.get("id") == prediction:
+                    return [Choice(one["text"], one["reason"], one["right"]) for one in question["choices"]]
+        except (OSError, Unreadable, KeyError, TypeError):
             continue  # not a lesson
     return []
 

@@ -26,6 +26,7 @@ TICK_S = 1.0
 PATIENCE_S = 10.0  # that a command gets to end in good order
 REFUSED = 2  # the exit status of a command that did not begin
 LONGEST = 300  # characters of a line that a command prints
+NOT_INHERITED = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "JPY_SESSION_NAME")
 EXERCISE_LINE = re.compile(r"[^\w\s] \S+  \S+ of \S+")  # as `grader check --json` prints each exercise
 
 
@@ -58,7 +59,10 @@ def grade() -> None:
     """
     path = _notebook_path()
     if path is None:
-        print(f"Nothing is graded here. In a terminal: {_command()}")
+        here = Path.cwd()
+        lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
+        command = "grader check" if _has_command() else "python -m grader.checks"
+        print(f"Nothing is graded here. In a terminal: {command} {lesson}")
         return
     from IPython.display import display
 
@@ -85,13 +89,6 @@ def _notebook_path() -> Path | None:
         return None
     name = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
     return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
-
-
-def _command() -> str:
-    """The command that grades a notebook in a terminal: the one in this folder, if it is named as the folder is."""
-    here = Path.cwd()
-    lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
-    return f"{'grader check' if _has_command() else 'python -m grader.checks'} {lesson}"
 
 
 def _has_command() -> bool:
@@ -194,27 +191,25 @@ def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, 
     `tell` gets the lines about exercises so far, each second. Raises NotGradable; after KeyboardInterrupt nothing is
     left running.
     """
-    last = ""
+    refusal, again = "", "Run it in a terminal to see more:"
     if _has_command() and course_above(path.parent) is not None:
         status, result, last = _run(["grader", "check"], path, tell)
         if result is not None:
             return result, False, ""
         if status != REFUSED:
-            again = f"Run it in a terminal to see more: grader check {path.stem}"
-            raise NotGradable(f"`grader check` ended without a result: {last or f'status {status}'}. {again}")
-    refusal = last
+            why = last or f"status {status}"
+            raise NotGradable(f"`grader check` ended without a result: {why}. {again} grader check {path.stem}")
+        refusal = last
     status, result, last = _run(["grader.checks"], path, tell)
     if result is None:
-        again = f"Run it in a terminal to see more: python -m grader.checks {path.stem}"
-        raise NotGradable(f"The checks ended without a result: {last or f'status {status}'}. {again}")
+        why = last or f"status {status}"
+        raise NotGradable(f"The checks ended without a result: {why}. {again} python -m grader.checks {path.stem}")
     return result, True, refusal
 
 
 def _run(words: list[str], path: Path, tell: Callable[[str], None]) -> tuple[int, Result | None, str]:
     """Runs a grading command; returns its exit status, the result that it wrote, and its last message."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
-    for name in ("TTY_COMPATIBLE", "JPY_SESSION_NAME"):
-        inherited.pop(name, None)
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     package = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="grade-") as folder:
         written = Path(folder) / "result.json"
