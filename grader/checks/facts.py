@@ -43,13 +43,7 @@ class FactRow:
 
 
 def rows(compared: FailedComparison | None, read: list[tuple[Program, str]], message: str) -> list[FactRow]:
-    """Returns what a check compared, unless its message states it, then facts of the program that it read.
-
-    Args:
-        compared: the comparison that failed, if the check made one.
-        read: the programs and facts that the check read.
-        message: the check's own.
-    """
+    """Returns what a check compared, unless its message states it, then facts of the program that it read."""
     fact = compared.found.fact if compared else None
     judged = None
     # A table would only repeat a message that names both values.

@@ -32,13 +32,10 @@ MEANT = re.compile(r"^(?:(?:async\s+)?def|class)\s+(\w+)|^(\w+)\s*=(?!=)", re.MU
 
 
 class NotDefined(Ended, InputRejected):
-    """The answer's cell has not run yet, or ended before it defined the answer.
+    """The answer's cell has not run yet, or ended before it defined the answer: `ended` is the exception's class.
 
-    Args:
-        name: the answer's.
-        ended: class name of the exception that its cell ended with, or None.
-        outdated: whether there is an answer, but an earlier one, which grading would not find in the notebook: the cell
-            that defined it could not be run since, or (`ended` is None) defines other names now.
+    `outdated` means that there is an answer, but an earlier one, which grading would not find in the notebook: the cell
+    that defined it could not be run since, or (`ended` is None) defines other names now.
     """
 
     def __init__(self, name: str, ended: str | None, outdated: bool = False) -> None:

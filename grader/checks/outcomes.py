@@ -17,11 +17,8 @@ PLACE = "In line "  # begins the line of a message that gives the place of an ex
 class Ended(Exception):
     """A check that did not pass. In a notebook it shows as a short message instead of a traceback.
 
-    Attributes:
-        message: what happened.
-        advice: what to do next in a notebook; a report of grading does not show it.
-        details: a library's own text.
-        gist: what of the details the message does not say; as much of it is shown as keeps the message short.
+    `advice`, what to do next, is shown in a notebook and not in a report. `details` is a library's own text, and `gist`
+    what of it our message does not say: as much of that is shown as keeps the message short.
     """
 
     mark = "✗"
