@@ -6,6 +6,9 @@ import ast
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any
 
 REDUCTIONS = frozenset("sum mean max min argmax argmin prod std var all any stack concatenate cumsum softmax".split())
 COLLECTIVES = frozenset(
@@ -26,7 +29,7 @@ OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed reference; `what` says the change, `line` where in the answer cell."""
+    """A changed reference: `what` names the change, `line` is where in the answer cell it stands."""
 
     kind: str
     what: str
@@ -34,15 +37,14 @@ class Mutant:
     source: str
 
 
-Change = Callable[[ast.AST], None]
+Change = Callable[[Any], None]
+Changes = Iterator[tuple[str, str, Change]]  # kind, what, change
+IDENTITY = "(lambda kept, *rest, **more: kept)"
+ONE_KEY = "(lambda key, num=2: key[None].repeat(num))"
 
 
 def mutants(reference: str) -> list[Mutant]:
-    """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
-    stop_gradients, sum for mean, integers that are off by one, and what goes wrong with containers: a dropped
-    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch; with random keys: one for
-    all, a dropped fold_in, p for 1 - p, a quotient for a remainder; with modules: the other mode, the model itself
-    for its clone, the filter for its contrary; and with timelines: a dropped wait or `with`."""
+    """Returns every mutant of an answer cell, each text once; the kinds are those that `_changes` yields."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
@@ -58,98 +60,96 @@ def mutants(reference: str) -> list[Mutant]:
 
 
 def _annotations(tree: ast.AST) -> set[ast.AST]:
-    """Every node in a type annotation: to change those changes nothing."""
+    """Every node in a type annotation: changing one changes nothing that runs."""
     held = [getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns")]
     return {node for annotation in held if annotation is not None for node in ast.walk(annotation)}
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
+def _changes(node: ast.AST) -> Changes:
     if isinstance(node, ast.Call):
         yield from _call_changes(node)
     if isinstance(node, ast.Attribute) and node.attr in OPPOSITES:
-        yield "sum for mean", f"{node.attr} -> {OPPOSITES[node.attr]}", _rename(OPPOSITES[node.attr])
+        yield "sum for mean", f"{node.attr} -> {OPPOSITES[node.attr]}", _set("attr", OPPOSITES[node.attr])
     if isinstance(node, ast.Subscript):
         yield from _numbers(node, "slice")
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        yield from _numbers(node, "right")
     if isinstance(node, ast.BinOp):
-        yield from _parts(node)
+        yield from _operators(node)
     if isinstance(node, ast.IfExp):
-        yield "swapped branches", "a if ... else b -> b if ... else a", _other_branch
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args:
-        yield from _assigned(node.value)
+        yield "swapped branches", "a if ... else b -> b if ... else a", _swap_branches
+    # A wait whose value is not used only warms up: no values would show that it is missing.
+    if isinstance(node, ast.Assign) and _name(node.value) == "block_until_ready":
+        yield "dropped wait", "block_until_ready(x) -> x", _drop_wait
     if isinstance(node, ast.With):
         for place, item in enumerate(node.items):
             if item.optional_vars is None:
-                yield "dropped with", f"with {ast.unparse(item.context_expr)} -> none", _no_context(place)
+                yield "dropped with", f"with {ast.unparse(item.context_expr)} -> none", partial(_drop_with, place)
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        yield "flipped sum", "+= -> -=", _subtract
+        yield "flipped sum", "+= -> -=", _set("op", ast.Sub())
 
 
-def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
+def _call_changes(node: ast.Call) -> Changes:
     name = _name(node)
     for i, keyword in enumerate(node.keywords):
-        path = ("keywords", i)
+        root = partial(_keyword, i)
         if keyword.arg == "axis":
-            yield from _axes("swapped axes", keyword.value, path)
+            yield from _axes("swapped axes", node, root)
         if keyword.arg in ("in_axes", "out_axes"):
-            yield from _axes("changed in_axes", keyword.value, path)
+            yield from _axes("changed in_axes", node, root)
         if keyword.arg == "argnums":
-            yield from _axes("changed argnums", keyword.value, path)
+            yield from _axes("changed argnums", node, root)
         if keyword.arg in MODES and isinstance(keyword.value, ast.Constant):
             other = not keyword.value.value
-            yield "the other mode", f"{keyword.arg}={not other} -> {other}", _set_leaf(path, 0, other)
+            yield "the other mode", f"{keyword.arg}={not other} -> {other}", _set_leaf(root, 0, other)
         if keyword.arg == "is_leaf":
-            yield "dropped is_leaf", "is_leaf=... -> none", _drop_keyword("is_leaf")
+            yield "dropped is_leaf", "is_leaf=... -> none", partial(_drop_keyword, i)
     if name == "vmap" and len(node.args) > 1:
-        yield from _axes("changed in_axes", node.args[1], ("args", 1))
+        yield from _axes("changed in_axes", node, partial(_argument, 1))
     yield from _fields(node)
-    if name == "keystr" and node.args:
+    if name == "keystr":
         yield "shortened path", "keystr(path) -> keystr(path[-1:])", _last_key
     if name == "map" and any(isinstance(argument, ast.Starred) for argument in node.args):
-        yield "dropped star", "map(f, *trees) -> map(f, trees)", _no_star
-    if name in REDUCTIONS and node.args and _is_integer(node.args[-1]):
-        yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
-    if name in COLLECTIVES and node.args:
-        yield "dropped collective", f"{name}(x, ...) -> x", _drop
-    if name in DROPPED and node.args:
-        yield f"dropped {name}", DROPPED[name], _drop
+        yield "dropped star", "map(f, *trees) -> map(f, trees)", _drop_star
+    if name in REDUCTIONS and _is_integer(node.args[-1]):
+        yield from _axes("swapped axes", node, partial(_argument, len(node.args) - 1))
+    # As a call of the identity, so that the node itself stays where it is.
+    if name in COLLECTIVES:
+        yield "dropped collective", f"{name}(x, ...) -> x", _set_function(IDENTITY)
+    if name in DROPPED:
+        yield f"dropped {name}", DROPPED[name], _set_function(IDENTITY)
     if name == "split" and ast.unparse(node.func).endswith("random.split"):
-        yield "one key for all", "split(key, n) -> n times key", _one_key
+        yield "one key for all", "split(key, n) -> n times key", _set_function(ONE_KEY)
     if name in ("range", "arange", "fori_loop", "roll"):
         for i, argument in enumerate(node.args):
             number = _integer(argument)
             if number is not None:
-                yield "off by one", f"{number} -> {number + 1}", _set_leaf(("args", i), 0, number + 1)
+                yield "off by one", f"{number} -> {number + 1}", _set_leaf(partial(_argument, i), 0, number + 1)
 
 
-def _assigned(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
-    """Where a wait's value is not used, it only warms up: that is no mistake that values would show."""
-    if _name(call) == "block_until_ready":
-        yield "dropped wait", "block_until_ready(x) -> x", _no_wait
+def _name(node: ast.AST) -> str:
+    """The last name of the function that a call with arguments calls; "" for any other node."""
+    function = node.func if isinstance(node, ast.Call) and node.args else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def _parts(node: ast.BinOp) -> Iterator[tuple[str, str, Change]]:
-    """The other part of a whole: p for 1 - p, and a quotient for a remainder (a text's % is neither)."""
+def _operators(node: ast.BinOp) -> Changes:
+    """Off by one in a sum, p for 1 - p, and a quotient for a remainder (the % of a text is neither)."""
+    if isinstance(node.op, ast.Add | ast.Sub):
+        yield from _numbers(node, "right")
     if isinstance(node.op, ast.Sub) and _integer(node.left) == 1:
-        yield "the contrary", "1 - p -> 1 * p", _set_operator(ast.Mult())
+        yield "the contrary", "1 - p -> 1 * p", _set("op", ast.Mult())
     if isinstance(node.op, ast.FloorDiv):
-        yield "quotient for remainder", "// -> %", _set_operator(ast.Mod())
+        yield "quotient for remainder", "// -> %", _set("op", ast.Mod())
     if isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant | ast.JoinedStr):
-        yield "quotient for remainder", "% -> //", _set_operator(ast.FloorDiv())
+        yield "quotient for remainder", "% -> //", _set("op", ast.FloorDiv())
 
 
-def _fields(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
-    """A field of a registered class that is data becomes a setting, and the other way round."""
+def _fields(call: ast.Call) -> Changes:
+    """A data field of a registered class becomes a static one, and the other way round."""
     lists = {keyword.arg: keyword.value for keyword in call.keywords if isinstance(keyword.value, ast.List)}
     for source, target in FIELDS.items():
         if source in lists and target in lists:
             for place, field in enumerate(lists[source].elts):
-                yield "data for settings", f"{ast.unparse(field)} -> {target}", _move(source, place, target)
+                yield "data for settings", f"{ast.unparse(field)} -> {target}", partial(_move, source, place, target)
 
 
 def _integer(node: ast.AST) -> int | None:
@@ -170,107 +170,72 @@ def _literals(root: ast.AST) -> Iterator[tuple[int, int, str]]:
             yield place, number, "-" if id(leaf) in minus else ""
 
 
-def _axes(kind: str, value: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
+def _axes(kind: str, call: ast.Call, root: Callable[[Any], ast.AST]) -> Changes:
     """Each axis in an int, None or a tuple of them becomes another axis, or mapped becomes unmapped."""
-    for place, number, sign in _literals(value):
+    for place, number, sign in _literals(root(call)):
         other = 1 - number if number in (0, 1) and not sign else 0
-        yield kind, f"{sign}{number} -> {other}", _set_leaf(path, place, other)
+        yield kind, f"{sign}{number} -> {other}", _set_leaf(root, place, other)
         if kind == "changed in_axes" and not sign:
-            yield kind, f"{number} -> None", _set_leaf(path, place, None)
-    for place, leaf in enumerate(ast.walk(value)):
+            yield kind, f"{number} -> None", _set_leaf(root, place, None)
+    for place, leaf in enumerate(ast.walk(root(call))):
         if kind == "changed in_axes" and isinstance(leaf, ast.Constant) and leaf.value is None:
-            yield kind, "None -> 0", _set_leaf(path, place, 0)
+            yield kind, "None -> 0", _set_leaf(root, place, 0)
 
 
-def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
-    def change(call: ast.AST) -> None:
-        held = getattr(call, path[0])[path[1]]
-        root = held.value if isinstance(held, ast.keyword) else held
-        list(ast.walk(root))[place].value = value  # type: ignore[attr-defined]
-
-    return change
-
-
-def _numbers(node: ast.AST, field: str) -> Iterator[tuple[str, str, Change]]:
+def _numbers(node: ast.AST, field: str) -> Changes:
     for place, number, sign in _literals(getattr(node, field)):
-
-        def change(changed: ast.AST, place: int = place, other: int = number + 1) -> None:
-            list(ast.walk(getattr(changed, field)))[place].value = other  # type: ignore[attr-defined]
-
-        yield "off by one", f"{sign}{number} -> {sign}{number + 1}", change
+        yield "off by one", f"{sign}{number} -> {sign}{number + 1}", _set_leaf(attrgetter(field), place, number + 1)
 
 
-def _rename(name: str) -> Change:
-    def change(node: ast.AST) -> None:
-        node.attr = name  # type: ignore[attr-defined]
-
-    return change
+def _argument(i: int, call: Any) -> ast.AST:
+    return call.args[i]
 
 
-def _drop(node: ast.AST) -> None:
-    """`f(x, ...)` becomes `(x)`: as a call of the identity, so that the node itself may stay where it is."""
-    assert isinstance(node, ast.Call)
-    identity = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
-    node.func = identity
+def _keyword(i: int, call: Any) -> ast.AST:
+    return call.keywords[i].value
 
 
-def _set_operator(operator: ast.operator) -> Change:
-    def change(node: ast.AST) -> None:
-        node.op = operator  # type: ignore[attr-defined]
+def _set_leaf(root: Callable[[Any], ast.AST], place: int, value: int | None) -> Change:
+    def change(node: Any) -> None:
+        list(ast.walk(root(node)))[place].value = value  # type: ignore[attr-defined]
 
     return change
 
 
-def _one_key(call: ast.AST) -> None:
-    assert isinstance(call, ast.Call)
-    call.func = ast.parse("(lambda key, num=2: key[None].repeat(num))", mode="eval").body
+def _set(field: str, value: Any) -> Change:
+    return lambda node: setattr(node, field, value)
 
 
-def _other_branch(node: ast.AST) -> None:
-    node.body, node.orelse = node.orelse, node.body  # type: ignore[attr-defined]
+def _set_function(text: str) -> Change:
+    return _set("func", ast.parse(text, mode="eval").body)
 
 
-def _no_wait(node: ast.AST) -> None:
-    node.value = node.value.args[0]  # type: ignore[attr-defined]
+def _swap_branches(node: Any) -> None:
+    node.body, node.orelse = node.orelse, node.body
 
 
-def _no_context(place: int) -> Change:
-    """What stands within this `with` runs as if that part of it were not there."""
-
-    def change(node: ast.AST) -> None:
-        nothing = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
-        node.items[place].context_expr = nothing  # type: ignore[attr-defined]
-
-    return change
+def _drop_wait(node: Any) -> None:
+    node.value = node.value.args[0]
 
 
-def _subtract(node: ast.AST) -> None:
-    node.op = ast.Sub()  # type: ignore[attr-defined]
+def _drop_with(place: int, node: Any) -> None:
+    """The body runs as if this one of the contexts were not entered."""
+    node.items[place].context_expr = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
 
 
-def _drop_keyword(name: str) -> Change:
-    def change(call: ast.AST) -> None:
-        assert isinstance(call, ast.Call)
-        call.keywords = [keyword for keyword in call.keywords if keyword.arg != name]
-
-    return change
+def _drop_keyword(i: int, call: Any) -> None:
+    del call.keywords[i]
 
 
-def _move(source: str, place: int, target: str) -> Change:
-    """One name of a list that is a keyword argument of a call goes into another such list of the call."""
-
-    def change(call: ast.AST) -> None:
-        lists = {keyword.arg: keyword.value for keyword in call.keywords}  # type: ignore[attr-defined]
-        lists[target].elts.append(lists[source].elts.pop(place))
-
-    return change
+def _move(source: str, place: int, target: str, call: Any) -> None:
+    """A name in one list of a call's keyword arguments goes into another of these lists."""
+    lists = {keyword.arg: keyword.value for keyword in call.keywords}
+    lists[target].elts.append(lists[source].elts.pop(place))
 
 
-def _last_key(call: ast.AST) -> None:
-    assert isinstance(call, ast.Call)
+def _last_key(call: Any) -> None:
     call.args[0] = ast.Subscript(call.args[0], ast.Slice(ast.Constant(-1)), ast.Load())
 
 
-def _no_star(call: ast.AST) -> None:
-    assert isinstance(call, ast.Call)
+def _drop_star(call: Any) -> None:
     call.args = [arg.value if isinstance(arg, ast.Starred) else arg for arg in call.args]

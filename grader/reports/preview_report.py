@@ -12,7 +12,7 @@ from rich.text import Text
 from grader.core.points import number
 from grader.core.result import CheckResult
 from grader.core.text import MARKS
-from grader.prove.answer_report import AnswerReport, ExerciseReport
+from grader.prove.preview import AnswerReport, ExerciseReport
 from grader.reports import html
 
 
