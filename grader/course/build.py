@@ -39,10 +39,11 @@ def build_sources(course: Course) -> None:
             path.write_bytes(text)
 
 
-def stale(course: Course) -> list[Path]:
-    """The committed notebooks that a rebuild would write or remove. build/ is derived and not looked at."""
-    wanted = outputs(course)
-    return sorted([*(path for path, text in wanted.items() if _read(path) != text), *orphans(course)])
+def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
+    """The committed notebooks that a rebuild would write or, without `lessons`, remove. build/ is not looked at."""
+    wanted = outputs(course, lessons)
+    gone = orphans(course) if lessons is None else []
+    return sorted([*(path for path, text in wanted.items() if _read(path) != text), *gone])
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:

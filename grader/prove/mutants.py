@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
 REDUCTIONS = frozenset("sum mean max min argmax argmin prod std var all any stack concatenate cumsum softmax".split())
@@ -16,15 +13,15 @@ COLLECTIVES = frozenset(
     "with_sharding_constraint reshard device_put".split()
 )
 # Calls whose first argument could stand without them.
-DROPPED = {
-    "stop_gradient": "stop_gradient(x) -> x",
-    "fold_in": "fold_in(key, ...) -> key",
-    "clone": "clone(x) -> x",
-    "Not": "Not(filter) -> filter",
-}
+DROPPED = {"stop_gradient": "x", "fold_in": "key, ...", "clone": "x", "Not": "filter"}
 MODES = frozenset({"deterministic", "use_running_average"})
 FIELDS = {"data_fields": "meta_fields", "meta_fields": "data_fields"}
 OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
+IDENTITY = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
+ONE_KEY = ast.parse("(lambda key, num=2: key[None].repeat(num))", mode="eval").body
+NO_CONTEXT = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
+Edit = tuple[ast.AST, str, Any]  # node, field, new value
+Change = tuple[str, str, list[Edit]]  # kind, what, edits
 
 
 @dataclass(frozen=True)
@@ -37,25 +34,17 @@ class Mutant:
     source: str
 
 
-Change = Callable[[Any], None]
-Changes = Iterator[tuple[str, str, Change]]  # kind, what, change
-IDENTITY = "(lambda kept, *rest, **more: kept)"
-ONE_KEY = "(lambda key, num=2: key[None].repeat(num))"
-
-
 def mutants(reference: str) -> list[Mutant]:
     """Returns every mutant of an answer cell, each text once; the kinds are those that `_changes` yields."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
     typing = _annotations(tree)
-    for place, node in enumerate(ast.walk(tree)):
-        for kind, what, change in () if node in typing else _changes(node):
-            changed = copy.deepcopy(tree)
-            change(list(ast.walk(changed))[place])
-            source = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
-            if source.strip() != plain.strip() and source not in found:
-                found[source] = Mutant(kind, what, getattr(node, "lineno", 0), source)
+    for node in ast.walk(tree):
+        for kind, what, edits in () if node in typing else _changes(node):
+            source = _edited(tree, edits)
+            if source != plain and source + "\n" not in found:
+                found[source + "\n"] = Mutant(kind, what, getattr(node, "lineno", 0), source + "\n")
     return list(found.values())
 
 
@@ -65,177 +54,134 @@ def _annotations(tree: ast.AST) -> set[ast.AST]:
     return {node for annotation in held if annotation is not None for node in ast.walk(annotation)}
 
 
-def _changes(node: ast.AST) -> Changes:
+def _edited(tree: ast.AST, edits: list[Edit]) -> str:
+    """The text of a tree with these edits, which are taken back."""
+    before = [(node, field, getattr(node, field)) for node, field, _ in edits]
+    for node, field, value in edits:
+        setattr(node, field, value)
+    source = ast.unparse(tree)
+    for node, field, value in before:
+        setattr(node, field, value)
+    return source
+
+
+def _changes(node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.Call):
-        yield from _call_changes(node)
+        yield from _calls(node)
     if isinstance(node, ast.Attribute) and node.attr in OPPOSITES:
-        yield "sum for mean", f"{node.attr} -> {OPPOSITES[node.attr]}", _set("attr", OPPOSITES[node.attr])
+        other = OPPOSITES[node.attr]
+        yield "sum for mean", f"{node.attr} -> {other}", [(node, "attr", other)]
     if isinstance(node, ast.Subscript):
-        yield from _numbers(node, "slice")
+        yield from _numbers(node.slice)
     if isinstance(node, ast.BinOp):
         yield from _operators(node)
     if isinstance(node, ast.IfExp):
-        yield "swapped branches", "a if ... else b -> b if ... else a", _swap_branches
+        edits: list[Edit] = [(node, "body", node.orelse), (node, "orelse", node.body)]
+        yield "swapped branches", "a if ... else b -> b if ... else a", edits
     # A wait whose value is not used only warms up: no values would show that it is missing.
-    if isinstance(node, ast.Assign) and _name(node.value) == "block_until_ready":
-        yield "dropped wait", "block_until_ready(x) -> x", _drop_wait
-    if isinstance(node, ast.With):
-        for place, item in enumerate(node.items):
-            if item.optional_vars is None:
-                yield "dropped with", f"with {ast.unparse(item.context_expr)} -> none", partial(_drop_with, place)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _name(node.value) == "block_until_ready":
+        yield "dropped wait", "block_until_ready(x) -> x", [(node, "value", node.value.args[0])]
+    for item in node.items if isinstance(node, ast.With) else ():
+        if item.optional_vars is None:
+            what = f"with {ast.unparse(item.context_expr)} -> none"
+            yield "dropped with", what, [(item, "context_expr", NO_CONTEXT)]
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        yield "flipped sum", "+= -> -=", _set("op", ast.Sub())
+        yield "flipped sum", "+= -> -=", [(node, "op", ast.Sub())]
 
 
-def _call_changes(node: ast.Call) -> Changes:
+def _calls(node: ast.Call) -> Iterator[Change]:
     name = _name(node)
-    for i, keyword in enumerate(node.keywords):
-        root = partial(_keyword, i)
+    for keyword in node.keywords:
         if keyword.arg == "axis":
-            yield from _axes("swapped axes", node, root)
+            yield from _axes("swapped axes", keyword.value)
         if keyword.arg in ("in_axes", "out_axes"):
-            yield from _axes("changed in_axes", node, root)
+            yield from _axes("changed in_axes", keyword.value)
         if keyword.arg == "argnums":
-            yield from _axes("changed argnums", node, root)
+            yield from _axes("changed argnums", keyword.value)
         if keyword.arg in MODES and isinstance(keyword.value, ast.Constant):
             other = not keyword.value.value
-            yield "the other mode", f"{keyword.arg}={not other} -> {other}", _set_leaf(root, 0, other)
+            yield "the other mode", f"{keyword.arg}={not other} -> {other}", [(keyword.value, "value", other)]
         if keyword.arg == "is_leaf":
-            yield "dropped is_leaf", "is_leaf=... -> none", partial(_drop_keyword, i)
+            others = [one for one in node.keywords if one is not keyword]
+            yield "dropped is_leaf", "is_leaf=... -> none", [(node, "keywords", others)]
     if name == "vmap" and len(node.args) > 1:
-        yield from _axes("changed in_axes", node, partial(_argument, 1))
+        yield from _axes("changed in_axes", node.args[1])
     yield from _fields(node)
     if name == "keystr":
-        yield "shortened path", "keystr(path) -> keystr(path[-1:])", _last_key
+        last = ast.Subscript(node.args[0], ast.Slice(ast.Constant(-1)), ast.Load())
+        yield "shortened path", "keystr(path) -> keystr(path[-1:])", [(node, "args", [last, *node.args[1:]])]
     if name == "map" and any(isinstance(argument, ast.Starred) for argument in node.args):
-        yield "dropped star", "map(f, *trees) -> map(f, trees)", _drop_star
+        plain = [one.value if isinstance(one, ast.Starred) else one for one in node.args]
+        yield "dropped star", "map(f, *trees) -> map(f, trees)", [(node, "args", plain)]
     if name in REDUCTIONS and _is_integer(node.args[-1]):
-        yield from _axes("swapped axes", node, partial(_argument, len(node.args) - 1))
-    # As a call of the identity, so that the node itself stays where it is.
+        yield from _axes("swapped axes", node.args[-1])
     if name in COLLECTIVES:
-        yield "dropped collective", f"{name}(x, ...) -> x", _set_function(IDENTITY)
+        yield "dropped collective", f"{name}(x, ...) -> x", [(node, "func", IDENTITY)]
     if name in DROPPED:
-        yield f"dropped {name}", DROPPED[name], _set_function(IDENTITY)
+        what = f"{name}({DROPPED[name]}) -> {DROPPED[name].removesuffix(', ...')}"
+        yield f"dropped {name}", what, [(node, "func", IDENTITY)]
     if name == "split" and ast.unparse(node.func).endswith("random.split"):
-        yield "one key for all", "split(key, n) -> n times key", _set_function(ONE_KEY)
-    if name in ("range", "arange", "fori_loop", "roll"):
-        for i, argument in enumerate(node.args):
-            number = _integer(argument)
-            if number is not None:
-                yield "off by one", f"{number} -> {number + 1}", _set_leaf(partial(_argument, i), 0, number + 1)
+        yield "one key for all", "split(key, n) -> n times key", [(node, "func", ONE_KEY)]
+    for argument in node.args if name in ("range", "arange", "fori_loop", "roll") else ():
+        if isinstance(argument, ast.Constant):
+            yield from _numbers(argument)
 
 
-def _name(node: ast.AST) -> str:
-    """The last name of the function that a call with arguments calls; "" for any other node."""
-    function = node.func if isinstance(node, ast.Call) and node.args else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+def _name(call: ast.Call) -> str:
+    """The last name of the function that is called; "" where it is called without positional arguments."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name if call.args else ""
 
 
-def _operators(node: ast.BinOp) -> Changes:
+def _operators(node: ast.BinOp) -> Iterator[Change]:
     """Off by one in a sum, p for 1 - p, and a quotient for a remainder (the % of a text is neither)."""
     if isinstance(node.op, ast.Add | ast.Sub):
-        yield from _numbers(node, "right")
-    if isinstance(node.op, ast.Sub) and _integer(node.left) == 1:
-        yield "the contrary", "1 - p -> 1 * p", _set("op", ast.Mult())
+        yield from _numbers(node.right)
+    if isinstance(node.op, ast.Sub) and _is_integer(node.left) and ast.unparse(node.left) == "1":
+        yield "the contrary", "1 - p -> 1 * p", [(node, "op", ast.Mult())]
     if isinstance(node.op, ast.FloorDiv):
-        yield "quotient for remainder", "// -> %", _set("op", ast.Mod())
+        yield "quotient for remainder", "// -> %", [(node, "op", ast.Mod())]
     if isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant | ast.JoinedStr):
-        yield "quotient for remainder", "% -> //", _set("op", ast.FloorDiv())
+        yield "quotient for remainder", "% -> //", [(node, "op", ast.FloorDiv())]
 
 
-def _fields(call: ast.Call) -> Changes:
+def _fields(call: ast.Call) -> Iterator[Change]:
     """A data field of a registered class becomes a static one, and the other way round."""
     lists = {keyword.arg: keyword.value for keyword in call.keywords if isinstance(keyword.value, ast.List)}
     for source, target in FIELDS.items():
         if source in lists and target in lists:
-            for place, field in enumerate(lists[source].elts):
-                yield "data for settings", f"{ast.unparse(field)} -> {target}", partial(_move, source, place, target)
-
-
-def _integer(node: ast.AST) -> int | None:
-    """The value of an integer literal (a bool is none), else None."""
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+            for field in lists[source].elts:
+                others = [one for one in lists[source].elts if one is not field]
+                more = [*lists[target].elts, field]
+                edits: list[Edit] = [(lists[source], "elts", others), (lists[target], "elts", more)]
+                yield "data for settings", f"{ast.unparse(field)} -> {target}", edits
 
 
 def _is_integer(node: ast.AST) -> bool:
-    return _integer(node.operand if isinstance(node, ast.UnaryOp) else node) is not None
+    leaf = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(leaf, ast.Constant) and type(leaf.value) is int
 
 
-def _literals(root: ast.AST) -> Iterator[tuple[int, int, str]]:
-    """Place in the walk of `root`, value and sign ("-" or nothing) of each integer literal."""
+def _literals(root: ast.AST) -> Iterator[tuple[ast.Constant, int | None, str]]:
+    """Each integer literal (a bool is none) and None, its value, and its sign ("-" or nothing)."""
     minus = {id(n.operand) for n in ast.walk(root) if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub)}
-    for place, leaf in enumerate(ast.walk(root)):
-        number = _integer(leaf)
-        if number is not None:
-            yield place, number, "-" if id(leaf) in minus else ""
+    for leaf in ast.walk(root):
+        if isinstance(leaf, ast.Constant) and (leaf.value is None or type(leaf.value) is int):
+            yield leaf, leaf.value, "-" if id(leaf) in minus else ""
 
 
-def _axes(kind: str, call: ast.Call, root: Callable[[Any], ast.AST]) -> Changes:
+def _axes(kind: str, root: ast.AST) -> Iterator[Change]:
     """Each axis in an int, None or a tuple of them becomes another axis, or mapped becomes unmapped."""
-    for place, number, sign in _literals(root(call)):
-        other = 1 - number if number in (0, 1) and not sign else 0
-        yield kind, f"{sign}{number} -> {other}", _set_leaf(root, place, other)
+    for leaf, number, sign in _literals(root):
+        if number is not None:
+            other = 1 - number if number in (0, 1) and not sign else 0
+            yield kind, f"{sign}{number} -> {other}", [(leaf, "value", other)]
         if kind == "changed in_axes" and not sign:
-            yield kind, f"{number} -> None", _set_leaf(root, place, None)
-    for place, leaf in enumerate(ast.walk(root(call))):
-        if kind == "changed in_axes" and isinstance(leaf, ast.Constant) and leaf.value is None:
-            yield kind, "None -> 0", _set_leaf(root, place, 0)
+            mapped = None if number is not None else 0
+            yield kind, f"{number} -> {mapped}", [(leaf, "value", mapped)]
 
 
-def _numbers(node: ast.AST, field: str) -> Changes:
-    for place, number, sign in _literals(getattr(node, field)):
-        yield "off by one", f"{sign}{number} -> {sign}{number + 1}", _set_leaf(attrgetter(field), place, number + 1)
-
-
-def _argument(i: int, call: Any) -> ast.AST:
-    return call.args[i]
-
-
-def _keyword(i: int, call: Any) -> ast.AST:
-    return call.keywords[i].value
-
-
-def _set_leaf(root: Callable[[Any], ast.AST], place: int, value: int | None) -> Change:
-    def change(node: Any) -> None:
-        list(ast.walk(root(node)))[place].value = value  # type: ignore[attr-defined]
-
-    return change
-
-
-def _set(field: str, value: Any) -> Change:
-    return lambda node: setattr(node, field, value)
-
-
-def _set_function(text: str) -> Change:
-    return _set("func", ast.parse(text, mode="eval").body)
-
-
-def _swap_branches(node: Any) -> None:
-    node.body, node.orelse = node.orelse, node.body
-
-
-def _drop_wait(node: Any) -> None:
-    node.value = node.value.args[0]
-
-
-def _drop_with(place: int, node: Any) -> None:
-    """The body runs as if this one of the contexts were not entered."""
-    node.items[place].context_expr = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
-
-
-def _drop_keyword(i: int, call: Any) -> None:
-    del call.keywords[i]
-
-
-def _move(source: str, place: int, target: str, call: Any) -> None:
-    """A name in one list of a call's keyword arguments goes into another of these lists."""
-    lists = {keyword.arg: keyword.value for keyword in call.keywords}
-    lists[target].elts.append(lists[source].elts.pop(place))
-
-
-def _last_key(call: Any) -> None:
-    call.args[0] = ast.Subscript(call.args[0], ast.Slice(ast.Constant(-1)), ast.Load())
-
-
-def _drop_star(call: Any) -> None:
-    call.args = [arg.value if isinstance(arg, ast.Starred) else arg for arg in call.args]
+def _numbers(root: ast.AST) -> Iterator[Change]:
+    for leaf, number, sign in _literals(root):
+        if number is not None:
+            yield "off by one", f"{sign}{number} -> {sign}{number + 1}", [(leaf, "value", number + 1)]

@@ -29,11 +29,6 @@ class AnswerReport:
         """The checks that it did not pass: what its learner reads."""
         return [check for check in self.checks if check.status != "passed"]
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> AnswerReport:
-        """Reads one that a process of ours sent."""
-        return cls(data["because"], data["where"], tuple(CheckResult.from_json(check) for check in data["checks"]))
-
 
 @dataclass(frozen=True)
 class ExerciseReport:
@@ -52,32 +47,28 @@ class ExerciseReport:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What may be a weakness of the checks or of their messages; a sentence each."""
-        return (*self._of_answers(), *self._of_checks())
+        return tuple(self._remarks())
 
-    def _of_answers(self) -> Iterator[str]:
+    def _remarks(self) -> Iterator[str]:
+        kind = lambda check: "hidden check" if check.hidden else "public check"
+        name = lambda check: f"{kind(check)} {check.id.removeprefix(self.exercise + '-')}"
         for answer in self.wrong:
             if not answer.missed:
                 yield f"No check fails the wrong answer on {answer.where}."
             elif len(answer.missed) == 1 and len(answer.checks) > 1:
-                yield f"Only the {_name(answer.missed[0])} fails the wrong answer on {answer.where}."
+                yield f"Only the {name(answer.missed[0])} fails the wrong answer on {answer.where}."
             for check in answer.missed:
                 if check.status == "error":
-                    yield f"The {_name(check)} is itself at fault with the wrong answer on {answer.where}."
-
-    def _of_checks(self) -> Iterator[str]:
+                    yield f"The {name(check)} is itself at fault with the wrong answer on {answer.where}."
         for check in self.stub.checks:
             failures = [one for answer in self.wrong for one in answer.missed if one.id == check.id]
             messages = {one.message.strip() for one in failures}
             if not failures:
-                yield f"No wrong answer fails the {_name(check)}, so nobody has seen what it says."
+                yield f"No wrong answer fails the {name(check)}, so nobody has seen what it says."
             elif "" in messages:
-                yield f"The {_name(check)} says nothing beyond its title where it fails."
+                yield f"The {name(check)} says nothing beyond its title where it fails."
             elif check.hidden and len(messages) == 1 and len(failures) > 1:
-                yield f"The {_name(check)} says the same to all {len(failures)} wrong answers that fail it."
-
-
-def _name(check: CheckResult) -> str:
-    return f"{'hidden' if check.hidden else 'public'} check {check.id.removeprefix(check.exercise + '-')}"
+                yield f"The {name(check)} says the same to all {len(failures)} wrong answers that fail it."
 
 
 def preview(
@@ -86,16 +77,10 @@ def preview(
     jobs: int | None = None,
     on_exercise: Callable[[ExerciseReport], None] = lambda one: None,
 ) -> list[ExerciseReport]:
-    """Runs the stub and the wrong answers of a lesson's exercises, side by side.
+    """Runs the stub and the wrong answers of a lesson's exercises, side by side in `jobs` processes, or one a core.
 
-    Args:
-        course: the course.
-        lesson: id of the lesson.
-        jobs: processes side by side; one for each core by default.
-        on_exercise: called with each report in the lesson's order, as soon as it and those before it are done.
-
-    Raises:
-        CourseError: the text breaks a rule.
+    `on_exercise` is called with each report in the lesson's order, as soon as it and those before it are done. Raises
+    CourseError for text that breaks a rule.
     """
     names = [exercise.id for exercise in course.lesson(lesson).exercises]
     requests = [{"do": "preview", "lesson": lesson, "exercise": name} for name in names]
@@ -116,7 +101,10 @@ def preview(
 
 def _report(exercise: str, reply: Any) -> ExerciseReport:
     if isinstance(reply, Fault):
-        nothing = AnswerReport("", "", ())
-        return ExerciseReport(exercise, nothing, problem=f"The rehearsal itself ended: {reply.message}.")
-    stub, *wrong = (AnswerReport.from_json(one) for one in reply["answers"])
+        problem = f"The rehearsal itself ended: {reply.message}."
+        return ExerciseReport(exercise, AnswerReport("", "", ()), problem=problem)
+    stub, *wrong = (
+        AnswerReport(one["because"], one["where"], tuple(map(CheckResult.from_json, one["checks"])))
+        for one in reply["answers"]
+    )
     return ExerciseReport(exercise, stub, tuple(wrong))

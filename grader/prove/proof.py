@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
@@ -14,9 +16,6 @@ from grader.grading.batch import imports
 from grader.grading.device_plan import cores
 from grader.grading.pool import Pool
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 KILLED = 0.95  # share of a lesson's mutants that its checks have to catch
 
 
@@ -25,17 +24,14 @@ class ExerciseProof:
     """How one exercise stood its test: a row of the table.
 
     Attributes:
-        lesson, exercise: their ids.
-        points: points that the exercise gives.
-        right, wrong: number of right answers beside the reference, and of wrong answers, that were run.
+        right, wrong, mutants: how many of them were run, beside the reference.
         caught: wrong answers that fail a hidden check.
         named: wrong answers whose failure equals no other's, so that their misconception can be named.
-        mutants: number of mutants.
         survivors: mutants that pass every check, a phrase each.
         problems: what does not hold, a sentence each.
         verdicts: status by check id of the stub (not in a brief proof), the reference, each right and each wrong
             answer, in this order, with the inputs of seed 0.
-        seconds: seconds on the clock.
+        seconds: time on the clock.
     """
 
     lesson: str
@@ -46,16 +42,10 @@ class ExerciseProof:
     caught: int
     named: int
     mutants: int
-    survivors: tuple[str, ...]
-    problems: tuple[str, ...]
-    verdicts: tuple[dict[str, str], ...]
+    survivors: list[str]
+    problems: list[str]
+    verdicts: list[dict[str, str]]
     seconds: float
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ExerciseProof:
-        """Reads what `dataclasses.asdict` made and JSON carried."""
-        fields: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in data.items()}
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -72,24 +62,16 @@ class Proof:
 
 
 def prove(
-    course: Course, lessons: Iterable[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
+    course: Course, lessons: Sequence[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
 ) -> Proof:
-    """Puts `lessons` to the test, exercises side by side.
+    """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core.
 
-    Args:
-        course: the course.
-        lessons: ids of lessons with exercises.
-        mutants: whether machine-made wrong answers are tried too.
-        jobs: processes side by side; one for each core by default.
-        brief: run only the reference, on one seed, and two wrong answers of each exercise, and no mutants.
-
-    Raises:
-        CourseError: the text breaks a rule.
+    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise. Raises CourseError for
+    text that breaks a rule.
     """
     from grader.course import build
 
-    lessons = tuple(lessons)
-    stale = [path for path in build.stale(course) if path.stem in lessons]
+    stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
     mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
     problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
     requests = [
@@ -105,27 +87,18 @@ def prove(
         if isinstance(reply, Fault):
             problems.append(f"{request['exercise']}: the test itself ended: {reply.message}.")
             continue
-        row = ExerciseProof.from_json(reply)
-        rows.append(row)
-        problems += [f"{row.exercise}: {problem}" for problem in row.problems]
-    return Proof(tuple(rows), (*problems, *_surviving(rows)))
-
-
-def _surviving(rows: list[ExerciseProof]) -> list[str]:
-    """A sentence for each lesson whose checks let too many mutants through."""
-    problems = []
-    for lesson in dict.fromkeys(row.lesson for row in rows):
+        rows.append(ExerciseProof(**reply))
+        problems += [f"{request['exercise']}: {problem}" for problem in reply["problems"]]
+    for lesson in lessons:
         made = sum(row.mutants for row in rows if row.lesson == lesson)
         killed = made - sum(len(row.survivors) for row in rows if row.lesson == lesson)
         if made and killed / made < KILLED:
             problems.append(f"{lesson}: {killed} of {made} mutants killed; at least {KILLED:.0%} are wanted.")
-    return problems
+    return Proof(tuple(rows), tuple(problems))
 
 
 def show(proof: Proof, console: Console) -> None:
     """Prints the table, the mutants that survived, and what does not hold."""
-    from rich.table import Table
-
     table = Table(pad_edge=False)
     table.add_column("exercise", no_wrap=True)
     for name in ("points", "right", "wrong caught", "told apart", "mutants killed", "time"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from grader.prove.mutants import mutants
 from grader.prove.proof import ExerciseProof
 from grader.sandbox.process import Zygote
 
-SEEDS = 3
-RANDOM_SEEDS = 25
+SEEDS, RANDOM_SEEDS = 3, 25
 BRIEF_WRONG = 2
 
 
@@ -59,15 +57,18 @@ class _Trial:
     def prove(self, mutate: bool, brief: bool) -> ExerciseProof:
         began = time.monotonic()
         right, wrong = self.exercise.right, self.exercise.wrong
+        seeds = RANDOM_SEEDS if any("inputs.key" in check.source for check in self.exercise.checks) else SEEDS
         if brief:
-            right, wrong = (), wrong[:BRIEF_WRONG]
-        accepted = [self.right("the reference", self.exercise.reference, 1 if brief else self._seeds())]
+            right, wrong, seeds = (), wrong[:BRIEF_WRONG], 1
+        accepted = [self.right("the reference", self.exercise.reference, seeds)]
         accepted += [self.right(f"the right answer on {self.where(v.line)}", v.source, 1) for v in right]
         untouched = [] if brief else [self.untouched()]
         rejected = [self.wrong(i, variant) for i, variant in enumerate(wrong)]
         self.examiner.keep(self.exercise)  # grading then knows what the course's own answers do from the start
         made = mutants(self.exercise.reference) if mutate and not brief else []
-        survivors = [f"line {one.line}: {one.kind}, {one.what}" for one in made if self._survives(one.source)]
+        rehearse = self.examiner.rehearse  # ends at the first check that a mutant fails
+        survives = lambda source: all(one.status == "passed" for one in rehearse(self.exercise, source, "0"))
+        survivors = [f"line {one.line}: {one.kind}, {one.what}" for one in made if survives(one.source)]
         signatures = [[signature(result) for result in results] for results in rejected]
         return ExerciseProof(
             lesson=self.examiner.lesson.id,
@@ -75,18 +76,14 @@ class _Trial:
             points=self.exercise.points,
             right=len(right),
             wrong=len(wrong),
-            caught=sum(any(result.hidden for result in _missed(results)) for results in rejected),
+            caught=sum(map(_caught, rejected)),
             named=sum(signatures.count(one) == 1 for one in signatures),
             mutants=len(made),
-            survivors=tuple(survivors),
-            problems=tuple(self.problems),
-            verdicts=tuple({one.id: one.status for one in results} for results in untouched + accepted + rejected),
+            survivors=survivors,
+            problems=self.problems,
+            verdicts=[{one.id: one.status for one in results} for results in untouched + accepted + rejected],
             seconds=round(time.monotonic() - began, 2),
         )
-
-    def _seeds(self) -> int:
-        """Many where the exercise is random."""
-        return RANDOM_SEEDS if any("inputs.key" in check.source for check in self.exercise.checks) else SEEDS
 
     def right(self, label: str, source: str, seeds: int) -> list[CheckResult]:
         """The results of an answer that must pass every check, on the first of the seeds."""
@@ -94,9 +91,9 @@ class _Trial:
         for seed in range(seeds):
             results = self.results(source, seed)
             first = first or results
-            missed = _missed(results)
-            if missed:
-                self.problems.append(f"{label} fails {missed[0].id} (seed {seed}): {missed[0].message}")
+            missed = next((result for result in results if result.status != "passed"), None)
+            if missed is not None:
+                self.problems.append(f"{label} fails {missed.id} (seed {seed}): {missed.message}")
                 break
         return first
 
@@ -113,23 +110,17 @@ class _Trial:
         results, where = self.results(variant.source), self.where(variant.line)
         if not any(result.status in ("timeout", "crashed") for result in results):
             self.note.outlines[str(index)] = [outline(result) for result in results]
-        if not any(result.hidden for result in _missed(results)):
+        if not _caught(results):
             self.problems.append(f"the wrong answer on {where} fails no hidden check ({variant.because})")
         broken = [result for result in results if result.status == "error"]
-        self.problems += [f"{r.id} is at fault with the wrong answer on {where}: {r.message}" for r in broken]
+        self.problems += [f"{one.id} is at fault with the wrong answer on {where}: {one.message}" for one in broken]
         return results
-
-    def _survives(self, source: str) -> bool:
-        """Whether an answer passes every check; those after the first that it fails are not run."""
-        return all(result.status == "passed" for result in self.examiner.rehearse(self.exercise, source, "0"))
 
     def preview(self) -> list[dict[str, Any]]:
         """The stub, then each wrong answer: its results with the misconception named where a learner's would be."""
         results = {variant.source: self.results(variant.source) for variant in self.exercise.wrong}
 
-        def again(exercise: Exercise, source: str, seed: str) -> Iterator[CheckResult]:
-            return iter(results[source])
-
+        again = lambda exercise, source, seed: iter(results[source])
         answers = [("", self.exercise.line, self.results(self.exercise.stub))]
         for variant in self.exercise.wrong:
             named = misconceptions.name(self.exercise, results[variant.source], "0", ReferenceNote(), again)
@@ -140,8 +131,8 @@ class _Trial:
         ]
 
 
-def _missed(results: list[CheckResult]) -> list[CheckResult]:
-    return [result for result in results if result.status != "passed"]
+def _caught(results: list[CheckResult]) -> bool:
+    return any(result.hidden and result.status != "passed" for result in results)
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
