@@ -8,11 +8,11 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab watch carry reset doctor grade instructor test surfaces prove build lint format bench soak lock clean
+.PHONY: help setup lab watch carry reset doctor grade instructor test test-all prove build lint format bench soak lock clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make .venv from the pinned versions, if need be (TORCH=cpu, no or cuda; PYTHON=python3.12)
 	@$(or $(PYTHON),python3) tools/environment.py --torch "$(TORCH)" --python "$(PYTHON)"
@@ -38,14 +38,19 @@ grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap); wi
 instructor: setup ## open JupyterLab on the course with nbgrader's Formgrader and Assignment List
 	@$(BIN)/grader instructor
 
-test: lint ## lint, then the tests: build freshness, the proof of the course and every lesson are among them
-	$(BIN)/pytest $(PYTEST_ARGS)
+ifdef LESSON
+test test-all: setup
+	$(BIN)/pytest --lesson "$(LESSON)" tests/test_course_lessons.py
+else
+test: lint ## lint, engine tests, each lesson run, its checks on three answers an exercise (LESSON=05_vmap: all of one)
+	$(BIN)/pytest $(PYTEST_ARGS) -m "not thorough$(if $(filter test-all,$(MAKECMDGOALS)), and not brief)"
 
-surfaces: setup ## every answer of the course, wrong ones too, in a plain kernel and through the examiner: one verdict
-	$(BIN)/pytest $(PYTEST_ARGS) --every-answer tests/test_checks_parity.py
+test-all: test ## make test, then what takes longer: full proofs, every surface, attacks, browsers
+	$(BIN)/pytest $(PYTEST_ARGS) -m thorough
+endif
 
-prove: setup ## prove the course: right answers pass, wrong ones and mutants do not
-	@$(BIN)/grader prove
+prove: setup ## prove the course, or one LESSON: right answers pass, wrong ones and mutants do not
+	@$(BIN)/grader prove $(if $(LESSON),"$(LESSON)")
 
 build: setup ## rebuild the notebooks from the text that they come from, and the example class
 	@$(BIN)/grader build

@@ -21,28 +21,53 @@ Grader = Callable[..., subprocess.CompletedProcess[str]]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="Rewrite the expected results from what is seen.")
-    parser.addoption("--every-answer", action="store_true", help="Put every answer of the course through a kernel too.")
+    parser.addoption("--lesson", metavar="NN_topic", help="Test this lesson alone, in full, even if it is unchanged.")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """What a plain run leaves out is said at its head."""
-    if config.getoption("--every-answer"):
-        return None
-    return "left out: the course's own answers in a plain kernel and through the examiner (make surfaces)"
+    """What this run leaves out."""
+    if config.getoption("--lesson"):
+        return f"only the lesson {config.getoption('--lesson')}: its notebook, full proof and every surface"
+    expression = config.getoption("-m")
+    if "not thorough" in expression:
+        return (
+            "left out: full proofs with mutants and all seeds, every answer on every surface, the attack and honest "
+            "corpora, a class of a hundred, lesson 11 without torch, and browsers (make test-all)"
+        )
+    return "left out: all that `make test` runs" if expression == "thorough" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --lesson keep that lesson's tests."""
+    lesson = config.getoption("--lesson")
+    if lesson is None:
+        return
+    kept = [item for item in items if _lesson(item) == lesson]
+    if not kept:
+        known = sorted({_lesson(item) or "" for item in items} - {""})
+        raise pytest.UsageError(f"There is no lesson {lesson}. Lessons: {', '.join(known)}.")
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def _lesson(item: pytest.Item) -> str | None:
+    """The lesson of the course that a test in test_course_lessons.py is about."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("lesson") if callspec and item.path.name == "test_course_lessons.py" else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two processes share the tests file by file, so that what a file's tests share is made once; two files hold
-    tests of minutes that share nothing, and would keep one process busy long after the other has ended."""
+    """Two processes share the tests file by file, so that what a file's tests share is made once. The lessons of the
+    course take minutes together and share nothing, so each of them is a part of its own."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFile(LoadFileScheduling):
+    class ByFileOrLesson(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return nodeid if file.endswith(("test_checks_parity.py", "test_course_lessons.py")) else file
+            file, _, test = nodeid.partition("::")
+            return f"{file}[{test.partition('[')[2]}" if file.endswith("test_course_lessons.py") else file
 
-    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+    return ByFileOrLesson(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
@@ -58,16 +83,18 @@ def grader() -> Grader:
 
 
 @pytest.fixture(scope="session")
-def built(grader: Grader, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A copy of tests/courses/<name>, built: its path."""
+    from grader.course import Course
+    from grader.course.build import build as build_notebooks
+
     made: dict[str, Path] = {}
 
     def build(name: str) -> Path:
         if name not in made:
             made[name] = tmp_path_factory.mktemp(name) / name
             shutil.copytree(COURSES / name, made[name], ignore=shutil.ignore_patterns("build", "exercises"))
-            done = grader("--course", made[name], "build")
-            assert done.returncode == 0, done.stderr
+            build_notebooks(Course(made[name]))
         return made[name]
 
     return build

@@ -20,6 +20,7 @@ import pytest
 from corpus import CANARY, NEIGHBOURS, Corpus, Run
 from machine import MARK, left_behind
 
+pytestmark = pytest.mark.thorough
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
 FAMILIES = "machinery equal read write wire program end bomb net kernel file name text config behave replay".split()
 # What does not hold yet, and why. Each of these has to fail: who mends one takes it out of here.
@@ -148,7 +149,12 @@ def test_every_family_is_there() -> None:
         assert CANARY not in path.read_text(), f"{path.name} knows what it looks for"
 
 
-def test_the_run_would_notice(run: Run) -> None:
-    """The canaries are where the attacks look for them, in this run too."""
+def test_the_run_would_notice(run: Run, attacked: Corpus) -> None:
+    """The canaries are where the attacks look for them, after this run too."""
+    places = attacked.places
+    secrets = [places.course / ".secret", places.course / "gradebook.db", places.home / "notes.txt"]
+    neighbours = [places.submitted / name / corpus.LESSON / f"{corpus.LESSON}.ipynb" for name in NEIGHBOURS]
+    for path in (*secrets, *neighbours):
+        assert CANARY in path.read_text(), f"{path} holds nothing to find"
     assert json.loads(run.json)["version"] == 1
     assert set(KNOWN_HOLES) <= set(CASES)

@@ -1,21 +1,51 @@
-"""The course itself: nothing built is stale, every lesson runs, every exercise stands its test."""
+"""The course itself: nothing built is stale, every lesson runs, and the checks tell right answers from wrong ones.
+
+Locally, a test of a lesson is skipped when it passed before and nothing that it depends on has changed since.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import nbformat
 import pytest
+import surfaces
 from conftest import ROOT
 from nbclient import NotebookClient
+from unchanged import Record
 
 from grader.course import Course
 from grader.course.build import lesson_path, stale
-from grader.prove.proof import prove
+from grader.prove.proof import Proof, prove
 
 COURSE = Course(ROOT)
+# Beside another process that runs tests, one core is ours; alone, all of them.
+JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else None
+
+
+UNCHANGED = "unchanged since it passed; `make clean` forgets that"
+
+
+@pytest.fixture
+def unless_unchanged(request: pytest.FixtureRequest, lesson: str) -> Iterator[None]:
+    """Skip what passed before, and record what passes now."""
+    record = Record(COURSE, lesson, request.function.__name__)
+    if record.holds and not request.config.getoption("--lesson"):
+        pytest.skip(UNCHANGED)
+    failed = request.session.testsfailed
+    yield
+    if request.session.testsfailed == failed:
+        record.write()
+
+
+@cache
+def full_proof(lesson: str) -> Proof:
+    return prove(COURSE, [lesson], jobs=JOBS)
 
 
 def test_built_notebooks_are_fresh() -> None:
@@ -27,6 +57,7 @@ def test_the_example_class_is_fresh() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("unless_unchanged")
 @pytest.mark.parametrize("lesson", COURSE.text_ids)
 def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the network, with a deprecated name as an error, without a warning; logs that it asks for are fine."""
@@ -49,8 +80,33 @@ def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: p
             assert len(alt.split()) >= 15, f"a figure without words for who does not see it: {alt!r}"
 
 
-@pytest.mark.parametrize("lesson", COURSE.lesson_ids)
-def test_every_exercise_stands_its_test(lesson: str) -> None:
-    proof = prove(COURSE, (lesson,), jobs=1)
+@pytest.mark.brief
+def test_checks_tell_the_reference_from_two_wrong_answers() -> None:
+    """In every exercise; `make test-all` proves the rest."""
+    records = {lesson: Record(COURSE, lesson, "brief") for lesson in COURSE.lesson_ids}
+    changed = [lesson for lesson, record in records.items() if not record.holds]
+    if not changed:
+        pytest.skip(UNCHANGED)
+    proof = prove(COURSE, changed, jobs=JOBS, brief=True)
     assert proof.problems == ()
     assert proof.rows
+    for lesson in changed:
+        records[lesson].write()
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("unless_unchanged")
+@pytest.mark.parametrize("lesson", COURSE.lesson_ids)
+def test_every_exercise_stands_its_test(lesson: str) -> None:
+    proof = full_proof(lesson)
+    assert proof.problems == ()
+    assert proof.rows
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("unless_unchanged")
+@pytest.mark.parametrize("lesson", COURSE.lesson_ids)
+def test_kernel_and_examiner_agree(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every answer of the course: a plain kernel, and the examiner that has just judged them for the proof."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    surfaces.compare(COURSE.lesson(lesson), full_proof(lesson), tmp_path)

@@ -6,9 +6,11 @@ import re
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
 
 
+@pytest.mark.thorough
 def test_a_hundred_notebooks_with_ten_hostile_ones() -> None:
     """`make soak`, in small. What must hold is told by its exit status, and what did not by its text."""
     done = subprocess.run(

@@ -11,6 +11,7 @@ import corpus
 import pytest
 from corpus import Corpus, Run, statuses
 
+pytestmark = pytest.mark.thorough
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "honest").glob("*.py"))}
 
 

@@ -12,6 +12,7 @@ import pytest
 from grader.course import Course, Exercise, workspace
 from grader.course.exercises import GRADING
 
+pytestmark = pytest.mark.thorough
 LESSON = "05_vmap"
 EXERCISES = f"{LESSON}/{LESSON}.ipynb"
 PANELS = "jupyterapp.commands.listCommands().filter(name => name.startsWith('nbgrader:open'))"

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.thorough
 NO_TORCH = """
 import sys
 

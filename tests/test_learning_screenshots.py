@@ -11,6 +11,7 @@ from test_learning_browser import MISSING, SCREENSHOTS
 
 from grader.course import Course, Exercise
 
+pytestmark = pytest.mark.thorough
 WIDTHS = (1280, 800)  # pixels
 LESSONS = {"05_vmap": "vmap-pairwise", "18_data_parallel": "dp-step"}  # a shape is wrong; a collective is missing
 PLOTS = "09_training"

@@ -16,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
 
+pytestmark = pytest.mark.thorough
 LESSON = "lessons/14_profiling.ipynb"
 SCREENSHOTS = desk.ROOT / "build" / "screenshots"
 MISSING = [

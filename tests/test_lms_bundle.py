@@ -13,6 +13,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,17 @@ SHORTEST = 20  # characters: `return x + y` is no secret
 LESSON = "01_small"
 
 
-def pieces(source: str) -> set[str]:
+@cache
+def pieces(source: str) -> frozenset[str]:
     """Every statement and expression that says something, in Python's own spelling."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # ValueError: git's own objects hold null bytes
-        return set()
+        return frozenset()
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt))
     # Words that a reader is shown, such as a check's title, are looked for as text.
-    texts = {ast.unparse(node) for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom)}
-    return {text for text in texts if len(text) >= SHORTEST}
+    texts = {ast.unparse(node) for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom | ast.Name)}
+    return frozenset(text for text in texts if len(text) >= SHORTEST)
 
 
 def secrets(course: Course) -> tuple[set[str], set[str]]:
@@ -87,13 +89,16 @@ def texts(path: str, content: bytes) -> Iterator[str]:
 def shown(course: Course, files: dict[str, bytes]) -> list[str]:
     """Each hidden thing that one of these files holds."""
     code, sentences = secrets(course)
-    within = {one: frozenset(re.findall(r"\w+", one)[1:-1]) for one in code | sentences}
+    # No whole word of a piece is missing where the piece stands, so it is looked for where its longest one is.
+    by_word: dict[str, list[str]] = {}
+    for one in code | sentences:
+        by_word.setdefault(max(re.findall(r"\w+", one)[1:-1], key=len, default=""), []).append(one)
     found = []
     for path, content in files.items():
         for text in texts(path, content):
-            words = set(re.findall(r"\w+", text))  # no whole word of a piece is missing where the piece stands
+            words = {"", *re.findall(r"\w+", text)}
             found += [f"{path}: {piece}" for piece in sorted(code & pieces(text))]
-            found += [f"{path}: {one}" for one, inner in within.items() if inner <= words and one in text]
+            found += [f"{path}: {one}" for word in words for one in by_word.get(word, []) if one in text]
     return found
 
 

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 # `desk.CHROMIUM` and playwright: CI and `make setup` have them.
-no_browser = pytest.mark.skipif(
+WITHOUT_BROWSER = pytest.mark.skipif(
     not (desk.CHROMIUM and importlib.util.find_spec("playwright")),
     reason="no Chromium or no playwright on this machine",
 )
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+
+
+def in_a_browser(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.thorough(WITHOUT_BROWSER(test))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +164,7 @@ COVERED = """() => [...document.querySelectorAll('h1, h2, .total, .check > p')].
 }).map(one => one.textContent)"""
 
 
-@no_browser
+@in_a_browser
 @pytest.mark.parametrize("policy", [True, False], ids=["with its policy", "without"])
 def test_a_hostile_notebooks_page_does_nothing(
     pages: dict[str, Path], watched: Watched, tmp_path: Path, policy: bool
@@ -176,7 +180,7 @@ def test_a_hostile_notebooks_page_does_nothing(
     assert watched.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-@no_browser
+@in_a_browser
 def test_each_text_alone_does_nothing(watched: Watched, tmp_path: Path) -> None:
     """Without a policy. What another text had disarmed by standing before it would not be seen above."""
     place = tmp_path / "page.html"
@@ -190,7 +194,7 @@ def test_each_text_alone_does_nothing(watched: Watched, tmp_path: Path) -> None:
     assert [url for url in watched.did if not url.startswith("data:image/")] == []
 
 
-@no_browser
+@in_a_browser
 def test_what_watches_sees_what_those_texts_do(watched: Watched, tmp_path: Path) -> None:
     """In a page that nbconvert makes of them; else the tests above would hold for any page."""
     from nbconvert.filters import markdown2html
@@ -204,7 +208,7 @@ def test_what_watches_sees_what_those_texts_do(watched: Watched, tmp_path: Path)
     assert len(watched.page.evaluate(ALIVE)) == 1
 
 
-@no_browser
+@in_a_browser
 def test_pages_fit_a_phone_and_paper(pages: dict[str, Path], watched: Watched) -> None:
     for page in pages.values():
         watched.open(page)

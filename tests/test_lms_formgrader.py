@@ -11,7 +11,7 @@ from urllib.parse import quote
 import desk
 from conftest import ROOT, Grader
 from feedback_class import HOSTILE, LESSON, hand_in
-from test_lms_feedback_page import RAN, no_browser
+from test_lms_feedback_page import RAN, in_a_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import FrameLocator, Locator, Page
@@ -22,7 +22,7 @@ ACTING = """[...document.querySelectorAll('.rendered_html, .rendered_html *')].f
 ).map(one => one.outerHTML)"""
 
 
-@no_browser
+@in_a_browser
 def test_an_instructors_hour(built: Callable[[str], Path], tmp_path: Path) -> None:
     course = Path(shutil.copytree(built("by_hand"), tmp_path / "course"))
     shutil.copy(ROOT / "nbgrader_config.py", course)

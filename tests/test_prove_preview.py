@@ -14,7 +14,7 @@ from grader.core.faults import Fault
 from grader.core.result import CheckResult
 from grader.course import Course
 from grader.prove import preview
-from grader.prove.answer_report import AnswerReport, ExerciseReport
+from grader.prove.preview import AnswerReport, ExerciseReport
 from grader.reports import html
 
 LESSON = "01_small"

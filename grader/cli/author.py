@@ -137,12 +137,11 @@ def prove(
     jobs: JobsOption = None,
 ) -> None:
     """Prove the course: right answers pass, wrong ones fail, mutants are killed, nothing built is stale."""
-    from grader.prove import proof_table
-    from grader.prove.proof import prove as prove_all
+    from grader.prove import proof as proofs
 
     course = open_course(*(lessons or ()))
-    proof = prove_all(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
-    proof_table.show(proof, out)
+    proof = proofs.prove(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
+    proofs.show(proof, out)
     if not proof.holds:
         raise Exit(1)
 

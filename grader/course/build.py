@@ -60,9 +60,11 @@ def build_sources(course: Course) -> None:
             path.write_bytes(text)
 
 
-def stale(course: Course) -> list[Path]:
-    """Returns the committed notebooks that a rebuild would write or remove. build/ is derived and is not compared."""
-    return sorted([*(path for path, text in outputs(course).items() if _read(path) != text), *orphans(course)])
+def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
+    """Returns the committed notebooks that a rebuild would write or, without `lessons`, remove. build/ is not looked at."""
+    wanted = outputs(course, lessons)
+    gone = orphans(course) if lessons is None else []
+    return sorted([*(path for path, text in wanted.items() if _read(path) != text), *gone])
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:

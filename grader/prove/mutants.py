@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 REDUCTIONS = frozenset("sum mean max min argmax argmin prod std var all any stack concatenate cumsum softmax".split())
 COLLECTIVES = frozenset(
@@ -13,20 +13,20 @@ COLLECTIVES = frozenset(
     "with_sharding_constraint reshard device_put".split()
 )
 # Calls whose first argument could stand without them.
-DROPPED = {
-    "stop_gradient": "stop_gradient(x) -> x",
-    "fold_in": "fold_in(key, ...) -> key",
-    "clone": "clone(x) -> x",
-    "Not": "Not(filter) -> filter",
-}
+DROPPED = {"stop_gradient": "x", "fold_in": "key, ...", "clone": "x", "Not": "filter"}
 MODES = frozenset({"deterministic", "use_running_average"})
 FIELDS = {"data_fields": "meta_fields", "meta_fields": "data_fields"}
 OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
+IDENTITY = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
+ONE_KEY = ast.parse("(lambda key, num=2: key[None].repeat(num))", mode="eval").body
+NO_CONTEXT = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
+Edit = tuple[ast.AST, str, Any]  # node, field, new value
+Change = tuple[str, str, list[Edit]]  # kind, what, edits
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed reference; `what` says the change, `line` where in the answer cell."""
+    """A changed reference: `what` names the change, `line` is where in the answer cell it stands."""
 
     kind: str
     what: str
@@ -34,243 +34,154 @@ class Mutant:
     source: str
 
 
-Change = Callable[[ast.AST], None]
-
-
 def mutants(reference: str) -> list[Mutant]:
-    """Every mutant of an answer cell, each once: swapped axes, changed in_axes and argnums, dropped collectives and
-    stop_gradients, sum for mean, integers that are off by one, and what goes wrong with containers: a dropped
-    is_leaf or star, data for settings, a shortened path, a flipped sum, the other branch; with random keys: one for
-    all, a dropped fold_in, p for 1 - p, a quotient for a remainder; with modules: the other mode, the model itself
-    for its clone, the filter for its contrary; and with timelines: a dropped wait or `with`."""
+    """Returns every mutant of an answer cell, each text once; the kinds are those that `_changes` yields."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     found: dict[str, Mutant] = {}
     typing = _annotations(tree)
-    for place, node in enumerate(ast.walk(tree)):
-        for kind, what, change in () if node in typing else _changes(node):
-            changed = copy.deepcopy(tree)
-            change(list(ast.walk(changed))[place])
-            source = ast.unparse(ast.fix_missing_locations(changed)) + "\n"
-            if source.strip() != plain.strip() and source not in found:
-                found[source] = Mutant(kind, what, getattr(node, "lineno", 0), source)
+    for node in ast.walk(tree):
+        for kind, what, edits in () if node in typing else _changes(node):
+            source = _edited(tree, edits)
+            if source != plain and source + "\n" not in found:
+                found[source + "\n"] = Mutant(kind, what, getattr(node, "lineno", 0), source + "\n")
     return list(found.values())
 
 
 def _annotations(tree: ast.AST) -> set[ast.AST]:
-    """Every node in a type annotation: to change those changes nothing."""
+    """Every node in a type annotation: changing one changes nothing that runs."""
     held = [getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns")]
     return {node for annotation in held if annotation is not None for node in ast.walk(annotation)}
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, str, Change]]:
+def _edited(tree: ast.AST, edits: list[Edit]) -> str:
+    """The text of a tree with these edits, which are taken back."""
+    before = [(node, field, getattr(node, field)) for node, field, _ in edits]
+    for node, field, value in edits:
+        setattr(node, field, value)
+    source = ast.unparse(tree)
+    for node, field, value in before:
+        setattr(node, field, value)
+    return source
+
+
+def _changes(node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.Call):
-        yield from _call_changes(node)
+        yield from _calls(node)
     if isinstance(node, ast.Attribute) and node.attr in OPPOSITES:
-        yield "sum for mean", f"{node.attr} -> {OPPOSITES[node.attr]}", _rename(OPPOSITES[node.attr])
+        other = OPPOSITES[node.attr]
+        yield "sum for mean", f"{node.attr} -> {other}", [(node, "attr", other)]
     if isinstance(node, ast.Subscript):
-        yield from _numbers(node, "slice")
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        yield from _numbers(node, "right")
+        yield from _numbers(node.slice)
     if isinstance(node, ast.BinOp):
-        yield from _parts(node)
+        yield from _operators(node)
     if isinstance(node, ast.IfExp):
-        yield "swapped branches", "a if ... else b -> b if ... else a", _other_branch
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args:
-        yield from _assigned(node.value)
-    if isinstance(node, ast.With):
-        for place, item in enumerate(node.items):
-            if item.optional_vars is None:
-                yield "dropped with", f"with {ast.unparse(item.context_expr)} -> none", _no_context(place)
+        edits: list[Edit] = [(node, "body", node.orelse), (node, "orelse", node.body)]
+        yield "swapped branches", "a if ... else b -> b if ... else a", edits
+    # A wait whose value is not used only warms up: no values would show that it is missing.
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _name(node.value) == "block_until_ready":
+        yield "dropped wait", "block_until_ready(x) -> x", [(node, "value", node.value.args[0])]
+    for item in node.items if isinstance(node, ast.With) else ():
+        if item.optional_vars is None:
+            what = f"with {ast.unparse(item.context_expr)} -> none"
+            yield "dropped with", what, [(item, "context_expr", NO_CONTEXT)]
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        yield "flipped sum", "+= -> -=", _subtract
+        yield "flipped sum", "+= -> -=", [(node, "op", ast.Sub())]
 
 
-def _call_changes(node: ast.Call) -> Iterator[tuple[str, str, Change]]:
+def _calls(node: ast.Call) -> Iterator[Change]:
     name = _name(node)
-    for i, keyword in enumerate(node.keywords):
-        path = ("keywords", i)
+    for keyword in node.keywords:
         if keyword.arg == "axis":
-            yield from _axes("swapped axes", keyword.value, path)
+            yield from _axes("swapped axes", keyword.value)
         if keyword.arg in ("in_axes", "out_axes"):
-            yield from _axes("changed in_axes", keyword.value, path)
+            yield from _axes("changed in_axes", keyword.value)
         if keyword.arg == "argnums":
-            yield from _axes("changed argnums", keyword.value, path)
+            yield from _axes("changed argnums", keyword.value)
         if keyword.arg in MODES and isinstance(keyword.value, ast.Constant):
             other = not keyword.value.value
-            yield "the other mode", f"{keyword.arg}={not other} -> {other}", _set_leaf(path, 0, other)
+            yield "the other mode", f"{keyword.arg}={not other} -> {other}", [(keyword.value, "value", other)]
         if keyword.arg == "is_leaf":
-            yield "dropped is_leaf", "is_leaf=... -> none", _drop_keyword("is_leaf")
+            others = [one for one in node.keywords if one is not keyword]
+            yield "dropped is_leaf", "is_leaf=... -> none", [(node, "keywords", others)]
     if name == "vmap" and len(node.args) > 1:
-        yield from _axes("changed in_axes", node.args[1], ("args", 1))
+        yield from _axes("changed in_axes", node.args[1])
     yield from _fields(node)
-    if name == "keystr" and node.args:
-        yield "shortened path", "keystr(path) -> keystr(path[-1:])", _last_key
+    if name == "keystr":
+        last = ast.Subscript(node.args[0], ast.Slice(ast.Constant(-1)), ast.Load())
+        yield "shortened path", "keystr(path) -> keystr(path[-1:])", [(node, "args", [last, *node.args[1:]])]
     if name == "map" and any(isinstance(argument, ast.Starred) for argument in node.args):
-        yield "dropped star", "map(f, *trees) -> map(f, trees)", _no_star
-    if name in REDUCTIONS and node.args and _is_integer(node.args[-1]):
-        yield from _axes("swapped axes", node.args[-1], ("args", len(node.args) - 1))
-    if name in COLLECTIVES and node.args:
-        yield "dropped collective", f"{name}(x, ...) -> x", _drop
-    if name in DROPPED and node.args:
-        yield f"dropped {name}", DROPPED[name], _drop
+        plain = [one.value if isinstance(one, ast.Starred) else one for one in node.args]
+        yield "dropped star", "map(f, *trees) -> map(f, trees)", [(node, "args", plain)]
+    if name in REDUCTIONS and _is_integer(node.args[-1]):
+        yield from _axes("swapped axes", node.args[-1])
+    if name in COLLECTIVES:
+        yield "dropped collective", f"{name}(x, ...) -> x", [(node, "func", IDENTITY)]
+    if name in DROPPED:
+        what = f"{name}({DROPPED[name]}) -> {DROPPED[name].removesuffix(', ...')}"
+        yield f"dropped {name}", what, [(node, "func", IDENTITY)]
     if name == "split" and ast.unparse(node.func).endswith("random.split"):
-        yield "one key for all", "split(key, n) -> n times key", _one_key
-    if name in ("range", "arange", "fori_loop", "roll"):
-        for i, argument in enumerate(node.args):
-            number = _integer(argument)
-            if number is not None:
-                yield "off by one", f"{number} -> {number + 1}", _set_leaf(("args", i), 0, number + 1)
-
-
-def _assigned(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
-    """Where a wait's value is not used, it only warms up: that is no mistake that values would show."""
-    if _name(call) == "block_until_ready":
-        yield "dropped wait", "block_until_ready(x) -> x", _no_wait
+        yield "one key for all", "split(key, n) -> n times key", [(node, "func", ONE_KEY)]
+    for argument in node.args if name in ("range", "arange", "fori_loop", "roll") else ():
+        if isinstance(argument, ast.Constant):
+            yield from _numbers(argument)
 
 
 def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    """The last name of the function that is called; "" where it is called without positional arguments."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name if call.args else ""
 
 
-def _parts(node: ast.BinOp) -> Iterator[tuple[str, str, Change]]:
-    """The other part of a whole: p for 1 - p, and a quotient for a remainder (a text's % is neither)."""
-    if isinstance(node.op, ast.Sub) and _integer(node.left) == 1:
-        yield "the contrary", "1 - p -> 1 * p", _set_operator(ast.Mult())
+def _operators(node: ast.BinOp) -> Iterator[Change]:
+    """Off by one in a sum, p for 1 - p, and a quotient for a remainder (the % of a text is neither)."""
+    if isinstance(node.op, ast.Add | ast.Sub):
+        yield from _numbers(node.right)
+    if isinstance(node.op, ast.Sub) and _is_integer(node.left) and ast.unparse(node.left) == "1":
+        yield "the contrary", "1 - p -> 1 * p", [(node, "op", ast.Mult())]
     if isinstance(node.op, ast.FloorDiv):
-        yield "quotient for remainder", "// -> %", _set_operator(ast.Mod())
+        yield "quotient for remainder", "// -> %", [(node, "op", ast.Mod())]
     if isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant | ast.JoinedStr):
-        yield "quotient for remainder", "% -> //", _set_operator(ast.FloorDiv())
+        yield "quotient for remainder", "% -> //", [(node, "op", ast.FloorDiv())]
 
 
-def _fields(call: ast.Call) -> Iterator[tuple[str, str, Change]]:
-    """A field of a registered class that is data becomes a setting, and the other way round."""
+def _fields(call: ast.Call) -> Iterator[Change]:
+    """A data field of a registered class becomes a static one, and the other way round."""
     lists = {keyword.arg: keyword.value for keyword in call.keywords if isinstance(keyword.value, ast.List)}
     for source, target in FIELDS.items():
         if source in lists and target in lists:
-            for place, field in enumerate(lists[source].elts):
-                yield "data for settings", f"{ast.unparse(field)} -> {target}", _move(source, place, target)
-
-
-def _integer(node: ast.AST) -> int | None:
-    """The value of an integer literal (a bool is none), else None."""
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+            for field in lists[source].elts:
+                others = [one for one in lists[source].elts if one is not field]
+                more = [*lists[target].elts, field]
+                edits: list[Edit] = [(lists[source], "elts", others), (lists[target], "elts", more)]
+                yield "data for settings", f"{ast.unparse(field)} -> {target}", edits
 
 
 def _is_integer(node: ast.AST) -> bool:
-    return _integer(node.operand if isinstance(node, ast.UnaryOp) else node) is not None
+    leaf = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(leaf, ast.Constant) and type(leaf.value) is int
 
 
-def _literals(root: ast.AST) -> Iterator[tuple[int, int, str]]:
-    """Place in the walk of `root`, value and sign ("-" or nothing) of each integer literal."""
+def _literals(root: ast.AST) -> Iterator[tuple[ast.Constant, int | None, str]]:
+    """Each integer literal (a bool is none) and None, its value, and its sign ("-" or nothing)."""
     minus = {id(n.operand) for n in ast.walk(root) if isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.USub)}
-    for place, leaf in enumerate(ast.walk(root)):
-        number = _integer(leaf)
-        if number is not None:
-            yield place, number, "-" if id(leaf) in minus else ""
+    for leaf in ast.walk(root):
+        if isinstance(leaf, ast.Constant) and (leaf.value is None or type(leaf.value) is int):
+            yield leaf, leaf.value, "-" if id(leaf) in minus else ""
 
 
-def _axes(kind: str, value: ast.expr, path: tuple[str, int]) -> Iterator[tuple[str, str, Change]]:
+def _axes(kind: str, root: ast.AST) -> Iterator[Change]:
     """Each axis in an int, None or a tuple of them becomes another axis, or mapped becomes unmapped."""
-    for place, number, sign in _literals(value):
-        other = 1 - number if number in (0, 1) and not sign else 0
-        yield kind, f"{sign}{number} -> {other}", _set_leaf(path, place, other)
+    for leaf, number, sign in _literals(root):
+        if number is not None:
+            other = 1 - number if number in (0, 1) and not sign else 0
+            yield kind, f"{sign}{number} -> {other}", [(leaf, "value", other)]
         if kind == "changed in_axes" and not sign:
-            yield kind, f"{number} -> None", _set_leaf(path, place, None)
-    for place, leaf in enumerate(ast.walk(value)):
-        if kind == "changed in_axes" and isinstance(leaf, ast.Constant) and leaf.value is None:
-            yield kind, "None -> 0", _set_leaf(path, place, 0)
+            mapped = None if number is not None else 0
+            yield kind, f"{number} -> {mapped}", [(leaf, "value", mapped)]
 
 
-def _set_leaf(path: tuple[str, int], place: int, value: int | None) -> Change:
-    def change(call: ast.AST) -> None:
-        held = getattr(call, path[0])[path[1]]
-        root = held.value if isinstance(held, ast.keyword) else held
-        list(ast.walk(root))[place].value = value  # type: ignore[attr-defined]
-
-    return change
-
-
-def _numbers(node: ast.AST, field: str) -> Iterator[tuple[str, str, Change]]:
-    for place, number, sign in _literals(getattr(node, field)):
-
-        def change(changed: ast.AST, place: int = place, other: int = number + 1) -> None:
-            list(ast.walk(getattr(changed, field)))[place].value = other  # type: ignore[attr-defined]
-
-        yield "off by one", f"{sign}{number} -> {sign}{number + 1}", change
-
-
-def _rename(name: str) -> Change:
-    def change(node: ast.AST) -> None:
-        node.attr = name  # type: ignore[attr-defined]
-
-    return change
-
-
-def _drop(node: ast.AST) -> None:
-    """`f(x, ...)` becomes `(x)`: as a call of the identity, so that the node itself may stay where it is."""
-    assert isinstance(node, ast.Call)
-    identity = ast.parse("(lambda kept, *rest, **more: kept)", mode="eval").body
-    node.func = identity
-
-
-def _set_operator(operator: ast.operator) -> Change:
-    def change(node: ast.AST) -> None:
-        node.op = operator  # type: ignore[attr-defined]
-
-    return change
-
-
-def _one_key(call: ast.AST) -> None:
-    assert isinstance(call, ast.Call)
-    call.func = ast.parse("(lambda key, num=2: key[None].repeat(num))", mode="eval").body
-
-
-def _other_branch(node: ast.AST) -> None:
-    node.body, node.orelse = node.orelse, node.body  # type: ignore[attr-defined]
-
-
-def _no_wait(node: ast.AST) -> None:
-    node.value = node.value.args[0]  # type: ignore[attr-defined]
-
-
-def _no_context(place: int) -> Change:
-    """What stands within this `with` runs as if that part of it were not there."""
-
-    def change(node: ast.AST) -> None:
-        nothing = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
-        node.items[place].context_expr = nothing  # type: ignore[attr-defined]
-
-    return change
-
-
-def _subtract(node: ast.AST) -> None:
-    node.op = ast.Sub()  # type: ignore[attr-defined]
-
-
-def _drop_keyword(name: str) -> Change:
-    def change(call: ast.AST) -> None:
-        assert isinstance(call, ast.Call)
-        call.keywords = [keyword for keyword in call.keywords if keyword.arg != name]
-
-    return change
-
-
-def _move(source: str, place: int, target: str) -> Change:
-    """One name of a list that is a keyword argument of a call goes into another such list of the call."""
-
-    def change(call: ast.AST) -> None:
-        lists = {keyword.arg: keyword.value for keyword in call.keywords}  # type: ignore[attr-defined]
-        lists[target].elts.append(lists[source].elts.pop(place))
-
-    return change
-
-
-def _last_key(call: ast.AST) -> None:
-    assert isinstance(call, ast.Call)
-    call.args[0] = ast.Subscript(call.args[0], ast.Slice(ast.Constant(-1)), ast.Load())
-
-
-def _no_star(call: ast.AST) -> None:
-    assert isinstance(call, ast.Call)
-    call.args = [arg.value if isinstance(arg, ast.Starred) else arg for arg in call.args]
+def _numbers(root: ast.AST) -> Iterator[Change]:
+    for leaf, number, sign in _literals(root):
+        if number is not None:
+            yield "off by one", f"{sign}{number} -> {sign}{number + 1}", [(leaf, "value", number + 1)]

@@ -1,41 +1,80 @@
-"""The whole proof of a course: every exercise to the test, every built notebook fresh, every lesson run."""
+"""The proof of a course: every exercise put to the test, every built notebook compared with its text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
+from grader.core.points import number
 from grader.course import Course
 from grader.grading.batch import cores, imports
 from grader.grading.pool import Pool
 
-KILLED = 0.95
+KILLED = 0.95  # share of a lesson's mutants that its checks have to catch
+
+
+@dataclass(frozen=True)
+class ExerciseProof:
+    """How one exercise stood its test: a row of the table.
+
+    Attributes:
+        right, wrong, mutants: how many of them were run, beside the reference.
+        caught: wrong answers that fail a hidden check.
+        named: wrong answers whose failure equals no other's, so that their misconception can be named.
+        survivors: mutants that pass every check, a phrase each.
+        problems: what does not hold, a sentence each.
+        verdicts: status by check id of the stub (not in a brief proof), the reference, each right and each wrong
+            answer, in this order, with the inputs of seed 0.
+        seconds: time on the clock.
+    """
+
+    lesson: str
+    exercise: str
+    points: float
+    right: int
+    wrong: int
+    caught: int
+    named: int
+    mutants: int
+    survivors: list[str]
+    problems: list[str]
+    verdicts: list[dict[str, str]]
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Rows of the table (see `grader.prove.proof_server`), and what does not hold, each as one sentence."""
+    """A row for each exercise, and what does not hold, a sentence each."""
 
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[ExerciseProof, ...]
     problems: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against the course."""
+        """Whether no problem was found."""
         return not self.problems
 
 
-def prove(course: Course, lessons: tuple[str, ...], mutants: bool = True, jobs: int | None = None) -> Proof:
-    """Put `lessons` to the test, exercises side by side. Raises CourseError for text that breaks a rule."""
+def prove(
+    course: Course, lessons: Sequence[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
+) -> Proof:
+    """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core.
+
+    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise. Raises CourseError for
+    text that breaks a rule.
+    """
     from grader.course import build
 
-    stale = [path for path in build.stale(course) if path.stem in lessons]
+    stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
     mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
     problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
     requests = [
-        {"lesson": lesson, "exercise": exercise.id, "mutate": mutants}
+        {"do": "prove", "lesson": lesson, "exercise": exercise.id, "mutate": mutants, "brief": brief}
         for lesson in lessons
         for exercise in course.lesson(lesson).exercises
     ]
@@ -47,17 +86,30 @@ def prove(course: Course, lessons: tuple[str, ...], mutants: bool = True, jobs: 
         if isinstance(reply, Fault):
             problems.append(f"{request['exercise']}: the test itself ended: {reply.message}.")
             continue
-        rows.append(reply)
+        rows.append(ExerciseProof(**reply))
         problems += [f"{request['exercise']}: {problem}" for problem in reply["problems"]]
-    problems += _mutation(rows)
+    for lesson in lessons:
+        made = sum(row.mutants for row in rows if row.lesson == lesson)
+        killed = made - sum(len(row.survivors) for row in rows if row.lesson == lesson)
+        if made and killed / made < KILLED:
+            problems.append(f"{lesson}: {killed} of {made} mutants killed; at least {KILLED:.0%} are wanted.")
     return Proof(tuple(rows), tuple(problems))
 
 
-def _mutation(rows: list[dict[str, Any]]) -> list[str]:
-    problems = []
-    for lesson in dict.fromkeys(row["lesson"] for row in rows):
-        mine = [row for row in rows if row["lesson"] == lesson]
-        made, alive = sum(row["mutants"] for row in mine), sum(len(row["survivors"]) for row in mine)
-        if made and 1 - alive / made < KILLED:
-            problems.append(f"{lesson}: {made - alive} of {made} mutants killed; at least {KILLED:.0%} are wanted.")
-    return problems
+def show(proof: Proof, console: Console) -> None:
+    """Prints the table, the mutants that survived, and what does not hold."""
+    table = Table(pad_edge=False)
+    table.add_column("exercise", no_wrap=True)
+    for name in ("points", "right", "wrong caught", "told apart", "mutants killed", "time"):
+        table.add_column(name, justify="right")
+    for row in proof.rows:
+        killed = f"{row.mutants - len(row.survivors)}/{row.mutants}"
+        caught, named = f"{row.caught}/{row.wrong}", f"{row.named}/{row.wrong}"
+        table.add_row(row.exercise, number(row.points), str(row.right), caught, named, killed, f"{row.seconds:.1f} s")
+    console.print(table)
+    for row in proof.rows:
+        for survivor in row.survivors:
+            console.print(f"survived: {row.exercise}, {survivor}", markup=False)
+    for problem in proof.problems:
+        console.print(f"✗ {problem}", markup=False, style="red")
+    console.print("The course holds." if proof.holds else f"{len(proof.problems)} things do not hold.")
