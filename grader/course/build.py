@@ -61,7 +61,7 @@ def build_sources(course: Course) -> None:
 
 
 def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
-    """Returns the committed notebooks that a rebuild would write or, without `lessons`, remove; never those in build/."""
+    """Returns the committed notebooks that a rebuild would write or, without `lessons`, remove; none in build/."""
     wanted = outputs(course, lessons)
     gone = orphans(course) if lessons is None else []
     return sorted([*(path for path, text in wanted.items() if _read(path) != text), *gone])
