@@ -17,6 +17,7 @@ from conftest import ROOT, Grader
 
 from grader.course import Course
 from grader.doctor import confinement
+from grader.grading import batch
 from grader.sandbox import confine
 from grader.sandbox.process import AT_MOST, ConfinementReport
 
@@ -271,7 +272,8 @@ def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
     results = tmp_path / "results.json"
     refused = grader("--course", root, "grade", folder, "--force", "--json", results, **{AT_MOST: "limits"})
     assert (refused.returncode, refused.stdout, results.exists()) == (2, "", False)
-    assert refused.stderr.strip() == confinement.REFUSAL
+    to_allow = "If you trust every notebook, add --allow-unsandboxed."
+    assert refused.stderr.strip() == f"Nothing is graded. {batch.UNCONFINED} {to_allow}"
     own = folder / "all-right" / LESSON / f"{LESSON}.ipynb"
     assert grader("--course", root, "check", own, **{AT_MOST: "limits"}).returncode == 0
     assert grader("--course", root, "prove", "--no-mutants", **{AT_MOST: "limits"}).returncode == 0

@@ -201,8 +201,7 @@ def _mnist(root: Path, where: str) -> Digits:
                 raise _damaged(packed, "it cannot be unpacked") from None
             except OSError as problem:
                 raise _damaged(packed, f"it cannot be unpacked ({problem.strerror})") from None
-    _check(raw)
-    train, test = (_length(raw / f"{part}-labels-idx1-ubyte") for part in PARTS.values())
+    train, test = _check(raw)
     return Digits(root, "MNIST", f"{where}: {train:,} images to train on, {test:,} to test with.")
 
 
@@ -216,49 +215,46 @@ def _draft(place: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check(raw: Path) -> None:
-    """Checks headers, lengths and labels. Raises DigitsDamaged."""
+def _check(raw: Path) -> list[int]:
+    """Checks both halves; returns how many images they have. Raises DigitsDamaged."""
+    counts = []
     for part in PARTS.values():
-        images, labels = (raw / f"{part}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
-        if _length(images) != _length(labels):
-            raise _damaged(labels, f"it has {_length(labels):,} labels for {_length(images):,} images")
-        if _content(labels, 8).max(initial=0) > 9:
-            raise _damaged(labels, "it has labels beyond 9")
-        if not _content(images, 16)[-SIDE * SIDE :].any():  # some programs lay out the whole file before it is there
-            raise _damaged(images, "its last image is blank")
+        images_path, labels_path = (raw / f"{part}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1"))
+        images, labels = _idx(images_path), _idx(labels_path)
+        if len(images) != len(labels):
+            raise _damaged(labels_path, f"it has {len(labels):,} labels for {len(images):,} images")
+        if labels.max() > 9:
+            raise _damaged(labels_path, "it has labels beyond 9")
+        if not images[-1].any():  # some programs lay out the whole file before it is there
+            raise _damaged(images_path, "its last image is blank")
+        counts.append(len(images))
+    return counts
 
 
-def _length(path: Path) -> int:
-    """Returns the number of images or labels in an IDX file, by its header and its size. Raises DigitsDamaged."""
+def _idx(path: Path) -> np.ndarray:
+    """Returns images (n, 28, 28) or labels (n,), uint8, from an IDX file. Raises DigitsDamaged."""
     images = "images" in path.name
-    wanted = np.array([2051, 0, SIDE, SIDE] if images else [2049, 0], ">i4")
+    wanted, shape = ([2051, 0, SIDE, SIDE], (-1, SIDE, SIDE)) if images else ([2049, 0], (-1,))
+    start = 4 * len(wanted)  # bytes
     try:
-        with open(path, "rb") as file:
-            header = np.frombuffer(file.read(wanted.nbytes).ljust(wanted.nbytes, b"\0"), ">i4")
-        size = path.stat().st_size
+        content = np.fromfile(path, np.uint8)
     except FileNotFoundError:
         raise _damaged(path, "it is missing") from None
     except OSError as problem:
         raise _damaged(path, f"it cannot be read ({problem.strerror})") from None
-    count = int(header[1])
-    if header[0] != wanted[0] or (header[2:] != wanted[2:]).any() or count < 1:
+    header = [int.from_bytes(content[i : i + 4].tobytes()) for i in range(0, start, 4)]
+    if [header[0], 0, *header[2:]] != wanted or header[1] < 1:
         raise _damaged(path, f"it does not begin as {'images' if images else 'labels'} of MNIST do")
-    whole = wanted.nbytes + count * (SIDE * SIDE if images else 1)
-    if size != whole:
-        raise _damaged(path, f"it has {size:,} of {whole:,} bytes")
-    return count
-
-
-def _content(path: Path, header: int) -> np.ndarray:
-    return np.fromfile(path, np.uint8, offset=header)
+    whole = start + header[1] * (SIDE * SIDE if images else 1)
+    if len(content) != whole:
+        raise _damaged(path, f"it has {len(content):,} of {whole:,} bytes")
+    return content[start:].reshape(shape)
 
 
 def read_half(raw: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
     """Returns images (n, 28, 28) uint8 and labels (n,) int32 from IDX files in a folder. Raises DigitsDamaged."""
-    images, labels = (raw / f"{PARTS[train]}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
-    for path in (images, labels):
-        _length(path)
-    return _content(images, 16).reshape(-1, SIDE, SIDE), _content(labels, 8).astype(np.int32)
+    part = raw / PARTS[train]
+    return _idx(Path(f"{part}-images-idx3-ubyte")), _idx(Path(f"{part}-labels-idx1-ubyte")).astype(np.int32)
 
 
 def _damaged(path: Path, why: str) -> DigitsDamaged:
@@ -272,15 +268,15 @@ def _embedded(why: str) -> Digits:
     """scikit-learn's digits as IDX files, written once: 1,437 to train on and 360 to test with."""
     root = _writable() / EMBEDDED
     try:
-        _check(root / RAW)
+        train, test = _check(root / RAW)
     except DigitsDamaged:  # not there yet, or spoiled: they are derived, so they are written again
         shutil.rmtree(root, ignore_errors=True)
         with _draft(root.parent) as draft:
             _write(draft / RAW)
             with contextlib.suppress(OSError):  # another notebook was quicker, and wrote the same
                 os.rename(draft, root)
-        _check(root / RAW)
-    count = f"{_length(root / RAW / NAMES[1]):,} to train on, {TEST} to test with"
+        train, test = _check(root / RAW)
+    count = f"{train:,} to train on, {test} to test with"
     which = f"the handwritten digits that come with scikit-learn, scaled to {SIDE} × {SIDE} ({count})"
     return Digits(root, "embedded", f"{why}: so these are {which}.")
 

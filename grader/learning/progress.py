@@ -50,8 +50,7 @@ class LessonProgress:
 def note(course: Course, result: Result) -> dict[str, Any] | None:
     """Stores what a notebook earned for each exercise, unless an earlier attempt earned more.
 
-    Returns:
-        The progress of all lessons as the file has it, for `lesson_progress`; None where nothing was graded.
+    Returns what `lesson_progress` reads: all lessons' progress; None where nothing was graded.
     """
     if result.problem is not None:
         return None
@@ -65,14 +64,9 @@ def note(course: Course, result: Result) -> dict[str, Any] | None:
 
 
 def lesson_progress(course: Course, graded: Mapping[str, Any] | None = None) -> list[LessonProgress]:
-    """Returns the progress of every lesson with exercises.
+    """Returns the progress of every lesson with exercises, from `graded` (of `note`) or else the file.
 
-    Args:
-        course: the course.
-        graded: what `note` returned; without it, the file is read.
-
-    Raises:
-        CourseError: a text of the course breaks a rule.
+    Raises CourseError where a text of the course breaks a rule.
     """
     graded = state.read(GRADED, course.root) if graded is None else graded
     found = []

@@ -130,11 +130,11 @@ def _exercise(title: str, checks: list[CheckResult], public_only: bool) -> Exerc
     good = [check.status == "passed" or (public_only and check.status == "skipped") for check in here]
     faults = [check for check in here if check.status == "error"]
     missed = faults or [check for check, well in zip(here, good, strict=True) if not well]
-    most = number(total(check.max_points for check in checks))
     if public_only:
-        earned = f"{sum(good)} of {len(here)} check{'' if len(here) == 1 else 's'}"
+        got, most = str(sum(good)), f"{len(here)} check{'' if len(here) == 1 else 's'}"
     else:
-        earned = f"{'–' if faults else number(total(check.points for check in checks))} of {most}"
+        got, most = (number(total(getattr(check, what) for check in checks)) for what in ("points", "max_points"))
+    earned = f"{'–' if faults else got} of {most}"
     if faults:
         mark, word = "!", "not judged"
     elif not missed:

@@ -25,7 +25,7 @@ LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages
 
 @dataclass(frozen=True)
 class Timing:
-    """When the notebook was saved (by the clock) and seen, and how long its first verdict took (None yet), in s."""
+    """When the notebook was saved (by the clock), and how long its first verdict took in seconds, once it is there."""
 
     saved: float
     seen: float

@@ -12,7 +12,7 @@ import termios
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -32,14 +32,6 @@ Events = queue.SimpleQueue[tuple[Any, ...]]
 SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*.|O.|.)?")  # an arrow, a function key
 
 
-class View(Protocol):
-    """Where the watch is shown: `show` everything, `tell` one reply."""
-
-    def show(self, watch: Watch, busy: bool) -> None: ...
-
-    def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None: ...
-
-
 class LinesView:
     """Plain lines for a pipe or a file, none twice in a row."""
 
@@ -47,7 +39,6 @@ class LinesView:
         self.console, self._last = console, ""
 
     def say(self, text: str) -> None:
-        """Prints one or more lines."""
         if text and text != self._last:
             self.console.print(Text(text), soft_wrap=True)
             self._last = text
@@ -152,7 +143,7 @@ def _watcher(course: Course, events: Events) -> NotebookWatcher:
     return NotebookWatcher(course, lambda lesson: events.put(("saved", lesson)))
 
 
-def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: View) -> None:
+def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: LinesView | ScreenView) -> None:
     """Passes events on, until a key ends it."""
     view.show(watch, busy=True)
     replied = lambda request, result: events.put(("replied", request, result))
