@@ -167,15 +167,3 @@ class Pool:
             if lost is not None:
                 lost.kill()
             return problem if isinstance(problem, Fault) else Fault("crashed", f"{type(problem).__name__}: {problem}")
-
-
-def answer(stream: Any, handle: Callable[[dict[str, Any]], Any]) -> None:
-    """The other side: reply to each JSON request with `handle(request)` until the stream closes."""
-    while True:
-        try:
-            request = json.loads(wire.receive(stream))
-        except Fault:
-            return
-        reply = handle(request)
-        if reply is not None:
-            wire.send(stream, json.dumps(reply).encode())
