@@ -24,14 +24,6 @@ MAX_BYTES = 16 << 20
 Outline = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CachedResult:
-    """A result of an earlier run, and the parts of what decided it."""
-
-    result: Result
-    parts: fingerprint.Parts
-
-
 class ResultCache:
     """Results under `build/graded/` of a course: one file for each learner and lesson, of its last grading.
 
@@ -46,20 +38,20 @@ class ResultCache:
 
     def find(self, learner: str, lesson: str, notebook: bytes) -> Result | None:
         """Returns the result of this notebook, unless anything that decides it has changed."""
-        cached = self.earlier(learner, lesson)
-        if cached is None:
+        if (earlier := self.earlier(learner, lesson)) is None:
             return None
-        file = {**cached.parts["notebook"], "file": hashlib.sha256(notebook).hexdigest()}
-        return cached.result if cached.parts == {**self._around(lesson), "notebook": file} else None
+        result, parts = earlier
+        file = {**parts["notebook"], "file": hashlib.sha256(notebook).hexdigest()}
+        return result if parts == {**self._around(lesson), "notebook": file} else None
 
-    def earlier(self, learner: str, lesson: str) -> CachedResult | None:
-        """Returns the last result of this learner and lesson, whatever has changed since."""
+    def earlier(self, learner: str, lesson: str) -> tuple[Result, fingerprint.Parts] | None:
+        """Returns the last result of this learner and lesson, and the parts of what decided it then."""
         path = self._path(learner, lesson)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             if path.is_file() and path.stat().st_size <= MAX_BYTES:
                 content = json.loads(path.read_bytes())
                 if hmac.compare_digest(content.pop("seal"), self._seal(learner, lesson, content)):
-                    return CachedResult(Result.from_json(content["result"]), content["parts"])
+                    return Result.from_json(content["result"]), content["parts"]
         return None
 
     def keep(self, result: Result, notebook: bytes) -> None:

@@ -87,13 +87,13 @@ class Examiner:
             judged: called with the results of each exercise as soon as they exist.
         """
         began = time.monotonic()
-        steps = plan(submission, self.lesson)
+        steps, notes = plan(submission, self.lesson)
         seed = submission.seed(self.secret)
         session = GradingSession(self.runner, self.isolated(), seed)
         session.isolated.limit(self.minutes)
         results: list[CheckResult] = []
         try:
-            for step in steps.steps:
+            for step in steps:
                 if not isinstance(step, JudgeExercise):
                     session.run(step.source, step.label, step.exercise)
                 elif only not in (None, step.exercise.id):
@@ -114,7 +114,7 @@ class Examiner:
             max_score=total(result.max_points for result in results),
             confinement=self.zygote.confined.level,
             duration_s=time.monotonic() - began,
-            notes=tuple(legible(note) for note in (*steps.notes, *session.notes)),
+            notes=tuple(legible(note) for note in (*notes, *session.notes)),
         )
 
     def _judge(self, step: JudgeExercise, session: GradingSession, seed: str, named: bool) -> list[CheckResult]:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,12 @@ class CompileCache:
     def of_our_own(cls, build: Path, place: str, machine: Hardware = ON_CPUS) -> CompileCache:
         """The folder of one lesson's own answers, or of another `place`, for this JAX on this machine."""
         folder = build / "compiled" / compiler_fingerprint(machine.edition) / place / "own"
-        return cls(folder, write=True, machine=machine)._made()
+        return cls(_made(folder), write=True, machine=machine)
 
     @property
     def for_learners(self) -> CompileCache:
         """The folder beside it that learners' processes read, which holds nothing but single operations."""
-        folder = self.folder and self.folder.with_name("operations")
-        return CompileCache(folder, machine=self.machine)._made()
+        return CompileCache(self.folder and _made(self.folder.with_name("operations")), machine=self.machine)
 
     def share(self, own_names: Set[str]) -> None:
         """Let learners' processes have what our own compiled of single operations.
@@ -93,15 +92,15 @@ class CompileCache:
         """Have this process begin like the others."""
         begin(**self.terms)
 
-    def _made(self) -> CompileCache:
-        """Another user's process reaches a folder of ours through a mount only: what lies above is closed to others."""
-        try:
-            if self.folder is not None:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self.folder.parents[2].chmod(0o700)
-        except OSError:
-            return replace(self, folder=None)
-        return self
+
+def _made(folder: Path) -> Path | None:
+    """Another user's process reaches a folder of ours through a mount only: what lies above is closed to others."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.parents[2].chmod(0o700)
+    except OSError:
+        return None
+    return folder
 
 
 def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
