@@ -237,7 +237,7 @@ def test_a_thread_that_ends_the_process_between_cells(examiner: Examiner) -> Non
 
 
 def test_a_notebook_has_so_much_time_as_a_whole(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Examiner, "minutes", 0.02)
+    monkeypatch.setattr(examiner, "minutes", 0.02)
     result = examiner.grade(submission("import time\ntime.sleep(1.5)\n", "late = True\n"))
     assert_whole(result)
     assert {check.status for check in result.checks} == {"timeout"}

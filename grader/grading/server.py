@@ -22,7 +22,7 @@ from grader.grading.executors import CompileCache
 from grader.grading.fingerprint import Parts
 from grader.grading.pool import NEWS
 from grader.sandbox import wire
-from grader.sandbox.accelerators import ON_CPUS, Hardware
+from grader.sandbox.accelerators import ON_CPUS, Hardware, Platform
 from grader.sandbox.process import Zygote
 
 
@@ -39,7 +39,7 @@ class ExaminerServer:
         devices that this process grades on, as JSON; `notes` state for lessons why these are not those asked for.
         """
         self.zygote, self.secret, self.notes = zygote, secret, notes or {}
-        self.machine = Hardware.from_json(machine) if machine else ON_CPUS
+        self.machine = Hardware(**machine | {"platform": Platform(**machine["platform"])}) if machine else ON_CPUS
         self.course = Course(Path(root))
         self.build = self.course.root / "build"
         self.cache = ResultCache(self.course, secret, edition) if edition else None
