@@ -27,8 +27,8 @@ Outline = tuple[str, ...]
 class ResultCache:
     """Results under `build/graded/` of a course: one file for each learner and lesson, of its last grading.
 
-    Each has a seal, made with a key that lies beside them: a damaged file, or one that somebody else wrote, is ignored.
-    A result of another notebook, lesson or grader is never a grade again; it still tells what the grade was.
+    Each has a seal, by a key that lies beside them: a file that is damaged or somebody else's is ignored. A result of
+    another notebook, lesson or grader is never a grade again; it still tells what the grade was.
     """
 
     def __init__(self, course: Course, secret: str, environment: Any) -> None:
@@ -55,10 +55,8 @@ class ResultCache:
         return None
 
     def keep(self, result: Result, notebook: bytes) -> None:
-        """Store a result, unless the grader or the course was at fault: that may be fixed in the meantime.
-
-        Timeouts are stored: they count seconds of computing, and of standing in line for a processor only where the
-        machine gave a process less than a fortieth of a core.
+        """Store a result, unless the grader or the course was at fault: that may be fixed in the meantime. Timeouts are
+        stored: they count seconds of computing, and of waiting only where a process got less than a fortieth of a core.
         """
         if result.problem is not None or result.grader_failed:
             return

@@ -59,7 +59,7 @@ class Examiner:
         self.notes = ReferenceCache(lesson, folder, machine.edition)
         self.compiled = CompileCache.of_our_own(build, lesson.id, machine) if build else CompileCache(machine=machine)
         self.known = ReferencePrograms(zygote, self.compiled)
-        self._own = WorkerPair(zygote, lesson.setup, self.classes, self.known)
+        self._own = WorkerPair(lesson.setup, self.classes, self.known)
         self.own_names = own_names(lesson)
         self._read: dict[str, ReferenceNote] = {}
         seconds = sum(exercise.timeout or ANSWER_S for exercise in lesson.exercises)
@@ -69,7 +69,7 @@ class Examiner:
     def isolated(self) -> WorkerPair:
         """A worker and an executor for a notebook, started when first needed."""
         programs = ExecutorPrograms(self.zygote, self.compiled.for_learners)
-        return WorkerPair(self.zygote, self.lesson.setup, self.classes, programs, self.known)
+        return WorkerPair(self.lesson.setup, self.classes, programs, self.known)
 
     def grade(
         self,
@@ -156,8 +156,11 @@ class Examiner:
         session, done = GradingSession(self.runner, self._own, seed), 0
         try:
             self._own.fresh(reuse)
-            for earlier in self._needed(exercise, source):
-                session.run(earlier.reference, earlier.id, earlier.id)
+            # Earlier answers of which this one's cells speak.
+            words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
+            for earlier in self.lesson.exercises[: self.lesson.exercises.index(exercise)]:
+                if words & set(earlier.names):
+                    session.run(earlier.reference, earlier.id, earlier.id)
             session.run(source, exercise.id, exercise.id)
             for result in session.judge(JudgeExercise(exercise)):
                 done += 1
@@ -165,12 +168,6 @@ class Examiner:
         except Fault as fault:
             self._own.drop()
             yield from (record(check, "crashed", fault.message, kind=fault.kind) for check in exercise.checks[done:])
-
-    def _needed(self, exercise: Exercise, source: str) -> list[Exercise]:
-        """Earlier exercises whose answers this one's cells speak of."""
-        words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
-        earlier = self.lesson.exercises[: self.lesson.exercises.index(exercise)]
-        return [other for other in earlier if words & set(other.names)]
 
     def close(self) -> None:
         """End the processes kept for the course's own answers."""

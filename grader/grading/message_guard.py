@@ -1,7 +1,7 @@
 """What a hidden check may say: its own words and short facts, never what a learner's process may have written there.
 
-The author of a check writes `f"It was traced {calls} times."`. Where `calls` came from the learner's process it may be
-anything, such as the inputs as a text, so whatever stands in such a message is looked at before it is put in.
+In a check's `f"It was traced {calls} times."`, `calls` may come from the learner's process and hold the inputs as a
+text, so whatever stands in such a message is looked at before it is put in.
 """
 
 from __future__ import annotations
@@ -88,10 +88,7 @@ class MessageGuard:
     def own(self, text: str) -> bool:
         """Whether nothing in `text` was written by a learner's process."""
         known = self.known | exception_names()
-        for count, word in enumerate(_strings(self.told)):
-            if count == MOST_STRINGS or (word in text and word not in known):
-                return False
-        return True
+        return not any(i == MOST_STRINGS or (s in text and s not in known) for i, s in enumerate(_strings(self.told)))
 
 
 def _strings(told: Any) -> Iterator[str]:

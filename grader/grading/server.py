@@ -82,10 +82,7 @@ class ExaminerServer:
 def answer(
     stream: socket.socket, control: socket.socket, reply: Callable[[ExaminerServer, dict[str, Any]], object]
 ) -> None:
-    """Open the course as the first request says, then answer with `reply(server, request)` until the stream closes.
-
-    Requests and replies are JSON.
-    """
+    """Open the course as the first request says, then answer with `reply(server, request)` until the stream closes."""
     server: ExaminerServer | None = None
     while True:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grader.checks import inputs, verbs
+from grader.checks import inputs
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
@@ -112,7 +112,7 @@ def record(
     check: Check, status: str, message: str = "", kind: str = "", where: str = "", first: str = ""
 ) -> CheckResult:
     """A record of how `check` ended."""
-    evidence = {"observed"} if check.observed else set()
+    evidence = take_evidence() | ({"observed"} if check.observed else set())
     return CheckResult(
         id=check.id,
         exercise=check.exercise,
@@ -121,7 +121,7 @@ def record(
         points=check.points if status == "passed" else 0.0,
         max_points=check.points,
         message=legible(message),
-        evidence=tuple(sorted(evidence | verbs.take_evidence())),
+        evidence=tuple(sorted(evidence)),
         hidden=check.hidden,
         kind=kind,
         where=where,
@@ -184,10 +184,8 @@ class GradingSession:
             self.isolated.prepare(step.exercise.names)
 
     def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
-        """A public check's failure in the words of a process that no hidden check has asked anything.
-
-        The answer may have kept what one asked, and quote it where a public check shows what was raised or returned.
-        """
+        """A public check's failure in the words of a process that no hidden check has asked anything: the answer may
+        have kept what one asked, and quote it in what it raises or returns."""
         clean = self.isolated.fresh_copy()
         try:
             second = self.runner.run(check, exercise, clean, self.seed)

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.checks.errors import explained
@@ -21,7 +21,7 @@ from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
 from grader.program.limits import Malformed
 from grader.program.validate import MAX_BYTES
-from grader.sandbox.process import Process, Zygote
+from grader.sandbox.process import Process
 
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
@@ -49,16 +49,6 @@ class CellOutcome:
     stub: bool = False
 
 
-@dataclass
-class Replay:
-    """What a fresh worker is told again: requests with their seconds, an identity of all of them, and the time left."""
-
-    history: list[tuple[dict[str, Any], float]] = field(default_factory=list)
-    state: str = ""
-    minutes: float = math.inf
-    ends: float = math.inf
-
-
 @contextlib.contextmanager
 def exchange() -> Iterator[None]:
     """Within it no value of a learner's is looked at: an exception there is a fault of the grader."""
@@ -74,25 +64,20 @@ def exchange() -> Iterator[None]:
 class WorkerPair:
     """A notebook's worker and executor on the trusted side, and the backend of `grader.checks` that asks them.
 
-    `known` are programs of the course's own answers, None for processes that run those answers; `replay` are cells that
-    run before anything else. Processes start when first needed.
+    `known` are programs of the course's own answers, None for processes that run those answers. Processes start when
+    first needed.
     """
 
     def __init__(
-        self,
-        zygote: Zygote,
-        setup: str,
-        classes: Classes,
-        programs: ExecutorPrograms,
-        known: ReferencePrograms | None = None,
-        replay: Replay | None = None,
+        self, setup: str, classes: Classes, programs: ExecutorPrograms, known: ReferencePrograms | None = None
     ) -> None:
-        self.zygote, self.setup, self.classes = zygote, setup, classes
-        self.programs, self.known = programs, known
+        self.setup, self.classes, self.programs, self.known = setup, classes, programs, known
         self.seconds = ANSWER_S
         self.asked = 0
         self.confided = False  # whether a hidden check has asked this notebook's process anything
-        self._replay = replay or Replay()
+        self._history: list[tuple[dict[str, Any], float]] = []  # what a fresh worker is told again, with its seconds
+        self._state = ""  # an identity of all of that
+        self._minutes = self._ends = math.inf
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
@@ -100,18 +85,20 @@ class WorkerPair:
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
-        programs = ExecutorPrograms(self.zygote, self.programs.compiled)
-        replay = replace(self._replay, history=self._replay.history[:last])
-        return WorkerPair(self.zygote, self.setup, self.classes, programs, self.known, replay)
+        programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
+        clean = WorkerPair(self.setup, self.classes, programs, self.known)
+        clean._history, clean._state = self._history[:last], self._state
+        clean._minutes, clean._ends = self._minutes, self._ends
+        return clean
 
     def limit(self, minutes: float) -> None:
         """From now on, all that this notebook does has to be done in so many minutes on the clock."""
-        self._replay.minutes, self._replay.ends = minutes, time.monotonic() + 60 * minutes
+        self._minutes, self._ends = minutes, time.monotonic() + 60 * minutes
 
     def _in_time(self) -> None:
         """Raise `Fault` when the notebook's time is over."""
-        if time.monotonic() > self._replay.ends:
-            raise Fault("timeout", f"your notebook as a whole took longer than {self._replay.minutes:g} minutes")
+        if time.monotonic() > self._ends:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self._minutes:g} minutes")
 
     def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
@@ -170,9 +157,9 @@ class WorkerPair:
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
-        self._replay.state = identity(f"{self._replay.state} {request}".encode())
+        self._state = identity(f"{self._state} {request}".encode())
         reply = self._tell(request, seconds)
-        self._replay.history.append((request, seconds))
+        self._history.append((request, seconds))
         return reply
 
     def fresh(self, reuse: bool = False) -> None:
@@ -180,8 +167,8 @@ class WorkerPair:
 
         With `reuse`, what the same cells exported before is taken from then instead of being traced again.
         """
-        self._replay.history.clear()
-        self._replay.state = ""
+        self._history.clear()
+        self._state = ""
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
@@ -199,7 +186,7 @@ class WorkerPair:
         """Export a program, in the worker; at the same shapes, before another cell ran, it is the same program."""
         self._in_time()
         self.asked += 1
-        key = (self._replay.state, question, payload)
+        key = (self._state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
             self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
@@ -221,19 +208,19 @@ class WorkerPair:
     def worker(self) -> Process:
         """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
         while self._worker is None:
-            self._worker = start(self.zygote, WORKER, self.programs.compiled)
+            self._worker = start(self.programs.zygote, WORKER, self.programs.compiled)
             try:
                 ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
             except Fault as fault:
                 raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
             if ran["status"] != "ok":
                 raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
-            for i, (request, seconds) in enumerate(self._replay.history):
+            for i, (request, seconds) in enumerate(self._history):
                 self._in_time()
                 try:
                     self._tell(request, seconds)
                 except Fault:  # it ran before and now does not: left out from here on, as the others count
-                    del self._replay.history[i]
+                    del self._history[i]
                     self.drop()
                     break
         return self._worker
