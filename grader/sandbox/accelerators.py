@@ -32,11 +32,8 @@ class Absent(Exception):
 @dataclass(frozen=True)
 class Platform:
     """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `package` what to
-    install; `made_by` stands before the devices' own name.
-
-    `files` are patterns of device files, which are written to; `shown` of what its driver reads beside them;
-    `libraries` of those that its driver consists of, looked for where the loader looks.
-    """
+    install; `made_by` stands before the devices' own name. Patterns: `files` are device files, which are written to,
+    `shown` what a driver reads beside them, `libraries` what it consists of, looked for where the loader looks."""
 
     name: str = "cpu"
     jax: str = "cpu"

@@ -78,7 +78,7 @@ class Confinement:
         return self.rung.level
 
 
-def rungs(at_most: str = "full") -> list[Rung]:
+def _rungs(at_most: str) -> list[Rung]:
     """All ways that are worth a try here, the best first."""
     if not kernel.LINUX:
         return [Rung("limits")]
@@ -98,7 +98,7 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: 
     visible = _visible(accelerator)
     with contextlib.suppress(*restrictions.NO_SECCOMP):
         import pyseccomp  # noqa: F401  # once, before the forks
-    for rung in rungs(at_most):
+    for rung in _rungs(at_most):
         of_its_own = bool(rung.users or rung.namespaces)
         others = 0 if of_its_own else restrictions.own_processes()
         confinement = Confinement(rung, refused, "", visible, others, accelerator)
@@ -180,9 +180,9 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         os.setresuid(user, user, user)
     if kernel.LINUX:
         kernel.drop_capabilities()
-        kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
-        kernel.prctl(kernel.DUMPABLE, 0)
-        kernel.prctl(kernel.NO_NEW_PRIVILEGES)
+    kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+    kernel.prctl(kernel.DUMPABLE, 0)
+    kernel.prctl(kernel.NO_NEW_PRIVILEGES)
     restrictions.limit_resources(confinement.others, accelerated=bool(driver))
     landlock = rung.level in ("full", "landlock")
     if landlock:

@@ -38,8 +38,9 @@ def call(name: str, *args: int | str | bytes | None, failing: str = "") -> int:
 
 
 def prctl(option: int, value: int = 1) -> None:
-    """Set an option of this process."""
-    call("prctl", option, value, 0, 0, 0)
+    """Set an option of this process; elsewhere than on Linux there is none."""
+    if LINUX:
+        call("prctl", option, value, 0, 0, 0)
 
 
 def give_way() -> None:

@@ -68,12 +68,11 @@ class Zygote:
         folder = Path(tempfile.mkdtemp(prefix="grader-"))
         folder.chmod(0o711)
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= {**told(platform), "MPLBACKEND": "Agg", "MPLCONFIGDIR": tempfile.gettempdir()}
-        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment |= {"MPLBACKEND": "Agg", "MPLCONFIGDIR": tempfile.gettempdir(), "TF_CPP_MIN_LOG_LEVEL": "3"}
         process = subprocess.Popen(
             [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)],
             pass_fds=[theirs.fileno()],
-            env=environment,
+            env=environment | told(platform),
             cwd="/",
             stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C is the client's to handle
@@ -118,8 +117,7 @@ class Zygote:
             OSError: there is no zygote, or it cannot fork.
         """
         ours, theirs = socket.socketpair()
-        request = {"entry": entry, "control": control, "patient": patient}
-        request |= {"readable": list(readable), "writable": list(writable)}
+        request = {"entry": entry, "control": control, "patient": patient, "readable": readable, "writable": writable}
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             reply = json.loads(self.control.recv(1 << 16) or b"null")
@@ -159,10 +157,8 @@ class Process:
         """Send frames, receive one of at most `most` bytes.
 
         Each question opens with a number that nobody can guess, and its reply with the same one: else what a process
-        says without being asked would be taken for the answer to another question.
-
-        Raises:
-            Fault: after `seconds` of its processor time, or four times that on the clock; or it broke that rule.
+        says without being asked would be taken for the answer to another question. Raises `Fault` after `seconds` of
+        its processor time, or four times that on the clock; or where it broke that rule.
         """
         if not silent(self.stream):
             raise Fault("crashed", "the process ended, or spoke without being asked")
@@ -184,7 +180,7 @@ class Process:
     def kill(self) -> None:
         """End the process and every process in its group; remove its scratch folder."""
         if self.ended:
-            return
+            return  # its number may be another's by now
         self.ended = True
         for target in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -274,8 +270,8 @@ class ProcessTree:
         """Resident bytes. What forks share is counted for each of them, unless that makes more than `enough`: then
         once, which takes longer to find out. 0 where there is no /proc."""
         members = self.members() if _PROC else []
-        counted = sum(_resident(pid) for pid in members)
-        return counted if counted <= enough else sum(_share(pid) for pid in members)
+        counted = sum(map(_resident, members))
+        return counted if counted <= enough else sum(map(_share, members))
 
 
 def _read(path: str) -> str:

@@ -227,19 +227,18 @@ class ZygoteServer:
         null = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1) if request["control"] else (0, 1, 2):
             os.dup2(null, number)
-        for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 256)):
-            if int(name) > 2 and int(name) not in keep:
+        for number in map(int, os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else range(256):
+            if number > 2 and number not in keep:
                 with contextlib.suppress(OSError):
-                    os.close(int(name))
+                    os.close(number)
         if request["entry"] not in CONFINED | TRUSTED:
             raise ValueError(request["entry"])
         module, _, function = request["entry"].partition(":")
         serve = getattr(importlib.import_module(module), function)
         if confined is None:
             os.chdir(to)
-            if kernel.LINUX:
-                kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
-                kernel.prctl(kernel.DUMPABLE, 0)
+            kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+            kernel.prctl(kernel.DUMPABLE, 0)
         else:
             os.environ.pop("PYTHONPATH", None)
             confine.enter(confined, Path(to), request["readable"], request["writable"])
@@ -259,9 +258,8 @@ def _is_ours(pid: int) -> bool:
 
 def main() -> None:
     """Serve the control socket whose number is the first argument; all folders lie in that of the second."""
-    if kernel.LINUX:
-        kernel.prctl(kernel.DUMPABLE, 0)
-        kernel.prctl(kernel.ADOPT_ORPHANS)
+    kernel.prctl(kernel.DUMPABLE, 0)
+    kernel.prctl(kernel.ADOPT_ORPHANS)
     number, tempfile.tempdir = sys.argv[1:]
     ZygoteServer(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
