@@ -30,7 +30,7 @@ def texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
     found: dict[str, ExerciseText] = {}
     ran: list[object] = [fingerprint.lesson_fingerprint(lesson)]
     answers: dict[str, list[str]] = {}
-    for step in plan(submission, lesson).steps:
+    for step in plan(submission, lesson)[0]:
         if isinstance(step, JudgeExercise):
             own = fingerprint.digest(answers.get(step.exercise.id, []))
             found[step.exercise.id] = ExerciseText(fingerprint.digest(ran), own, step.untouched)
