@@ -111,7 +111,7 @@ def result_of(notebook: Any, ended: str, lesson: str, duration_s: float) -> Resu
         check = CheckResult(
             id=grade_id(cell) or "",
             exercise=exercise,
-            title="Hidden check" if hidden else check_title(text(cell)) or "",
+            title="Hidden check" if hidden else check_title(text(cell)),
             status=status,
             points=max_points if status == "passed" else 0.0,
             max_points=max_points,

@@ -17,7 +17,7 @@ from IPython.core.error import InputRejected
 from IPython.core.getipython import get_ipython
 
 from grader.checks import inputs, verbs
-from grader.checks.cell_state import RunningCheck, begin, check_title, clear_facts, current
+from grader.checks.cell_state import CellRun, begin, check_title, current, facts_read
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
 from grader.core.symbols import CellNames, notebook_cell_names
@@ -144,11 +144,11 @@ class KernelHooks:
     def before(self, info: Any) -> None:
         """Before a check: its title, its stream of inputs, and the environment as the setup left it."""
         source = info.raw_cell or ""
-        check = RunningCheck(check_title(source) or "", source, getattr(info, "cell_id", None))
+        check = CellRun(source, getattr(info, "cell_id", None), check_title(source))
         begin(check)
         if check.title:
             inputs.begin(source)
-            clear_facts()
+            facts_read.clear()
             self.precheck.needs = needs = notebook_cell_names(source).needs
             self.precheck.guards = not check.hidden
             rebound = self.environment.before_checks(needs)

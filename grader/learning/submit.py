@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.core.layout import SOURCE, course_above
+from grader.core.layout import SOURCE, course_above, session_notebook
 from grader.core.notebook import MAX_BYTES, NotebookCell, Unreadable, cells, grade_id, nbgrader, parse, part, text
 from grader.core.result import NoResults, Result, read_document
 from grader.core.symbols import notebook_cell_names
@@ -79,16 +79,10 @@ def grade() -> None:
 
 
 def _notebook_path() -> Path | None:
-    """The path of this kernel's notebook, where the front end states it.
-
-    JupyterLab and Jupyter Notebook state it in the kernel's environment, VS Code in its namespace; nbclient, nbconvert
-    and nbgrader do not. nbgrader, run by a kernel, inherits that kernel's environment.
-    """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or "NBGRADER_EXECUTION" in os.environ:
+    if shell is None or "NBGRADER_EXECUTION" in os.environ:  # nbgrader, run by a kernel, inherits its environment
         return None
-    name = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
-    return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
+    return session_notebook(shell.user_ns)
 
 
 def _has_command() -> bool:
