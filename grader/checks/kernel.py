@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from IPython.core.error import InputRejected
@@ -42,13 +42,12 @@ class NotDefined(Ended, InputRejected):
         if outdated and ended is None:
             self.advice = f"Define `{name}` there, run that cell, then this one again."
             message = f"`{name}` is left from an earlier run: its cell does not define it any more."
-        elif outdated:
-            self.advice, message = "Mend that cell.", f"`{name}` is an earlier one: its cell ended with {ended}."
-        elif ended == "NotImplementedError":  # the stub of a class raises while its cell runs
+        elif ended == "NotImplementedError" and not outdated:  # the stub of a class raises while its cell runs
             stub = NotAttempted(name)
             self.mark, self.advice, message = stub.mark, stub.advice, stub.message
         elif ended is not None:
-            self.advice, message = "Mend that cell.", f"`{name}` is not defined: its cell ended with {ended}."
+            what = "an earlier one" if outdated else "not defined"
+            self.advice, message = "Mend that cell.", f"`{name}` is {what}: its cell ended with {ended}."
         else:
             self.advice, message = "Run your answer's cell, then this one again.", f"`{name}` is not defined yet."
         super().__init__(message)
@@ -136,7 +135,7 @@ class KernelHooks:
         self.precheck = Precheck(shell)
         self.display = VerdictDisplay(shell.user_ns)
         self.environment = CellEnvironment(shell.user_ns)
-        self.stderr = Stderr()
+        self.redirection = contextlib.ExitStack()  # of stderr
         self.has_ids = False  # whether this notebook's front end states which cell is the setup
         shell.events.register("pre_run_cell", self.before)
         shell.events.register("post_run_cell", self.after)
@@ -156,14 +155,15 @@ class KernelHooks:
                 names = ", ".join(f"`{name}`" for name in sorted(rebound))
                 print(f"Note: {names} had been given another value since the setup.", end=" ")
                 print("For the checks it is the setup's again.")
-            self.stderr.to_stdout()
+            with contextlib.suppress(OSError):
+                self.redirection.enter_context(stderr_to_stdout())
         elif self.is_setup(info):
             # Run again, the setup starts from what it left the first time, not from what answers made of it.
             self.environment.before_checks(())
 
     def after(self, result: Any) -> None:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
-        self.stderr.restore()
+        self.redirection.close()
         self.precheck.needs, self.precheck.guards = (), False
         check = current()
         if check.title:
@@ -186,10 +186,10 @@ class KernelHooks:
 
     def is_setup(self, info: Any) -> bool:
         """By the cell's id where the front end gives it; else the cell that imports the verbs of checks."""
-        source = info.raw_cell or ""
         if SETUP_ID.fullmatch(getattr(info, "cell_id", None) or ""):
             self.has_ids = True
             return True
+        source = info.raw_cell or ""
         return not self.has_ids and "grader.checks" in source and bool(REACHING & notebook_cell_names(source).binds)
 
     def after_setup(self, cell: CellNames) -> None:
@@ -200,29 +200,21 @@ class KernelHooks:
         verbs.allow(namedtuples(bound))
 
 
-class Stderr:
+@contextlib.contextmanager
+def stderr_to_stdout() -> Iterator[None]:
     """While a check runs, what is written to stderr goes to stdout: stock nbgrader gives 0 for any text on stderr.
 
     A warning of Python's or a log line of XLA's says nothing about the answer. XLA writes to the file descriptor.
     """
-
-    def __init__(self) -> None:
-        self._before: tuple[Any, int] | None = None
-
-    def to_stdout(self) -> None:
-        """From now on."""
-        with contextlib.suppress(OSError):
-            self._before = sys.stderr, os.dup(2)
-            sys.stderr = sys.stdout
-            os.dup2(1, 2)
-
-    def restore(self) -> None:
-        """As it was before `to_stdout`, if that was called."""
-        if self._before is not None:
-            sys.stderr, descriptor = self._before
-            os.dup2(descriptor, 2)
-            os.close(descriptor)
-            self._before = None
+    before, descriptor = sys.stderr, os.dup(2)
+    try:
+        sys.stderr = sys.stdout
+        os.dup2(1, 2)
+        yield
+    finally:
+        sys.stderr = before
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
 
 
 _hooks: KernelHooks | None = None

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grader.checks.errors import explained
-from grader.checks.outcomes import CheckBroken
+from grader.checks.outcomes import CheckBroken, explained
 from grader.checks.verbs import AnswerName, ProbeSource, exception_names
 from grader.core.faults import Fault
 from grader.core.layout import WORKER

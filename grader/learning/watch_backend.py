@@ -20,10 +20,8 @@ LEARNER = "you"  # as in `grader check`, so that both draw the same inputs
 # The file system wakes us; what it does not report (a network drive, too many watchers, a folder made after we began to
 # listen) is found by a look every so often.
 LOOK_S = 2.0
-GROUP_MS, QUIET_MS = (
-    200,
-    50,
-)  # an editor's save is several events: grouped for so long, or until it is quiet for so long
+# An editor's save is several events: they are grouped for so long, or until it is quiet for so long.
+GROUP_MS, QUIET_MS = 200, 50
 
 
 class NotebookWatcher:

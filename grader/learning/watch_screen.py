@@ -142,10 +142,9 @@ def _wrapped(text: str, console: Console, width: int, most: int) -> list[Text]:
 
 def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
     exercise = watch.at_hand
-    lines = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
-    for line in exercise.reference.strip("\n").split("\n"):
-        lines.append(Text(f"  {line}"))
-    return [*lines, Text(), *_wrapped(exercise.why, console, width, 4)]
+    lines = [Text(f"  {line}") for line in exercise.reference.strip("\n").split("\n")]
+    head = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
+    return [*head, *lines, Text(), *_wrapped(exercise.why, console, width, 4)]
 
 
 def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
@@ -191,7 +190,7 @@ def _when(watch: Watch, busy: bool) -> str:
     """When the notebook was saved, and how long the verdict took."""
     if watch.notebook.todo and busy:
         return "judging ..."
-    if watch.timing is None:
+    if watch.saved_at is None:
         return ""
-    took = f", judged in {watch.timing.took:.1f} s" if watch.timing.took is not None else ""
-    return f"saved {time.strftime('%H:%M:%S', time.localtime(watch.timing.saved))}{took}"
+    took = f", judged in {watch.took:.1f} s" if watch.took is not None else ""
+    return f"saved {time.strftime('%H:%M:%S', time.localtime(watch.saved_at))}{took}"
