@@ -13,8 +13,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from grader.core.layout import SOURCE, course_above, session_notebook
 from grader.core.notebook import MAX_BYTES, NotebookCell, Unreadable, cells, grade_id, nbgrader, parse, part, text
@@ -34,20 +34,11 @@ class NotGradable(Exception):
     """Nothing was graded; the text says why, and what to do."""
 
 
-@dataclass(frozen=True)
-class SavedNotebook:
+class SavedNotebook(NamedTuple):
     """A notebook file as it was read: its cells, and when it was written, in seconds since the epoch."""
 
-    path: Path
     when: float
-    cells: tuple[NotebookCell, ...]
-
-    def saved_again(self) -> bool:
-        """Returns whether the file has changed since it was read."""
-        try:
-            return self.path.stat().st_mtime != self.when
-        except OSError:
-            return True
+    cells: list[NotebookCell]
 
 
 def grade() -> None:
@@ -100,10 +91,12 @@ def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
     result, public_only, refusal = _grade_file(path, tell)
     course = course_above(path.parent)
     name = path.relative_to(course) if course is not None else path.name
-    again = " Another has been saved since: run this cell again." if notebook.saved_again() else ""
+    unchanged = path.is_file() and path.stat().st_mtime == notebook.when
+    again = "" if unchanged else " Another has been saved since: run this cell again."
     remarks = [f"Hidden checks were not run here: {refusal}"] if refusal else []
     remarks.append(f"Judged: {name}, as saved at {at}, {_ago(began - notebook.when)} before.{again}")
-    return view(result, notebook.cells, unsaved, remarks, public_only).bundle()
+    shown = view(result, notebook.cells, unsaved, remarks, public_only)
+    return {"text/html": shown.html(), "text/plain": shown.plain()}
 
 
 def _ago(seconds: float) -> str:
@@ -141,7 +134,7 @@ def read_saved(path: Path) -> SavedNotebook:
             f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. Put your answers there, or give "
             "this one that name, shut down its kernel and open it again."
         )
-    return SavedNotebook(path, found.st_mtime, tuple(cells(notebook)))
+    return SavedNotebook(found.st_mtime, cells(notebook))
 
 
 def unsaved_cells(notebook: SavedNotebook) -> list[str]:

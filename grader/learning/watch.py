@@ -12,8 +12,7 @@ from grader.core.points import is_full
 from grader.core.result import Result, grader_fault
 from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
-from grader.learning.notebook_state import NotebookState
-from grader.learning.progress import ExerciseProgress, LessonProgress
+from grader.learning.progress import ExerciseProgress, LessonProgress, NotebookState
 from grader.learning.watch_backend import GradeRequest, file_stamp
 
 # An editor may write a file in pieces, or delete it and write it again: an unreadable file is reported after so long.
@@ -67,12 +66,10 @@ class Watch:
         return worked_on[-1] if worked_on else next((one for one in self.lessons if one.next), self.lessons[0]).lesson
 
     def path(self, lesson: str) -> Path:
-        """Returns the path of the learner's own notebook of a lesson."""
         return workspace.exercises_copy(self.course, lesson)
 
     @property
     def notebook(self) -> NotebookState:
-        """The notebook that is shown."""
         return self._notebooks[self.current]
 
     @property
@@ -100,7 +97,6 @@ class Watch:
         return self._failures.get(exercise.id, 0) >= TRIES
 
     def done(self, exercise: Exercise) -> bool:
-        """Returns whether an exercise has all its points."""
         return is_full(self.earned(exercise), exercise.points)
 
     def best(self, exercise: Exercise) -> float:
@@ -167,8 +163,7 @@ class Watch:
         if self.notebook.todo:
             return None
         exercise = self.at_hand.id
-        while self._to_name:
-            name = exercise if exercise in self._to_name else next(iter(self._to_name))
+        for name in sorted(self._to_name, key=lambda name: name != exercise):
             key = self._to_name.pop(name)
             if self.notebook.key(name) == key:
                 return GradeRequest("name", self.current, name, key)
@@ -224,11 +219,11 @@ class Watch:
 
     def key(self, key: str) -> bool:
         """Acts on a key; returns False where it ends the watch."""
-        if self.page == ANSWER:
-            self.page = LESSON
-        elif self.page == SURE:
+        if self.page == SURE:
             self.page = ANSWER if key in ("y", "Y") else LESSON
             return True
+        if self.page == ANSWER:
+            self.page = LESSON
         elif key == "h":
             self._hint()
         elif key == "n":

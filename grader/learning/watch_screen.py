@@ -31,14 +31,19 @@ def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType
     middle = _answer(watch, console, width) if watch.page == ANSWER else _lesson(watch, console, width, room)
     if len(middle) > room:
         middle = [*middle[: room - 1], Text("... (a taller window shows more)", "dim")]
-    lines = [_head(watch), *middle, *[Text()] * (room - len(middle)), *foot]
-    return Group(*(_cut(line, width) for line in lines[:height]))
+    head = Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
+    lines = [head, *middle, *(Text() for _ in range(room - len(middle))), *foot][:height]
+    for line in lines:
+        line.no_wrap = True
+        line.truncate(width, overflow="ellipsis")
+    return Group(*lines)
 
 
 def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]:
     """The exercises, all of them where there is room, and of the one at hand its verdict and the last hint at least."""
     rows = [_row(watch, place, one, width) for place, one in enumerate(watch.lesson.exercises, start=1)]
-    verdict, folds = _verdict(watch, console, width), _hints(watch, console, width)
+    verdict, hints = _verdict(watch, console, width), () if watch.done(watch.at_hand) else watch.hints
+    folds = [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in hints]
     room -= 2 + min(len(rows), ROWS)
     while len(folds) > 1 and len(verdict) + sum(map(len, folds)) > room:
         folds = folds[1:]
@@ -48,16 +53,6 @@ def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]
     most = max(ROWS, room + ROWS - len(verdict) - len(asked))
     begin = max(0, min(watch.lesson.exercises.index(watch.at_hand) - most // 2, len(rows) - most))
     return [Text(), *rows[begin : begin + most], Text("─" * width, "dim"), *verdict, *asked]
-
-
-def _cut(line: Text, width: int) -> Text:
-    line.no_wrap = True
-    line.truncate(width, overflow="ellipsis")
-    return line
-
-
-def _head(watch: Watch) -> Text:
-    return Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
 
 
 def lesson_points(watch: Watch) -> str:
@@ -106,12 +101,6 @@ def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
     else:
         lines = [Text("Not begun: the answer is as it was given out.")]
     return [Text(exercise.title, "bold"), *lines]
-
-
-def _hints(watch: Watch, console: Console, width: int) -> list[list[Text]]:
-    """The hints that were asked for, while they are of use."""
-    hints = () if watch.done(watch.at_hand) else watch.hints
-    return [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in hints]
 
 
 def _missed(missed: list[CheckResult], console: Console, width: int) -> list[Text]:
