@@ -194,6 +194,4 @@ def _fail(
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> None:
     message, hidden = _sentence(message), hidden and _sentence(hidden)
-    failed = CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
-    failed.shapes = shapes
-    raise failed
+    raise CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden, shapes=shapes)

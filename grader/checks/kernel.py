@@ -53,52 +53,6 @@ class NotDefined(Ended, InputRejected):
         super().__init__(message)
 
 
-class Precheck:
-    """Refuses a check whose answer is missing before it runs, where a NameError would show the check's own lines."""
-
-    def __init__(self, shell: Any) -> None:
-        self.shell = shell
-        self.ended: dict[str, str] = {}  # names, by the class of the exception that their cell ended with
-        self.bound_by: dict[str, str] = {}  # names, by the id of the cell that bound each last
-        self.outdated: set[str] = set()  # names whose values are from an earlier run than their cell's last
-        self.given: frozenset[str] = frozenset()  # the setup's names, which are restored before each check
-        self.needs: Iterable[str] = ()
-        self.guards = False  # whether the cell that runs is a check whose own exceptions become a failure
-        shell.ast_transformers.append(self)
-
-    def after_cell(self, cell_id: str | None, binds: Iterable[str], problem: BaseException | None) -> None:
-        """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""
-        binds = set(binds)
-        for name in binds:
-            self.ended.pop(name, None)
-            if problem is not None:
-                self.ended[name] = type(problem).__name__
-        self.outdated -= binds
-        if cell_id is not None:  # some front ends do not give it
-            others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
-            for name in others:
-                self.ended.pop(name, None)
-            self.outdated |= others
-            self.bound_by |= dict.fromkeys(binds, cell_id)
-
-    def not_run(self, cell_id: str | None, source: str, problem: BaseException) -> None:
-        """Notes that a cell was not Python: the names that it would have bound have earlier values."""
-        for found in MEANT.finditer(source):
-            name = found[1] or found[2]
-            self.ended[name] = type(problem).__name__
-            self.outdated.add(name)
-            if cell_id is not None:
-                self.bound_by[name] = cell_id
-
-    def visit(self, tree: ast.AST) -> ast.AST:
-        """IPython's hook; where it raises InputRejected, the cell does not run."""
-        for name in sorted(set(self.needs) - set(self.shell.user_ns)):
-            raise NotDefined(name, self.ended.get(name))
-        for name in sorted(self.outdated.intersection(self.needs) - self.given):
-            raise NotDefined(name, self.ended.get(name), outdated=True)
-        return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
-
-
 # The expression after `except` may be computed while the exception waits. A class that it does not name passes on.
 GUARD = f"""
 try:
@@ -128,15 +82,24 @@ def own_exceptions() -> tuple[type[Exception], ...]:
 
 
 class KernelHooks:
-    """Callbacks before and after each cell of one IPython shell."""
+    """Callbacks before and after each cell of one IPython shell.
+
+    A check whose answer is missing is refused before it runs, where a NameError would show the check's own lines.
+    """
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self.precheck = Precheck(shell)
         self.display = VerdictDisplay(shell.user_ns)
         self.environment = CellEnvironment(shell.user_ns)
         self.redirection = contextlib.ExitStack()  # of stderr
         self.has_ids = False  # whether this notebook's front end states which cell is the setup
+        self.ended: dict[str, str] = {}  # names, by the class of the exception that their cell ended with
+        self.bound_by: dict[str, str] = {}  # names, by the id of the cell that bound each last
+        self.outdated: set[str] = set()  # names whose values are from an earlier run than their cell's last
+        self.given: frozenset[str] = frozenset()  # the setup's names, which are restored before each check
+        self.needs: Iterable[str] = ()  # of the check that runs
+        self.guards = False  # whether the cell that runs is a check whose own exceptions become a failure
+        shell.ast_transformers.append(self)
         shell.events.register("pre_run_cell", self.before)
         shell.events.register("post_run_cell", self.after)
 
@@ -148,8 +111,8 @@ class KernelHooks:
         if check.title:
             inputs.begin(source)
             facts_read.clear()
-            self.precheck.needs = needs = notebook_cell_names(source).needs
-            self.precheck.guards = not check.hidden
+            self.needs = needs = notebook_cell_names(source).needs
+            self.guards = not check.hidden
             rebound = self.environment.before_checks(needs)
             if rebound:
                 names = ", ".join(f"`{name}`" for name in sorted(rebound))
@@ -161,10 +124,18 @@ class KernelHooks:
             # Run again, the setup starts from what it left the first time, not from what answers made of it.
             self.environment.before_checks(())
 
+    def visit(self, tree: ast.AST) -> ast.AST:
+        """IPython's hook; where it raises InputRejected, the cell does not run."""
+        for name in sorted(set(self.needs) - set(self.shell.user_ns)):
+            raise NotDefined(name, self.ended.get(name))
+        for name in sorted(self.outdated.intersection(self.needs) - self.given):
+            raise NotDefined(name, self.ended.get(name), outdated=True)
+        return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
+
     def after(self, result: Any) -> None:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
         self.redirection.close()
-        self.precheck.needs, self.precheck.guards = (), False
+        self.needs, self.guards = (), False
         check = current()
         if check.title:
             if result.success:
@@ -175,14 +146,38 @@ class KernelHooks:
         source = result.info.raw_cell or ""
         cell, cell_id = notebook_cell_names(source), getattr(result.info, "cell_id", None)
         if isinstance(result.error_before_exec, SyntaxError):
-            self.precheck.not_run(cell_id, source, result.error_before_exec)
+            self.note_not_run(cell_id, source, result.error_before_exec)
         else:
-            self.precheck.after_cell(cell_id, cell.binds, result.error_in_exec)
+            self.note_ended(cell_id, cell.binds, result.error_in_exec)
         if self.is_setup(result.info):
             self.after_setup(cell)
         else:
             self.environment.after_cell(cell.binds, source)
             self.display.answered(cell, source)
+
+    def note_ended(self, cell_id: str | None, binds: Iterable[str], problem: BaseException | None) -> None:
+        """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""
+        binds = set(binds)
+        for name in binds:
+            self.ended.pop(name, None)
+            if problem is not None:
+                self.ended[name] = type(problem).__name__
+        self.outdated -= binds
+        if cell_id is not None:  # some front ends do not give it
+            others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
+            for name in others:
+                self.ended.pop(name, None)
+            self.outdated |= others
+            self.bound_by |= dict.fromkeys(binds, cell_id)
+
+    def note_not_run(self, cell_id: str | None, source: str, problem: BaseException) -> None:
+        """Notes that a cell was not Python: the names that it would have bound have earlier values."""
+        for found in MEANT.finditer(source):
+            name = found[1] or found[2]
+            self.ended[name] = type(problem).__name__
+            self.outdated.add(name)
+            if cell_id is not None:
+                self.bound_by[name] = cell_id
 
     def is_setup(self, info: Any) -> bool:
         """By the cell's id where the front end gives it; else the cell that imports the verbs of checks."""
@@ -195,7 +190,7 @@ class KernelHooks:
     def after_setup(self, cell: CellNames) -> None:
         """Notes what the setup cell bound, which is what the checks rely on."""
         self.environment.after_setup(cell.binds)
-        self.precheck.given = frozenset(cell.binds)
+        self.given = frozenset(cell.binds)
         bound = {name: self.shell.user_ns[name] for name in cell.binds if name in self.shell.user_ns}
         verbs.allow(namedtuples(bound))
 

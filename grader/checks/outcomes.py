@@ -119,8 +119,6 @@ class CheckFailed(Ended):
         first: index and value of the first difference.
         hidden_message: what a hidden check shows, which is no more than kind, path, shape and dtype.
         details: `details` and `gist` of `Ended`.
-
-    Attributes:
         shapes: the shapes found and wanted, where `kind` is "shape".
     """
 
@@ -133,12 +131,12 @@ class CheckFailed(Ended):
         first: str = "",
         hidden_message: str | None = None,
         details: tuple[str, str] = ("", ""),
+        shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> None:
         super().__init__(message)
         self.details, self.gist = details
-        self.kind, self.where, self.first = kind, where, first
+        self.kind, self.where, self.first, self.shapes = kind, where, first, shapes
         self.hidden_message = message if hidden_message is None else hidden_message
-        self.shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 def stumbled(problem: Exception) -> CheckFailed:
