@@ -6,7 +6,6 @@ import ast
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
@@ -234,77 +233,48 @@ def _shape_html(shape: Shape) -> str:
     return (factors and f"<div>{factors} ×</div>") + _table(body)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The part of an array that each device holds, by the device's id, under a title."""
-
-    title: str
-    parts: dict[int, Part]
-
-    def axes(self) -> list[int]:
-        """Returns the axes that are partitioned."""
-        ranks = range(min(len(part) for part in self.parts.values()))
-        return [axis for axis in ranks if len(self.pieces(axis)) > 1]
-
-    def pieces(self, axis: int) -> list[tuple[int, int]]:
-        """Returns the different parts of one axis, in order."""
-        return sorted({part[axis] for part in self.parts.values()})
-
-    def grid(self) -> tuple[list[Piece], list[Piece], list[list[str]]]:
-        """Returns the pieces down and across, and for each pair the ids of the devices that hold it.
-
-        With one partitioned axis, only axis 0 goes down; an axis that is not partitioned has one piece, None.
-        """
-        cut = self.axes()
-        down, across = (cut[0] if len(cut) == 2 or cut == [0] else None), (cut[-1] if cut and cut != [0] else None)
-        rows: list[Piece] = [None] if down is None else [*self.pieces(down)]
-        columns: list[Piece] = [None] if across is None else [*self.pieces(across)]
-        return rows, columns, [[self._holders({down: row, across: column}) for column in columns] for row in rows]
-
-    def _holders(self, at: dict[int | None, Piece]) -> str:
-        """The devices whose parts these are: `0 1`, or `0–7`."""
-        found = sorted(
-            device
-            for device, part in self.parts.items()
-            if all(axis is None or part[axis] == piece for axis, piece in at.items())
-        )
-        if len(found) > 3 and found == list(range(found[0], found[-1] + 1)):
-            return f"{found[0]}–{found[-1]}"
-        return " ".join(map(str, found)) or "none"
-
-    def words(self) -> str:
-        """Returns how the array is partitioned, such as "axis 0 in 2"."""
-        cut = [f"axis {axis} in {len(self.pieces(axis))}" for axis in self.axes()]
-        return f"{self.title}: {' and '.join(cut) if cut else f'all of it on each of {len(self.parts)} devices'}"
-
-
 def layouts(compared: FailedComparison | None) -> Drawing | None:
     """Returns the layouts that a comparison is about and that can be drawn: at most one of each side, found first.
 
     As HTML they are grids of device ids; as text a line for each, `|` between parts across and `/` between those down.
     """
-    found = []
     if compared is None:
         return None
+    html, text = list[str](), list[str]()
     for title, side in (("got", compared.found), ("wanted", compared.wanted)):
         values = (value for _, value in compared.evaluator.find_expressions(side.origin))
-        parts = next((parts for value in values if (parts := _parts(value)) is not None), None)
-        if parts is not None and len({len(part) for part in parts.values()}) == 1:
-            layout = Layout(title, parts)
-            cut = layout.axes()
-            if len(cut) <= 2 and all(len(layout.pieces(axis)) <= MAX_CELLS for axis in cut):
-                found.append(layout)
-    if not found:
-        return None
-    html, text = [], []
-    for layout in found:
-        words, (rows, columns, holders) = layout.words(), layout.grid()
+        parts = next((parts for value in values if (parts := _parts(value)) is not None), {})
+        if len({len(part) for part in parts.values()}) != 1:
+            continue
+        pieces = [sorted(set(own)) for own in zip(*parts.values(), strict=True)]
+        cut = [axis for axis, own in enumerate(pieces) if len(own) > 1]
+        if len(cut) > 2 or any(len(pieces[axis]) > MAX_CELLS for axis in cut):
+            continue
+        # With one partitioned axis, only axis 0 goes down; an axis that is not partitioned has one piece, None.
+        down, across = (cut[0] if len(cut) == 2 or cut == [0] else None), (cut[-1] if cut and cut != [0] else None)
+        rows: list[Piece] = [None] if down is None else [*pieces[down]]
+        columns: list[Piece] = [None] if across is None else [*pieces[across]]
+        holders = [[_holders(parts, {down: row, across: column}) for column in columns] for row in rows]
+        how = " and ".join(f"axis {axis} in {len(pieces[axis])}" for axis in cut)
+        words = f"{title}: {how or f'all of it on each of {len(parts)} devices'}"
         body = [] if columns == [None] else [_row([(HEAD, ""), *((HEAD, _span(piece)) for piece in columns)])]
         for piece, cells in zip(rows, holders, strict=True):
             body.append(_row([(HEAD, _span(piece)), *((f"{CELL}2px 8px", escape(cell)) for cell in cells)]))
         html.append(words + _table(body))
         text.append(legible(f"  {words}; devices {' / '.join(map(' | '.join, holders))}", WIDTH - 4))
-    return _beside(html, "In each cell: the devices that hold this part."), text
+    return (_beside(html, "In each cell: the devices that hold this part."), text) if html else None
+
+
+def _holders(parts: dict[int, Part], at: dict[int | None, Piece]) -> str:
+    """The devices whose parts these are: `0 1`, or `0–7`."""
+    found = sorted(
+        device
+        for device, part in parts.items()
+        if all(axis is None or part[axis] == piece for axis, piece in at.items())
+    )
+    if len(found) > 3 and found == list(range(found[0], found[-1] + 1)):
+        return f"{found[0]}–{found[-1]}"
+    return " ".join(map(str, found)) or "none"
 
 
 def _parts(value: Any) -> dict[int, Part] | None:

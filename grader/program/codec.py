@@ -99,11 +99,15 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
     ends = itertools.accumulate(sizes, initial=0)
     buffers = [body[start:end] for start, end in itertools.pairwise(ends)]
     try:
-        return _Decoder(classes or {}, limits, buffers).whole(content)
+        decoder = _Decoder(classes or {}, limits, buffers)
+        value = decoder.value(content, 0)
     except Malformed:
         raise
     except Exception as problem:  # any surprise in hostile bytes is the same verdict
         raise Malformed(f"{type(problem).__name__} while reading") from None
+    if decoder.unread:  # every buffer is used once: a payload that names one twice could grow without limit
+        raise Malformed("a buffer of no array")
+    return value
 
 
 def is_array(leaf: Any) -> bool:
@@ -156,16 +160,13 @@ class _Encoder:
         if kind in (tuple, list):
             return [kind.__name__, [self.tag(item, depth + 1) for item in value]]
         if kind is dict:
-            return ["dict", [[self.key(k), self.tag(item, depth + 1)] for k, item in value.items()]]
+            for key in value:
+                if type(key) not in (str, int):
+                    raise Unsendable(f"dict with a {type(key).__name__} key")
+            return ["dict", [[key, self.tag(item, depth + 1)] for key, item in value.items()]]
         if isinstance(value, tuple) and kind in self.names:
             return ["named", self.names[kind], [self.tag(item, depth + 1) for item in value]]
         return self.jax_value(value)
-
-    @staticmethod
-    def key(key: Any) -> Any:
-        if type(key) not in (str, int):
-            raise Unsendable(f"dict with a {type(key).__name__} key")
-        return key
 
     def jax_value(self, value: Any) -> Any:
         if isinstance(value, jax.core.Tracer):
@@ -234,13 +235,6 @@ class _Decoder:
             **READERS,
         }
 
-    def whole(self, tagged: Any) -> Any:
-        """The value, if it uses every buffer once: a payload that names one twice could grow without limit."""
-        value = self.value(tagged, 0)
-        if self.unread:
-            raise Malformed("a buffer of no array")
-        return value
-
     def value(self, tagged: Any, depth: int) -> Any:
         self.count += 1
         if depth > self.limits.depth or self.count > self.limits.values:
@@ -256,7 +250,9 @@ class _Decoder:
             items = [self.value(item, depth + 1) for item in rest[0]]
             return tuple(items) if tag == "tuple" else items
         if tag == "dict":
-            return {self.dict_key(k): self.value(item, depth + 1) for k, item in rest[0]}
+            if any(type(key) not in (str, int) for key, _ in rest[0]):
+                raise Malformed("dict key is neither str nor int")
+            return {key: self.value(item, depth + 1) for key, item in rest[0]}
         if tag == "named":
             name, items = rest
             if name not in self.classes:
@@ -268,12 +264,6 @@ class _Decoder:
         if tag not in self.readers:
             raise Malformed("unknown tag")
         return self.readers[tag](*rest)
-
-    @staticmethod
-    def dict_key(key: Any) -> Any:
-        if type(key) not in (str, int):
-            raise Malformed("dict key is neither str nor int")
-        return key
 
     def abstract(self, shape: Any, dtype: str, weak: bool, sharding: Any) -> jax.ShapeDtypeStruct:
         where = read_place(sharding)

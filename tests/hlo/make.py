@@ -12,6 +12,7 @@ texts of the references, and of some larger programs, goes to tests/hlo/<platfor
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import sys
@@ -116,7 +117,7 @@ class Both(verbs.InProcessBackend):
                 asked = endpoints.decode(payload)
                 with jax.set_mesh(asked["mesh"]) if asked["mesh"] is not None else contextlib.nullcontext():
                     made = Loaded(twin, self.placed(asked["parameters"]), asked["donated"])
-            reply["facts"] = made.facts.to_data()
+            reply["facts"] = dataclasses.asdict(made.facts)
             self.texts.append(made._compiled.as_text() or "")
         return endpoints.encode(reply)
 
