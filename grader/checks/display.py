@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.checks import drawings
 from grader.checks.cell_state import CellRun, facts_read
@@ -30,11 +29,11 @@ MAX_TEXT = 20_000  # characters of a task
 Answer = frozenset[str]  # the texts of the cells that an answer is made of
 
 
-@dataclass(frozen=True)
-class ExerciseContext:
-    """One exercise of a saved notebook."""
+class ExerciseContext(NamedTuple):
+    """One exercise of a saved notebook, and the check in it that was looked for."""
 
     id: str
+    check: str  # id
     hints: tuple[Hint, ...]
     why: str  # Markdown that explains why the answer works
     checks: frozenset[str]  # ids of the public ones
@@ -50,8 +49,8 @@ class NotebookOnDisk:
         self._stamp: tuple[str, int, int] | None = None
         self._cells: list[NotebookCell] = []
 
-    def exercise(self, check: CellRun) -> tuple[ExerciseContext, str] | None:
-        """Returns the exercise of a check, and the check's id; None where no notebook contains it.
+    def exercise(self, check: CellRun) -> ExerciseContext | None:
+        """Returns the exercise of a check; None where no notebook contains it.
 
         The cell's id decides where the front end gives it, its text elsewhere.
         """
@@ -59,7 +58,7 @@ class NotebookOnDisk:
         same_id = [i for i, cell in enumerate(cells) if check.cell_id and cell.get("id") == check.cell_id]
         same_text = [i for i, cell in enumerate(cells) if text(cell).strip() == check.source.strip()]
         places = [i for i in (*same_id, *same_text) if is_public_check(cells[i])]
-        return (_context(cells, places[0]), _grade_id(cells[places[0]])) if places else None
+        return _context(cells, places[0]) if places else None
 
     def _read(self) -> list[NotebookCell]:
         """The cells; where the file is gone or half written, those of the last time that it could be read."""
@@ -90,6 +89,7 @@ def _context(cells: list[NotebookCell], place: int) -> ExerciseContext:
     checks = [cell for cell in own if is_public_check(cell)]
     return ExerciseContext(
         _grade_id(own[0]).removesuffix("-task"),
+        _grade_id(cells[place]),
         hints(text(own[0])[:MAX_TEXT]) if first != place else (),
         next((content.strip() for content in WHY.findall(why[:MAX_TEXT])), ""),
         frozenset(map(_grade_id, checks)),
@@ -131,13 +131,12 @@ class VerdictDisplay:
                 self._hint(check)
 
     def _why(self, check: CellRun) -> None:
-        place = None if check.hidden else self.saved.exercise(check)
-        if place is None:
+        exercise = None if check.hidden else self.saved.exercise(check)
+        if exercise is None:
             return
-        exercise, check_id = place
         answer = self._answer(exercise.needs)
         before, passed = self._passed.get(exercise.id, (answer, set()))
-        passed = {check_id} | (passed if before == answer else set())
+        passed = {exercise.check} | (passed if before == answer else set())
         self._passed[exercise.id] = answer, passed
         if exercise.why and passed >= exercise.checks:
             title = f"Why it works{', once the hidden checks pass too' if exercise.hidden else ''}"
@@ -145,10 +144,9 @@ class VerdictDisplay:
 
     def _hint(self, check: CellRun) -> None:
         """The hint for each new answer that fails, or the last one there is, with the earlier ones below it."""
-        place = self.saved.exercise(check)
-        if place is None or not place[0].hints:
+        exercise = self.saved.exercise(check)
+        if exercise is None or not exercise.hints:
             return
-        exercise = place[0]
         tried, answer = self._tried.setdefault(exercise.id, []), self._answer(exercise.needs)
         if answer not in tried:
             tried.append(answer)

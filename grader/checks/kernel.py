@@ -20,7 +20,7 @@ from grader.checks import inputs, verbs
 from grader.checks.cell_state import CellRun, begin, check_title, current, facts_read
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
-from grader.core.symbols import CellNames, notebook_cell_names
+from grader.core.symbols import notebook_cell_names
 from grader.core.vocabulary import REACHING
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
@@ -149,8 +149,10 @@ class KernelHooks:
             self.note_not_run(cell_id, source, result.error_before_exec)
         else:
             self.note_ended(cell_id, cell.binds, result.error_in_exec)
-        if self.is_setup(result.info):
-            self.after_setup(cell)
+        if self.is_setup(result.info):  # what it bound is what the checks rely on
+            self.environment.after_setup(cell.binds)
+            self.given = cell.binds
+            verbs.allow(namedtuples({name: value for name, value in self.shell.user_ns.items() if name in cell.binds}))
         else:
             self.environment.after_cell(cell.binds, source)
             self.display.answered(cell, source)
@@ -186,13 +188,6 @@ class KernelHooks:
             return True
         source = info.raw_cell or ""
         return not self.has_ids and "grader.checks" in source and bool(REACHING & notebook_cell_names(source).binds)
-
-    def after_setup(self, cell: CellNames) -> None:
-        """Notes what the setup cell bound, which is what the checks rely on."""
-        self.environment.after_setup(cell.binds)
-        self.given = frozenset(cell.binds)
-        bound = {name: self.shell.user_ns[name] for name in cell.binds if name in self.shell.user_ns}
-        verbs.allow(namedtuples(bound))
 
 
 @contextlib.contextmanager

@@ -48,7 +48,11 @@ def grade() -> None:
     notebook. Where nothing says which notebook this is (nbclient, nbconvert, nbgrader, a script), one line says how
     it is graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
     """
-    path = _notebook_path()
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or "NBGRADER_EXECUTION" in os.environ:  # nbgrader, run by a kernel, inherits its environment
+        path = None
+    else:
+        path = session_notebook(shell.user_ns)
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
@@ -67,13 +71,6 @@ def grade() -> None:
     except OSError as problem:  # no process, no folder for what it writes
         bundle = {"text/plain": f"Nothing was graded: {problem.strerror}. Mend that, then run this cell again."}
     shown.update(bundle, raw=True)
-
-
-def _notebook_path() -> Path | None:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or "NBGRADER_EXECUTION" in os.environ:  # nbgrader, run by a kernel, inherits its environment
-        return None
-    return session_notebook(shell.user_ns)
 
 
 def _has_command() -> bool:

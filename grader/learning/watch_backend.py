@@ -33,7 +33,7 @@ class NotebookWatcher:
     def __init__(self, course: Course, tell: Callable[[str], None]) -> None:
         self.folder = course.root / "work"
         self.tell = tell
-        self._over = threading.Event()
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._follow, daemon=True)
         self._stamps: dict[str, tuple[int, int, int]] = {}
         self.reopen(course)
 
@@ -43,7 +43,6 @@ class NotebookWatcher:
         self._stamps = {lesson: file_stamp(path) for lesson, path in self._paths.items()} | self._stamps
 
     def __enter__(self) -> NotebookWatcher:
-        self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
         return self
 
@@ -141,7 +140,7 @@ class ExaminerClient:
         self._pool = pool.__enter__()
 
     def busy(self, place: int) -> bool:
-        """Returns whether the examiner for verdicts (0), or the other one (1), is at work."""
+        """Whether the examiner for verdicts (0), or the other one (1), is at work."""
         return self._requests[place] is not None
 
     def ask(self, request: GradeRequest, content: bytes) -> None:
