@@ -21,8 +21,8 @@ from grader.program import load
 from grader.program.endpoints import describe
 from grader.program.export import CallsPython, Exported, export, fill, parameters
 from grader.program.hlo import sizes
-from grader.program.limits import Unsendable
 from grader.program.load import Loaded
+from grader.program.payload import Unsendable
 from grader.program.validate import ProgramRefused
 
 devices.start(8)

@@ -16,8 +16,8 @@ from grader.program.codec import Classes, abstract, encode
 from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, is_cell, read_reply, request
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
-from grader.program.limits import Malformed, Unsendable
 from grader.program.load import Facts
+from grader.program.payload import Malformed, Unsendable
 
 
 @dataclass(frozen=True)

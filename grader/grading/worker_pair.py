@@ -18,7 +18,7 @@ from grader.core.layout import WORKER
 from grader.grading.executors import ExecutorPrograms, ReferencePrograms, start
 from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
-from grader.program.limits import Malformed
+from grader.program.payload import Malformed
 from grader.program.validate import MAX_BYTES
 from grader.sandbox.process import Process, Zygote
 

@@ -24,8 +24,17 @@ import numpy as np
 from jax._src.array import ArrayImpl  # weak types have no public maker
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from grader.program.limits import LIMITS, Malformed, PayloadLimits, Unsendable, few, natural
-from grader.program.placement import READERS, place, read_place, tagged
+from grader.program.payload import (
+    LIMITS,
+    READERS,
+    Malformed,
+    PayloadLimits,
+    Unsendable,
+    axes,
+    place,
+    read_place,
+    tagged,
+)
 
 # Plain arrays of NumPy's; a subclass may show what it does not hold.
 PLAIN: tuple[type, ...] = (np.ndarray,)
@@ -227,7 +236,7 @@ class _Decoder:
             "float": float.fromhex,
             "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
             "...": lambda: ...,
-            "slot": lambda index: Slot(*natural([index])),
+            "slot": lambda index: Slot(*axes([index])),
             "abstract": self.abstract,
             "abstract key": self.abstract_key,
             "array": self.array,
@@ -267,14 +276,14 @@ class _Decoder:
 
     def abstract(self, shape: Any, dtype: str, weak: bool, sharding: Any) -> jax.ShapeDtypeStruct:
         where = read_place(sharding)
-        return jax.ShapeDtypeStruct(natural(few(shape)), _read_dtype(dtype), sharding=where, weak_type=bool(weak))
+        return jax.ShapeDtypeStruct(axes(shape), _read_dtype(dtype), sharding=where, weak_type=bool(weak))
 
     def abstract_key(self, shape: Any, impl: str, sharding: Any) -> jax.ShapeDtypeStruct:
         dtype = jax.eval_shape(lambda: jax.random.key(0, impl=_key_impl(impl))).dtype
-        return jax.ShapeDtypeStruct(natural(few(shape)), dtype, sharding=read_place(sharding))
+        return jax.ShapeDtypeStruct(axes(shape), dtype, sharding=read_place(sharding))
 
     def array(self, kind: str, dtype: str, shape: Any, weak: bool, sharding: Any, index: int) -> Any:
-        plain = self.buffer(index, _read_dtype(dtype), natural(few(shape)))
+        plain = self.buffer(index, _read_dtype(dtype), axes(shape))
         if kind == "scalar" and not plain.shape:
             return plain[()]
         if kind == "numpy":

@@ -22,8 +22,8 @@ from grader.core.layout import PACKAGE
 from grader.program.codec import Classes, decode, encode
 from grader.program.environment import simulate
 from grader.program.export import export
-from grader.program.limits import Malformed, Unsendable
 from grader.program.load import Loaded
+from grader.program.payload import Malformed, Unsendable
 from grader.program.validate import ProgramRefused
 
 MAX_TEXT = 2_000

@@ -12,7 +12,7 @@ import jax.export
 from jax._src import config, debugging  # one has no public context manager, the other no public primitives
 
 from grader.program.codec import Classes, Slot, abstract, is_array
-from grader.program.limits import Unsendable
+from grader.program.payload import Unsendable
 
 
 class CallsPython(Exception):

@@ -36,7 +36,7 @@ from jax.sharding import PartitionSpec as P
 from grader.checks import inputs, verbs
 from grader.checks.outcomes import Ended, stumbled
 from grader.course import Course
-from grader.program import endpoints, placement
+from grader.program import endpoints, payload
 from grader.program.environment import simulate
 from grader.program.load import Loaded
 
@@ -67,7 +67,7 @@ def devices() -> list[Any]:
 
 simulate(8)
 FAR, NEAR = devices(), jax.devices()
-_read_devices, _platform = placement._read_devices, jax.export.default_export_platform
+_read_devices, _platform = payload._read_devices, jax.export.default_export_platform
 far = False
 
 
@@ -87,7 +87,7 @@ def elsewhere() -> Any:
         far, jax.devices = False, lambda *words: NEAR
 
 
-placement._read_devices = read_devices
+payload._read_devices = read_devices
 _export.default_export_platform = jax.export.default_export_platform = lambda: PLATFORM if far else _platform()
 
 
