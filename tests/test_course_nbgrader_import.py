@@ -317,11 +317,9 @@ def test_the_name_of_the_cell_that_grades_is_kept_for_it(role: str, tmp_path: Pa
     """Grading passes over the cell of that name; an answer or a check may have it all the same."""
     points = 2 if role == "manual" else None
     with pytest.raises(CourseError, match="`grade` would not run when it is graded"):
-        nbgrader_lesson.lesson(_take(tmp_path, [ANSWER, cell("f(1)", role, "grade", points)]).lesson, "Old", None)
+        nbgrader_lesson.lesson(_take(tmp_path, [ANSWER, cell("f(1)", role, "grade", points)]).lesson, "Old")
     answer = cell("### BEGIN SOLUTION\ng = 1\n### END SOLUTION", "answer", "grade")
-    found = nbgrader_lesson.lesson(
-        _take(tmp_path, [answer, cell("assert g == 1", "check", "a", 1)]).lesson, "Old", None
-    )
+    found = nbgrader_lesson.lesson(_take(tmp_path, [answer, cell("assert g == 1", "check", "a", 1)]).lesson, "Old")
     assert [exercise.id for exercise in found.exercises] == ["grade"]
 
 

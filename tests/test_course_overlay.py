@@ -105,7 +105,7 @@ def test_a_check_for_an_exercise_below_comes_after_its_own(overlay: Path) -> Non
         'check="small-double" name="own" points=3',
     )
     double = Course(overlay).lesson(SMALL).exercises[0]
-    assert [check.name for check in double.checks] == ["example", "values", "own"]
+    assert [check.id for check in double.checks] == [f"small-double-{name}" for name in ("example", "values", "own")]
     assert [check.hidden for check in double.checks] == [False, True, False]
     assert double.points == 6
     build.build(Course(overlay))

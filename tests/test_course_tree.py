@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,8 @@ def test_a_lesson_is_data(tiny):
     course = Course(tiny)
     lesson = course.lesson("02_second")
     assert lesson is course.lesson("02_second")
-    assert (lesson.title, lesson.path, lesson.text_path) == ("Second", tiny / "solutions/02_second.py", None)
-    assert course.lesson("01_first").text_path == tiny / "notebooks/01_first.py"
+    assert (lesson.title, lesson.path) == ("Second", tiny / "solutions/02_second.py")
+    assert course.script("01_first") == tiny / "notebooks/01_first.py"
     assert lesson.setup == (
         "import math\n\nfrom grader.checks import ask, compare, counted, error, inputs, program, require\n\nscale = 2.5"
     )
@@ -72,7 +73,7 @@ def test_stub_and_reference_are_the_answer_cell_without_and_with_its_solution(ti
 def test_checks_carry_their_points_and_lines(tiny):
     lesson = Course(tiny).lesson("02_second")
     values, many, once = lesson.exercises[0].checks
-    assert (values.id, values.exercise, values.name) == ("second-square-values", "second-square", "values")
+    assert (values.id, values.exercise) == ("second-square-values", "second-square")
     assert values.title == "Squares one number."
     assert [(c.points, c.hidden, c.observed) for c in (values, many, once)] == [
         (1, False, False),
@@ -81,7 +82,17 @@ def test_checks_carry_their_points_and_lines(tiny):
     ]
     lines = lesson.path.read_text().split("\n")
     assert lines[many.line - 1].startswith("# %% hidden=")
-    assert lines[many.first - 1] == many.source.split("\n")[0]
+    assert lines[many.line] == many.source.split("\n")[0]
+
+
+def test_points_are_added_without_rounding_errors(tiny):
+    lesson = Course(tiny).lesson("02_second")
+    [exercise] = lesson.exercises
+    checks = tuple(
+        replace(check, points=points) for check, points in zip(exercise.checks, (0.1, 0.2, 0.3), strict=True)
+    )
+    exercise = replace(exercise, checks=checks)
+    assert exercise.points == replace(lesson, exercises=(exercise,)).points == 0.6
 
 
 def test_a_course_is_found_from_below(tiny, monkeypatch):

@@ -25,17 +25,9 @@ SOURCE_STEPS = ("CheckCellMetadata", "ComputeChecksums")
 
 
 def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
-    """Writes every notebook that differs from its text and removes the ones whose text is gone.
+    """Writes every notebook that differs from its text and removes the ones whose text is gone; returns their paths.
 
-    Args:
-        course: the course.
-        lessons: the ids to build; None for all.
-
-    Returns:
-        The paths that were written or removed.
-
-    Raises:
-        CourseError: with all problems of all files; then nothing is written.
+    `lessons` limits it to these ids. Raises CourseError with all problems of all files; then nothing is written.
     """
     wanted = outputs(course, lessons) | sources(course, lessons)
     changed = [path for path, text in wanted.items() if _read(path) != text]
@@ -68,10 +60,8 @@ def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
-    """Returns the content of the committed notebooks: lessons, and exercises as a learner gets them.
-
-    In an overlay it contains also the pictures that they link to.
-    """
+    """Returns the content of the committed notebooks: lessons, and exercises as a learner gets them; in an overlay also
+    that of the pictures that they link to."""
     found = _pictures(course)
     for lesson_id in _checked(course, lessons):
         if lesson_id in course.text_ids:
@@ -89,13 +79,7 @@ def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
 
 
 def source(course: Course, lesson_id: str, alone: bool = False) -> Notebook:
-    """Returns a lesson's exercises as nbgrader's source notebook.
-
-    Args:
-        course: the course.
-        lesson_id: the lesson.
-        alone: whether the notebook goes out without its hidden checks.
-    """
+    """Returns a lesson's exercises as nbgrader's source notebook; `alone` if it goes out without its hidden checks."""
     imported = course.adopted(lesson_id)
     if imported is not None:
         return notebook_builder.imported_notebook(imported)

@@ -20,13 +20,9 @@ SETUP = "setup"  # first word of the names of all setup cells; no exercise has t
 class CourseDiff:
     """What the course has changed since a copy was made.
 
-    Attributes:
-        copy: the learner's copy.
-        changed: for each exercise its parts that differ: task, answer cell, checks; nothing for SETUP.
-        added: exercises that the copy does not have.
-        gone: exercises that only the copy has.
-        words: whether anything else differs: prose, what follows an exercise, the whole of a lesson.
-        problem: why the copy cannot be read, else None; then nothing else is known.
+    `changed` has for each exercise its parts that differ (task, answer cell, checks), none for SETUP. `added` are
+    exercises that the copy does not have, `gone` those that only the copy has. `words` is whether anything else
+    differs: prose, what follows an exercise, the whole of a lesson. `problem` is why the copy cannot be read.
     """
 
     copy: workspace.Copy

@@ -24,24 +24,16 @@ STUB_LINES = ("# YOUR CODE HERE", "raise NotImplementedError()")
 
 @dataclass(frozen=True)
 class Check:
-    """One check cell. `line` is that of its `# %%` line; `first` that of line 1 of `source`."""
+    """One check cell. `line` is that of its `# %%`."""
 
     id: str
     exercise: str
-    name: str
     title: str
     source: str
     points: float
     hidden: bool
     observed: bool
     line: int
-    first: int
-
-    @classmethod
-    def of_cell(cls, cell: Cell, id: str, exercise: str, name: str, title: str, source: str, hidden: bool) -> Check:
-        """Returns the check that `cell` contains; what its text does not state directly is passed."""
-        points, observed = cell.attributes["points"], cell.attributes.get("observed", False)
-        return cls(id, exercise, name, title, source, points, hidden, observed, cell.line, cell.first)
 
 
 @dataclass(frozen=True)
@@ -56,10 +48,8 @@ class Variant:
 @dataclass(frozen=True)
 class Exercise:
     """One exercise. `stub` is the learner's answer cell, byte for byte; `reference` the same with the solution in it.
-
-    `names` are what the stub binds at top level by def, class or assignment: the names that checks ask for.
-    `timeout` is in seconds, None for the grader's own.
-    """
+    `names` are those that the stub binds by def, class or assignment at top level, and that checks use.
+    `timeout` is in seconds, None for the grader's own."""
 
     id: str
     title: str
@@ -83,10 +73,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Task:
-    """A task that a person grades: it has points of its own, and nothing that the grader could judge.
-
-    `source` may contain a mark scheme between nbgrader's own markers, which learners do not see.
-    """
+    """A task that a person grades. `source` may contain a mark scheme, which learners do not see."""
 
     id: str
     title: str
@@ -100,17 +87,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson's exercises. `path` is their authored file; `text_path` the lesson's own script, if it has one.
-
-    In an overlay the text may be in two `files`: lines are counted on from one to the next (see `where`), and `path`
-    is the first. `setup` is the source of all setup cells, in order; `setup_names` every name it binds at top level.
-    `tasks` are what a person grades beside the exercises.
-    """
+    """A lesson's exercises. In an overlay the text may be in two `files`, of which `path` is the first; lines are
+    counted on from one to the next (see `where`). `setup` is the source of all setup cells, `setup_names` every name
+    it binds at top level. `tasks` are what a person grades beside the exercises."""
 
     id: str
     title: str
     path: Path
-    text_path: Path | None
     setup: str
     setup_names: frozenset[str]
     exercises: tuple[Exercise, ...]
@@ -240,7 +223,7 @@ def exercise(of: Parts) -> Exercise:
         names=symbols.defined(stub(answer.source)),
         stub=stub(answer.source),
         reference=reference(answer.source),
-        checks=tuple(_check(of.id, cell) for cell in of.checks),
+        checks=tuple(_check(cell, of.id) for cell in of.checks),
         wrong=tuple(Variant(cell.source, cell.attributes["because"], cell.line) for cell in of.of("wrong")),
         right=tuple(Variant(cell.source, None, cell.line) for cell in of.of("right")),
         why=why.source,
@@ -257,6 +240,11 @@ def task(of: Parts) -> Task:
     return Task(of.id, title, given["points"], cell.source, cell.line, given["stars"], given["minutes"], skills(cell))
 
 
-def _check(exercise_id: str, cell: Cell) -> Check:
-    name, title = cell.attributes["name"], title_of_check(cell.source) or ""
-    return Check.of_cell(cell, f"{exercise_id}-{name}", exercise_id, name, title, cell.source, cell.kind == "hidden")
+def _check(cell: Cell, exercise_id: str) -> Check:
+    name, title, hidden = f"{exercise_id}-{cell.attributes['name']}", title_of_check(cell.source), cell.kind == "hidden"
+    return check_of(cell, name, exercise_id, title or "", cell.source, hidden)
+
+
+def check_of(cell: Cell, check_id: str, exercise_id: str, title: str, source: str, hidden: bool) -> Check:
+    points, observed = cell.attributes["points"], cell.attributes.get("observed", False)
+    return Check(check_id, exercise_id, title, source, points, hidden, observed, cell.line)

@@ -34,16 +34,11 @@ LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True)
 class Migration:
-    """The result of updating a learner's copy.
+    """The result of updating a learner's copy: how many answers and other cells were merged, and what to look at.
 
-    Attributes:
-        copy: the copy.
-        kept: where the old notebook is now.
-        answers, cells: how many answers and other cells were merged.
-        begin: answers whose cell begins differently now.
-        ended: answers that are no longer asked for.
-        restored: cells of the course's that the learner had changed.
-        told: False if nothing in the old notebook states which cells are the course's: then nothing was merged.
+    `begin` names answers whose cell begins differently now, `ended` those no longer asked for, `restored` cells of the
+    course's that the learner had changed. `told` is False if nothing in the old notebook states which cells are the
+    course's: then nothing was merged. `kept` is where the old notebook is now.
     """
 
     copy: workspace.Copy

@@ -72,11 +72,8 @@ class ImportTarget:
         return self.root / "solutions" / f"{self.lesson}.py"
 
     def write(self, imported: ImportedNotebook) -> list[str]:
-        """Writes the text and enters the lesson in course.toml, in an order that survives an interruption.
-
-        Returns:
-            A sentence about each file other than the text.
-        """
+        """Writes the text and enters the lesson in course.toml, in an order that survives an interruption; returns a
+        sentence about each file other than the text."""
         notes = []
         if self.new_course:
             secret = write_secret(self.root)
@@ -102,17 +99,9 @@ class ImportTarget:
 
 
 def import_target(start: Path, notebook: Path, lesson: str | None, force: bool) -> ImportTarget:
-    """Returns where `notebook` goes in the course that `start` is in, or in a new one there.
+    """Returns where `notebook` goes in the course that `start` is in, or in a new one there; `force` replaces a text.
 
-    Args:
-        start: a folder.
-        notebook: the notebook's file.
-        lesson: the id of its lesson; None for the next one.
-        force: whether a text that the lesson has already is replaced.
-
-    Raises:
-        ImportRefused: the lesson cannot be written.
-        CourseError: the course cannot be read.
+    Raises ImportRefused if the lesson cannot be written, CourseError if the course cannot be read.
     """
     root = course_above(start)
     course = Course(root) if root is not None else None
@@ -173,10 +162,8 @@ def _open(path: Path) -> Any:
     except OSError as problem:
         raise ImportRefused(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
-        reason = str(problem).strip().split("\n")[0]
-        raise ImportRefused(
-            f"{path} is no notebook that Jupyter could open ({reason}). Name the .ipynb file."
-        ) from None
+        why = str(problem).strip().split("\n")[0]
+        raise ImportRefused(f"{path} is no notebook that Jupyter could open ({why}). Name the .ipynb file.") from None
     kernel, language_info = (notebook.metadata.get(key, {}) for key in ("kernelspec", "language_info"))
     language = kernel.get("language") or language_info.get("name", "python")
     if language.lower() != "python":

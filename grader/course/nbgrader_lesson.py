@@ -34,11 +34,7 @@ ROLES = {
     "task": ("task", "locked"),
 }
 # nbgrader takes out what stands between these words, and stops where it finds them in a cell of another role.
-REGIONS = {
-    "SOLUTION": ("answer", "manual"),
-    "HIDDEN TESTS": ("check", "manual"),
-    "MARK SCHEME": ("task",),
-}
+REGIONS = {"SOLUTION": ("answer", "manual"), "HIDDEN TESTS": ("check", "manual"), "MARK SCHEME": ("task",)}
 
 
 @dataclass(frozen=True)
@@ -87,10 +83,13 @@ def parse(source: str, attachments: dict[str, Any], path: Path, shown: str) -> I
     all_cells = percent.read(source, percent.ADOPTED, findings)
     metadata = _object(all_cells[0].source if all_cells else "", "the first cell", findings)
     cells = all_cells[1:]
-    seen: set[str] = set()
+    seen: set[str | None] = set()
     for cell in cells:
-        if cell.id is not None:
-            _check_id(cell.id, cell.line, seen, findings)
+        if cell.id is not None and not GRADE_ID.fullmatch(cell.id):
+            findings.add(cell.line, f"`{cell.id}` is no legal grade id", "Use letters, digits, `_` and `-`")
+        if cell.id in seen:
+            findings.add(cell.line, f"`{cell.id}` is taken: a duplicate id", "Give each graded cell an id of its own")
+        seen |= {cell.id} - {None}
         _check_role(cell, findings)
         _check_regions(cell, findings)
         name, extra = cell.attributes.get("attachments"), cell.attributes.get("metadata")
@@ -111,14 +110,6 @@ def _object(source: str, what: str, findings: Findings) -> dict[str, Any]:
         return found
     findings.add(1, f"{what} holds no JSON object", "Mend it, or import the notebook again")
     return {}
-
-
-def _check_id(grade_id: str, line: int, seen: set[str], findings: Findings) -> None:
-    if not GRADE_ID.fullmatch(grade_id):
-        findings.add(line, f"`{grade_id}` is no legal grade id", "Use letters, digits, `_` and `-`")
-    if grade_id in seen:
-        findings.add(line, f"`{grade_id}` is taken: a duplicate id", "Give each graded cell an id of its own")
-    seen.add(grade_id)
 
 
 def _check_role(cell: Cell, findings: Findings) -> None:
@@ -148,7 +139,7 @@ def _check_regions(cell: Cell, findings: Findings) -> None:
             findings.add(opened, f"`BEGIN {words}` without its end", f"Close it with `### END {words}`")
 
 
-def lesson(imported: ImportedText, title: str, text_path: Path | None) -> Lesson:
+def lesson(imported: ImportedText, title: str) -> Lesson:
     """Returns the lesson as it is graded. Raises CourseError, which lists every check that cannot be judged."""
     findings = Findings(imported.shown)
     judged, opening = gradable_parts(imported), _opening(imported.cells)
@@ -170,7 +161,6 @@ def lesson(imported: ImportedText, title: str, text_path: Path | None) -> Lesson
         title=title,
         path=imported.path,
         files=Files((imported.shown,)),
-        text_path=text_path,
         setup=judged.setup,
         setup_names=symbols.cell_names(judged.setup).binds,
         exercises=judged.exercises,
@@ -236,7 +226,7 @@ def _check(cell: Cell, name: str, exercise: str, source: str) -> Check:
     """A cell of which a part is hidden is judged as a hidden check: its messages contain no input."""
     docstring = (ast.get_docstring(ast.parse(cell.source)) or "").strip()
     title = docstring.splitlines()[0] if docstring and not cell.source.lstrip().startswith("#") else name
-    return Check.of_cell(cell, name, exercise, name, title, source, "BEGIN HIDDEN TESTS" in cell.source)
+    return exercises.check_of(cell, name, exercise, title, source, "BEGIN HIDDEN TESTS" in cell.source)
 
 
 def _exercise(cell: Cell, name: str, checks: Collection[Check]) -> Exercise:

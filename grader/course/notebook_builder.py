@@ -55,10 +55,7 @@ last cell: it {how}. In a terminal (File > New > Terminal) the same is
 def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> Notebook:
     """Returns nbgrader's source notebook: solutions between its markers, hidden checks between its markers.
 
-    Args:
-        lesson: the lesson.
-        course: its course.
-        alone: whether the notebook goes out without the hidden checks: then it does not offer to grade itself.
+    A notebook that goes out `alone`, without the hidden checks, does not offer to grade itself.
     """
     cells: list[NotebookCell] = []
     counts = {"text": 0, "setup": 0}

@@ -46,9 +46,7 @@ LESSON: Kinds = {"text": {}, "code": {"tags": list}, "predict": {}}
 _COPIED: Mapping[str, type] = {"tags": list, "metadata": str, "attachments": str}
 ADOPTED: Kinds = {
     "imported": {},
-    "cell": _COPIED,
-    "locked": _COPIED,
-    "answer": _COPIED,
+    **dict.fromkeys(("cell", "locked", "answer"), _COPIED),
     "check": {"points": float, "observed": bool, **_COPIED},
     "manual": {"points": float, **_COPIED},
     "task": {"points": float, **_COPIED},

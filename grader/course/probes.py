@@ -8,12 +8,13 @@ cell runs where the verdict is made, and there a probe is only its text.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from grader.core import symbols
 from grader.core.vocabulary import NOT_IN_PROBES, REACHING
+from grader.course.problems import Findings, Problem
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,8 @@ class CheckProbe:
     node: ast.FunctionDef | ast.Lambda = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True)
-class Misuse:
-    """Something in a check cell that would not mean the same on every surface; `line` counts within the cell."""
-
-    line: int
-    message: str
-    fix: str
-
-
 def probes(check_source: str, answer_names: Collection[str]) -> list[CheckProbe]:
-    """Returns every probe of the cell, in reading order.
-
-    Args:
-        check_source: the cell's text, which is Python.
-        answer_names: the names of this answer and of earlier ones.
-    """
+    """Returns every probe of the cell, in reading order. `answer_names`: those of this answer and of earlier ones."""
     cell = _parsed(check_source)
     asked = cell.asked - set(answer_names)
     nodes: list[ast.FunctionDef | ast.Lambda] = [node for node in cell.defs if node.name in asked]
@@ -110,27 +97,34 @@ def _probe_call(*arguments: str) -> ast.Call:
     return ast.Call(ast.Name("Probe", ast.Load()), [ast.Constant(argument) for argument in arguments], [])
 
 
-def misuses(check_source: str, answer_names: Collection[str], setup_names: Collection[str]) -> list[Misuse]:
-    """Returns everything in the cell that breaks the rules of checks, by line.
+def misuses(check_source: str, answer_names: Collection[str], setup_names: Collection[str]) -> list[Problem]:
+    """Returns everything in the cell that would not mean the same on every surface; lines count within the cell.
 
     These are wrong first arguments, names used where they may not be, probes with free names, and names that nothing
     binds.
     """
-    cell = _parsed(check_source)
+    cell, findings = _parsed(check_source), Findings("")
     probe_names = cell.asked - set(answer_names)
     rest = _Splitter(probe_names, blank=True).visit(ast.parse(check_source))
-    found = [
-        *_calls(cell, answer_names),
-        *(one for probe in probes(check_source, answer_names) for one in _probe(probe, {*answer_names, *setup_names})),
-        *_rest(rest, set(answer_names), set(setup_names)),
-        *_probes_elsewhere(rest, cell, probe_names & {node.name for node in cell.defs}),
-    ]
-    return sorted(found, key=lambda misuse: misuse.line)
+    _check_calls(cell, answer_names, findings)
+    for probe in probes(check_source, answer_names):
+        _check_probe(probe, {*answer_names, *setup_names}, findings)
+    _check_rest(rest, set(answer_names), set(setup_names), findings)
+    probe_names &= {node.name for node in cell.defs}
+    for node in ast.walk(rest):
+        if isinstance(node, ast.Name) and node.id in probe_names and isinstance(node.ctx, ast.Load):
+            message = f"`{node.id}` is a probe and is also used directly, on the grader's side"
+            fix = f"Ask for it with `ask({node.id}, ...)`, or write a second function for the check's own use"
+            findings.add(node.lineno, message, fix)
+    for node in cell.names:
+        if isinstance(node.ctx, ast.Store) and node.id in probe_names:
+            findings.add(node.lineno, f"`{node.id}` is a probe and is also assigned to", "Choose another name")
+    return sorted(findings.problems, key=lambda problem: problem.line)
 
 
-def _calls(cell: _ParsedCell, answer_names: Collection[str]) -> Iterator[Misuse]:
+def _check_calls(cell: _ParsedCell, answer_names: Collection[str], findings: Findings) -> None:
     if not cell.calls:
-        yield Misuse(1, "the check asks the answer nothing", "Call `ask`, `error` or `program`")
+        findings.add(1, "the check asks the answer nothing", "Call `ask`, `error` or `program`")
     known = {*answer_names, *(node.name for node in cell.defs)}
     for call in cell.calls:
         first = call.args[0] if call.args else None
@@ -138,49 +132,38 @@ def _calls(cell: _ParsedCell, answer_names: Collection[str]) -> Iterator[Misuse]
             shown = f"`{ast.unparse(first)}`" if first is not None else "nothing"
             what = f"`{ast.unparse(call.func)}` is called with {shown}, which is neither an answer's name nor a probe"
             fix = "Pass an answer's name, a `def` of this cell or a lambda first, and data after it"
-            yield Misuse(call.lineno, what, fix)
+            findings.add(call.lineno, what, fix)
     called = {id(call.func) for call in cell.calls}
     for node in cell.names:
         if node.id in REACHING and id(node) not in called:
-            message = f"`{node.id}` is used other than by calling it"
-            yield Misuse(node.lineno, message, f"Call it where it is needed: `{node.id}(answer, ...)`")
+            fix = f"Call it where it is needed: `{node.id}(answer, ...)`"
+            findings.add(node.lineno, f"`{node.id}` is used other than by calling it", fix)
 
 
-def _probe(probe: CheckProbe, allowed: Collection[str]) -> Iterator[Misuse]:
+def _check_probe(probe: CheckProbe, allowed: Collection[str], findings: Findings) -> None:
     what = f"the probe `{probe.name}`" if probe.name else "a lambda probe"
-    for name in sorted(probe.free & NOT_IN_PROBES):
-        message = f"{what} uses `{name}`, which judges or draws on the grader's side only"
-        fix = "Return data from the probe, and judge it in the check"
-        yield Misuse(symbols.line_of(probe.node, name), message, fix)
-    for name in sorted(probe.free - set(allowed) - symbols.BUILTINS - NOT_IN_PROBES):
-        message = f"{what} uses `{name}`, which is no name of setup, of an answer or of its own"
-        fix = f"Pass `{name}` as an argument, or bind it in a setup cell"
-        yield Misuse(symbols.line_of(probe.node, name), message, fix)
+    for name in sorted(probe.free - (set(allowed) | symbols.BUILTINS) | (probe.free & NOT_IN_PROBES)):
+        if name in NOT_IN_PROBES:
+            message = f"{what} uses `{name}`, which judges or draws on the grader's side only"
+            fix = "Return data from the probe, and judge it in the check"
+        else:
+            message = f"{what} uses `{name}`, which is no name of setup, of an answer or of its own"
+            fix = f"Pass `{name}` as an argument, or bind it in a setup cell"
+        findings.add(symbols.line_of(probe.node, name), message, fix)
 
 
-def _rest(rest: ast.Module, answers: set[str], setup: set[str]) -> Iterator[Misuse]:
+def _check_rest(rest: ast.Module, answers: set[str], setup: set[str], findings: Findings) -> None:
     """What is wrong with the names of the cell's own part, where its probes and first arguments are gone."""
     names = symbols.cell_names(ast.unparse(rest))
-    unbound = names.free - answers - setup - symbols.BUILTINS - {"Probe"}
     for name in sorted(names.free & answers):
         message = f"the answer's name `{name}` is used outside `ask`, `error`, `program` and probes"
         fix = f"Write `ask({name}, ...)` with data, or do it inside a probe"
-        yield Misuse(symbols.line_of(rest, name), message, fix)
+        findings.add(symbols.line_of(rest, name), message, fix)
     for name in sorted(names.binds & (answers | setup)):
         whose = "is an answer's name" if name in answers else "setup binds"
-        yield Misuse(symbols.line_of(rest, name), f"the check binds `{name}`, which {whose}", "Choose another name")
-    for name in sorted(unbound):
+        message = f"the check binds `{name}`, which {whose}"
+        findings.add(symbols.line_of(rest, name), message, "Choose another name")
+    for name in sorted(names.free - answers - setup - symbols.BUILTINS - {"Probe"}):
         message = f"the check uses `{name}`, which neither setup nor this cell binds"
         fix = "Bind it in this cell or in a setup cell: each check stands alone"
-        yield Misuse(symbols.line_of(rest, name), message, fix)
-
-
-def _probes_elsewhere(rest: ast.Module, cell: _ParsedCell, probe_names: Collection[str]) -> Iterator[Misuse]:
-    for node in ast.walk(rest):
-        if isinstance(node, ast.Name) and node.id in probe_names and isinstance(node.ctx, ast.Load):
-            message = f"`{node.id}` is a probe and is also used directly, on the grader's side"
-            fix = f"Ask for it with `ask({node.id}, ...)`, or write a second function for the check's own use"
-            yield Misuse(node.lineno, message, fix)
-    for node in cell.names:
-        if isinstance(node.ctx, ast.Store) and node.id in probe_names:
-            yield Misuse(node.lineno, f"`{node.id}` is a probe and is also assigned to", "Choose another name")
+        findings.add(symbols.line_of(rest, name), message, fix)

@@ -22,6 +22,7 @@ from grader.course.percent import Cell
 from grader.course.problems import Files, Findings
 
 ANSWER_LINE = re.compile(r'^# %% answer="([^"]*)"', re.MULTILINE)
+SkillRule = Callable[[str, Collection[str]], str | None]
 UNWRITTEN = re.compile(r"FILL IN: ([^\n\"*]+)")  # what `grader new exercise` leaves for its author
 
 
@@ -34,24 +35,18 @@ def lesson(
     paths: Mapping[str, Path],
     lesson_id: str,
     title: str,
-    text_path: Path | None,
-    skill_problem: Callable[[str, Collection[str]], str | None],
+    skill_problem: SkillRule,
     taken: Collection[str],
     without: Collection[str] = (),
 ) -> Lesson:
-    """Returns the exercises of one lesson.
+    """Returns the exercises of one lesson. Raises CourseError with all that is wrong in its text.
 
     Args:
         paths: its file, and the overlay's if there is one, by the paths that problems name.
-        lesson_id: such as "05_vmap".
-        title: its title in course.toml.
-        text_path: the lesson's own script, if it has one.
+        lesson_id, title: as in course.toml.
         skill_problem: returns what is wrong with a skill, given the exercises before it, or None.
         taken: the exercise ids of the other lessons.
         without: exercises of the first file that are left out.
-
-    Raises:
-        CourseError: with all that is wrong in its text.
     """
     texts = {shown: path.read_text(encoding="utf-8") for shown, path in paths.items()}
     files = Files.join(texts)
@@ -71,7 +66,6 @@ def lesson(
         id=lesson_id,
         title=title,
         path=next(iter(paths.values())),
-        text_path=text_path,
         setup="\n\n".join(cell.source for cell in setup_cells),
         setup_names=setup_names,
         exercises=tuple(exercises.exercise(of) for of in all_parts if not of.by_hand),
@@ -84,7 +78,7 @@ def lesson(
 def _check_exercises(
     all_parts: Iterable[Parts],
     setup_names: frozenset[str],
-    skill_problem: Callable[[str, Collection[str]], str | None],
+    skill_problem: SkillRule,
     taken: set[str],
     findings: Findings,
 ) -> None:
@@ -116,16 +110,17 @@ def _cells(texts: Iterable[str], files: Files, without: Collection[str], finding
             for what in UNWRITTEN.findall(line):
                 message = f"still to write: {what.strip().rstrip('.')}"
                 findings.add(number, message, "Write it in place of `FILL IN: ...`")
-        _check_together(read, findings)
-        rules_code.check_setup_first(read, findings)
+        _check_order(read, findings)
         cells = _lay_over(cells, read, findings) if i else [cell for cell in read if cell.id not in without]
     return cells
 
 
-def _check_together(cells: Iterable[Cell], findings: Findings) -> None:
-    """The cells of an exercise are together, so that its checks run right after its answer."""
+def _check_order(cells: Iterable[Cell], findings: Findings) -> None:
+    """Setup comes first, and the cells of an exercise are together, so that its checks run right after its answer."""
     order: list[str] = []
     for cell in cells:
+        if order and cell.kind == "setup":
+            findings.add(cell.line, "a setup cell stands after an exercise", "Put it before the first task")
         if cell.id is None or (order and cell.id == order[-1]):
             continue
         if cell.id in order:

@@ -35,11 +35,7 @@ SkillRule = Callable[[str], str | None]
 def check_exercise(of: Parts, skill_problem: SkillRule, taken: Collection[str], findings: Findings) -> None:
     """Adds the problems of one exercise's parts.
 
-    Args:
-        of: its cells.
-        skill_problem: returns what is wrong with a skill, or None.
-        taken: the ids of earlier exercises and checks.
-        findings: what the problems are added to.
+    `skill_problem` returns what is wrong with a skill, or None; `taken` are the ids of earlier exercises and checks.
     """
     answer = of.one("answer")
     if answer is None:

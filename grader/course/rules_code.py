@@ -23,15 +23,6 @@ VERDICTS = frozenset(
 OBSERVED = "Write `observed=true` in its cell line, or judge a value or the program"
 
 
-def check_setup_first(cells: Iterable[Cell], findings: Findings) -> None:
-    """Requires that setup precedes the exercises of its file."""
-    begun = False
-    for cell in cells:
-        begun = begun or cell.id is not None
-        if begun and cell.kind == "setup":
-            findings.add(cell.line, "a setup cell stands after an exercise", "Put it before the first task")
-
-
 def check_setup(cells: Iterable[Cell], findings: Findings) -> frozenset[str]:
     """Returns the names that setup cells bind."""
     bound: set[str] = set()
@@ -108,14 +99,7 @@ def _has_markers(cell: Cell, findings: Findings) -> bool:
 
 
 def check_check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[str], findings: Findings) -> None:
-    """Adds the problems of one check cell.
-
-    Args:
-        cell: the check.
-        answers: the names of this exercise's answer and of earlier ones; None if they are not known.
-        setup_names: the names that setup binds.
-        findings: what the problems are added to.
-    """
+    """Adds the problems of one check cell. `answers`: names of this answer and of earlier ones, None if not known."""
     if not findings.parses(cell.source, cell.first) or answers is None:
         return
     if exercises.title_of_check(cell.source) is None:

@@ -30,13 +30,9 @@ class ScaffoldError(Exception):
 
 
 def add_exercise(course: Course, exercise: str, lesson: str) -> tuple[Path, int]:
-    """Appends the skeleton of an exercise to the course's own text of `lesson`.
+    """Appends the skeleton of an exercise to the course's own text of `lesson`; returns the file, and its first line.
 
-    Returns:
-        The file, and the line where the skeleton begins.
-
-    Raises:
-        ScaffoldError: the id or the lesson is not legal, or the file cannot be written.
+    Raises ScaffoldError for an illegal id or lesson, and for a file that cannot be written.
     """
     refuse_illegal(course, exercise, lesson)
     path = course.solutions(lesson)
@@ -90,13 +86,9 @@ def _setup_names(course: Course, lesson: str) -> set[str]:
 
 
 def make_overlay(folder: Path, base: Course) -> list[str]:
-    """Makes `folder` an overlay over `base`, with a secret, ready for nbgrader and git. Existing files are kept.
+    """Makes `folder` an overlay over `base`, ready for nbgrader and git; returns the names of the files written.
 
-    Returns:
-        The names of the files that were written.
-
-    Raises:
-        ScaffoldError: the folder cannot be an overlay; then nothing is written.
+    Existing files are kept. Raises ScaffoldError for a folder that cannot be one, before anything is written.
     """
     folder = folder.resolve()
     if folder.is_relative_to(base.root):
@@ -135,11 +127,7 @@ def write_secret(folder: Path) -> list[str]:
 def write_course(folder: Path, outline: str, course_id: str, **more: str) -> list[str]:
     """Writes the files that every course needs, unless they exist; returns the names of those written. Raises OSError.
 
-    Args:
-        folder: the course's folder.
-        outline: its course.toml.
-        course_id: nbgrader's id of the course.
-        more: the texts of further Markdown files, by their names without the ending.
+    `outline` is its course.toml, `course_id` nbgrader's id of it, `more` the texts of Markdown files by their stems.
     """
     config = _template("nbgrader_config.txt", course_id=quoted(course_id))
     texts = {COURSE_FILE: outline, ".gitignore": _template("gitignore"), "nbgrader_config.py": config}

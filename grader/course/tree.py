@@ -125,11 +125,11 @@ class Course:
 
     def planned(self, lesson_id: str) -> Planned:
         """Returns the entry of course.toml. Raises CourseError, which lists the ids there are."""
-        for planned in self.outline:
-            if planned.id == lesson_id:
-                return planned
-        fix = f"The lessons are {', '.join(self.ids)}"
-        raise CourseError([Problem(COURSE_FILE, 1, f"there is no lesson `{lesson_id}`", fix)])
+        found = next((planned for planned in self.outline if planned.id == lesson_id), None)
+        if found is None:
+            fix = f"The lessons are {', '.join(self.ids)}"
+            raise CourseError([Problem(COURSE_FILE, 1, f"there is no lesson `{lesson_id}`", fix)])
+        return found
 
     def lesson(self, lesson_id: str) -> Lesson:
         """Returns the exercises of a lesson, which follow every rule. Raises CourseError."""
@@ -142,15 +142,13 @@ class Course:
             message = f"lesson `{planned.id}` has no exercises yet"
             fix = f"Lessons with exercises: {', '.join(self.lesson_ids) or 'none'}"
             raise CourseError([Problem(self.shown(self.solutions(planned.id)), 1, message, fix)])
-        script = self.script(planned.id) if planned.id in self.text_ids else None
         imported = self.adopted(planned.id)
         if imported is not None:
-            return nbgrader_lesson.lesson(imported, planned.title, script)
+            return nbgrader_lesson.lesson(imported, planned.title)
         return reader.lesson(
             {self.shown(path): path for path in self.sources(planned.id)},
             planned.id,
             planned.title,
-            script,
             lambda skill, before: self._skill_problem(skill, planned.id, before),
             {e for one in self._all_ids if one != planned.id for e in self.exercise_ids(one)},
             self._outline.without,

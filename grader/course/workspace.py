@@ -87,13 +87,9 @@ def copies(course: Course) -> list[Path]:
 
 
 def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
-    """Replaces the copy of a lesson's exercises by a fresh one.
+    """Replaces the copy of a lesson's exercises by a fresh one; returns it, and where the earlier one is now, if any.
 
-    Returns:
-        The copy, and where the learner's earlier one is now, if there was one.
-
-    Raises:
-        NothingBuilt: the course has no such notebook.
+    Raises NothingBuilt if the course has no such notebook.
     """
     _, copy = planned(course, lesson_id)
     if not copy.built.is_file():

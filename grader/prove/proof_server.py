@@ -49,10 +49,10 @@ class _Trial:
         self.problems: list[str] = []
         self.note, self.where = examiner.note(exercise), examiner.lesson.where
 
-    def results(self, source: str, seed: int = 0) -> list[CheckResult]:
+    def results(self, source: str, seed: int = 0, reuse: bool = False) -> list[CheckResult]:
         # Two seeds trace an answer anew, so that one which traces differently each time shows; further ones take the
         # second one's programs: the same cells ran in the same state.
-        return list(self.examiner.rehearse(self.exercise, source, str(seed), reuse=seed > 1))
+        return list(self.examiner.rehearse(self.exercise, source, str(seed), reuse=reuse or seed > 1))
 
     def prove(self, mutate: bool, brief: bool) -> ExerciseProof:
         began = time.monotonic()
@@ -89,7 +89,7 @@ class _Trial:
         """The results of an answer that must pass every check, on the first of the seeds."""
         first: list[CheckResult] = []
         for seed in range(seeds):
-            results = self.results(source, seed)
+            results = self.results(source, seed, reuse=seeds == 1)
             first = first or results
             missed = next((result for result in results if result.status != "passed"), None)
             if missed is not None:
