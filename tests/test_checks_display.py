@@ -437,7 +437,7 @@ def test_shapes_are_drawn_with_the_difference_in_words() -> None:
 )
 def test_the_difference_of_two_shapes(got: tuple[int, ...], wanted: tuple[int, ...], said: str) -> None:
     assert drawings.difference(got, wanted) == said
-    assert f"<code>{wanted}</code>" in drawings.shapes_html(got, wanted)
+    assert f"<code>{wanted}</code>" in drawings.shapes(got, wanted)[0]
 
 
 PLACED = '''

@@ -14,8 +14,7 @@ import pytest
 from conftest import ROOT
 from fill import fill, write
 
-from grader.checks.errors import CAUSES, QUESTIONS, Cause, explained
-from grader.checks.outcomes import LINES, PLACE, WIDTH, CheckFailed
+from grader.checks.outcomes import CAUSES, LINES, PLACE, QUESTIONS, WIDTH, Cause, CheckFailed, explained
 
 LESSON = "01_small"
 # Texts of later versions of JAX, beside that of the one here.

@@ -18,7 +18,7 @@ from conftest import Grader
 from watching import LESSON, Desk, eventually
 
 from grader.course import Course
-from grader.learning.notebook_state import NotebookState
+from grader.learning.progress import NotebookState
 
 SUMS = "def loss(x):\n    return (x**2).sum()\n"
 SLOW = "import time\ndef double(x):\n    time.sleep(2)\n    return 2 * x\n"

@@ -302,7 +302,7 @@ def test_where_there_is_nothing_to_run_it_says_so(tmp_path: Path, content: str |
     if content is not None:
         (tmp_path / "x.ipynb").write_text(content.replace("}}", '}, "nbformat": 4, "nbformat_minor": 5}'))
     with pytest.raises(runner.NothingToRun, match=said) as problem:
-        runner.read(runner.find(str(tmp_path / "x.ipynb")))
+        runner.read(str(tmp_path / "x.ipynb"))
     assert len(str(problem.value).splitlines()) == 1
 
 

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 from grader.checks import devices
 from grader.program import codec
 from grader.program.codec import Slot, decode, encode
-from grader.program.limits import Malformed, PayloadLimits, Unsendable
+from grader.program.payload import Malformed, PayloadLimits, Unsendable
 
 devices.start(8)
 

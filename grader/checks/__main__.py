@@ -36,28 +36,26 @@ class NothingToRun(Exception):
     """No notebook with checks; the text states what was looked for."""
 
 
-def find(asked: str) -> Path:
-    """Returns the notebook at a path, or that of a lesson's id where learners keep it. Raises NothingToRun."""
+def read(asked: str) -> tuple[Path, Any]:
+    """Returns the notebook at a path, or that of a lesson's id where learners keep it, as nbclient takes it.
+
+    Raises NothingToRun where there is none, or it has no check.
+    """
+    import nbformat
+
     places = [Path(asked)]
     if not asked.endswith(".ipynb"):
         places = [Path(folder) / asked / f"{asked}.ipynb" for folder in ("work", "exercises")]
-    for place in places:
-        if place.is_file():
-            return place
-    raise NothingToRun(f"There is no notebook {' or '.join(map(str, places))}.")
-
-
-def read(path: Path) -> Any:
-    """Returns the notebook, with at least one check in it, as nbclient takes it. Raises NothingToRun."""
-    import nbformat
-
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise NothingToRun(f"There is no notebook {' or '.join(map(str, places))}.")
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
     except Exception as problem:  # nbformat's own errors have no common class
         raise NothingToRun(f"{path} is no notebook: {str(problem).splitlines()[0][:200]}") from None
     if not any(map(is_public_check, notebook.cells)):
         raise NothingToRun(f"{path} has no check in it.")
-    return notebook
+    return path, notebook
 
 
 def run(notebook: Any, folder: Path) -> str:
@@ -111,7 +109,7 @@ def result_of(notebook: Any, ended: str, lesson: str, duration_s: float) -> Resu
         check = CheckResult(
             id=grade_id(cell) or "",
             exercise=exercise,
-            title="Hidden check" if hidden else check_title(text(cell)) or "",
+            title="Hidden check" if hidden else check_title(text(cell)),
             status=status,
             points=max_points if status == "passed" else 0.0,
             max_points=max_points,
@@ -147,8 +145,7 @@ def main() -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal may have no tick
     try:
         asked = parser.parse_args()
-        path = find(asked.notebook)
-        notebook = read(path)
+        path, notebook = read(asked.notebook)
     except NothingToRun as problem:
         print(problem, file=sys.stderr)
         return 2

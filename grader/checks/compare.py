@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.checks.cell_state import clear_facts
+from grader.checks.cell_state import facts_read
 from grader.checks.outcomes import CheckFailed
 from grader.program.codec import is_key
 
@@ -36,7 +36,7 @@ def compare(
         CheckFailed: with the path, the index, what was found and wanted; in a hidden check path, shape and dtype only.
     """
     _compare(got, want, label, rtol, atol)
-    clear_facts()
+    facts_read.clear()
 
 
 def require(condition: Any, message: str, kind: str = "property") -> None:
@@ -52,7 +52,7 @@ def require(condition: Any, message: str, kind: str = "property") -> None:
     """
     if not bool(condition):
         raise CheckFailed(message, kind=kind, where=kind, first=message)
-    clear_facts()
+    facts_read.clear()
 
 
 def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
@@ -194,6 +194,4 @@ def _fail(
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> None:
     message, hidden = _sentence(message), hidden and _sentence(hidden)
-    failed = CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden)
-    failed.shapes = shapes
-    raise failed
+    raise CheckFailed(message, kind=kind, where=path, first=first or message, hidden_message=hidden, shapes=shapes)

@@ -29,26 +29,21 @@ def start(count: int = 8) -> None:
         return
     try:
         simulate(count)
-        _choose(count)
+        if jax.config.values["jax_platforms"] == "cpu":
+            return
+        real = _accelerators()
+        if 0 < len(real) < count:  # a program for them does not run on CPU devices
+            jax.config.update("jax_platforms", "cpu")
+            clear_backends()
+            print(f"{describe()}; of {real[0].device_kind} there are fewer: {len(real)}")
+        else:
+            print(describe())
     except RuntimeError:
         if len(jax.devices("cpu")) < count:
             raise TooLate(
                 f"JAX already runs with {len(jax.devices('cpu'))} CPU device(s), and counts them only once.\n"
                 f"Restart the kernel and run this cell first: it asks for {count}."
             ) from None
-
-
-def _choose(count: int) -> None:
-    """Turns accelerators off where they are fewer than `count`: a program for them does not run on CPU devices."""
-    if jax.config.values["jax_platforms"] == "cpu":
-        return
-    real = _accelerators()
-    if 0 < len(real) < count:
-        jax.config.update("jax_platforms", "cpu")
-        clear_backends()
-        print(f"{describe()}; of {real[0].device_kind} there are fewer: {len(real)}")
-    else:
-        print(describe())
 
 
 def _accelerators() -> list[jax.Device]:

@@ -5,22 +5,19 @@ Hints and explanations come from the notebook file that the kernel belongs to, a
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from grader.checks import drawings, facts
-from grader.checks.cell_state import RunningCheck, facts_read
+from grader.checks import drawings
+from grader.checks.cell_state import CellRun, facts_read
 from grader.checks.compare import require
-from grader.checks.failure import FailedComparison, failed_comparison
+from grader.checks.failure import failed_comparison
 from grader.checks.outcomes import LINES, CheckFailed, Ended
 from grader.core import notebook
+from grader.core.layout import session_notebook
 from grader.core.notebook import Hint, NotebookCell, Unreadable, hints, is_check, is_public_check, text
 from grader.core.symbols import CellNames, notebook_cell_names
 from grader.core.text import legible
@@ -32,11 +29,11 @@ MAX_TEXT = 20_000  # characters of a task
 Answer = frozenset[str]  # the texts of the cells that an answer is made of
 
 
-@dataclass(frozen=True)
-class ExerciseContext:
-    """One exercise of a saved notebook."""
+class ExerciseContext(NamedTuple):
+    """One exercise of a saved notebook, and the check in it that was looked for."""
 
     id: str
+    check: str  # id
     hints: tuple[Hint, ...]
     why: str  # Markdown that explains why the answer works
     checks: frozenset[str]  # ids of the public ones
@@ -52,8 +49,8 @@ class NotebookOnDisk:
         self._stamp: tuple[str, int, int] | None = None
         self._cells: list[NotebookCell] = []
 
-    def exercise(self, check: RunningCheck) -> tuple[ExerciseContext, str] | None:
-        """Returns the exercise of a check, and the check's id; None where no notebook contains it.
+    def exercise(self, check: CellRun) -> ExerciseContext | None:
+        """Returns the exercise of a check; None where no notebook contains it.
 
         The cell's id decides where the front end gives it, its text elsewhere.
         """
@@ -61,12 +58,15 @@ class NotebookOnDisk:
         same_id = [i for i, cell in enumerate(cells) if check.cell_id and cell.get("id") == check.cell_id]
         same_text = [i for i, cell in enumerate(cells) if text(cell).strip() == check.source.strip()]
         places = [i for i in (*same_id, *same_text) if is_public_check(cells[i])]
-        return (_context(cells, places[0]), _grade_id(cells[places[0]])) if places else None
+        return _context(cells, places[0]) if places else None
 
     def _read(self) -> list[NotebookCell]:
         """The cells; where the file is gone or half written, those of the last time that it could be read."""
+        path = session_notebook(self.namespace)
+        if path is not None and not path.is_file():  # a notebook that was renamed is in the same folder
+            others = list(path.parent.glob("*.ipynb"))
+            path = others[0] if len(others) == 1 else path
         with contextlib.suppress(OSError, Unreadable):
-            path = self._path()
             found = path.stat() if path else None
             if path and found and found.st_size <= notebook.MAX_BYTES:
                 stamp = str(path), found.st_mtime_ns, found.st_size
@@ -74,15 +74,6 @@ class NotebookOnDisk:
                     self._cells = notebook.cells(notebook.parse(path.read_bytes()))
                     self._stamp = stamp
         return self._cells
-
-    def _path(self) -> Path | None:
-        """As VS Code or Jupyter gives it to the kernel. A notebook that was renamed is in the same folder."""
-        name = self.namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
-        if not isinstance(name, str) or not name.endswith(".ipynb"):
-            return None
-        path = Path(name)
-        others = [path] if path.is_file() else sorted(path.parent.glob("*.ipynb"))
-        return others[0] if len(others) == 1 else path
 
 
 def _grade_id(cell: NotebookCell) -> str:
@@ -98,6 +89,7 @@ def _context(cells: list[NotebookCell], place: int) -> ExerciseContext:
     checks = [cell for cell in own if is_public_check(cell)]
     return ExerciseContext(
         _grade_id(own[0]).removesuffix("-task"),
+        _grade_id(cells[place]),
         hints(text(own[0])[:MAX_TEXT]) if first != place else (),
         next((content.strip() for content in WHY.findall(why[:MAX_TEXT])), ""),
         frozenset(map(_grade_id, checks)),
@@ -119,14 +111,14 @@ class VerdictDisplay:
         """Notes that a cell of the learner's ran."""
         self._cells.update(dict.fromkeys(names.binds, (source, names.needs)))
 
-    def passed(self, check: RunningCheck) -> None:
+    def passed(self, check: CellRun) -> None:
         """Shows the tick; with the last of an exercise's checks, why the answer works."""
         tick = f"✓ {check.title}"
         _display(tick, html=f'<div style="color: {GREEN}" role="status">{escape(tick)}</div>')
         with contextlib.suppress(Exception):  # whatever a notebook's file contains, the tick is what counts
             self._why(check)
 
-    def failed(self, check: RunningCheck, problem: BaseException | None) -> None:
+    def failed(self, check: CellRun, problem: BaseException | None) -> None:
         """Shows beside the error the rest of a long message, drawings and facts, then the next hint."""
         if check.hidden or not isinstance(problem, Ended):
             return
@@ -138,25 +130,23 @@ class VerdictDisplay:
             with contextlib.suppress(Exception):
                 self._hint(check)
 
-    def _why(self, check: RunningCheck) -> None:
-        place = None if check.hidden else self.saved.exercise(check)
-        if place is None:
+    def _why(self, check: CellRun) -> None:
+        exercise = None if check.hidden else self.saved.exercise(check)
+        if exercise is None:
             return
-        exercise, check_id = place
         answer = self._answer(exercise.needs)
         before, passed = self._passed.get(exercise.id, (answer, set()))
-        passed = {check_id} | (passed if before == answer else set())
+        passed = {exercise.check} | (passed if before == answer else set())
         self._passed[exercise.id] = answer, passed
         if exercise.why and passed >= exercise.checks:
             title = f"Why it works{', once the hidden checks pass too' if exercise.hidden else ''}"
             _display("Why it works stands below the checks.", markdown=_fold(title, exercise.why))
 
-    def _hint(self, check: RunningCheck) -> None:
+    def _hint(self, check: CellRun) -> None:
         """The hint for each new answer that fails, or the last one there is, with the earlier ones below it."""
-        place = self.saved.exercise(check)
-        if place is None or not place[0].hints:
+        exercise = self.saved.exercise(check)
+        if exercise is None or not exercise.hints:
             return
-        exercise = place[0]
         tried, answer = self._tried.setdefault(exercise.id, []), self._answer(exercise.needs)
         if answer not in tried:
             tried.append(answer)
@@ -183,27 +173,16 @@ def _fold(title: str, markdown: str) -> str:
 
 def _beside(problem: CheckFailed) -> None:
     """What was found and wanted, where it helps beside the message: facts of programs, shapes, layouts."""
-    read = facts_read()
+    read = list(facts_read)  # before the comparison reads them again
     compared = failed_comparison(problem, require.__code__)
-    html, plain = [], []
-    if rows := facts.rows(compared, read, problem.message):
-        html, plain = [facts.html(rows)], facts.plain(rows)
-    if pair := problem.shapes or _shapes(compared):
-        html, plain = [*html, drawings.shapes_html(*pair)], [*plain, *drawings.shapes_text(*pair)]
-    if layouts := drawings.layouts(compared):
-        html, plain = [*html, drawings.layouts_html(layouts)], [*plain, *drawings.layouts_text(layouts)]
-    if html:
-        _display("\n".join(plain[:LINES]), html="".join(html))
-
-
-def _shapes(compared: FailedComparison | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Where a shape was compared by name."""
-    origin = compared.found.origin if compared else None
-    if compared is None or not (isinstance(origin, ast.Attribute) and origin.attr == "shape"):
-        return None
-    pair = compared.found.value, compared.wanted.value
-    sizes = all(type(shape) is tuple and all(type(size) is int for size in shape) for shape in pair)
-    return pair if sizes else None
+    pair = problem.shapes or drawings.compared_shapes(compared)
+    shapes = drawings.shapes(*pair) if pair else None
+    drawn = [
+        one for one in (drawings.facts(compared, read, problem.message), shapes, drawings.layouts(compared)) if one
+    ]
+    if drawn:
+        plain = [line for _, lines in drawn for line in lines]
+        _display("\n".join(plain[:LINES]), html="".join(html for html, _ in drawn))
 
 
 def _whole(problem: Ended, title: str) -> None:

@@ -1,57 +1,197 @@
-"""Drawings as HTML and as text: two shapes beside each other, and which device holds which part of an array."""
+"""Drawings beside a failure, as HTML and as text: a table of facts, two shapes, which device holds which part."""
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import NamedSharding
 
-from grader.checks.failure import FailedComparison
+from grader.checks.failure import FailedComparison, Side
 from grader.checks.outcomes import WIDTH
+from grader.checks.verbs import Program
 from grader.core.text import legible
+from grader.program.hlo import KINDS
 
+Drawing = tuple[str, list[str]]  # HTML, and lines of text
 Shape = Sequence[int]
 Piece = tuple[int, int] | None
 Part = tuple[tuple[int, int], ...]  # (start, stop) for each axis
 MAX_CELLS = 8  # of an axis that is drawn cell by cell, or piece by piece
+MAX_ROWS = 8  # of facts
+MAX_SHOWN = 100  # characters of a value
 # No colour: it is the text's, in any theme, and JupyterLab keeps these styles in a notebook that it does not trust.
 CELL = "border: 1px solid; text-align: center; padding: "
 HEAD = "padding: 2px 8px; text-align: center; font-weight: normal; opacity: 0.8"
+PLAIN_ROW = ' style="background: none"'  # without the stripes of a front end's theme
+LABELS = {
+    "devices": "devices",
+    "loops": "loops",
+    "operations": "operations",
+    "intermediates": "elements of the largest array",
+    "argument_bytes": "argument bytes per device",
+    "output_bytes": "output bytes per device",
+    "temp_bytes": "temporary bytes per device",
+    "alias_bytes": "bytes taken over from arguments",
+    "flops": "flops per device",
+}
+ALWAYS = ("loops", "argument_bytes", "output_bytes", "temp_bytes")
 
 
-def table(rows: str, head: str = "") -> str:
-    """Returns a table of these rows, which are HTML."""
-    inside = f"{head and f'<thead>{head}</thead>'}<tbody>{rows}</tbody>"
+def _table(rows: Iterable[str], head: str = "") -> str:
+    inside = f"{head and f'<thead>{head}</thead>'}<tbody>{''.join(rows)}</tbody>"
     return f'<table style="border-collapse: collapse; margin: 4px 0">{inside}</table>'
 
 
-def _row(cells: Iterable[tuple[str, str]]) -> str:
-    """A row of cells, each a style and HTML, without the stripes of a front end's theme."""
-    inside = "".join(f'<td style="{style}">{text}</td>' for style, text in cells)
-    return f'<tr style="background: none">{inside}</tr>'
+def _row(cells: Iterable[tuple[str, str]], tag: str = "td", style: str = PLAIN_ROW) -> str:
+    """A row of cells, each a style and HTML."""
+    inside = "".join(f'<{tag} style="{of_cell}">{html}</{tag}>' for of_cell, html in cells)
+    return f"<tr{style}>{inside}</tr>"
 
 
 def _beside(drawings: Iterable[str], below: str) -> str:
     style = "padding: 4px 24px 4px 0; text-align: left; vertical-align: top"
-    cells = "".join(f'<td style="{style}">{drawing}</td>' for drawing in drawings)
-    return f'<table style="margin: 0"><tbody><tr>{cells}</tr></tbody></table>' + (below and f"<div>{below}</div>")
+    row = _row(((style, drawing) for drawing in drawings), style="")
+    return f'<table style="margin: 0"><tbody>{row}</tbody></table>' + (below and f"<div>{below}</div>")
 
 
-def shapes_html(got: Shape, wanted: Shape) -> str:
+class FactRow(NamedTuple):
+    """One line of the table of facts; `failed` marks the one that the check failed by."""
+
+    label: str
+    found: str
+    wanted: str = ""
+    failed: bool = False
+
+
+def facts(compared: FailedComparison | None, read: list[tuple[Program, str]], message: str) -> Drawing | None:
+    """Returns a table of what a check compared, unless its message states it, and of the program's facts that it read.
+
+    The row that the check failed by is marked and bold; as text, as much of the rest as two lines hold.
+    """
+    rows = list(_fact_rows(compared, read, message))[:MAX_ROWS]
+    if not rows:
+        return None
+    columns = 3 if any(row.wanted for row in rows) else 2
+    styles = [f"text-align: {side}; padding: 2px 16px 2px 0" for side in ("left", "right", "right")[:columns]]
+    names = ["in the program" if any(not row.failed for row in rows) else "", "found", "wanted"]
+    body, failed = [], list[str]()
+    stated, rest = list[str](), list[str]()
+    for row in rows:
+        cells = map(_code, (f"✗ {row.label}" if row.failed else row.label, row.found, row.wanted))
+        bold = "; font-weight: bold" if row.failed else ""
+        body.append(_row(((f"{style}{bold}", cell) for style, cell in zip(styles, cells, strict=False)), style=""))
+        if row.failed:
+            failed = _lines(f"{row.label}: found {row.found}; wanted {row.wanted}.")[:2]
+        else:
+            longer = [*stated, f"{row.label}: {row.found}"]
+            lines = _lines(f"In the program: {'; '.join(longer)}.")
+            stated, rest = (longer, lines) if len(lines) <= 2 else (stated, rest)
+    return _table(body, _row(zip(styles, names, strict=False), "th", "")), failed + rest
+
+
+def _fact_rows(compared: FailedComparison | None, read: list[tuple[Program, str]], message: str) -> Iterator[FactRow]:
+    fact, shown = compared.found.fact if compared else None, None
+    # A table would only repeat a message that names both values.
+    if compared and compared.found.plain and compared.wanted.plain and (fact or not _stated(compared, message)):
+        owner = _owner(compared.wanted) if compared.wanted.fact else ""
+        wanted = f"{compared.relation}{_short(compared.wanted.value)}{owner and f', as in `{owner}`'}"
+        yield FactRow(_label(compared), _short(compared.found.value), wanted, failed=True)
+        shown = (fact[2] or fact[1]) if fact else None
+    program = fact[0] if fact else read[0][0] if read else None
+    if program is not None and read:
+        about = [name for one, name in read if one is program]
+        yield from (row for name, row in _overview(program, about) if name != shown or shown in KINDS)
+
+
+def _label(compared: FailedComparison) -> str:
+    if compared.found.fact is None:
+        return f"`{ast.unparse(compared.found.node)}`"
+    _, name, kind = compared.found.fact
+    label = {"count": f"{kind} operations", "elements": f"elements of {kind}"}.get(name) or LABELS.get(name, name)
+    owner = _owner(compared.found) if compared.wanted.fact else ""
+    return f"{label} of `{owner}`" if owner else label
+
+
+def _owner(side: Side) -> str:
+    """The program's own name in the check: `many` of `many.operations`."""
+    node = side.origin.func if isinstance(side.origin, ast.Call) else side.origin
+    return node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+
+
+def _stated(compared: FailedComparison, message: str) -> bool:
+    both = (_single(compared.found.value), _single(compared.wanted.value))
+    return all(any(text in message for text in (_short(one), str(one), f"{one!r}")) for one in both)
+
+
+def _single(given: Any) -> Any:
+    """The item that all items of a list are, else what was given."""
+    alike = type(given) is list and given and all(one == given[0] for one in given)
+    return given[0] if alike else given
+
+
+def _overview(program: Program, about: list[str]) -> Iterator[tuple[str, FactRow]]:
+    """What was asked about first, then what says most of a program."""
+    kinds = [kind for kind in KINDS if any(one.kind == kind for one in program.facts.collectives)]
+    if program.facts.devices > 1 and not kinds:
+        kinds = [""]
+    first = [name for name in about if name in LABELS or name in kinds]
+    if any(name in KINDS or name == "collectives" for name in about):
+        first += kinds
+    for name in dict.fromkeys([*first, *kinds, *ALWAYS]):
+        if name in LABELS:
+            known = getattr(program.facts, name)
+            yield name, FactRow(LABELS[name], "not told" if known is None else _short(known))
+        elif name:
+            found = [one for one in program.facts.collectives if one.kind == name]
+            looped = ", in a loop" if any(one.in_loop for one in found) else ""
+            yield name, FactRow(name, f"{len(found)} ({sum(one.elements for one in found):,} elements{looped})")
+        else:
+            yield name, FactRow("collectives", "none")
+
+
+def _short(given: Any) -> str:
+    """A value in short: many equal items as `[64] * 8`."""
+    if type(given) is int:
+        return f"{given:,}"
+    if type(given) in (list, tuple) and len(given) > 3 and all(one == given[0] for one in given):
+        one = f"[{given[0]!r}]" if type(given) is list else f"({given[0]!r},)"
+        return legible(f"{one} * {len(given)}", MAX_SHOWN)
+    return legible(f"{given!r}", MAX_SHOWN)
+
+
+def _code(text: str) -> str:
+    """Escaped, with `code` as code."""
+    pieces = escape(text).split("`")
+    if len(pieces) % 2 == 0:
+        return escape(text)
+    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _lines(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH - 2, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def shapes(got: Shape, wanted: Shape) -> Drawing:
     """Returns pictures of the last two axes of both, other axes as factors, and the difference in words."""
+    words = difference(got, wanted)
     pairs = (("got", got), ("wanted", wanted))
     drawings = [f"{name} <code>{tuple(shape)}</code>{_shape_html(shape)}" for name, shape in pairs]
-    return _beside(drawings, difference(got, wanted))
+    return _beside(drawings, words), [f"  {words or f'got {tuple(got)}; wanted {tuple(wanted)}'}"]
 
 
-def shapes_text(got: Shape, wanted: Shape) -> list[str]:
-    """Returns the difference in words, else the shapes."""
-    return [f"  {difference(got, wanted) or f'got {tuple(got)}; wanted {tuple(wanted)}'}"]
+def compared_shapes(compared: FailedComparison | None) -> tuple[Shape, Shape] | None:
+    """Returns both shapes where a shape was compared by name."""
+    origin = compared.found.origin if compared else None
+    if compared is None or not (isinstance(origin, ast.Attribute) and origin.attr == "shape"):
+        return None
+    pair = compared.found.value, compared.wanted.value
+    return pair if all(type(shape) is tuple and all(type(size) is int for size in shape) for shape in pair) else None
 
 
 def difference(got: Shape, wanted: Shape) -> str:
@@ -83,74 +223,58 @@ def _shape_html(shape: Shape) -> str:
     if not shape:
         return '<div style="margin: 4px 0">one number</div>'
     if 0 < rows <= MAX_CELLS and 0 < columns <= MAX_CELLS:
-        body = _row([(f"{CELL}0; width: 14px; height: 14px", "&nbsp;")] * columns) * rows
+        body = [_row([(f"{CELL}0; width: 14px; height: 14px", "&nbsp;")] * columns)] * rows
     else:
         # Pixels: more for a longer axis, never too many.
         height, width = (round(min(26 + 10 * math.log2(max(size, 1)), 120)) for size in (rows, columns))
         sizes = f"{rows} × {columns}" if len(shape) > 1 else str(columns)
-        body = _row([(f"{CELL}0; width: {width}px; height: {height}px", sizes)])
+        body = [_row([(f"{CELL}0; width: {width}px; height: {height}px", sizes)])]
     factors = " × ".join(map(str, leading)) if len(shape) > 2 else ""
-    return (factors and f"<div>{factors} ×</div>") + table(body)
+    return (factors and f"<div>{factors} ×</div>") + _table(body)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The part of an array that each device holds, by the device's id, under a title."""
+def layouts(compared: FailedComparison | None) -> Drawing | None:
+    """Returns the layouts that a comparison is about and that can be drawn: at most one of each side, found first.
 
-    title: str
-    parts: dict[int, Part]
-
-    def axes(self) -> list[int]:
-        """Returns the axes that are partitioned."""
-        ranks = range(min(len(part) for part in self.parts.values()))
-        return [axis for axis in ranks if len(self.pieces(axis)) > 1]
-
-    def pieces(self, axis: int) -> list[tuple[int, int]]:
-        """Returns the different parts of one axis, in order."""
-        return sorted({part[axis] for part in self.parts.values()})
-
-    def grid(self) -> tuple[list[Piece], list[Piece], list[list[str]]]:
-        """Returns the pieces down and across, and for each pair the ids of the devices that hold it.
-
-        With one partitioned axis, only axis 0 goes down; an axis that is not partitioned has one piece, None.
-        """
-        cut = self.axes()
-        down, across = (cut[0] if len(cut) == 2 or cut == [0] else None), (cut[-1] if cut and cut != [0] else None)
-        rows: list[Piece] = [None] if down is None else [*self.pieces(down)]
-        columns: list[Piece] = [None] if across is None else [*self.pieces(across)]
-        return rows, columns, [[self._holders({down: row, across: column}) for column in columns] for row in rows]
-
-    def _holders(self, at: dict[int | None, Piece]) -> str:
-        """The devices whose parts these are: `0 1`, or `0–7`."""
-        found = sorted(
-            device
-            for device, part in self.parts.items()
-            if all(axis is None or part[axis] == piece for axis, piece in at.items())
-        )
-        if len(found) > 3 and found == list(range(found[0], found[-1] + 1)):
-            return f"{found[0]}–{found[-1]}"
-        return " ".join(map(str, found)) or "none"
-
-    def words(self) -> str:
-        """Returns how the array is partitioned, such as "axis 0 in 2"."""
-        cut = [f"axis {axis} in {len(self.pieces(axis))}" for axis in self.axes()]
-        return " and ".join(cut) if cut else f"all of it on each of {len(self.parts)} devices"
-
-
-def layouts(compared: FailedComparison | None) -> list[Layout]:
-    """Returns the layouts that a comparison is about and that can be drawn: at most one of each side, found first."""
+    As HTML they are grids of device ids; as text a line for each, `|` between parts across and `/` between those down.
+    """
     if compared is None:
-        return []
-    layouts = []
+        return None
+    html, text = list[str](), list[str]()
     for title, side in (("got", compared.found), ("wanted", compared.wanted)):
         values = (value for _, value in compared.evaluator.find_expressions(side.origin))
-        parts = next((parts for value in values if (parts := _parts(value)) is not None), None)
-        if parts is not None and len({len(part) for part in parts.values()}) == 1:
-            layout = Layout(title, parts)
-            cut = layout.axes()
-            if len(cut) <= 2 and all(len(layout.pieces(axis)) <= MAX_CELLS for axis in cut):
-                layouts.append(layout)
-    return layouts
+        parts = next((parts for value in values if (parts := _parts(value)) is not None), {})
+        if len({len(part) for part in parts.values()}) != 1:
+            continue
+        pieces = [sorted(set(own)) for own in zip(*parts.values(), strict=True)]
+        cut = [axis for axis, own in enumerate(pieces) if len(own) > 1]
+        if len(cut) > 2 or any(len(pieces[axis]) > MAX_CELLS for axis in cut):
+            continue
+        # With one partitioned axis, only axis 0 goes down; an axis that is not partitioned has one piece, None.
+        down, across = (cut[0] if len(cut) == 2 or cut == [0] else None), (cut[-1] if cut and cut != [0] else None)
+        rows: list[Piece] = [None] if down is None else [*pieces[down]]
+        columns: list[Piece] = [None] if across is None else [*pieces[across]]
+        holders = [[_holders(parts, {down: row, across: column}) for column in columns] for row in rows]
+        how = " and ".join(f"axis {axis} in {len(pieces[axis])}" for axis in cut)
+        words = f"{title}: {how or f'all of it on each of {len(parts)} devices'}"
+        body = [] if columns == [None] else [_row([(HEAD, ""), *((HEAD, _span(piece)) for piece in columns)])]
+        for piece, cells in zip(rows, holders, strict=True):
+            body.append(_row([(HEAD, _span(piece)), *((f"{CELL}2px 8px", escape(cell)) for cell in cells)]))
+        html.append(words + _table(body))
+        text.append(legible(f"  {words}; devices {' / '.join(map(' | '.join, holders))}", WIDTH - 4))
+    return (_beside(html, "In each cell: the devices that hold this part."), text) if html else None
+
+
+def _holders(parts: dict[int, Part], at: dict[int | None, Piece]) -> str:
+    """The devices whose parts these are: `0 1`, or `0–7`."""
+    found = sorted(
+        device
+        for device, part in parts.items()
+        if all(axis is None or part[axis] == piece for axis, piece in at.items())
+    )
+    if len(found) > 3 and found == list(range(found[0], found[-1] + 1)):
+        return f"{found[0]}–{found[-1]}"
+    return " ".join(map(str, found)) or "none"
 
 
 def _parts(value: Any) -> dict[int, Part] | None:
@@ -172,31 +296,5 @@ def _is_part(part: Any) -> bool:
     )
 
 
-def layouts_html(layouts: list[Layout]) -> str:
-    """Returns grids beside each other; a cell contains the ids of the devices that hold this part."""
-    drawings = [f"{layout.title}: {layout.words()}{_layout_html(layout)}" for layout in layouts]
-    return _beside(drawings, "In each cell: the devices that hold this part.")
-
-
-def _layout_html(layout: Layout) -> str:
-    rows, columns, holders = layout.grid()
-    head = [] if columns == [None] else [_row([(HEAD, ""), *((HEAD, _span(piece)) for piece in columns)])]
-    body = [
-        _row([(HEAD, _span(piece)), *((f"{CELL}2px 8px", escape(cell)) for cell in cells)])
-        for piece, cells in zip(rows, holders, strict=True)
-    ]
-    return table("".join(head + body))
-
-
 def _span(piece: Piece) -> str:
     return "" if piece is None else f"{piece[0]}:{piece[1]}"
-
-
-def layouts_text(layouts: list[Layout]) -> list[str]:
-    """Returns a line for each: the devices, with `|` between the parts across and `/` between those down."""
-    return [
-        legible(
-            f"  {layout.title}: {layout.words()}; devices {' / '.join(map(' | '.join, layout.grid()[2]))}", WIDTH - 4
-        )
-        for layout in layouts
-    ]

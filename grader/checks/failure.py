@@ -46,7 +46,7 @@ class CheckEvaluator(Evaluator):
         return super()._handle(node)
 
     def _plain(self, node: ast.expr) -> Any:
-        if not is_plain(self[node]):
+        if not _is_plain(self[node]):
             raise CannotEval
         return self[node]
 
@@ -71,8 +71,8 @@ def _attributes(value: Any) -> Any:
     return fields if isinstance(fields, tuple) else ()
 
 
-def is_plain(value: Any) -> bool:
-    """Returns whether a value is Python's own data, or a number or dtype of NumPy's."""
+def _is_plain(value: Any) -> bool:
+    """Whether a value is Python's own data, or a number or dtype of NumPy's."""
     return type(value) in PLAIN or isinstance(value, np.generic | np.dtype)
 
 
@@ -87,8 +87,7 @@ class Side:
 
     @property
     def plain(self) -> bool:
-        """Whether the value is known and plain data."""
-        return self.value is not UNKNOWN and is_plain(self.value)
+        return self.value is not UNKNOWN and _is_plain(self.value)
 
 
 @dataclass(frozen=True)

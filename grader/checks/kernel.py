@@ -10,17 +10,17 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from IPython.core.error import InputRejected
 from IPython.core.getipython import get_ipython
 
 from grader.checks import inputs, verbs
-from grader.checks.cell_state import RunningCheck, begin, check_title, clear_facts, current
+from grader.checks.cell_state import CellRun, begin, check_title, current, facts_read
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
-from grader.core.symbols import CellNames, notebook_cell_names
+from grader.core.symbols import notebook_cell_names
 from grader.core.vocabulary import REACHING
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
@@ -42,62 +42,15 @@ class NotDefined(Ended, InputRejected):
         if outdated and ended is None:
             self.advice = f"Define `{name}` there, run that cell, then this one again."
             message = f"`{name}` is left from an earlier run: its cell does not define it any more."
-        elif outdated:
-            self.advice, message = "Mend that cell.", f"`{name}` is an earlier one: its cell ended with {ended}."
-        elif ended == "NotImplementedError":  # the stub of a class raises while its cell runs
+        elif ended == "NotImplementedError" and not outdated:  # the stub of a class raises while its cell runs
             stub = NotAttempted(name)
             self.mark, self.advice, message = stub.mark, stub.advice, stub.message
         elif ended is not None:
-            self.advice, message = "Mend that cell.", f"`{name}` is not defined: its cell ended with {ended}."
+            what = "an earlier one" if outdated else "not defined"
+            self.advice, message = "Mend that cell.", f"`{name}` is {what}: its cell ended with {ended}."
         else:
             self.advice, message = "Run your answer's cell, then this one again.", f"`{name}` is not defined yet."
         super().__init__(message)
-
-
-class Precheck:
-    """Refuses a check whose answer is missing before it runs, where a NameError would show the check's own lines."""
-
-    def __init__(self, shell: Any) -> None:
-        self.shell = shell
-        self.ended: dict[str, str] = {}  # names, by the class of the exception that their cell ended with
-        self.bound_by: dict[str, str] = {}  # names, by the id of the cell that bound each last
-        self.outdated: set[str] = set()  # names whose values are from an earlier run than their cell's last
-        self.given: frozenset[str] = frozenset()  # the setup's names, which are restored before each check
-        self.needs: Iterable[str] = ()
-        self.guards = False  # whether the cell that runs is a check whose own exceptions become a failure
-        shell.ast_transformers.append(self)
-
-    def after_cell(self, cell_id: str | None, binds: Iterable[str], problem: BaseException | None) -> None:
-        """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""
-        binds = set(binds)
-        for name in binds:
-            self.ended.pop(name, None)
-            if problem is not None:
-                self.ended[name] = type(problem).__name__
-        self.outdated -= binds
-        if cell_id is not None:  # some front ends do not give it
-            others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
-            for name in others:
-                self.ended.pop(name, None)
-            self.outdated |= others
-            self.bound_by |= dict.fromkeys(binds, cell_id)
-
-    def not_run(self, cell_id: str | None, source: str, problem: BaseException) -> None:
-        """Notes that a cell was not Python: the names that it would have bound have earlier values."""
-        for found in MEANT.finditer(source):
-            name = found[1] or found[2]
-            self.ended[name] = type(problem).__name__
-            self.outdated.add(name)
-            if cell_id is not None:
-                self.bound_by[name] = cell_id
-
-    def visit(self, tree: ast.AST) -> ast.AST:
-        """IPython's hook; where it raises InputRejected, the cell does not run."""
-        for name in sorted(set(self.needs) - set(self.shell.user_ns)):
-            raise NotDefined(name, self.ended.get(name))
-        for name in sorted(self.outdated.intersection(self.needs) - self.given):
-            raise NotDefined(name, self.ended.get(name), outdated=True)
-        return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
 
 
 # The expression after `except` may be computed while the exception waits. A class that it does not name passes on.
@@ -129,42 +82,60 @@ def own_exceptions() -> tuple[type[Exception], ...]:
 
 
 class KernelHooks:
-    """Callbacks before and after each cell of one IPython shell."""
+    """Callbacks before and after each cell of one IPython shell.
+
+    A check whose answer is missing is refused before it runs, where a NameError would show the check's own lines.
+    """
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self.precheck = Precheck(shell)
         self.display = VerdictDisplay(shell.user_ns)
         self.environment = CellEnvironment(shell.user_ns)
-        self.stderr = Stderr()
+        self.redirection = contextlib.ExitStack()  # of stderr
         self.has_ids = False  # whether this notebook's front end states which cell is the setup
+        self.ended: dict[str, str] = {}  # names, by the class of the exception that their cell ended with
+        self.bound_by: dict[str, str] = {}  # names, by the id of the cell that bound each last
+        self.outdated: set[str] = set()  # names whose values are from an earlier run than their cell's last
+        self.given: frozenset[str] = frozenset()  # the setup's names, which are restored before each check
+        self.needs: Iterable[str] = ()  # of the check that runs
+        self.guards = False  # whether the cell that runs is a check whose own exceptions become a failure
+        shell.ast_transformers.append(self)
         shell.events.register("pre_run_cell", self.before)
         shell.events.register("post_run_cell", self.after)
 
     def before(self, info: Any) -> None:
         """Before a check: its title, its stream of inputs, and the environment as the setup left it."""
         source = info.raw_cell or ""
-        check = RunningCheck(check_title(source) or "", source, getattr(info, "cell_id", None))
+        check = CellRun(source, getattr(info, "cell_id", None), check_title(source))
         begin(check)
         if check.title:
             inputs.begin(source)
-            clear_facts()
-            self.precheck.needs = needs = notebook_cell_names(source).needs
-            self.precheck.guards = not check.hidden
+            facts_read.clear()
+            self.needs = needs = notebook_cell_names(source).needs
+            self.guards = not check.hidden
             rebound = self.environment.before_checks(needs)
             if rebound:
                 names = ", ".join(f"`{name}`" for name in sorted(rebound))
                 print(f"Note: {names} had been given another value since the setup.", end=" ")
                 print("For the checks it is the setup's again.")
-            self.stderr.to_stdout()
+            with contextlib.suppress(OSError):
+                self.redirection.enter_context(stderr_to_stdout())
         elif self.is_setup(info):
             # Run again, the setup starts from what it left the first time, not from what answers made of it.
             self.environment.before_checks(())
 
+    def visit(self, tree: ast.AST) -> ast.AST:
+        """IPython's hook; where it raises InputRejected, the cell does not run."""
+        for name in sorted(set(self.needs) - set(self.shell.user_ns)):
+            raise NotDefined(name, self.ended.get(name))
+        for name in sorted(self.outdated.intersection(self.needs) - self.given):
+            raise NotDefined(name, self.ended.get(name), outdated=True)
+        return guarded(tree) if self.guards and isinstance(tree, ast.Module) else tree
+
     def after(self, result: Any) -> None:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
-        self.stderr.restore()
-        self.precheck.needs, self.precheck.guards = (), False
+        self.redirection.close()
+        self.needs, self.guards = (), False
         check = current()
         if check.title:
             if result.success:
@@ -175,54 +146,65 @@ class KernelHooks:
         source = result.info.raw_cell or ""
         cell, cell_id = notebook_cell_names(source), getattr(result.info, "cell_id", None)
         if isinstance(result.error_before_exec, SyntaxError):
-            self.precheck.not_run(cell_id, source, result.error_before_exec)
+            self.note_not_run(cell_id, source, result.error_before_exec)
         else:
-            self.precheck.after_cell(cell_id, cell.binds, result.error_in_exec)
-        if self.is_setup(result.info):
-            self.after_setup(cell)
+            self.note_ended(cell_id, cell.binds, result.error_in_exec)
+        if self.is_setup(result.info):  # what it bound is what the checks rely on
+            self.environment.after_setup(cell.binds)
+            self.given = cell.binds
+            verbs.allow(namedtuples({name: value for name, value in self.shell.user_ns.items() if name in cell.binds}))
         else:
             self.environment.after_cell(cell.binds, source)
             self.display.answered(cell, source)
 
+    def note_ended(self, cell_id: str | None, binds: Iterable[str], problem: BaseException | None) -> None:
+        """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""
+        binds = set(binds)
+        for name in binds:
+            self.ended.pop(name, None)
+            if problem is not None:
+                self.ended[name] = type(problem).__name__
+        self.outdated -= binds
+        if cell_id is not None:  # some front ends do not give it
+            others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
+            for name in others:
+                self.ended.pop(name, None)
+            self.outdated |= others
+            self.bound_by |= dict.fromkeys(binds, cell_id)
+
+    def note_not_run(self, cell_id: str | None, source: str, problem: BaseException) -> None:
+        """Notes that a cell was not Python: the names that it would have bound have earlier values."""
+        for found in MEANT.finditer(source):
+            name = found[1] or found[2]
+            self.ended[name] = type(problem).__name__
+            self.outdated.add(name)
+            if cell_id is not None:
+                self.bound_by[name] = cell_id
+
     def is_setup(self, info: Any) -> bool:
         """By the cell's id where the front end gives it; else the cell that imports the verbs of checks."""
-        source = info.raw_cell or ""
         if SETUP_ID.fullmatch(getattr(info, "cell_id", None) or ""):
             self.has_ids = True
             return True
+        source = info.raw_cell or ""
         return not self.has_ids and "grader.checks" in source and bool(REACHING & notebook_cell_names(source).binds)
 
-    def after_setup(self, cell: CellNames) -> None:
-        """Notes what the setup cell bound, which is what the checks rely on."""
-        self.environment.after_setup(cell.binds)
-        self.precheck.given = frozenset(cell.binds)
-        bound = {name: self.shell.user_ns[name] for name in cell.binds if name in self.shell.user_ns}
-        verbs.allow(namedtuples(bound))
 
-
-class Stderr:
+@contextlib.contextmanager
+def stderr_to_stdout() -> Iterator[None]:
     """While a check runs, what is written to stderr goes to stdout: stock nbgrader gives 0 for any text on stderr.
 
     A warning of Python's or a log line of XLA's says nothing about the answer. XLA writes to the file descriptor.
     """
-
-    def __init__(self) -> None:
-        self._before: tuple[Any, int] | None = None
-
-    def to_stdout(self) -> None:
-        """From now on."""
-        with contextlib.suppress(OSError):
-            self._before = sys.stderr, os.dup(2)
-            sys.stderr = sys.stdout
-            os.dup2(1, 2)
-
-    def restore(self) -> None:
-        """As it was before `to_stdout`, if that was called."""
-        if self._before is not None:
-            sys.stderr, descriptor = self._before
-            os.dup2(descriptor, 2)
-            os.close(descriptor)
-            self._before = None
+    before, descriptor = sys.stderr, os.dup(2)
+    try:
+        sys.stderr = sys.stdout
+        os.dup2(1, 2)
+        yield
+    finally:
+        sys.stderr = before
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
 
 
 _hooks: KernelHooks | None = None

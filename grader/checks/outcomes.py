@@ -1,8 +1,14 @@
-"""Exceptions with which a check ends when it does not pass, each with the message that a reader sees."""
+"""Exceptions with which a check ends when it does not pass, each with the message that a reader sees.
+
+Errors that JAX, Flax and NumPy are known for are explained in one sentence each, from errors.toml.
+"""
 
 from __future__ import annotations
 
 import textwrap
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
 
 from grader.checks.cell_state import current
 from grader.core.text import legible
@@ -113,8 +119,6 @@ class CheckFailed(Ended):
         first: index and value of the first difference.
         hidden_message: what a hidden check shows, which is no more than kind, path, shape and dtype.
         details: `details` and `gist` of `Ended`.
-
-    Attributes:
         shapes: the shapes found and wanted, where `kind` is "shape".
     """
 
@@ -127,12 +131,12 @@ class CheckFailed(Ended):
         first: str = "",
         hidden_message: str | None = None,
         details: tuple[str, str] = ("", ""),
+        shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> None:
         super().__init__(message)
         self.details, self.gist = details
-        self.kind, self.where, self.first = kind, where, first
+        self.kind, self.where, self.first, self.shapes = kind, where, first, shapes
         self.hidden_message = message if hidden_message is None else hidden_message
-        self.shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 def stumbled(problem: Exception) -> CheckFailed:
@@ -165,3 +169,30 @@ class Skipped(Ended):
 
 class CheckBroken(Exception):
     """The check itself, or the grader, is at fault: never the answer."""
+
+
+class Cause(NamedTuple):
+    """An exception class by its name, a piece of its text (any text where empty), and our sentence about it."""
+
+    kind: str
+    piece: str
+    sentence: str
+
+    def beyond(self, text: str) -> str:
+        """Returns what an error's text holds beyond the piece that the sentence covers: shapes, sizes, names."""
+        _, piece, rest = text.partition(self.piece) if self.piece else ("", "", text)
+        return f"{self.kind}: {'… ' * bool(piece)}{' '.join(rest.split()).lstrip(' .,:')}".rstrip(" …:")
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("errors.toml").read_text(encoding="utf-8"))
+QUESTIONS: dict[str, str] = _TABLE["questions"]
+CAUSES = tuple(
+    Cause(kind, piece.strip(), entry["sentence"])
+    for entry in _TABLE["cause"]
+    for kind, _, piece in (error.partition(":") for error in entry["errors"])
+)
+
+
+def explained(kind: str, text: str) -> Cause | None:
+    """Returns the cause of an exception of the class `kind` with this text; None where the table has none."""
+    return next((cause for cause in CAUSES if cause.kind == kind and cause.piece in text), None)

@@ -10,15 +10,14 @@ from typing import Any, Protocol
 
 import jax
 
-from grader.checks.cell_state import add_fact
-from grader.checks.errors import QUESTIONS, explained
-from grader.checks.outcomes import PLACE, CheckBroken, CheckFailed, NotAttempted
+from grader.checks.cell_state import facts_read
+from grader.checks.outcomes import PLACE, QUESTIONS, CheckBroken, CheckFailed, NotAttempted, explained
 from grader.program.codec import Classes, abstract, encode
 from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, is_cell, read_reply, request
 from grader.program.export import fill, parameters
 from grader.program.hlo import Collective
-from grader.program.limits import Malformed, Unsendable
 from grader.program.load import Facts
+from grader.program.payload import Malformed, Unsendable
 
 
 @dataclass(frozen=True)
@@ -40,23 +39,17 @@ Question = Callable[..., Any] | AnswerName | ProbeSource
 
 
 class Backend(Protocol):
-    """The process that answers questions: this one, or an isolated one. Each method maps a request to a reply."""
+    """The process that answers questions: this one, or an isolated one. Each method maps a request to a reply.
+
+    Functions are called or exported, programs are loaded, then run by their identity.
+    """
 
     @property
-    def classes(self) -> Classes:
-        """The named tuple classes that may cross."""
-
-    def ask(self, question: Any, payload: bytes) -> bytes:
-        """Makes the live call."""
-
-    def export(self, question: Any, payload: bytes) -> bytes:
-        """Exports the function as a program."""
-
-    def load(self, payload: bytes) -> bytes:
-        """Loads a program and states its facts."""
-
-    def run(self, program: str, payload: bytes) -> bytes:
-        """Runs the loaded program of this identity."""
+    def classes(self) -> Classes: ...  # that may cross as data
+    def ask(self, question: Any, payload: bytes) -> bytes: ...
+    def export(self, question: Any, payload: bytes) -> bytes: ...
+    def load(self, payload: bytes) -> bytes: ...
+    def run(self, program: str, payload: bytes) -> bytes: ...
 
 
 class InProcessBackend(ProgramEndpoint):
@@ -67,11 +60,9 @@ class InProcessBackend(ProgramEndpoint):
         self.classes: dict[str, type] = {}
 
     def ask(self, question: Callable[..., Any], payload: bytes) -> bytes:
-        """Calls it here, on copies."""
         return AnswerEndpoint(self.classes, _check_file()).ask(question, payload)
 
     def export(self, question: Callable[..., Any], payload: bytes) -> bytes:
-        """Exports it here."""
         return AnswerEndpoint(self.classes, _check_file()).export(question, payload)
 
 
@@ -139,8 +130,6 @@ def error(p: Question, *data: Any) -> str | None:
     """
     _evidence.add("value")
     reply = _exchange(_backend.ask, p, data)
-    if reply["status"] == "unattempted":
-        raise NotAttempted(_name(p))
     return reply["kind"] if reply["status"] == "raised" else None
 
 
@@ -210,24 +199,24 @@ class Program:
 
     def count(self, kind: str) -> int:
         """Returns the number of collectives of this kind, one of `grader.program.hlo.KINDS`."""
-        add_fact(self, kind)
+        facts_read.append((self, kind))
         return sum(item.kind == kind for item in self.facts.collectives)
 
     def elements(self, kind: str) -> int:
         """Returns the number of elements that all collectives of this kind produce on one device."""
-        add_fact(self, kind)
+        facts_read.append((self, kind))
         return sum(item.elements for item in self.facts.collectives if item.kind == kind)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
         """The collectives of the compiled program."""
-        add_fact(self, "collectives")
+        facts_read.append((self, "collectives"))
         return self.facts.collectives
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in Facts.__dataclass_fields__:
             raise AttributeError(name)
-        add_fact(self, name)
+        facts_read.append((self, name))
         return getattr(self.facts, name)
 
 
@@ -238,6 +227,8 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
         raise CheckBroken(f"this check hands over a {problem.name}, which is not data") from None
     reply = _decoded(send(p, payload))
     _hear([reply["kind"], reply["text"], reply["source"]])
+    if reply["status"] == "unattempted":
+        raise NotAttempted(_name(p))
     return reply
 
 
@@ -255,10 +246,7 @@ def _hear(reply: Any) -> Any:
 
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
-    status = reply["status"]
-    if status == "unattempted":
-        raise NotAttempted(_name(p))
-    if status == "unsendable":
+    if reply["status"] == "unsendable":
         wanted = "return arrays, numbers, strings or containers of them"
         raise CheckFailed(
             f"{_subject(p)} returned a `{reply['kind']}`; {wanted}.",
@@ -266,12 +254,11 @@ def _value(p: Question, reply: dict[str, Any]) -> Any:
             where=reply["kind"],
             hidden_message=f"{_subject(p)} returned something that is not data; {wanted}.",
         )
-    if status == "raised":
+    if reply["status"] == "raised":
         raise _raised(p, reply)
-    value = reply["value"]
-    if _has_ellipsis(value):
+    if _has_ellipsis(reply["value"]):
         raise NotAttempted(_name(p))
-    return value
+    return reply["value"]
 
 
 def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
@@ -302,11 +289,8 @@ def exception_names() -> set[str]:
 
 
 def _has_ellipsis(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(_has_ellipsis(item) for item in value.values())
-    if isinstance(value, tuple | list):
-        return any(_has_ellipsis(item) for item in value)
-    return value is ...
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return value is ... or any(map(_has_ellipsis, items))
 
 
 def _name(p: Question) -> str:

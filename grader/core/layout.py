@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]  # grader/
 SOURCE = PACKAGE.parent  # the folder to put on PYTHONPATH: a checkout, or site-packages
@@ -27,6 +29,16 @@ EXAMINER, PROOF = "grader.grading.server:serve", "grader.prove.proof_server:serv
 def course_above(folder: Path) -> Path | None:
     """Returns the root of the course that `folder` lies in, or None."""
     return next((one for one in (folder, *folder.parents) if (one / COURSE_FILE).is_file()), None)
+
+
+def session_notebook(namespace: dict[str, Any]) -> Path | None:
+    """Returns the path of this kernel's notebook, where the front end states it.
+
+    JupyterLab and Jupyter Notebook state it in the kernel's environment, VS Code in its namespace; nbclient, nbconvert
+    and nbgrader do not.
+    """
+    name = namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+    return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
 
 
 @cache

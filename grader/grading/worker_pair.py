@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grader.checks.errors import explained
-from grader.checks.outcomes import CheckBroken
+from grader.checks.outcomes import CheckBroken, explained
 from grader.checks.verbs import AnswerName, ProbeSource, exception_names
 from grader.core.faults import Fault
 from grader.core.layout import WORKER
 from grader.grading.executors import ExecutorPrograms, ReferencePrograms, start
 from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
-from grader.program.limits import Malformed
+from grader.program.payload import Malformed
 from grader.program.validate import MAX_BYTES
 from grader.sandbox.process import Process
 

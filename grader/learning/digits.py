@@ -18,7 +18,6 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,8 +70,8 @@ class Digits:
     says: str
 
     def arrays(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Returns images (n, 28, 28) uint8 and labels (n,) int32 of one half. Raises DigitsDamaged."""
-        return read_half(self.root / RAW, train)
+        """Calls `read_half` on one half of them."""
+        return read_half(self.root, train)
 
 
 def get() -> Digits:
@@ -153,13 +152,13 @@ def _download(place: Path) -> str:
 
     def fetch() -> str:
         try:
-            (draft / "raw").mkdir()
+            (raw := Path(draft, "raw")).mkdir()
             for name, digest in DIGESTS.items():
                 packed = pooch.retrieve(f"{MIRROR}{name}.gz", f"md5:{digest}", name, draft, downloader=downloader)
-                (draft / "raw" / name).write_bytes(gzip.decompress(Path(packed).read_bytes()))
+                (raw / name).write_bytes(gzip.decompress(Path(packed).read_bytes()))
             (place / RAW).parent.mkdir(exist_ok=True)
             with contextlib.suppress(OSError):  # another notebook was quicker
-                os.rename(draft / "raw", place / RAW)
+                os.rename(raw, place / RAW)
         except TimeoutError:
             return TOO_LONG
         except ValueError:  # of pooch: another digest
@@ -195,8 +194,8 @@ def _mnist(root: Path, where: str) -> Digits:
         if not (raw / name).exists() and packed.exists():
             try:
                 with gzip.open(packed) as file, _draft(raw) as draft:
-                    (draft / name).write_bytes(file.read(MOST + 1))
-                    os.replace(draft / name, raw / name)
+                    Path(draft, name).write_bytes(file.read(MOST + 1))
+                    os.replace(Path(draft, name), raw / name)
             except (EOFError, gzip.BadGzipFile, zlib.error):
                 raise _damaged(packed, "it cannot be unpacked") from None
             except OSError as problem:
@@ -205,14 +204,9 @@ def _mnist(root: Path, where: str) -> Digits:
     return Digits(root, "MNIST", f"{where}: {train:,} images to train on, {test:,} to test with.")
 
 
-@contextlib.contextmanager
-def _draft(place: Path) -> Iterator[Path]:
+def _draft(place: Path) -> tempfile.TemporaryDirectory[str]:
     """A temporary folder in `place`, so that other processes see complete files only."""
-    folder = Path(tempfile.mkdtemp(prefix="draft-", dir=place))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix="draft-", dir=place, ignore_cleanup_errors=True)
 
 
 def _check(raw: Path) -> list[int]:
@@ -251,9 +245,9 @@ def _idx(path: Path) -> np.ndarray:
     return content[start:].reshape(shape)
 
 
-def read_half(raw: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns images (n, 28, 28) uint8 and labels (n,) int32 from IDX files in a folder. Raises DigitsDamaged."""
-    part = raw / PARTS[train]
+def read_half(root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns images (n, 28, 28) uint8 and labels (n,) int32 from IDX files below `root`. Raises DigitsDamaged."""
+    part = root / RAW / PARTS[train]
     return _idx(Path(f"{part}-images-idx3-ubyte")), _idx(Path(f"{part}-labels-idx1-ubyte")).astype(np.int32)
 
 
@@ -272,7 +266,7 @@ def _embedded(why: str) -> Digits:
     except DigitsDamaged:  # not there yet, or spoiled: they are derived, so they are written again
         shutil.rmtree(root, ignore_errors=True)
         with _draft(root.parent) as draft:
-            _write(draft / RAW)
+            _write(Path(draft, RAW))
             with contextlib.suppress(OSError):  # another notebook was quicker, and wrote the same
                 os.rename(draft, root)
         train, test = _check(root / RAW)

@@ -36,7 +36,7 @@ class StandInMNIST:
     ) -> None:
         self.root, self.train = Path(root), train
         self.transform, self.target_transform = transform, target_transform
-        self.data, self.targets = digits.read_half(self.root / digits.RAW, train)
+        self.data, self.targets = digits.read_half(self.root, train)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -127,7 +127,6 @@ try:
     SAYS = f"torch {sys.modules['torch'].__version__} and torchvision {sys.modules['torchvision'].__version__}"
 except (ImportError, OSError, RuntimeError) as _why:
     MNIST, DataLoader, WITH_TORCH = StandInMNIST, StandInDataLoader, False
-    _reason = f"torch cannot be used here ({type(_why).__name__})"
-    _reason = "torch is not installed" if isinstance(_why, ModuleNotFoundError) else _reason
-    SAYS = f"{_reason}: MNIST and DataLoader are stand-ins of this course, with the same interface and without worker "
-    SAYS += "processes"
+    SAYS = f"torch cannot be used here ({type(_why).__name__})"
+    SAYS = "torch is not installed" if isinstance(_why, ModuleNotFoundError) else SAYS
+    SAYS += ": MNIST and DataLoader are stand-ins of this course, with the same interface and without worker processes"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.core.notebook import Unreadable, cells, parse, part
 from grader.learning import state
@@ -14,8 +13,7 @@ PART = "predictions"
 LETTERS = "ABCDEFGH"
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """One answer that may be chosen, and why it is right or tempting; both are Markdown."""
 
     text: str
@@ -89,7 +87,7 @@ class PredictionWidget:
     def _answer(self) -> None:
         """Shows under the buttons that the choice is stored, and once the result is there the reason."""
         if self.reply is not None and self.chosen is not None:
-            text = self.verdict() if self.seen else "Kept. Now run the next cell."
+            text = self._verdict() if self.seen else "Kept. Now run the next cell."
             self.reply.outputs = ({"output_type": "display_data", "data": _bundle(text), "metadata": {}},)
 
     def _after(self, result: Any) -> None:
@@ -101,11 +99,11 @@ class PredictionWidget:
         self.shell.events.unregister("post_run_cell", self._after)
         self.seen = True
         if self.chosen is not None:
-            display(_bundle(self.verdict()), raw=True)
+            display(_bundle(self._verdict()), raw=True)
             self._answer()
 
-    def verdict(self) -> str:
-        """Returns what was chosen and why it is right or tempting, and then what is right, as Markdown."""
+    def _verdict(self) -> str:
+        """What was chosen and why it is right or tempting, and then what is right, as Markdown."""
         assert self.chosen is not None
         mine = self.choices[self.chosen]
         said = f"{'✓' if mine.right else '✗'} You predicted **{self.chosen}**, {mine.text}. {mine.reason}"

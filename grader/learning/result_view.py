@@ -38,16 +38,12 @@ class ExerciseRow:
 
 @dataclass(frozen=True)
 class ResultView:
-    """Rows, a sum, and remarks about a notebook, the ones to act on first."""
+    """Rows, a sum, what to act on first, and remarks about a notebook."""
 
     rows: tuple[ExerciseRow, ...]
     total: str
-    warnings: tuple[str, ...]
+    warning: str
     remarks: tuple[str, ...]
-
-    def bundle(self) -> dict[str, str]:
-        """Returns the view by MIME type, for a front end to choose from."""
-        return {"text/html": self.html(), "text/plain": self.plain()}
 
     def plain(self) -> str:
         """Returns the view as text, with at most a few lines of each message."""
@@ -58,7 +54,7 @@ class ResultView:
             lines += [INDENT + line for line in shown.splitlines()]
             lines += [f"{INDENT}... and more: `grader check` says all of it."] if rest else []
             lines += [f"{INDENT}Perhaps: {row.perhaps}"] if row.perhaps else []
-        return "\n".join([*lines, self.total, *(f"! {warning}" for warning in self.warnings), *self.remarks])
+        return "\n".join([*lines, self.total, *([f"! {self.warning}"] if self.warning else []), *self.remarks])
 
     def html(self) -> str:
         """Returns the view as HTML that the sanitizers of JupyterLab and VS Code keep: no script, no class."""
@@ -67,7 +63,7 @@ class ResultView:
         table = f'<table style="{TABLE}"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
         mark = f"margin:8px 0;padding-left:8px;border-left:4px solid {WARN}"
         said = [f'<p style="margin:8px 0 6px"><b>{escape(self.total)}</b></p>']
-        said += [f'<p style="{mark}"><b>! {escape(one)}</b></p>' for one in self.warnings]
+        said += [f'<p style="{mark}"><b>! {escape(self.warning)}</b></p>'] if self.warning else []
         said += [f'<p style="margin:6px 0">{escape(one)}</p>' for one in self.remarks]
         return f'<div role="status">{table if self.rows else ""}{"".join(said)}</div>'
 
@@ -96,17 +92,13 @@ def view(
     points = total(by_hand)
     person = [f"{number(points)} more point{'' if points == 1 else 's'} are for a person to give."] if points else []
     every = (*result.notes, *person, *remarks)
-    warnings = _warnings([f"“{titles[name]}”" if name in titles else name for name in unsaved])
-    return ResultView(rows, _total(result, public_only), warnings, tuple(one[:MOST_TEXT] for one in every))
-
-
-def _warnings(unsaved: Sequence[str]) -> tuple[str, ...]:
-    if not unsaved:
-        return ()
-    more = f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else ""
-    was = "was" if len(unsaved) == 1 else "were"
-    says = f"{', '.join(unsaved[:3])}{more} {was} run with another text than was saved: save (Ctrl+S) and run this cell"
-    return (f"{says[0].upper()}{says[1:]} again.",)
+    warning = ""
+    if unsaved:
+        more = f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else ""
+        names = ", ".join(f"“{titles[name]}”" if name in titles else name for name in unsaved[:3])
+        was = f"{more} {'was' if len(unsaved) == 1 else 'were'} run with another text than was saved"
+        warning = f"{names[0].upper()}{names[1:]}{was}: save (Ctrl+S) and run this cell again."
+    return ResultView(rows, _total(result, public_only), warning, tuple(one[:MOST_TEXT] for one in every))
 
 
 def _total(result: Result, public_only: bool) -> str:

@@ -13,10 +13,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from grader.core.layout import SOURCE, course_above
+from grader.core.layout import SOURCE, course_above, session_notebook
 from grader.core.notebook import MAX_BYTES, NotebookCell, Unreadable, cells, grade_id, nbgrader, parse, part, text
 from grader.core.result import NoResults, Result, read_document
 from grader.core.symbols import notebook_cell_names
@@ -34,20 +34,11 @@ class NotGradable(Exception):
     """Nothing was graded; the text says why, and what to do."""
 
 
-@dataclass(frozen=True)
-class SavedNotebook:
+class SavedNotebook(NamedTuple):
     """A notebook file as it was read: its cells, and when it was written, in seconds since the epoch."""
 
-    path: Path
     when: float
-    cells: tuple[NotebookCell, ...]
-
-    def saved_again(self) -> bool:
-        """Returns whether the file has changed since it was read."""
-        try:
-            return self.path.stat().st_mtime != self.when
-        except OSError:
-            return True
+    cells: list[NotebookCell]
 
 
 def grade() -> None:
@@ -57,7 +48,11 @@ def grade() -> None:
     notebook. Where nothing says which notebook this is (nbclient, nbconvert, nbgrader, a script), one line says how
     it is graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
     """
-    path = _notebook_path()
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or "NBGRADER_EXECUTION" in os.environ:  # nbgrader, run by a kernel, inherits its environment
+        path = None
+    else:
+        path = session_notebook(shell.user_ns)
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
@@ -78,19 +73,6 @@ def grade() -> None:
     shown.update(bundle, raw=True)
 
 
-def _notebook_path() -> Path | None:
-    """The path of this kernel's notebook, where the front end states it.
-
-    JupyterLab and Jupyter Notebook state it in the kernel's environment, VS Code in its namespace; nbclient, nbconvert
-    and nbgrader do not. nbgrader, run by a kernel, inherits that kernel's environment.
-    """
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or "NBGRADER_EXECUTION" in os.environ:
-        return None
-    name = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
-    return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
-
-
 def _has_command() -> bool:
     return importlib.util.find_spec("grader.cli") is not None
 
@@ -106,10 +88,12 @@ def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
     result, public_only, refusal = _grade_file(path, tell)
     course = course_above(path.parent)
     name = path.relative_to(course) if course is not None else path.name
-    again = " Another has been saved since: run this cell again." if notebook.saved_again() else ""
+    unchanged = path.is_file() and path.stat().st_mtime == notebook.when
+    again = "" if unchanged else " Another has been saved since: run this cell again."
     remarks = [f"Hidden checks were not run here: {refusal}"] if refusal else []
     remarks.append(f"Judged: {name}, as saved at {at}, {_ago(began - notebook.when)} before.{again}")
-    return view(result, notebook.cells, unsaved, remarks, public_only).bundle()
+    shown = view(result, notebook.cells, unsaved, remarks, public_only)
+    return {"text/html": shown.html(), "text/plain": shown.plain()}
 
 
 def _ago(seconds: float) -> str:
@@ -147,7 +131,7 @@ def read_saved(path: Path) -> SavedNotebook:
             f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. Put your answers there, or give "
             "this one that name, shut down its kernel and open it again."
         )
-    return SavedNotebook(path, found.st_mtime, tuple(cells(notebook)))
+    return SavedNotebook(found.st_mtime, cells(notebook))
 
 
 def unsaved_cells(notebook: SavedNotebook) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.core.layout import COURSE_FILE
@@ -13,23 +12,13 @@ from grader.core.points import is_full
 from grader.core.result import Result, grader_fault
 from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
-from grader.learning.notebook_state import NotebookState
-from grader.learning.progress import ExerciseProgress, LessonProgress
+from grader.learning.progress import ExerciseProgress, LessonProgress, NotebookState
 from grader.learning.watch_backend import GradeRequest, file_stamp
 
 # An editor may write a file in pieces, or delete it and write it again: an unreadable file is reported after so long.
 DOUBT_S = 3.0
 TRIES = 2  # of a request at which the grader failed
 LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages
-
-
-@dataclass(frozen=True)
-class Timing:
-    """When the notebook was saved (by the clock), and how long its first verdict took in seconds, once it is there."""
-
-    saved: float
-    seen: float
-    took: float | None = None
 
 
 class Watch:
@@ -39,6 +28,8 @@ class Watch:
         says: a sentence for the learner.
         warning: the same about a course that can no longer be read.
         page: `LESSON`, `SURE` (asks whether to show an answer) or `ANSWER`.
+        saved_at: when its notebook was saved, in seconds since the epoch; None before that.
+        took: how long the first verdict on it took in seconds, once it is there.
         current: the lesson that is shown.
         lessons: progress in every lesson.
     """
@@ -46,7 +37,8 @@ class Watch:
     def __init__(self, course: Course) -> None:
         self.says = self.warning = ""
         self.page = LESSON
-        self.timing: Timing | None = None
+        self.saved_at: float | None = None
+        self.took: float | None = None
         self._shown_hints: dict[str, int] = {}
         self._open(course)
 
@@ -74,12 +66,10 @@ class Watch:
         return worked_on[-1] if worked_on else next((one for one in self.lessons if one.next), self.lessons[0]).lesson
 
     def path(self, lesson: str) -> Path:
-        """Returns the path of the learner's own notebook of a lesson."""
         return workspace.exercises_copy(self.course, lesson)
 
     @property
     def notebook(self) -> NotebookState:
-        """The notebook that is shown."""
         return self._notebooks[self.current]
 
     @property
@@ -107,7 +97,6 @@ class Watch:
         return self._failures.get(exercise.id, 0) >= TRIES
 
     def done(self, exercise: Exercise) -> bool:
-        """Returns whether an exercise has all its points."""
         return is_full(self.earned(exercise), exercise.points)
 
     def best(self, exercise: Exercise) -> float:
@@ -125,7 +114,11 @@ class Watch:
     @property
     def hints(self) -> tuple[Hint, ...]:
         """The hints of the exercise at hand that were asked for."""
-        return _task_hints(self.lesson, self.at_hand.id)[: self._shown_hints.get(self.at_hand.id, 0)]
+        return self._task_hints()[: self._shown_hints.get(self.at_hand.id, 0)]
+
+    def _task_hints(self) -> tuple[Hint, ...]:
+        tasks = [cell.source for cell in self.lesson.cells if cell.id == self.at_hand.id and cell.kind == "task"]
+        return tuple(hint for task in tasks for hint in hints(task))
 
     def saved(self, lesson: str) -> None:
         """Takes a notebook that was saved, or is gone."""
@@ -147,7 +140,7 @@ class Watch:
         if notebook.edited:
             self._chosen, self._edited = None, notebook.edited
         self._failures.clear()
-        self.timing = Timing(moment, began)
+        self.saved_at, self._seen, self.took = moment, began, None
 
     def doubted(self) -> float | None:
         """Reports a file that has been unreadable for a while; returns the seconds until then, None without doubt."""
@@ -170,8 +163,7 @@ class Watch:
         if self.notebook.todo:
             return None
         exercise = self.at_hand.id
-        while self._to_name:
-            name = exercise if exercise in self._to_name else next(iter(self._to_name))
+        for name in sorted(self._to_name, key=lambda name: name != exercise):
             key = self._to_name.pop(name)
             if self.notebook.key(name) == key:
                 return GradeRequest("name", self.current, name, key)
@@ -200,18 +192,19 @@ class Watch:
             return False
         if request.do == "grade":
             self.lessons = progress.lesson_progress(self.course, progress.note(self.course, result))
-            if self.timing is not None and self.timing.took is None:
-                self.timing = replace(self.timing, took=time.monotonic() - self.timing.seen)
+            if self.saved_at is not None and self.took is None:
+                self.took = time.monotonic() - self._seen
             if any(check.status == "failed" for check in result.checks):
                 self._to_name[request.exercise] = request.key
         return True
 
-    def course_changed(self) -> bool:
-        """Returns whether a text of the course has changed since it was opened."""
-        return stamp(self.course) != self._stamp
-
     def reopened(self) -> Course | None:
-        """Reads the course again; returns None, and sets `warning`, while its text breaks a rule."""
+        """Reads the course again if a text of it has changed; returns None if none has.
+
+        While its text breaks a rule, it sets `warning` and returns None.
+        """
+        if stamp(self.course) == self._stamp:
+            return None
         current = self.current
         try:
             self._open(Course(self.course.root))
@@ -226,11 +219,11 @@ class Watch:
 
     def key(self, key: str) -> bool:
         """Acts on a key; returns False where it ends the watch."""
-        if self.page == ANSWER:
-            self.page = LESSON
-        elif self.page == SURE:
+        if self.page == SURE:
             self.page = ANSWER if key in ("y", "Y") else LESSON
             return True
+        if self.page == ANSWER:
+            self.page = LESSON
         elif key == "h":
             self._hint()
         elif key == "n":
@@ -241,18 +234,17 @@ class Watch:
 
     def _hint(self) -> None:
         exercise = self.at_hand
-        there, shown = len(_task_hints(self.lesson, exercise.id)), self._shown_hints.get(exercise.id, 0)
+        there, shown = len(self._task_hints()), self._shown_hints.get(exercise.id, 0)
         self.says = "" if shown < there else f'"{exercise.title}" has no {"more " if there else ""}hints.'
         self._shown_hints[exercise.id] = min(there, shown + 1)
 
     def _next(self) -> None:
-        self.says = ""
         if self.following is None:
             self.says = "Everything is done."
             return
-        lesson, step = self.following
+        self.says, (lesson, step) = "", self.following
         if lesson.lesson != self.current:
-            self.current, self._to_name, self.timing = lesson.lesson, {}, None
+            self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
         self._chosen = step.exercise.id
 
     def _solution(self) -> None:
@@ -261,11 +253,6 @@ class Watch:
             self.says, self.page = "", SURE
         else:
             self.says = f'First a try of your own: answer "{exercise.title}" and save it. Then s shows an answer.'
-
-
-def _task_hints(lesson: Lesson, exercise: str) -> tuple[Hint, ...]:
-    tasks = [cell.source for cell in lesson.cells if cell.id == exercise and cell.kind == "task"]
-    return tuple(hint for task in tasks for hint in hints(task))
 
 
 def stamp(course: Course) -> tuple[object, ...]:

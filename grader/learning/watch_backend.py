@@ -20,10 +20,8 @@ LEARNER = "you"  # as in `grader check`, so that both draw the same inputs
 # The file system wakes us; what it does not report (a network drive, too many watchers, a folder made after we began to
 # listen) is found by a look every so often.
 LOOK_S = 2.0
-GROUP_MS, QUIET_MS = (
-    200,
-    50,
-)  # an editor's save is several events: grouped for so long, or until it is quiet for so long
+# An editor's save is several events: they are grouped for so long, or until it is quiet for so long.
+GROUP_MS, QUIET_MS = 200, 50
 
 
 class NotebookWatcher:
@@ -35,7 +33,7 @@ class NotebookWatcher:
     def __init__(self, course: Course, tell: Callable[[str], None]) -> None:
         self.folder = course.root / "work"
         self.tell = tell
-        self._over = threading.Event()
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._follow, daemon=True)
         self._stamps: dict[str, tuple[int, int, int]] = {}
         self.reopen(course)
 
@@ -45,7 +43,6 @@ class NotebookWatcher:
         self._stamps = {lesson: file_stamp(path) for lesson, path in self._paths.items()} | self._stamps
 
     def __enter__(self) -> NotebookWatcher:
-        self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
         return self
 
@@ -143,7 +140,7 @@ class ExaminerClient:
         self._pool = pool.__enter__()
 
     def busy(self, place: int) -> bool:
-        """Returns whether the examiner for verdicts (0), or the other one (1), is at work."""
+        """Whether the examiner for verdicts (0), or the other one (1), is at work."""
         return self._requests[place] is not None
 
     def ask(self, request: GradeRequest, content: bytes) -> None:

@@ -31,14 +31,19 @@ def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType
     middle = _answer(watch, console, width) if watch.page == ANSWER else _lesson(watch, console, width, room)
     if len(middle) > room:
         middle = [*middle[: room - 1], Text("... (a taller window shows more)", "dim")]
-    lines = [_head(watch), *middle, *[Text()] * (room - len(middle)), *foot]
-    return Group(*(_cut(line, width) for line in lines[:height]))
+    head = Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
+    lines = [head, *middle, *(Text() for _ in range(room - len(middle))), *foot][:height]
+    for line in lines:
+        line.no_wrap = True
+        line.truncate(width, overflow="ellipsis")
+    return Group(*lines)
 
 
 def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]:
     """The exercises, all of them where there is room, and of the one at hand its verdict and the last hint at least."""
     rows = [_row(watch, place, one, width) for place, one in enumerate(watch.lesson.exercises, start=1)]
-    verdict, folds = _verdict(watch, console, width), _hints(watch, console, width)
+    verdict, hints = _verdict(watch, console, width), () if watch.done(watch.at_hand) else watch.hints
+    folds = [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in hints]
     room -= 2 + min(len(rows), ROWS)
     while len(folds) > 1 and len(verdict) + sum(map(len, folds)) > room:
         folds = folds[1:]
@@ -48,16 +53,6 @@ def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]
     most = max(ROWS, room + ROWS - len(verdict) - len(asked))
     begin = max(0, min(watch.lesson.exercises.index(watch.at_hand) - most // 2, len(rows) - most))
     return [Text(), *rows[begin : begin + most], Text("─" * width, "dim"), *verdict, *asked]
-
-
-def _cut(line: Text, width: int) -> Text:
-    line.no_wrap = True
-    line.truncate(width, overflow="ellipsis")
-    return line
-
-
-def _head(watch: Watch) -> Text:
-    return Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
 
 
 def lesson_points(watch: Watch) -> str:
@@ -108,12 +103,6 @@ def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
     return [Text(exercise.title, "bold"), *lines]
 
 
-def _hints(watch: Watch, console: Console, width: int) -> list[list[Text]]:
-    """The hints that were asked for, while they are of use."""
-    hints = () if watch.done(watch.at_hand) else watch.hints
-    return [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in hints]
-
-
 def _missed(missed: list[CheckResult], console: Console, width: int) -> list[Text]:
     """The first check that an exercise misses, a few lines of its message, and its misconception."""
     mark, _ = MARKS[missed[0].status]
@@ -142,10 +131,9 @@ def _wrapped(text: str, console: Console, width: int, most: int) -> list[Text]:
 
 def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
     exercise = watch.at_hand
-    lines = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
-    for line in exercise.reference.strip("\n").split("\n"):
-        lines.append(Text(f"  {line}"))
-    return [*lines, Text(), *_wrapped(exercise.why, console, width, 4)]
+    lines = [Text(f"  {line}") for line in exercise.reference.strip("\n").split("\n")]
+    head = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
+    return [*head, *lines, Text(), *_wrapped(exercise.why, console, width, 4)]
 
 
 def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
@@ -191,7 +179,7 @@ def _when(watch: Watch, busy: bool) -> str:
     """When the notebook was saved, and how long the verdict took."""
     if watch.notebook.todo and busy:
         return "judging ..."
-    if watch.timing is None:
+    if watch.saved_at is None:
         return ""
-    took = f", judged in {watch.timing.took:.1f} s" if watch.timing.took is not None else ""
-    return f"saved {time.strftime('%H:%M:%S', time.localtime(watch.timing.saved))}{took}"
+    took = f", judged in {watch.took:.1f} s" if watch.took is not None else ""
+    return f"saved {time.strftime('%H:%M:%S', time.localtime(watch.saved_at))}{took}"

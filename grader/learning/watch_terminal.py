@@ -32,40 +32,28 @@ Events = queue.SimpleQueue[tuple[Any, ...]]
 SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*.|O.|.)?")  # an arrow, a function key
 
 
-class LinesView:
-    """Plain lines for a pipe or a file, none twice in a row."""
+class WatchView:
+    """With `live` a whole terminal, drawn again after every event; else plain lines, none twice in a row."""
 
-    def __init__(self, console: Console) -> None:
-        self.console, self._last = console, ""
+    def __init__(self, console: Console, live: Live | None = None) -> None:
+        self.console, self.live, self._last = console, live, ""
 
     def say(self, text: str) -> None:
-        if text and text != self._last:
+        if self.live is None and text and text != self._last:
             self.console.print(Text(text), soft_wrap=True)
             self._last = text
 
     def show(self, watch: Watch, busy: bool) -> None:
-        """Prints what there is beside verdicts."""
+        """Draws the screen, or prints what there is beside verdicts."""
+        if self.live is not None:
+            self.live.update(screen(watch, self.console, busy), refresh=True)
         self.say(watch.says)
 
     def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None:
-        """Prints a verdict, and after the last one the lesson's points."""
+        """Prints a verdict, and after the last one the lesson's points; on a screen they stand already."""
         self.say(verdict_lines(watch, request, result))
         if request.do == "grade" and not watch.notebook.todo:
             self.say(lesson_line(watch))
-
-
-class ScreenView:
-    """A whole terminal, drawn again after every event."""
-
-    def __init__(self, console: Console, live: Live) -> None:
-        self.console, self.live = console, live
-
-    def show(self, watch: Watch, busy: bool) -> None:
-        """Draws the screen."""
-        self.live.update(screen(watch, self.console, busy), refresh=True)
-
-    def tell(self, watch: Watch, request: GradeRequest, result: Result) -> None:
-        """Does nothing: the screen shows it."""
 
 
 def verdict_lines(watch: Watch, request: GradeRequest, result: Result) -> str:
@@ -93,7 +81,10 @@ def run(course: Course, console: Console) -> int:
     """Watches until `q` or Ctrl-C; returns the exit status. Raises CourseError for a text that breaks a rule."""
     whole = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
     try:
-        with interruptible(), _hang_up():
+        with interruptible():
+            # A terminal that is closed ends the watch as Ctrl-C does; started by `nohup`, it goes on.
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, _stop)
             if whole:
                 _on_screen(course, console)
             else:
@@ -103,20 +94,12 @@ def run(course: Course, console: Console) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _hang_up() -> Iterator[None]:
-    """A terminal that is closed ends the watch as Ctrl-C does; started by `nohup`, it goes on."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number)
-
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, stop)
-    yield
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
 
 
 def _in_lines(course: Course, console: Console) -> None:
-    events, view = Events(), LinesView(console)
+    events, view = Events(), WatchView(console)
     saves = _watcher(course, events)
     watch = Watch(course)
     view.say(f"Watching the notebooks under {course.root / 'work'}: each is judged when it is saved. Ctrl-C ends it.")
@@ -133,7 +116,7 @@ def _on_screen(course: Course, console: Console) -> None:
             watch = Watch(course)
             for one in (signal.SIGWINCH, signal.SIGCONT):
                 signal.signal(one, lambda number, frame: events.put(("drawn over",)))
-            _loop(watch, events, saves, ScreenView(console, live))
+            _loop(watch, events, saves, WatchView(console, live))
     finally:
         if watch is not None:
             console.print(Text(lesson_line(watch)), soft_wrap=True)
@@ -143,7 +126,7 @@ def _watcher(course: Course, events: Events) -> NotebookWatcher:
     return NotebookWatcher(course, lambda lesson: events.put(("saved", lesson)))
 
 
-def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: LinesView | ScreenView) -> None:
+def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: WatchView) -> None:
     """Passes events on, until a key ends it."""
     view.show(watch, busy=True)
     replied = lambda request, result: events.put(("replied", request, result))
@@ -165,7 +148,11 @@ def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: LinesView 
                 if kind == "key" and not watch.key(what[0]):
                     return
                 if kind == "saved":
-                    _saved(watch, examiners, saves, what[0])
+                    course = watch.reopened()
+                    if course is not None:
+                        examiners.reopen(course)
+                        saves.reopen(course)
+                    watch.saved(what[0])
                 elif kind == "replied" and watch.replied(*what):
                     view.tell(watch, *what)
 
@@ -176,15 +163,6 @@ def _wait(events: Events, seconds: float | None) -> Iterator[tuple[Any, ...]]:
         yield events.get(timeout=seconds)
         while True:
             yield events.get_nowait()
-
-
-def _saved(watch: Watch, examiners: ExaminerClient, saves: NotebookWatcher, lesson: str) -> None:
-    if watch.course_changed():
-        course = watch.reopened()
-        if course is not None:
-            examiners.reopen(course)
-            saves.reopen(course)
-    watch.saved(lesson)
 
 
 @contextlib.contextmanager

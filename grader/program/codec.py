@@ -24,8 +24,17 @@ import numpy as np
 from jax._src.array import ArrayImpl  # weak types have no public maker
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from grader.program.limits import LIMITS, Malformed, PayloadLimits, Unsendable, few, natural
-from grader.program.placement import READERS, place, read_place, tagged
+from grader.program.payload import (
+    LIMITS,
+    READERS,
+    Malformed,
+    PayloadLimits,
+    Unsendable,
+    axes,
+    place,
+    read_place,
+    tagged,
+)
 
 # Plain arrays of NumPy's; a subclass may show what it does not hold.
 PLAIN: tuple[type, ...] = (np.ndarray,)
@@ -99,11 +108,15 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
     ends = itertools.accumulate(sizes, initial=0)
     buffers = [body[start:end] for start, end in itertools.pairwise(ends)]
     try:
-        return _Decoder(classes or {}, limits, buffers).whole(content)
+        decoder = _Decoder(classes or {}, limits, buffers)
+        value = decoder.value(content, 0)
     except Malformed:
         raise
     except Exception as problem:  # any surprise in hostile bytes is the same verdict
         raise Malformed(f"{type(problem).__name__} while reading") from None
+    if decoder.unread:  # every buffer is used once: a payload that names one twice could grow without limit
+        raise Malformed("a buffer of no array")
+    return value
 
 
 def is_array(leaf: Any) -> bool:
@@ -156,16 +169,13 @@ class _Encoder:
         if kind in (tuple, list):
             return [kind.__name__, [self.tag(item, depth + 1) for item in value]]
         if kind is dict:
-            return ["dict", [[self.key(k), self.tag(item, depth + 1)] for k, item in value.items()]]
+            for key in value:
+                if type(key) not in (str, int):
+                    raise Unsendable(f"dict with a {type(key).__name__} key")
+            return ["dict", [[key, self.tag(item, depth + 1)] for key, item in value.items()]]
         if isinstance(value, tuple) and kind in self.names:
             return ["named", self.names[kind], [self.tag(item, depth + 1) for item in value]]
         return self.jax_value(value)
-
-    @staticmethod
-    def key(key: Any) -> Any:
-        if type(key) not in (str, int):
-            raise Unsendable(f"dict with a {type(key).__name__} key")
-        return key
 
     def jax_value(self, value: Any) -> Any:
         if isinstance(value, jax.core.Tracer):
@@ -226,20 +236,13 @@ class _Decoder:
             "float": float.fromhex,
             "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
             "...": lambda: ...,
-            "slot": lambda index: Slot(*natural([index])),
+            "slot": lambda index: Slot(*axes([index])),
             "abstract": self.abstract,
             "abstract key": self.abstract_key,
             "array": self.array,
             "dtype": _read_dtype,
             **READERS,
         }
-
-    def whole(self, tagged: Any) -> Any:
-        """The value, if it uses every buffer once: a payload that names one twice could grow without limit."""
-        value = self.value(tagged, 0)
-        if self.unread:
-            raise Malformed("a buffer of no array")
-        return value
 
     def value(self, tagged: Any, depth: int) -> Any:
         self.count += 1
@@ -256,7 +259,9 @@ class _Decoder:
             items = [self.value(item, depth + 1) for item in rest[0]]
             return tuple(items) if tag == "tuple" else items
         if tag == "dict":
-            return {self.dict_key(k): self.value(item, depth + 1) for k, item in rest[0]}
+            if any(type(key) not in (str, int) for key, _ in rest[0]):
+                raise Malformed("dict key is neither str nor int")
+            return {key: self.value(item, depth + 1) for key, item in rest[0]}
         if tag == "named":
             name, items = rest
             if name not in self.classes:
@@ -269,22 +274,16 @@ class _Decoder:
             raise Malformed("unknown tag")
         return self.readers[tag](*rest)
 
-    @staticmethod
-    def dict_key(key: Any) -> Any:
-        if type(key) not in (str, int):
-            raise Malformed("dict key is neither str nor int")
-        return key
-
     def abstract(self, shape: Any, dtype: str, weak: bool, sharding: Any) -> jax.ShapeDtypeStruct:
         where = read_place(sharding)
-        return jax.ShapeDtypeStruct(natural(few(shape)), _read_dtype(dtype), sharding=where, weak_type=bool(weak))
+        return jax.ShapeDtypeStruct(axes(shape), _read_dtype(dtype), sharding=where, weak_type=bool(weak))
 
     def abstract_key(self, shape: Any, impl: str, sharding: Any) -> jax.ShapeDtypeStruct:
         dtype = jax.eval_shape(lambda: jax.random.key(0, impl=_key_impl(impl))).dtype
-        return jax.ShapeDtypeStruct(natural(few(shape)), dtype, sharding=read_place(sharding))
+        return jax.ShapeDtypeStruct(axes(shape), dtype, sharding=read_place(sharding))
 
     def array(self, kind: str, dtype: str, shape: Any, weak: bool, sharding: Any, index: int) -> Any:
-        plain = self.buffer(index, _read_dtype(dtype), natural(few(shape)))
+        plain = self.buffer(index, _read_dtype(dtype), axes(shape))
         if kind == "scalar" and not plain.shape:
             return plain[()]
         if kind == "numpy":

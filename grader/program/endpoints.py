@@ -12,6 +12,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -21,8 +22,8 @@ from grader.core.layout import PACKAGE
 from grader.program.codec import Classes, decode, encode
 from grader.program.environment import simulate
 from grader.program.export import export
-from grader.program.limits import Malformed, Unsendable
 from grader.program.load import Loaded
+from grader.program.payload import Malformed, Unsendable
 from grader.program.validate import ProgramRefused
 
 MAX_TEXT = 2_000
@@ -109,14 +110,17 @@ class AnswerEndpoint:
 
     def _reply(self, what: Callable[[tuple[Any, ...]], Any], payload: bytes) -> bytes:
         asked = decode(payload, self.classes)
-        mesh = asked["mesh"]
         try:
-            with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext(), _all_bits():
+            with _on(asked["mesh"]), _all_bits():
                 return encode({"status": "ok", "value": what(asked["args"])}, self.classes)
         except Unsendable as problem:
             return encode({"status": "unsendable", "kind": problem.name[:MAX_TEXT]})
         except BaseException as problem:  # SystemExit and KeyboardInterrupt are an answer's fault too, not ours
             return encode(describe(problem, self.check_file))
+
+
+def _on(mesh: jax.sharding.Mesh | None) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh)
 
 
 def _all_bits() -> contextlib.AbstractContextManager[None]:
@@ -184,15 +188,14 @@ class ProgramEndpoint:
     def _load(self, name: str, payload: bytes) -> bytes:
         try:
             asked = decode(payload)
-            mesh = asked["mesh"]
-            with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+            with _on(asked["mesh"]):
                 loaded = Loaded(asked["blob"].tobytes(), asked["parameters"], asked["donated"])
         except (ProgramRefused, Malformed) as problem:
             return encode({"status": "refused", "text": str(problem)[:MAX_TEXT]})
         except Exception as problem:
             return encode(describe(problem))
         self._loaded[name] = loaded
-        return encode({"status": "ok", "facts": loaded.facts.to_data(), "outputs": loaded.outputs})
+        return encode({"status": "ok", "facts": asdict(loaded.facts), "outputs": loaded.outputs})
 
     def run(self, name: str, payload: bytes) -> bytes:
         """Runs the program of this identity on the arrays in `payload`; replies with its results."""

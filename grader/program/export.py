@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 import jax.export
-from jax._src import debugging  # its primitives have no public name
+from jax._src import config, debugging  # one has no public context manager, the other no public primitives
 
 from grader.program.codec import Classes, Slot, abstract, is_array
-from grader.program.limits import Unsendable
+from grader.program.payload import Unsendable
 
 
 class CallsPython(Exception):
@@ -75,24 +75,20 @@ def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes
         seen.append(_skeleton(function(*rebuild(list(leaves))), results, classes or {}))
         return results
 
-    with _silent_prints(), _no_locations():
-        exported, donated = _serialize(flat, shapes)
-    return Exported(exported, shapes, donated, seen[-1])
-
-
-def _serialize(flat: Callable[..., Any], shapes: tuple[Any, ...]) -> tuple[bytes, tuple[int, ...]]:
-    jitted = jax.jit(flat)
-    donated = _donated(jitted.trace(*shapes).jaxpr)
-    if donated:
-        jitted = jax.jit(flat, donate_argnums=donated)
-    blob = _bytes(jitted, shapes)
-    if blob is None:
-        # An inner jit that ran before may hold a trace with prints in it: forget those traces and try once more.
-        jax.clear_caches()
-        blob = _bytes(jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated), shapes)
+    # Without source locations, the same program has the same bytes.
+    with _silent_prints(), config.traceback_in_locations_limit(0):
+        jitted = jax.jit(flat)
+        donated = _donated(jitted.trace(*shapes).jaxpr)
+        if donated:
+            jitted = jax.jit(flat, donate_argnums=donated)
+        blob = _bytes(jitted, shapes)
+        if blob is None:
+            # An inner jit that ran before may hold a trace with prints in it: forget those traces and try once more.
+            jax.clear_caches()
+            blob = _bytes(jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated), shapes)
     if blob is None:
         raise CallsPython
-    return blob, donated
+    return Exported(blob, shapes, donated, seen[-1])
 
 
 def _bytes(jitted: Any, shapes: tuple[Any, ...]) -> bytes | None:
@@ -138,17 +134,6 @@ def _silent_prints() -> Iterator[None]:
             jax.clear_caches()  # else an inner jit keeps the trace without prints, and never prints again
 
 
-@contextlib.contextmanager
-def _no_locations() -> Iterator[None]:
-    """Without source locations, the same program has the same bytes."""
-    limit = jax.config.values["jax_traceback_in_locations_limit"]
-    jax.config.update("jax_traceback_in_locations_limit", 0)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_traceback_in_locations_limit", limit)
-
-
 def _skeleton(value: Any, results: list[Any], classes: Classes) -> Any:
     kind = type(value)
     if is_array(value) and not isinstance(value, jax.ShapeDtypeStruct):
@@ -160,12 +145,9 @@ def _skeleton(value: Any, results: list[Any], classes: Classes) -> Any:
         return {key: _skeleton(item, results, classes) for key, item in value.items()}
     if isinstance(value, tuple) and kind in classes.values():
         return kind(*(_skeleton(item, results, classes) for item in value))
-    if kind not in _PLAIN:
+    if kind not in (type(None), bool, int, float, complex, str, type(...)):
         raise Unsendable(kind.__name__)
     return value
-
-
-_PLAIN = (type(None), bool, int, float, complex, str, type(...))
 
 
 def fill(skeleton: Any, arrays: Any) -> Any:

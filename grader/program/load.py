@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -48,13 +48,9 @@ class Facts:
     alias_bytes: int
     flops: float | None
 
-    def to_data(self) -> dict[str, Any]:
-        """Returns plain data that `encode` takes."""
-        return asdict(self)
-
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Facts:
-        """Undoes `to_data`."""
+        """Undoes `dataclasses.asdict`."""
         return cls(**{**data, "collectives": tuple(Collective(**item) for item in data["collectives"])})
 
 

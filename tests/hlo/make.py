@@ -12,6 +12,7 @@ texts of the references, and of some larger programs, goes to tests/hlo/<platfor
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ from jax.sharding import PartitionSpec as P
 from grader.checks import inputs, verbs
 from grader.checks.outcomes import Ended, stumbled
 from grader.course import Course
-from grader.program import endpoints, placement
+from grader.program import endpoints, payload
 from grader.program.environment import simulate
 from grader.program.load import Loaded
 
@@ -66,7 +67,7 @@ def devices() -> list[Any]:
 
 simulate(8)
 FAR, NEAR = devices(), jax.devices()
-_read_devices, _platform = placement._read_devices, jax.export.default_export_platform
+_read_devices, _platform = payload._read_devices, jax.export.default_export_platform
 far = False
 
 
@@ -86,7 +87,7 @@ def elsewhere() -> Any:
         far, jax.devices = False, lambda *words: NEAR
 
 
-placement._read_devices = read_devices
+payload._read_devices = read_devices
 _export.default_export_platform = jax.export.default_export_platform = lambda: PLATFORM if far else _platform()
 
 
@@ -116,7 +117,7 @@ class Both(verbs.InProcessBackend):
                 asked = endpoints.decode(payload)
                 with jax.set_mesh(asked["mesh"]) if asked["mesh"] is not None else contextlib.nullcontext():
                     made = Loaded(twin, self.placed(asked["parameters"]), asked["donated"])
-            reply["facts"] = made.facts.to_data()
+            reply["facts"] = dataclasses.asdict(made.facts)
             self.texts.append(made._compiled.as_text() or "")
         return endpoints.encode(reply)
 

@@ -1,16 +1,70 @@
-"""Placement of data on devices (PartitionSpec, Mesh, shardings) as plain lists, and back."""
+"""Parts of a payload: its limits, its errors, and devices (PartitionSpec, Mesh, shardings) as plain lists, and back."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from grader.program.limits import Malformed, Unsendable, few, natural, strings
-
 AXIS_TYPES = {kind.name: kind for kind in AxisType}
+
+
+@dataclass(frozen=True)
+class PayloadLimits:
+    """Upper bounds for one payload."""
+
+    depth: int = 64  # of containers in one another
+    values: int = 200_000
+    arrays: int = 10_000
+    axes: int = 64  # of one array
+    bits: int = 256  # of an int
+    head: int = 8 << 20  # bytes
+    buffers: int = 512 << 20  # bytes of all arrays together; a replicated one counts once for each device
+
+
+LIMITS = PayloadLimits()
+
+
+class Unsendable(Exception):
+    """A value that is not data.
+
+    Attributes:
+        name: what a reader would call it, such as a class.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Malformed(Exception):
+    """Bytes that are not a payload of ours, or one beyond the limits."""
+
+
+def axes(numbers: Any) -> tuple[int, ...]:
+    """Returns a list with a natural number for each axis of an array or a mesh as a tuple. Raises `Malformed`."""
+    return _natural(_few(numbers))
+
+
+def _natural(numbers: Any) -> tuple[int, ...]:
+    if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+        raise Malformed("not a list of natural numbers")
+    return tuple(numbers)
+
+
+def _few(items: Any) -> Any:
+    if not isinstance(items, list) or len(items) > LIMITS.axes:
+        raise Malformed("not a list, or more axes than there can be")
+    return items
+
+
+def _strings(names: Any) -> tuple[str, ...]:
+    if not all(type(name) is str for name in _few(names)):
+        raise Malformed("not a list of strings")
+    return tuple(names)
 
 
 def tagged(value: PartitionSpec | Mesh | NamedSharding | SingleDeviceSharding) -> list[Any]:
@@ -63,14 +117,14 @@ def _mesh_parts(mesh: Mesh) -> list[Any]:
 
 
 def _read_spec(parts: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
-    extra = {"unreduced": set(strings(unreduced)), "reduced": set(strings(reduced))}
-    return PartitionSpec(*map(_read_entry, few(parts)), **{name: axes for name, axes in extra.items() if axes})
+    extra = {"unreduced": set(_strings(unreduced)), "reduced": set(_strings(reduced))}
+    return PartitionSpec(*map(_read_entry, _few(parts)), **{name: found for name, found in extra.items() if found})
 
 
 def _read_entry(part: Any) -> Any:
     if type(part) is int and part == 0:
         return PartitionSpec.UNCONSTRAINED
-    return part if part is None or type(part) is str else strings(part)
+    return part if part is None or type(part) is str else _strings(part)
 
 
 def _read_devices(platform: Any, ids: Any) -> list[Any]:
@@ -78,14 +132,14 @@ def _read_devices(platform: Any, ids: Any) -> list[Any]:
     if platform not in ("cpu", "gpu", "tpu"):
         raise Malformed("unknown platform")
     by_id = {device.id: device for device in jax.devices(platform)}
-    if any(number not in by_id for number in natural(ids)) or len(set(ids)) < len(ids):
+    if any(number not in by_id for number in _natural(ids)) or len(set(ids)) < len(ids):
         raise Malformed("a device that is not here, or one twice")
     return [by_id[number] for number in ids]
 
 
 def _read_mesh(names: Any, sizes: Any, types: Any, where: Any) -> Mesh:
-    devices = np.array(_read_devices(*where), dtype=object).reshape(natural(few(sizes)))
-    return Mesh(devices, strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in strings(types)))
+    devices = np.array(_read_devices(*where), dtype=object).reshape(axes(sizes))
+    return Mesh(devices, _strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in _strings(types)))
 
 
 def _read_sharding(mesh: Any, spec: Any, memory: Any) -> NamedSharding:
