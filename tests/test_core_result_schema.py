@@ -21,7 +21,7 @@ from grader.core.layout import EXAMINER
 from grader.core.result import SCHEMA, CheckResult, Result, document
 from grader.course import Course
 from grader.grading.pool import Pool
-from grader.lms import gradescope_run
+from grader.lms import gradescope
 from grader.lms.feedback_page import VERDICT
 
 LESSON = "01_small"
@@ -117,5 +117,5 @@ def test_gradescopes_run(course: Path, tmp_path: Path) -> None:
     shutil.copytree(course, root / "source" / "course", ignore=shutil.ignore_patterns("build", "work", "submitted"))
     shutil.copytree(course / "submitted" / "one" / LESSON, root / "submission")
     (root / "source" / "autograder.json").write_text(json.dumps({"lesson": LESSON, "allow_unsandboxed": True}))
-    [result] = valid([gradescope_run.examine(root).to_json()])
+    [result] = valid([gradescope.examine(root).to_json()])
     assert result["score"] > 0

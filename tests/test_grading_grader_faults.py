@@ -124,7 +124,7 @@ def test_gradescope_gets_no_score(course: Path, tmp_path: Path) -> None:
     shutil.copytree(course / "submitted" / "one" / LESSON, root / "submission")
     (root / "source" / "autograder.json").write_text(json.dumps({"lesson": LESSON, "allow_unsandboxed": True}))
     done = subprocess.run(
-        [sys.executable, "-m", "grader.lms.gradescope_run", str(root)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "grader.lms.gradescope", str(root)], cwd=ROOT, capture_output=True, text=True
     )
     written = json.loads((root / "results" / "results.json").read_text(encoding="utf-8"))
     assert {"score", "tests"} & written.keys() == set(), done.stderr
