@@ -32,7 +32,6 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
 from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import SAWarning, SQLAlchemyError
-from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from grader.core import files
@@ -61,7 +60,11 @@ class CourseGradebook:
 
     def __init__(self, course: Course) -> None:
         self.course = course
-        self.config = _config(course.root)
+        try:
+            self.config = PyFileConfigLoader(CONFIG, path=str(course.root)).load_config()
+        except ConfigFileNotFound:
+            text = f"There is no {CONFIG} in {course.root}, so there is no gradebook to store grades in."
+            raise NoGradebook(text) from None
         self.directory = CourseDirectory(config=self.config)
         self.database = Database(self.directory.db_url, course.root / "build")
 
@@ -249,9 +252,7 @@ def _quickly() -> Iterator[None]:
     replaces: so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out.
     """
 
-    def validate(instance: Any, schema: Any) -> None:
-        Draft4Validator(schema).validate(instance)
-
+    validate = lambda instance, schema: Draft4Validator(schema).validate(instance)
     before, common.jsonschema = common.jsonschema, SimpleNamespace(validate=validate)
     try:
         with warnings.catch_warnings():
@@ -259,10 +260,3 @@ def _quickly() -> Iterator[None]:
             yield
     finally:
         common.jsonschema = before
-
-
-def _config(root: Path) -> Config:
-    try:
-        return PyFileConfigLoader(CONFIG, path=str(root)).load_config()
-    except ConfigFileNotFound:
-        raise NoGradebook(f"There is no {CONFIG} in {root}, so there is no gradebook to store grades in.") from None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from alembic.script import ScriptDirectory
 from nbgrader.api import Assignment, Gradebook, GradeCell, Notebook, TaskCell
 from nbgrader.dbutil import ALEMBIC_DIR
 from sqlalchemy import Connection, create_engine, event, inspect, select, text
@@ -37,9 +38,7 @@ class NoGradebook(Exception):
 class Database:
     """The database at `url`, as SQLAlchemy writes it. Methods raise NoGradebook; nothing changes before `prepare`.
 
-    Args:
-        url: its address.
-        spare: the folder for the lock of a database that is not a file.
+    `spare` is the folder for the lock of a database that is not a file.
     """
 
     def __init__(self, url: str, spare: Path) -> None:
@@ -54,8 +53,9 @@ class Database:
         waits = {"timeout": WAIT_S} if self.file and "timeout" not in address.query else {}
         self.engine = create_engine(url, connect_args=waits)
         if self.file:
-            event.listen(self.engine, "connect", _by_hand)
-            event.listen(self.engine, "begin", _begins)
+            # sqlite3 would begin a transaction at its first write only: what was read before could be stale by then.
+            event.listen(self.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+            event.listen(self.engine, "begin", _begin)
 
     def there(self) -> bool:
         """Returns whether nbgrader has made this database yet. Raises NoGradebook where we cannot write to it."""
@@ -75,25 +75,18 @@ class Database:
                 found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
         except SQLAlchemyError as problem:
             raise self.unusable(problem, "no such table" in str(problem)) from None
-        if tables:
-            self._refuse_version(str(found))
-        return bool(tables)
-
-    def _refuse_version(self, found: str) -> None:
-        from alembic.script import ScriptDirectory
-
-        versions = ScriptDirectory(ALEMBIC_DIR)
-        if found == versions.get_current_head():
-            return
-        if any(found == one.revision for one in versions.walk_revisions()):
+        newest, *older = [one.revision for one in ScriptDirectory(ALEMBIC_DIR).walk_revisions()]
+        if tables and found in older:
             raise NoGradebook(
                 f"The gradebook {self.url} was made by an older nbgrader (its version is {found}). "
                 "Back it up, then run: nbgrader db upgrade"
             )
-        raise NoGradebook(
-            f"The gradebook {self.url} is of a version that this nbgrader does not know ({found[:40]!r}): a newer one "
-            "made it. Install that one, or restore a backup."
-        )
+        if tables and found != newest:
+            raise NoGradebook(
+                f"The gradebook {self.url} is of a version that this nbgrader does not know ({str(found)[:40]!r}): "
+                "a newer one made it. Install that one, or restore a backup."
+            )
+        return bool(tables)
 
     def unusable(self, problem: SQLAlchemyError, foreign: bool = False) -> NoGradebook:
         """Returns the exception for a fault that the database reports."""
@@ -203,12 +196,7 @@ def outdated(course: Course, lesson: str, database: Connection | Session) -> str
     )
 
 
-def _by_hand(connection: Any, _: Any) -> None:
-    """sqlite3 would begin a transaction at its first write only: what was read before could be stale by then."""
-    connection.isolation_level = None
-
-
-def _begins(connection: Connection) -> None:
+def _begin(connection: Connection) -> None:
     reads = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("begin" if reads else "begin immediate")
 
