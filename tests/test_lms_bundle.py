@@ -23,7 +23,7 @@ from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
 from grader.core.layout import PACKAGE, learner_files
-from grader.course import Course, build, exercises, nbgrader_import, rules_leaks
+from grader.course import Course, build, exercises, nbgrader_import, rules
 from grader.lms import bundle, publish
 from grader.lms.publish import NoBundle
 
@@ -407,7 +407,7 @@ def test_a_bundle_of_an_imported_lesson_is_what_nbgrader_releases(tmp_path: Path
         shown_to_all = given[build.exercises_path(course, lesson)].decode()
         for cell in build.source(course, lesson)["cells"]:
             for region in re.findall(r"### BEGIN [A-Z ]+\n(.*?)### END", cell["source"], re.DOTALL):
-                for line in rules_leaks.telling(region.split("\n")):
+                for line in rules.telling(region.split("\n")):
                     assert json.dumps(line)[1:-1] not in shown_to_all
                     assert publish.leaks(course, {"README.md": line.encode()})
                     told += 1

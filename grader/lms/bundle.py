@@ -6,7 +6,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -40,6 +39,8 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
     ids = list(lessons or [i for i in course.ids if i in course.text_ids or i in course.lesson_ids])
     notebooks = _notebooks(course, ids)
     torch = any(USES_TORCH.search(content) for path, content in notebooks.items() if path.endswith(".ipynb"))
+    project = tomllib.loads(checkout_file("pyproject.toml").decode())["project"]
+    needed = [text for text in project["dependencies"] if Requirement(text).name not in GRADERS_OWN]
     made = {
         **notebooks,
         **{f"grader/{path.as_posix()}": (PACKAGE / path).read_bytes() for path in learner_files()},
@@ -47,8 +48,13 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
         "Makefile": (TEMPLATES / "Makefile").read_bytes(),
         ".gitignore": (TEMPLATES / "gitignore").read_bytes(),
         ".gitattributes": (TEMPLATES / "gitattributes").read_bytes(),
-        "pyproject.toml": _pyproject().encode(),
-        "README.md": _readme(course, ids, notebooks, torch).encode(),
+        "pyproject.toml": _fill(
+            "pyproject.toml.template",
+            python=project["requires-python"],
+            version=grader.__version__,
+            dependencies="".join(f"    {json.dumps(text)},\n" for text in needed),
+        ),
+        "README.md": _readme(course, ids, notebooks, torch, project["requires-python"].lstrip(">=")),
     }
     if found := leaks(course, made):
         raise NoBundle("The bundle would show what is hidden, so none is made. " + " ".join(found[:5]))
@@ -63,12 +69,6 @@ def checkout_file(name: str) -> bytes:
     except OSError:
         text = f"There is no {path}. Bundles are made by a checkout of the grader, not by an installed package."
         raise NoBundle(text) from None
-
-
-@cache
-def _project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads(checkout_file("pyproject.toml").decode())["project"]
-    return found
 
 
 def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
@@ -98,21 +98,11 @@ def _picture(course: Course, name: str) -> bytes:
     raise NoBundle(f"A notebook shows images/{name}, and there is no such picture.")
 
 
-def _pyproject() -> str:
-    project = _project()
-    needed = [text for text in project["dependencies"] if Requirement(text).name not in GRADERS_OWN]
-    return _template("pyproject.toml.template").substitute(
-        python=project["requires-python"],
-        version=grader.__version__,
-        dependencies="".join(f"    {json.dumps(text)},\n" for text in needed),
-    )
+def _fill(template: str, **values: str) -> bytes:
+    return Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(values).encode()
 
 
-def _template(name: str) -> Template:
-    return Template((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool) -> str:
+def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool, python: str) -> bytes:
     rows = []
     for lesson in ids:
         to_read, to_fill = f"notebooks/{lesson}.ipynb", f"exercises/{lesson}/{lesson}.ipynb"
@@ -120,10 +110,11 @@ def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool)
         fill = f"[fill in]({to_fill})" if to_fill in made else ""
         rows.append(f"| {lesson[:2]} · {course.planned(lesson).title} | {read} | {fill} |")
     example = next((lesson for lesson in ids if lesson in course.lesson_ids), ids[0])
-    return _template("README.md").substitute(
+    return _fill(
+        "README.md",
         name=course.name,
         count="One lesson" if len(ids) == 1 else f"{len(ids)} lessons",
-        python=_project()["requires-python"].lstrip(">="),
+        python=python,
         lesson=example,
         notebook=f"`exercises/{example}/{example}.ipynb`",
         lessons="\n".join(rows),

@@ -9,10 +9,10 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grader.core import files as files_module
 from grader.core.layout import PACKAGE, learner_files
@@ -85,44 +85,34 @@ def commit(course: Course, files: Mapping[str, bytes], folder: Path) -> str:
         git.run(folder, "add", "--force", "--", *files, LIST)
         if gone:
             git.run(folder, "rm", "--quiet", "--cached", "--ignore-unmatch", "--", *gone)
-        changed = _staged(folder) & {*files, LIST, *gone}
+        status = git.run(folder, "status", "--porcelain", "--untracked-files=no", "--no-renames", "-z").decode()
+        staged = {line[3:] for line in status.split("\0") if line[:1] in {*"AMD"}}  # unlike in the last commit
+        changed = staged & {*files, LIST, *gone}
         if not changed:
             return ""
+        identity = []  # the person's, where git knows one
+        try:
+            git.run(folder, "var", "GIT_COMMITTER_IDENT")
+        except git.GitFailed:
+            identity = ["-c", f"user.name={course.name}", "-c", "user.email=grader@localhost"]
         words = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", f"{course.name}: lessons and exercises"]
-        git.run(folder, *_identity(folder, course), *words, "--only", "--", *sorted(changed))
+        git.run(folder, *identity, *words, "--only", "--", *sorted(changed))
         _refuse_history(course, folder)
         return git.run(folder, "rev-parse", "HEAD").decode().strip()
     except git.GitFailed as problem:
         raise NoBundle(f"git could not commit in {folder}: {problem}.") from None
 
 
-def _staged(folder: Path) -> set[str]:
-    """What is staged and differs from the last commit, if there is one."""
-    lines = git.run(folder, "status", "--porcelain", "--untracked-files=no", "--no-renames", "-z").decode().split("\0")
-    return {line[3:] for line in lines if line and line[0] in "AMD"}
-
-
 def _refuse_history(course: Course, folder: Path) -> None:
     """Looks at every object of the repository, reachable or not."""
     listed = git.run(folder, "cat-file", "--batch-all-objects", "--batch-check").split(b"\n")
-    ids = [line.split()[0].decode() for line in listed if line and line.split()[1] != b"tree"]
-    contents = {one: git.run(folder, "cat-file", "-p", one) for one in ids}
-    named = {f"{one}.ipynb" if _is_notebook(text) else one: text for one, text in contents.items()}
+    named = {}
+    for name in [line.split()[0].decode() for line in listed if line and line.split()[1] != b"tree"]:
+        content = git.run(folder, "cat-file", "-p", name)
+        is_notebook = content.lstrip()[:1] == b"{" and b'"cells"' in content
+        named[f"{name}.ipynb" if is_notebook else name] = content
     if found := leaks(course, named):
         raise NoBundle(f"The history of {folder} shows what is hidden, so begin a new one. {found[0]}")
-
-
-def _is_notebook(content: bytes) -> bool:
-    return content.lstrip()[:1] == b"{" and b'"cells"' in content
-
-
-def _identity(folder: Path, course: Course) -> list[str]:
-    """Whose commit it is: the person's, where git knows one."""
-    try:
-        git.run(folder, "var", "GIT_COMMITTER_IDENT")
-        return []
-    except git.GitFailed:
-        return ["-c", f"user.name={course.name}", "-c", "user.email=grader@localhost"]
 
 
 def _listed(folder: Path) -> dict[str, str]:
@@ -145,80 +135,61 @@ def _put(path: Path, content: bytes) -> None:
         raise NoBundle(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-class CellText(NamedTuple):
-    """The text of a cell that learners are given, the text that they are not, and whose that is."""
-
-    public: str
-    hidden: str = ""
-    owner: str = ""
-
-
 def leaks(course: Course, files: Mapping[str, bytes]) -> list[str]:
     """Returns a sentence for each hidden line in a file. Lines that public text contains too are no secret."""
     texts = [text for one in (course, course.base) if one is not None for text in _texts(one)]
     package = [(PACKAGE / path).read_text(encoding="utf-8") for path in learner_files()]
-    public = SearchableText("\n".join([*(text.public for text in texts), *package]))
-    lines = {line: text.owner for text in texts for line in telling(text.hidden.split("\n"))}
-    hidden = {line: owner for line, owner in lines.items() if not public.contains(line)}
+    is_public = _search("\n".join([*(public for public, _, _ in texts), *package]))
+    lines = {line: owner for _, hidden, owner in texts for line in telling(hidden.split("\n"))}
+    secrets = {line: owner for line, owner in lines.items() if not is_public(line)}
     found = []
     for path, content in files.items():
-        shown = SearchableText(_readable(path, content))
-        found += [f"{path} holds `{line}` of {owner}." for line, owner in hidden.items() if shown.contains(line)]
+        # Of a notebook, all its strings as they are meant, without JSON's escapes.
+        notebook = path.endswith(".ipynb")
+        text = "\n".join(_strings(json.loads(content))) if notebook else content.decode("utf-8", "ignore")
+        is_shown = _search(text)
+        found += [f"{path} holds `{line}` of {owner}." for line, owner in secrets.items() if is_shown(line)]
     return found
 
 
-class SearchableText:
-    """A text that is searched for many lines: most are ruled out by two words that never follow one another in it."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.pairs = set(pairwise(WORD.findall(text)))
-
-    def contains(self, line: str) -> bool:
-        """Returns whether the line is in the text, also within longer words."""
-        return self.pairs.issuperset(pairwise(WORD.findall(line)[1:-1])) and line in self.text
-
-
-def _readable(path: str, content: bytes) -> str:
-    """The text in a file; of a notebook, all its strings as they are meant, without JSON's escapes."""
-    if path.endswith(".ipynb"):
-        return "\n".join(_strings(json.loads(content)))
-    return content.decode("utf-8", "ignore")
+def _search(text: str) -> Callable[[str], bool]:
+    """Whether a line is in `text`, also within longer words. Most are ruled out by two words that never meet in it."""
+    pairs = set(pairwise(WORD.findall(text)))
+    return lambda line: pairs.issuperset(pairwise(WORD.findall(line)[1:-1])) and line in text
 
 
 def _strings(data: Any) -> Iterator[str]:
     if isinstance(data, str):
         yield data
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            yield key
-            yield from _strings(value)
     elif isinstance(data, list) and data and all(isinstance(line, str) for line in data):
         yield "".join(data)
-    elif isinstance(data, list):
-        for value in data:
+    elif isinstance(data, dict | list):
+        for value in chain(*data.items()) if isinstance(data, dict) else data:
             yield from _strings(value)
 
 
-def _texts(course: Course) -> Iterator[CellText]:
-    """Every text of the course; the base of an overlay has texts of its own, also those that are left out."""
+def _texts(course: Course) -> Iterator[tuple[str, str, str]]:
+    """Of every cell the text that learners are given, the text that they are not, and whose that is.
+
+    The base of an overlay has texts of its own, also those that are left out.
+    """
     for lesson in course.text_ids:
-        yield from (CellText(cell.source) for cell in course.text(lesson))
+        yield from ((cell.source, "", "") for cell in course.text(lesson))
     for lesson in course.lesson_ids:
         if course.adopted(lesson) is None:
             yield from map(_text, course.lesson(lesson).cells)
         else:
             before = build.source(course, lesson)
             for cell, released in zip(before["cells"], build.release(before)["cells"], strict=True):
-                yield CellText(released["source"], cell["source"], f"a cell of {lesson}")
+                yield released["source"], cell["source"], f"a cell of {lesson}"
 
 
-def _text(cell: Cell) -> CellText:
+def _text(cell: Cell) -> tuple[str, str, str]:
     if cell.kind == "answer":
         solution = "\n".join(exercises.solution(cell.source))
-        return CellText(exercises.stub(cell.source), solution, f"the answer of {cell.id}")
-    if cell.kind in HIDDEN:
-        title = exercises.title_of_check(cell.source) if cell.kind == "hidden" else None
-        because = cell.attributes.get("because", "")
-        return CellText(title or "", f"{cell.source}\n{because}", f"a {cell.kind} cell of {cell.id}")
-    return CellText(cell.source)
+        return exercises.stub(cell.source), solution, f"the answer of {cell.id}"
+    if cell.kind not in HIDDEN:
+        return cell.source, "", ""
+    title = exercises.title_of_check(cell.source) if cell.kind == "hidden" else None
+    hidden = f"{cell.source}\n{cell.attributes.get('because', '')}"
+    return title or "", hidden, f"a {cell.kind} cell of {cell.id}"
