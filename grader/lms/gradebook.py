@@ -75,14 +75,14 @@ class CourseGradebook:
             raise NoGradebook(f"nbgrader grades what lies in {wanted}. Grade that folder, or leave --gradebook out.")
         known: set[str] = set()
         if self.database.there():
-            with self._reading() as connection:
+            with self.database.reading() as connection:
                 known = set(connection.execute(select(Assignment.name)).scalars())
         missing = [lesson for lesson in lessons if lesson not in known]
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
             commands = " && ".join(f"nbgrader generate_assignment {lesson}" for lesson in missing)
             raise NoGradebook(f"{', '.join(missing)} {are} not in the gradebook yet. Release {them} first: {commands}")
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             reasons = [outdated(self.course, lesson, connection) for lesson in lessons]
         for reason in filter(None, reasons):
             raise NoGradebook(reason)
@@ -96,22 +96,18 @@ class CourseGradebook:
         """Has nbgrader store the grades that it does not hold yet; one grader at a time.
 
         Each learner's are stored whole or not at all, so that this can end at any moment. Where the grader failed there
-        is no verdict: what the database has of that learner stays.
-
-        Args:
-            results: by notebook.
-            waiting: called when another grader is storing grades at the moment.
-            on_stored: called with the progress after each learner.
+        is no verdict: what the database has of that learner stays. `waiting` is called when another grader is storing
+        grades at the moment, `on_stored` after each learner.
         """
         progress = Progress()
         with self.database.alone(waiting), _quickly():
             self.database.prepare()
             for lesson in dict.fromkeys(entry.lesson for entry in results):
                 mine = {entry: result for entry, result in results.items() if entry.lesson == lesson}
-                with self._reading() as connection:
-                    same = self._unchanged(lesson, mine, connection)
+                with self.database.reading() as connection:
+                    shared, rows = self._shared(lesson, connection), _rows(lesson, connection)
                 for entry, result in mine.items():
-                    if entry in same and self._autograded(entry).is_file():
+                    if self._unchanged(entry, result, shared, rows.get(entry.learner)):
                         progress.before.append(entry)
                     elif result.grader_failed or not self._stored(entry, result):
                         progress.refused.append(entry)
@@ -120,20 +116,18 @@ class CourseGradebook:
                     on_stored(progress)
         return progress
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with self.database.reading() as connection:
-                yield connection
-        except SQLAlchemyError as problem:
-            raise self.database.unusable(problem) from None
-
     def _stored(self, entry: Entry, result: Result) -> bool:
         """Stores one learner's grades of one lesson; whether nbgrader did."""
         try:
             self._mark_path(entry).unlink(missing_ok=True)
             with self.database.whole(self.directory.course_id) as session:
-                self._autograde(entry, result)
+                step = Autograde(coursedir=self.directory, config=self.config)
+                step.log.setLevel(logging.CRITICAL)
+                step.force = True
+                # Our verdict, in the place of nbgrader's execution.
+                step.examiner.course, step.examiner.results = self.course, {(entry.learner, entry.lesson): result}
+                self.directory.assignment_id, self.directory.student_id = entry.lesson, glob.escape(entry.learner)
+                step.start()
                 session.flush()
             with self.database.reading() as connection:
                 rows = _rows(entry.lesson, connection, entry.learner).get(entry.learner)
@@ -151,15 +145,6 @@ class CourseGradebook:
             raise NoGradebook(f"{where} cannot be written: {problem.strerror}. No more grades are stored.") from None
         return self._autograded(entry).is_file()
 
-    def _autograde(self, entry: Entry, result: Result) -> None:
-        """Runs nbgrader's grading of one notebook with our verdict in the place of its execution."""
-        step = Autograde(coursedir=self.directory, config=self.config)
-        step.log.setLevel(logging.CRITICAL)
-        step.force = True
-        step.examiner.course, step.examiner.results = self.course, {(entry.learner, entry.lesson): result}
-        self.directory.assignment_id, self.directory.student_id = entry.lesson, glob.escape(entry.learner)
-        step.start()
-
     def _autograded(self, entry: Entry) -> Path:
         folder = self.directory.format_path(self.directory.autograded_directory, entry.learner, entry.lesson)
         return Path(folder) / f"{entry.lesson}.ipynb"
@@ -168,14 +153,11 @@ class CourseGradebook:
     # A mark is a digest of all that nbgrader made a learner's rows from, and of the rows: a restored backup, a deleted
     # submission or a moved deadline makes it differ. What a person gave by hand in Formgrader is no part of it.
 
-    def _unchanged(self, lesson: str, entries: Mapping[Entry, Result], connection: Connection) -> set[Entry]:
-        """Those of one lesson whose grades are stored as they would be now."""
-        shared, rows, same = self._shared(lesson, connection), _rows(lesson, connection), set()
-        for entry, result in entries.items():
-            with contextlib.suppress(OSError, ValueError):
-                mark = self._mark_path(entry).read_text(encoding="utf-8")
-                same |= {entry} if mark == _mark(shared, entry, result, rows.get(entry.learner)) else set()
-        return same
+    def _unchanged(self, entry: Entry, result: Result, shared: str, rows: Any) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            mark = self._mark_path(entry).read_text(encoding="utf-8")
+            return mark == _mark(shared, entry, result, rows) and self._autograded(entry).is_file()
+        return False
 
     def _mark_path(self, entry: Entry) -> Path:
         return self.course.root / "build" / "stored" / entry.lesson / fingerprint.file_name(entry.learner)
@@ -236,11 +218,11 @@ def _submitted_files(entry: Entry) -> list[Any]:
     found: list[Any] = []
     for path in sorted(entry.path.parent.rglob("*")):
         with contextlib.suppress(OSError):
-            about, digest = path.lstat(), ""
+            about = path.lstat()
+            content: Any = [about.st_mode, about.st_size, about.st_mtime_ns]
             if path.is_file() and not path.is_symlink() and path.name in (entry.path.name, "timestamp.txt"):
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            name = str(path.relative_to(entry.path.parent))
-            found.append([name, digest or [about.st_mode, about.st_size, about.st_mtime_ns]])
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+            found.append([str(path.relative_to(entry.path.parent)), content])
     return found
 
 

@@ -69,12 +69,9 @@ class Database:
                     f"The gradebook {self.file} cannot be written to, so no grades can be stored. "
                     "Let the one who grades write to this file and to its folder."
                 )
-        try:
-            with self.reading() as connection:
-                tables = inspect(connection).get_table_names()
-                found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
-        except SQLAlchemyError as problem:
-            raise self.unusable(problem, "no such table" in str(problem)) from None
+        with self.reading() as connection:
+            tables = inspect(connection).get_table_names()
+            found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
         newest, *older = [one.revision for one in ScriptDirectory(ALEMBIC_DIR).walk_revisions()]
         if tables and found in older:
             raise NoGradebook(
@@ -88,10 +85,10 @@ class Database:
             )
         return bool(tables)
 
-    def unusable(self, problem: SQLAlchemyError, foreign: bool = False) -> NoGradebook:
+    def unusable(self, problem: SQLAlchemyError) -> NoGradebook:
         """Returns the exception for a fault that the database reports."""
         reason = str(getattr(problem, "orig", problem)).splitlines()[0]
-        if foreign:
+        if "no such table" in reason:
             return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
         if "locked" in reason:
             return NoGradebook(
@@ -129,9 +126,14 @@ class Database:
         except SQLAlchemyError as problem:
             raise self.unusable(problem) from None
 
-    def reading(self) -> Connection:
-        """Returns a connection that keeps nobody from writing."""
-        return self.engine.connect().execution_options(reading=True)
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that keeps nobody from writing."""
+        try:
+            with self.engine.connect().execution_options(reading=True) as connection:
+                yield connection
+        except SQLAlchemyError as problem:
+            raise self.unusable(problem) from None
 
     @contextlib.contextmanager
     def whole(self, course_id: str) -> Iterator[Session]:
