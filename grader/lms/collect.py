@@ -20,7 +20,7 @@ from typing import Any
 
 from grader.core import files
 from grader.core.text import legible
-from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitProcesses, Repository, RepositoryError
+from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, GitProcesses, Repository
 
 RECORD = "collected.json"
 PLACES = ("work/{0}/{0}.ipynb", "exercises/{0}/{0}.ipynb", "{0}/{0}.ipynb", "{0}.ipynb")
@@ -146,16 +146,15 @@ class Collection:
         """One repository; a fault of its costs the others nothing."""
         try:
             with tempfile.TemporaryDirectory(prefix="collect-", ignore_cleanup_errors=True) as folder:
-                return self._read(repository, FetchedRepository(repository, Path(folder), self.limits, self.children))
+                fetched = FetchedRepository(repository, Path(folder), self.limits, self.children)
+                before = self._before(repository)
+                return before if before and fetched.tip() == before.commit else self._read(repository, fetched)
         except Exception as problem:
-            ours = "" if isinstance(problem, RepositoryError | OSError) else f"{type(problem).__name__}: "
+            ours = "" if isinstance(problem, GitFailed | OSError) else f"{type(problem).__name__}: "
             text = legible(f"{ours}{problem}", 300).replace(repository.url, repository.shown)
             return CollectedRepository(repository.learner, repository.shown, repository.branch, problem=text)
 
     def _read(self, repository: Repository, fetched: FetchedRepository) -> CollectedRepository:
-        before = self._before(repository)
-        if before is not None and fetched.tip() == before.commit:
-            return before
         about = (repository.learner, repository.shown, repository.branch, *fetched.fetch())
         notebooks, refused = {}, []
         for lesson in self.lessons:

@@ -38,11 +38,7 @@ INERT = tuple(
 
 
 class GitFailed(Exception):
-    """git did not do what it was asked; the text is the line that it gives as the reason."""
-
-
-class RepositoryError(Exception):
-    """A repository that could not be read; the text says why."""
+    """git did not do what it was asked; the text says why, in its own words where it has any."""
 
 
 class FileRefused(Exception):
@@ -109,7 +105,7 @@ class GitProcesses:
         """Starts a process in a session of its own: without a terminal to ask, and its children end with it."""
         with self._lock:
             if self._stopped:
-                raise RepositoryError("stopped")
+                raise GitFailed("stopped")
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
             self._running.add(child)
             return child
@@ -134,7 +130,7 @@ def _kill_session(child: subprocess.Popen[bytes]) -> None:
 
 
 class FetchedRepository:
-    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise RepositoryError."""
+    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise GitFailed."""
 
     def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, children: GitProcesses) -> None:
         self.repository, self.folder, self.limits, self.children = repository, folder, limits, children
@@ -177,7 +173,7 @@ class FetchedRepository:
             raise FileRefused(f"{path} is {what}; the notebook itself has to be committed.")
         try:
             size = int(self._git("cat-file", "-s", blob))
-        except RepositoryError:  # left out by the server, as it is larger than asked for
+        except GitFailed:  # left out by the server, as it is larger than asked for
             size = MAX_BYTES + 1
         if size > MAX_BYTES:
             raise FileRefused(f"{path} is larger than {MAX_BYTES >> 20} MB; its outputs have to be cleared.")
@@ -198,15 +194,15 @@ class FetchedRepository:
             try:
                 child.wait(max(0.0, self.until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise RepositoryError(f"no answer, or not all of it, within {self.limits.seconds:g} s") from None
+                raise GitFailed(f"no answer, or not all of it, within {self.limits.seconds:g} s") from None
             finally:
                 self.children.end(child)
             if child.returncode != 0:
                 bound = self.limits.bytes >> 9 << 9  # a file that has come up to it was cut there
                 if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):
-                    raise RepositoryError(f"more than {self.limits.bytes >> 20} MB")
+                    raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
                 err.seek(0)
                 reason = _reason(err.read(1 << 16)).replace(str(self.folder), "")
-                raise RepositoryError(reason or f"git ended with {child.returncode}")
+                raise GitFailed(reason or f"git ended with {child.returncode}")
             out.seek(0)
             return out.read()
