@@ -16,17 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jsonschema import Draft4Validator
-from nbgrader.api import (
-    Assignment,
-    Comment,
-    Grade,
-    GradeCell,
-    Notebook,
-    SourceCell,
-    SubmittedAssignment,
-    SubmittedNotebook,
-    TaskCell,
-)
+from nbgrader import api
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
@@ -76,7 +66,7 @@ class CourseGradebook:
         known: set[str] = set()
         if self.database.there():
             with self.database.reading() as connection:
-                known = set(connection.execute(select(Assignment.name)).scalars())
+                known = set(connection.execute(select(api.Assignment.name)).scalars())
         missing = [lesson for lesson in lessons if lesson not in known]
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
@@ -164,14 +154,16 @@ class CourseGradebook:
 
     def _shared(self, lesson: str, connection: Connection) -> str:
         """What holds for every learner: nbgrader, its configuration and record of the lesson, the released notebook."""
-        queries = [select(Assignment.name, Assignment.duedate).where(Assignment.name == lesson)]
+        queries = [select(api.Assignment.name, api.Assignment.duedate).where(api.Assignment.name == lesson)]
         for columns in (
-            (SourceCell.name, SourceCell.checksum, SourceCell.cell_type, SourceCell.locked),
-            (GradeCell.name, GradeCell.id, GradeCell.max_score),
-            (TaskCell.name, TaskCell.id, TaskCell.max_score),
+            (api.SourceCell.name, api.SourceCell.checksum, api.SourceCell.cell_type, api.SourceCell.locked),
+            (api.GradeCell.name, api.GradeCell.id, api.GradeCell.max_score),
+            (api.TaskCell.name, api.TaskCell.id, api.TaskCell.max_score),
         ):
-            query = select(*columns).join(Notebook, columns[0].class_.notebook_id == Notebook.id)
-            query = query.join(Assignment, Notebook.assignment_id == Assignment.id).where(Assignment.name == lesson)
+            query = select(*columns).join(api.Notebook, columns[0].class_.notebook_id == api.Notebook.id)
+            query = query.join(api.Assignment, api.Notebook.assignment_id == api.Assignment.id).where(
+                api.Assignment.name == lesson
+            )
             queries.append(query.order_by(columns[0]))
         released = exercises_path(self.course, lesson)
         text = self.course.lesson(lesson)
@@ -190,18 +182,20 @@ def _rows(lesson: str, connection: Connection, learner: str | None = None) -> di
     """What nbgrader's own grading writes of each learner (or one), by learner."""
 
     def of(*columns: Any) -> Select[Any]:
-        query = select(SubmittedAssignment.student_id, *columns).select_from(SubmittedAssignment)
-        query = query.join(Assignment, SubmittedAssignment.assignment_id == Assignment.id)
-        query = query.join(SubmittedNotebook, SubmittedNotebook.assignment_id == SubmittedAssignment.id)
-        query = query.where(Assignment.name == lesson)
-        return query if learner is None else query.where(SubmittedAssignment.student_id == learner)
+        query = select(api.SubmittedAssignment.student_id, *columns).select_from(api.SubmittedAssignment)
+        query = query.join(api.Assignment, api.SubmittedAssignment.assignment_id == api.Assignment.id)
+        query = query.join(api.SubmittedNotebook, api.SubmittedNotebook.assignment_id == api.SubmittedAssignment.id)
+        query = query.where(api.Assignment.name == lesson)
+        return query if learner is None else query.where(api.SubmittedAssignment.student_id == learner)
 
-    notebook = (SubmittedNotebook.id, SubmittedAssignment.timestamp, SubmittedAssignment.extension)
+    notebook = (api.SubmittedNotebook.id, api.SubmittedAssignment.timestamp, api.SubmittedAssignment.extension)
     found: dict[str, Any] = defaultdict(list)
     for query in (
-        of(*notebook, SubmittedNotebook.late_submission_penalty),
-        of(Grade.cell_id, Grade.auto_score).join(Grade, Grade.notebook_id == SubmittedNotebook.id),
-        of(Comment.cell_id, Comment.auto_comment).join(Comment, Comment.notebook_id == SubmittedNotebook.id),
+        of(*notebook, api.SubmittedNotebook.late_submission_penalty),
+        of(api.Grade.cell_id, api.Grade.auto_score).join(api.Grade, api.Grade.notebook_id == api.SubmittedNotebook.id),
+        of(api.Comment.cell_id, api.Comment.auto_comment).join(
+            api.Comment, api.Comment.notebook_id == api.SubmittedNotebook.id
+        ),
     ):
         for student, *row in connection.execute(query):
             found[student].append(list(map(str, row)))

@@ -6,10 +6,11 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from alembic.script import ScriptDirectory
 from nbgrader.api import Assignment, Gradebook, GradeCell, Notebook, TaskCell
 from nbgrader.dbutil import ALEMBIC_DIR
@@ -203,12 +204,8 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("begin" if reads else "begin immediate")
 
 
-def _remote(file: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+def _remote(file: Path, mounts: Iterable[tuple[str, str]] = ()) -> bool:
     """Whether the file lies on a network's file system: SQLite's WAL needs memory that its users share."""
-    try:
-        lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return False
-    above = {str(place): place for place in file.resolve().parents}
-    nearest = max((line for line in lines if line[1] in above), key=lambda line: len(line[1]), default=None)
-    return nearest is not None and nearest[2] in REMOTE
+    mounts = mounts or [(one.mountpoint, one.fstype) for one in psutil.disk_partitions(all=True)]
+    above = [(len(place), kind) for place, kind in mounts if Path(place) in file.resolve().parents]
+    return max(above, default=(0, ""))[1] in REMOTE
