@@ -29,20 +29,9 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import find_all_files, is_grade, is_solution, is_task, parse_utc
 from traitlets import Bool, Type
 
+from grader.core import notebook as notebooks
 from grader.core.faults import GraderFault, UnconfinedError
-from grader.core.notebook import (
-    KINDS,
-    Notebook,
-    NotebookCell,
-    Unreadable,
-    cells,
-    grade_id,
-    nbgrader,
-    parse,
-    read_bytes,
-    read_submission,
-    text,
-)
+from grader.core.notebook import Notebook, NotebookCell, Unreadable, grade_id, text
 from grader.core.result import CheckResult, Result
 from grader.course import Course, CourseError
 from grader.course.build import exercises_path
@@ -72,9 +61,9 @@ class SubmissionExporter(NotebookExporter):
         lesson = resources["nbgrader"]["assignment"]
         course_notebook = released(converter.examiner.course, lesson)
         try:
-            content = read_bytes(Path(filename))
-            read_submission(content, "", lesson)  # refuses what the examiner refuses
-            merged = _merged(course_notebook["cells"], cells(parse(content)))
+            content = notebooks.read_bytes(Path(filename))
+            notebooks.read_submission(content, "", lesson)  # refuses what the examiner refuses
+            merged = _merged(course_notebook["cells"], notebooks.cells(notebooks.parse(content)))
         except Unreadable as problem:  # the examiner says so too, at every check
             self.log.warning("%s gets no points: %s", filename, problem)
             merged = [cell for cell in course_notebook["cells"] if grade_id(cell)]
@@ -84,13 +73,13 @@ class SubmissionExporter(NotebookExporter):
 
 def released(course: Course, lesson: str) -> Notebook:
     """Returns the lesson's exercises as learners have them."""
-    return parse(exercises_path(course, lesson).read_bytes())
+    return notebooks.parse(exercises_path(course, lesson).read_bytes())
 
 
 def _merged(ours: list[NotebookCell], theirs: list[NotebookCell]) -> list[NotebookCell]:
     """The learner's cells in their order, those of the course among them as the course has them."""
     named = {grade_id(cell): cell for cell in ours if grade_id(cell)}
-    submitted = [cell for cell in theirs if cell.get("cell_type") in KINDS]
+    submitted = [cell for cell in theirs if cell.get("cell_type") in notebooks.KINDS]
     last = {name: place for place, cell in enumerate(submitted) if (name := grade_id(cell)) in named}
     merged = []
     for place, cell in enumerate(submitted):
@@ -101,7 +90,7 @@ def _merged(ours: list[NotebookCell], theirs: list[NotebookCell]) -> list[Notebo
         name = grade_id(cell)
         if name in last:
             after = max(after, last[name] + 1)
-        elif nbgrader(cell).get("grade") or nbgrader(cell).get("task"):
+        elif notebooks.nbgrader(cell).get("grade") or notebooks.nbgrader(cell).get("task"):
             missing.append((after, cell))
     for after, cell in reversed(missing):
         merged.insert(after, cell)
@@ -124,7 +113,6 @@ class PlainFiles(BaseConverter):
     """Copies no more than plain files: a link would bring what it leads to, into what its author gets as feedback."""
 
     def init_assignment(self, assignment_id: str, student_id: str) -> None:
-        """Copies what is beside the notebook."""
         source, to = Path(self._format_source(assignment_id, student_id)), self._format_dest(assignment_id, student_id)
         linked = source.is_symlink() or source.parent.is_symlink()
         for path in map(Path, find_all_files(source, [*self.coursedir.ignore, "*.ipynb"])):
