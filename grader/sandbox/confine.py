@@ -13,7 +13,7 @@ import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.core.layout import LEARNER_ALIASES, LEARNER_PACKAGES, PACKAGE
@@ -66,11 +66,11 @@ class Confinement:
     """
 
     rung: Rung
-    refused: dict[str, str] = field(default_factory=dict)
-    same_user: str = ""
-    visible: tuple[str, ...] = ()
-    others: int = 0
-    accelerator: Platform = CPU
+    refused: dict[str, str]
+    same_user: str
+    visible: tuple[str, ...]
+    others: int
+    accelerator: Platform
 
     @property
     def level(self) -> str:
@@ -85,8 +85,8 @@ def _rungs(at_most: str) -> list[Rung]:
     users = _USERS if os.geteuid() == 0 else ()
     found = []
     for level in LEVELS[LEVELS.index(at_most) :]:
-        namespaces = ("root", "user") if level in ("full", "namespaces") else ("", "")
-        found += [*(Rung(level, namespaces[0], numbers) for numbers in users), Rung(level, namespaces[1])]
+        by_root, by_user = ("root", "user") if level in ("full", "namespaces") else ("", "")
+        found += [*(Rung(level, by_root, numbers) for numbers in users), Rung(level, by_user)]
     return found
 
 
@@ -217,11 +217,8 @@ def _visible(accelerator: Platform) -> tuple[str, ...]:
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Those that are there and lie below no other."""
-    kept: list[str] = []
-    for path in sorted({os.path.normpath(path) for path in paths if os.path.lexists(path)}):
-        if not any(path.startswith(f"{other}/") for other in kept):
-            kept.append(path)
-    return tuple(kept)
+    there = sorted({os.path.normpath(path) for path in paths if os.path.lexists(path)})
+    return tuple(path for path in there if not any(path.startswith(f"{other}/") for other in there))
 
 
 def without(path: str, hidden: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.confine_kernel import call
 
 _CORES = os.cpu_count() or 1
@@ -42,11 +43,11 @@ def own_processes() -> int:
 
 
 def limit_resources(others: int, accelerated: bool = False) -> None:
-    """Limit what this process and its children use. `others`: processes that count for the same user.
+    """Limit what this process and its children use. `others`: processes that count for the same user, other workers
+    too, so there is room for them.
 
-    Those are other workers too, so there is room for them. A driver of accelerators reserves addresses for all memory
-    that there is, and opens a file for each thing that it does: with one, addresses are not limited, and private memory
-    and files are limited further up.
+    A driver of accelerators reserves addresses for all memory that there is, and opens a file for each thing that it
+    does: with one, addresses are not limited, and private memory and files are limited further up.
     """
     wanted = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_FSIZE: FILE}
     wanted |= {resource.RLIMIT_NOFILE: OPEN_FILES * (8 if accelerated else 1)}
@@ -138,7 +139,6 @@ NUMBERS |= {"process_mrelease": 448, "fchmodat2": 452, "setxattrat": 463, "remov
 NUMBERS |= {"open_tree_attr": 467, "file_setattr": 469}
 _NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _SIBLING = 0x8000  # a child of the zygote's, not of the one that makes it
-_END_WITH_PARENT, _SUBREAPER = 1, 36
 _WHOM_TO_SIGNAL = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}  # when a file is ready: any process, any signal
 _LOW_HALF = 0xFFFFFFFF
 _NEEDED = {1, 2, 10, 16}  # kinds of sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
@@ -164,15 +164,15 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
         number = NUMBERS.get(name) or sc.resolve_syscall(sc.Arch.NATIVE, name)
         rules.add_rule(action, number, *conditions)
 
-    for name in REFUSED:
+    for name in (*REFUSED, *(REFUSED_AMONG_OTHERS if among_others else ())):
         rule(name)
     # glibc falls back to `clone`, whose flags a filter can see; and to files where there is no memfd.
     for name in ("clone3", "memfd_secret", *(() if accelerated else ("memfd_create",))):
         rule(name, sc.ERRNO(errno.ENOSYS))
     for flag in (*_NEW_NAMESPACES, _SIBLING):
         rule("clone", refuse, sc.Arg(0, sc.MASKED_EQ, flag, flag))
-    rule("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, _END_WITH_PARENT))
-    rule("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, _SUBREAPER))
+    for option in (kernel.END_WITH_PARENT, kernel.ADOPT_ORPHANS):
+        rule("prctl", refuse, sc.Arg(0, sc.MASKED_EQ, _LOW_HALF, option))
     if not among_others and accelerated:
         for family in set(range(_BEYOND)) - _NEEDED:
             rule("socket", refuse, sc.Arg(0, sc.EQ, family))
@@ -180,8 +180,6 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
     elif not among_others:
         rule("socket", refuse, sc.Arg(0, sc.NE, socket.AF_UNIX))
     else:
-        for name in REFUSED_AMONG_OTHERS:
-            rule(name)
         for name in WITHOUT_EFFECT_AMONG_OTHERS:
             rule(name, sc.ERRNO(0))
         # A datagram socket can be sent to by name; a connected pair of streams cannot. Raw is another word for it.
