@@ -34,7 +34,7 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
     exec(compile(lesson.setup, "<setup>", "exec"), names)
     verbs.allow(namedtuples(names))
     points = []
-    for step in plan(submission, lesson).steps:
+    for step in plan(submission, lesson)[0]:
         if not isinstance(step, JudgeExercise):
             _try(plain_python(step.source), f"<cell {step.label}>", names)
             continue

@@ -32,7 +32,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if "not thorough" in expression:
         return (
             "left out: full proofs with mutants and all seeds, every answer on every surface, the attack and honest "
-            "corpora, a class of a hundred, lesson 11 without torch, and browsers (make test-all)"
+            "corpora, a class of a hundred, docs/instructors.md to the letter, lesson 11 without torch, and browsers "
+            "(make test-all)"
         )
     return "left out: all that `make test` runs" if expression == "thorough" else None
 

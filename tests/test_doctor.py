@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Grader
 
 from grader.course import Course
-from grader.doctor import confinement, hardware, installation, storage
+from grader.doctor import confinement, diagnosis, installation
 from grader.doctor.finding import BackgroundProbe, Finding
 
 TINY = "name = 'Tiny'\n[[lesson]]\nid = '01_tiny'\ntitle = 'Tiny'\npart = 'One'\n"
@@ -224,11 +224,12 @@ def test_every_range_is_read(checkout: Path) -> None:
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     elsewhere = [text for text in declared if "sys_platform" in text and sys.platform not in text]
-    assert len(installation.ranges(checkout)) == len(declared) - len(elsewhere)
+    assert len(installation.requirements(checkout, installation.PROJECT)) == len(declared) - len(elsewhere)
 
 
 def test_builds_and_zeros_at_the_end_make_no_other_version(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned = {name: next(iter(pin.specifier)).version for name, pin in installation.pins(checkout).items()}
+    pins = {name: pin for lock in installation.LOCKS for name, pin in installation.requirements(checkout, lock).items()}
+    pinned = {name: next(iter(pin.specifier)).version for name, pin in pins.items()}
     pinned |= {"jax": f"{pinned['jax']}+cpu", "flax": f"{pinned['flax']}.0"}
     monkeypatch.setattr(installation, "installed", pinned.get)
     assert installation.versions(checkout, True, "mend").text.endswith(": the pinned versions.")
@@ -299,7 +300,7 @@ def test_without_torch_this_courses_lessons_are_named(monkeypatch: pytest.Monkey
 )
 def test_where_the_checkout_lies(release: str, kind: str, grade: str | None, words: str) -> None:
     root = Path("/mnt/c/Users/me/jax course")
-    said = storage.file_system(root, release, [("/", "ext4"), ("/mnt/c", kind), ("/mnt/c/other", "tmpfs")])
+    said = diagnosis.file_system(root, release, [("/", "ext4"), ("/mnt/c", kind), ("/mnt/c/other", "tmpfs")])
     assert (said.grade if said else None) == grade
     if said is not None:
         assert words in said.text
@@ -310,9 +311,9 @@ def test_a_notebook_that_belongs_to_root(course: Path, monkeypatch: pytest.Monke
     notebook = course / "work" / "05_vmap" / "05_vmap.ipynb"
     notebook.parent.mkdir(parents=True)
     notebook.touch()
-    assert storage.work(course).grade == "fine"
-    monkeypatch.setattr(storage.os, "access", lambda path, mode: path != notebook)
-    said = storage.work(course)
+    assert diagnosis.work(course).grade == "fine"
+    monkeypatch.setattr(diagnosis.os, "access", lambda path, mode: path != notebook)
+    said = diagnosis.work(course)
     assert said.grade == "stops"
     assert str(notebook) in said.text
     assert said.mend == f'sudo chown -R "$(id -un)" {course}/work'
@@ -320,33 +321,34 @@ def test_a_notebook_that_belongs_to_root(course: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("free", "grade"), [(5e9, "fine"), (0.5e9, "costs"), (0.01e9, "stops")])
 def test_a_disk_that_fills(course: Path, monkeypatch: pytest.MonkeyPatch, free: float, grade: str) -> None:
-    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
-    assert storage.disk(course).grade == grade
+    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
+    assert diagnosis.disk(course).grade == grade
 
 
 def test_a_container_has_the_memory_that_it_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.max").write_text("1500000000\n")
     (tmp_path / "memory.current").write_text("600000000\n")
-    assert hardware.available_gb(tmp_path) == (1.5, 0.9)
+    assert diagnosis.available_gb(tmp_path) == (1.5, 0.9)
     (tmp_path / "memory.stat").write_text("anon 400000000\ninactive_file 200000000\n")
-    assert hardware.available_gb(tmp_path) == (1.5, 1.1), "files in the cache make room"
+    assert diagnosis.available_gb(tmp_path) == (1.5, 1.1), "files in the cache make room"
     (tmp_path / "memory.max").write_text("max\n")
-    assert hardware.available_gb(tmp_path)[0] > 1.5
+    assert diagnosis.available_gb(tmp_path)[0] > 1.5
     older = tmp_path / "memory"
     older.mkdir()
     (older / "memory.limit_in_bytes").write_text("1400000000\n")
     (older / "memory.usage_in_bytes").write_text("600000000\n")
-    assert hardware.available_gb(tmp_path) == (1.4, 0.8), "cgroups of version 1"
-    monkeypatch.setattr(hardware, "available_gb", lambda: (1.5, 0.9))
-    said = hardware.memory()
+    assert diagnosis.available_gb(tmp_path) == (1.4, 0.8), "cgroups of version 1"
+    monkeypatch.setattr(diagnosis, "available_gb", lambda: (1.5, 0.9))
+    said = diagnosis.memory()
     assert said.grade == "costs"
     assert said.text.startswith("0.9 of 1.5 GB of memory are free; a lesson takes up to 1 GB")
-    assert 1 <= hardware.fitting() <= 216
+    assert 1 <= diagnosis.fitting() <= 216
 
 
-def test_variables_that_keep_jax_from_starting_are_named() -> None:
+def test_variables_that_keep_jax_from_starting_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     with BackgroundProbe("-c", "import sys; sys.exit('RuntimeError: Unknown backend cuda.')") as asked:
-        said = hardware.devices(asked, "mend", {"JAX_PLATFORMS": "cuda"})
+        said = diagnosis.devices(asked, "mend")
     assert said == Finding(
         "stops",
         "JAX does not start: RuntimeError: Unknown backend cuda. No lesson runs without it.",
@@ -357,16 +359,16 @@ def test_variables_that_keep_jax_from_starting_are_named() -> None:
 def test_a_jax_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grader.doctor.finding.PATIENCE_S", 0.2)
     with BackgroundProbe("-c", "import time; time.sleep(60)") as asked:
-        said = hardware.devices(asked, "mend", {})
+        said = diagnosis.devices(asked, "mend")
     assert said.grade == "stops"
     assert "it said nothing for 0 s" in said.text
-    assert asked._process.poll() is not None
+    assert asked.poll() is not None
 
 
 def test_a_gpu_is_named() -> None:
     told = json.dumps({"found": [["gpu", "NVIDIA H200"]] * 2, "simulated": 8})
     with BackgroundProbe("-c", f"print({told!r})") as asked:
-        said = hardware.devices(asked, "mend", {})
+        said = diagnosis.devices(asked, "mend")
     assert said.grade == "fine"
     assert said.text.startswith("Devices: 2 x NVIDIA H200; 8 simulated CPU devices start")
 

@@ -237,7 +237,7 @@ def test_a_thread_that_ends_the_process_between_cells(examiner: Examiner) -> Non
 
 
 def test_a_notebook_has_so_much_time_as_a_whole(examiner: Examiner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Examiner, "minutes", 0.02)
+    monkeypatch.setattr(examiner, "minutes", 0.02)
     result = examiner.grade(submission("import time\ntime.sleep(1.5)\n", "late = True\n"))
     assert_whole(result)
     assert {check.status for check in result.checks} == {"timeout"}
@@ -270,7 +270,7 @@ def test_an_exception_of_the_graders_own_is_no_failed_check(
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 
-    broken = WorkerPair(examiner.zygote, "1 / 0", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
+    broken = WorkerPair("1 / 0", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
     with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
         broken.run_cell("x = 1", "cell 1")
     broken.drop()
@@ -426,7 +426,7 @@ def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:
     notebook.write_text('{"cells": []}')
     one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id}
     with Pool("grader.grading.server:serve", {"root": str(COURSES / "small"), "secret": "s"}, 1) as pool:
-        os.kill(pool.pids[0], signal.SIGKILL)
+        os.kill(pool.processes[0].pid, signal.SIGKILL)
         lost, *others = pool.map([one] * 3)
         assert isinstance(lost, Fault)
         assert [Result.from_json(other).max_score for other in others] == [9.0] * 2
@@ -440,8 +440,8 @@ def test_a_patient_examiner_gives_way_with_all_that_it_starts(built: Callable[[s
     one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id, "only": DOUBLE}
     with Pool("grader.grading.server:serve", {"root": str(course.root), "secret": "s"}, 2, patient=1) as pool:
         said = [Result.from_json(pool.ask(place, one)).checks[0].message for place in (0, 1)]
-        assert [psutil.Process(pid).nice() for pid in pool.pids] == levels
-        shares = [Path(f"/proc/{pid}/autogroup") for pid in pool.pids]
+        assert [psutil.Process(one.pid).nice() for one in pool.processes] == levels
+        shares = [Path(f"/proc/{one.pid}/autogroup") for one in pool.processes]
         if all(share.exists() for share in shares):
             assert [share.read_text().split()[1:] for share in shares] == [["nice", "0"], ["nice", "19"]]
     assert [text.splitlines()[0].partition("line 2: ")[2] for text in said] == [str(level) for level in levels], said

@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import fill
 import pytest
 from rich.console import Console
 
 from grader.core import points
 from grader.core.result import CheckResult, Result, grader_fault
-from grader.course import Course, Exercise, fill
+from grader.course import Course, Exercise
 from grader.learning import progress, state
 from grader.learning.course_map import GRADED, Tile
 from grader.learning.progress import ExerciseProgress, LessonProgress

@@ -23,9 +23,9 @@ from old_notebooks import NOTEBOOKS
 from old_notebooks import write as old_notebook
 
 from grader.core.layout import PACKAGE, learner_files
-from grader.course import Course, build, exercises, nbgrader_import, rules_leaks
-from grader.lms import bundle, publish
-from grader.lms.publish import NoBundle
+from grader.course import Course, build, exercises, nbgrader_import, rules
+from grader.lms import bundle
+from grader.lms.bundle import NoBundle
 
 HIDDEN = {"hidden", "wrong", "right"}
 SHORTEST = 20  # characters: `return x + y` is no secret
@@ -163,10 +163,10 @@ def test_it_would_be_seen_if_it_did(kind: str) -> None:
     for name, content in (("x.ipynb", json.dumps(notebook)), ("x.py", f"# a comment\nif True:\n    pass\n{source}")):
         seen = shown(course, {name: content.encode()})
         assert seen or kind in ("wrong", "right"), "too short to tell from anybody's code"
-        assert publish.leaks(course, {name: content.encode()}) or kind in ("wrong", "right")
+        assert bundle.leaks(course, {name: content.encode()}) or kind in ("wrong", "right")
     because = "Loses the sign of nothing."
     assert shown(course, {"x.md": because.encode()})
-    assert publish.leaks(course, {"x.md": because.encode()})
+    assert bundle.leaks(course, {"x.md": because.encode()})
 
 
 def test_every_link_and_picture_of_a_bundle_is_in_it(ours: Path) -> None:
@@ -310,7 +310,7 @@ def test_lessons_of_a_bundle_run(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient
 
-    publish.write_folder(bundle.files(Course(COURSES / "course_tiny")), tmp_path / "b")
+    bundle.write_folder(bundle.files(Course(COURSES / "course_tiny")), tmp_path / "b")
     assert (tmp_path / "b" / "images" / "dot.svg").is_file()
     notebook = nbformat.read(tmp_path / "b" / "notebooks" / "01_first.ipynb", 4)
     NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path / "b" / "notebooks")}}).execute()
@@ -342,7 +342,7 @@ def test_the_repository_of_a_bundle_holds_nothing_else(
     assert git(folder, "fsck", "--unreachable", "--no-progress") == ""
     assert git(folder, "status", "--porcelain") == ""
     assert shown(Course(root), every_object(folder)) == []
-    assert publish.commit(Course(root), bundle.files(Course(root)), folder) == "", "nothing changed"
+    assert bundle.commit(Course(root), bundle.files(Course(root)), folder) == "", "nothing changed"
 
     text = root / "solutions" / f"{LESSON}.py"
     before = text.read_text()
@@ -365,7 +365,7 @@ def test_a_past_that_shows_what_is_hidden_is_refused(tmp_path: Path) -> None:
     git(folder, "add", "notes.txt")
     git(folder, "rm", "-q", "--cached", "notes.txt")  # in no commit at all
     with pytest.raises(NoBundle, match="shows what is hidden, so begin a new one"):
-        publish.commit(course, bundle.files(course), folder)
+        bundle.commit(course, bundle.files(course), folder)
 
 
 def test_a_bundle_of_an_overlay_holds_nothing_hidden_of_either_course(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_a_bundle_of_an_overlay_holds_nothing_hidden_of_either_course(tmp_path: 
         b"never_shown_number = inputs.rng().integers(100)",
         b"    expected_square = drawn_number * drawn_number",
     ):
-        assert publish.leaks(course, {"images/x.svg": hidden})
+        assert bundle.leaks(course, {"images/x.svg": hidden})
 
 
 def test_a_bundle_of_an_imported_lesson_is_what_nbgrader_releases(tmp_path: Path) -> None:
@@ -407,9 +407,9 @@ def test_a_bundle_of_an_imported_lesson_is_what_nbgrader_releases(tmp_path: Path
         shown_to_all = given[build.exercises_path(course, lesson)].decode()
         for cell in build.source(course, lesson)["cells"]:
             for region in re.findall(r"### BEGIN [A-Z ]+\n(.*?)### END", cell["source"], re.DOTALL):
-                for line in rules_leaks.telling(region.split("\n")):
+                for line in rules.telling(region.split("\n")):
                     assert json.dumps(line)[1:-1] not in shown_to_all
-                    assert publish.leaks(course, {"README.md": line.encode()})
+                    assert bundle.leaks(course, {"README.md": line.encode()})
                     told += 1
     assert told >= 3
 
@@ -433,18 +433,18 @@ def test_a_picture_that_holds_an_answer_stops_the_bundle(grader: Grader, tmp_pat
 def test_files_of_other_hands_are_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("Mine.\n")
     with pytest.raises(NoBundle, match=r"holds files that no bundle wrote: README\.md\."):
-        publish.write_folder({"README.md": b"Ours.\n"}, tmp_path)
+        bundle.write_folder({"README.md": b"Ours.\n"}, tmp_path)
     (tmp_path / "README.md").unlink()
-    publish.write_folder({"README.md": b"Ours.\n", "a/b.md": b""}, tmp_path)
-    assert publish.write_folder({"README.md": b"Newer.\n"}, tmp_path) == ["a/b.md"]
+    bundle.write_folder({"README.md": b"Ours.\n", "a/b.md": b""}, tmp_path)
+    assert bundle.write_folder({"README.md": b"Newer.\n"}, tmp_path) == ["a/b.md"]
     assert not (tmp_path / "a").exists()
     (tmp_path / "README.md").write_text("Mine.\n")
     with pytest.raises(NoBundle):
-        publish.write_folder({"README.md": b"Newer.\n"}, tmp_path)
+        bundle.write_folder({"README.md": b"Newer.\n"}, tmp_path)
     assert (tmp_path / "README.md").read_text() == "Mine.\n"
     (tmp_path / ".bundle").write_text(json.dumps({"../away.md": "0"}))
     (tmp_path.parent / "away.md").write_text("")
-    publish.write_folder({"other.md": b""}, tmp_path)
+    bundle.write_folder({"other.md": b""}, tmp_path)
     assert (tmp_path.parent / "away.md").exists()
 
 

@@ -295,7 +295,7 @@ def test_a_good_line_is_taken_as_it_is(tmp_path: Path) -> None:
     )
     rows = collect.read_list(path)
     assert [row.learner for row in rows] == ["one@school.org", "two", "zü", "three"]
-    assert [row.local for row in rows] == [False, False, False, True]
+    assert [Path(row.url).is_absolute() for row in rows] == [False, False, False, True]
     assert rows[3].url == str(tmp_path.parent / "three")
     assert rows[0].shown == "https://me@host.org:8443/a/b.git"
 

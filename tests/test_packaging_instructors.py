@@ -47,6 +47,7 @@ def test_every_command_is_run() -> None:
         assert word in (ROOT / "tests" / name).read_text()
 
 
+@pytest.mark.thorough
 def test_the_class_is_graded_and_stored(followed: tuple[Path, str]) -> None:
     course, said = followed
     grades = (course / "grades.csv").read_text().splitlines()
@@ -57,12 +58,14 @@ def test_the_class_is_graded_and_stored(followed: tuple[Path, str]) -> None:
     assert "Misconceptions" in (course / "class.html").read_text()
 
 
+@pytest.mark.thorough
 def test_each_learner_has_feedback(followed: tuple[Path, str]) -> None:
     course, _ = followed
     pages = course / "build" / "feedback"
     assert {page.parts[-3] for page in pages.glob("*/05_vmap/05_vmap.html")} == LEARNERS
 
 
+@pytest.mark.thorough
 def test_a_course_of_ones_own_is_begun(followed: tuple[Path, str]) -> None:
     course, _ = followed
     own = course.parent / "my-class"

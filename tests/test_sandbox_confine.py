@@ -21,10 +21,9 @@ from grader.core.layout import WORKER
 from grader.doctor import confinement
 from grader.program.codec import decode, encode
 from grader.sandbox import confine
-from grader.sandbox.confine_files import without
+from grader.sandbox.confine import without
 from grader.sandbox.confine_restrictions import FILE, OPEN_FILES, SCRATCH
-from grader.sandbox.process import AT_MOST, Process, Zygote
-from grader.sandbox.process_tree import ProcessTree
+from grader.sandbox.process import AT_MOST, Process, ProcessTree, Zygote
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 INSIDE = ("full", "namespaces")  # with namespaces of its own

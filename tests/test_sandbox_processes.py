@@ -257,7 +257,7 @@ def test_a_second_answer_is_refused(worker: Process) -> None:
     said = f"{frame!r} + turn(sys._getframe()) + {struct.pack('<Q', len(second)) + second!r}"
     assert ask(worker, f"lambda: os.write(stream(), {said}) and None") == 7
     assert select.select([worker.stream], [], [], 30)[0], "the worker's own reply is on its way"
-    assert not worker.waits
+    assert not wire.silent(worker.stream)
     assert fault(ask, worker, "lambda: 1").kind == "crashed"
 
 

@@ -49,7 +49,6 @@ def bundle(
     """Make what learners get: notebooks, pictures, the checks' vocabulary, and nothing hidden."""
     from grader.lms import bundle as bundles
     from grader.lms import gradescope as autograder
-    from grader.lms import publish
 
     course = open_course(gradescope)
     if to is None:
@@ -59,18 +58,18 @@ def bundle(
         raise fail("--gradescope takes one lesson and writes --out FILE.zip; --git writes --out DIR.")
     refuse_unknown(lessons or (), course, {*course.lesson_ids, *course.text_ids})
     commit = ""
-    with refusing(publish.NoBundle):
+    with refusing(bundles.NoBundle):
         if gradescope:
-            publish.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
+            bundles.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
             echo(f"{to}: the autograder of {gradescope}. It holds hidden checks and answers: for Gradescope alone.")
             return
         files = bundles.files(course, lessons)
         if zipped:
-            publish.write_zip(files, to, f"{to.stem}/")
+            bundles.write_zip(files, to, f"{to.stem}/")
         elif git:
-            commit = publish.commit(course, files, to)
+            commit = bundles.commit(course, files, to)
         else:
-            publish.write_folder(files, to)
+            bundles.write_folder(files, to)
     committed = f" Committed as {commit[:10]}." if commit else " Nothing changed since the last commit." if git else ""
     echo(f"{to}: {len(files)} files, nothing hidden.{committed}")
 

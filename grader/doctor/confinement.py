@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from grader.core.faults import Fault
@@ -47,8 +48,7 @@ def report(confined: ConfinementReport) -> str:
     if confined.same_user:
         lines.append(f"They run as the same user as the grader: {confined.same_user}.")
     lines += [f"{level} is refused: {confined.refused[level]}." for level in LEVELS if level in confined.refused]
-    lines += advice(confined)
-    return "\n".join(lines)
+    return "\n".join(lines + advice(confined))
 
 
 def warning(confined: ConfinementReport) -> str | None:
@@ -70,17 +70,11 @@ def advice(confined: ConfinementReport, system: str = sys.platform, root: Path =
     if confined.level == "namespaces" or "landlock" in reasons.get("landlock", ""):
         return [LANDLOCK]
     found = [DOCKER] if any((root / name).exists() for name in (".dockerenv", "run/.containerenv")) else []
-    switches = {
-        "kernel/apparmor_restrict_unprivileged_userns": ("1", UBUNTU),
-        "kernel/unprivileged_userns_clone": ("0", DEBIAN),
-        "user/max_user_namespaces": ("0", NONE_LEFT),
-    }
-    found += [text for name, (bad, text) in switches.items() if _setting(root / "proc/sys" / name) == bad]
+    for name, bad, text in (
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", UBUNTU),
+        ("kernel/unprivileged_userns_clone", "0", DEBIAN),
+        ("user/max_user_namespaces", "0", NONE_LEFT),
+    ):
+        with suppress(OSError):
+            found += [text] if (root / "proc/sys" / name).read_text().strip() == bad else []
     return found or [ROOT]
-
-
-def _setting(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -1,17 +1,48 @@
-"""The examinations of `grader doctor`, in the order in which their findings are printed."""
+"""Diagnosis of the machine: all findings in the order they are printed; devices, memory, and where the course lies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from shlex import quote
+
+import psutil
 
 from grader.course import Course
-from grader.doctor import confinement, hardware, installation, storage
-from grader.doctor.finding import Finding
+from grader.doctor import confinement, installation
+from grader.doctor.finding import BackgroundProbe, Finding
+
+CHOOSING = ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_NUM_CPU_DEVICES")  # variables that say which devices there are
+PROBE = """
+import json, jax
+from grader.program.environment import simulate
+simulate(8)  # lessons ask for as many
+found = [[one.platform, one.device_kind] for one in jax.devices()]
+print(json.dumps({"found": found, "simulated": len(jax.devices("cpu"))}))
+"""
+# Measured on two cores with jax 0.10.2. A process with 8 simulated devices and one small program held 0.24 GB in 61
+# threads; 64 devices 0.33 GB and 397; 256 devices 0.61 GB and 1,037. The kernels of the lessons that take most, at
+# their highest: lesson 18 held 0.97 GB, lesson 11 0.81 GB, lesson 16 0.45 GB. JupyterLab itself and a browser come on
+# top, and so does grading: two examiners with their workers and executors held 0.58 GB of their own (lesson 05).
+BASE_GB, DEVICE_GB, DEVICE_THREADS = 0.25, 0.003, 6
+LESSON_GB, FREE_MEMORY_GB = 1.0, 2.0
+MOST_TRIED = 256
+# On the disk: compiled operations are kept below build/, and a notebook with pictures has megabytes.
+FREE_DISK_GB, NEEDED_DISK_GB = 1.0, 0.1
+WINDOWS = {"9p", "drvfs", "v9fs", "virtiofs"}  # as WSL shows Windows' own disks
+ELSEWHERE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "fuse.sshfs", "fuse.rclone"}
 
 
 def examine(course: Course | None) -> Iterator[Finding]:
     """Examines this machine and its set-up, and `course` if there is one. Takes a few seconds; works offline."""
-    with hardware.probe() as devices, installation.kernels() as kernels:  # slow ones, which run beside the rest
+    listing = ("-m", "jupyter", "kernelspec", "list", "--json")
+    with BackgroundProbe("-c", PROBE) as jax, BackgroundProbe(*listing) as jupyter:  # slow ones, beside the rest
         checkout = installation.checkout()
         repair = installation.repair(checkout)
         if checkout is not None:
@@ -21,13 +52,130 @@ def examine(course: Course | None) -> Iterator[Finding]:
             yield installation.versions(checkout, installation.is_ours(checkout), repair)
         yield installation.torch(course)
         if course is not None:
-            yield storage.work(course.root)
-            yield storage.disk(course.root)
-            others = [installation.course_of_another(course.root), storage.file_system(course.root)]
-            yield from filter(None, others)
+            yield work(course.root)
+            yield disk(course.root)
+            yield from filter(None, [installation.course_of_another(course.root), file_system(course.root)])
         else:
             yield Finding("fine", "No course is here or above, so its folder was not looked at.")
-        yield installation.kernel(kernels)
-        yield hardware.memory()
-        yield hardware.devices(devices, repair)
+        yield installation.kernel(jupyter)
+        yield memory()
+        yield devices(jax, repair)
         yield confinement.finding()
+
+
+def devices(probe: BackgroundProbe, repair: str) -> Finding:
+    """What JAX found when `probe` asked it. `repair` is the command that installs what is pinned."""
+    printed, complaint = probe.answer()
+    try:
+        answer = json.loads(printed.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        text = f"JAX does not start: {complaint or 'it ended without a word'}".rstrip(".")
+        mend = next((f"unset {name}" for name in CHOOSING if os.environ.get(name)), repair)
+        return Finding("stops", f"{text}. No lesson runs without it.", mend)
+    real = [kind for backend, kind in answer["found"] if backend != "cpu"]
+    simulated = (
+        f"{answer['simulated']} simulated CPU devices start, as many as lessons ask for ({fitting()} would fit)."
+    )
+    if real:
+        kinds = ", ".join(f"{real.count(kind)} x {kind}" for kind in dict.fromkeys(real))
+        return Finding("fine", f"Devices: {kinds}; {simulated}")
+    plugins = installation.accelerators()
+    if not plugins:
+        return Finding("fine", f"Devices: {simulated} No GPU or TPU is here, and none is needed.")
+    text = f"JAX was installed with {', '.join(plugins)}"
+    if chosen := os.environ.get("JAX_PLATFORMS"):
+        text += f", and JAX_PLATFORMS={chosen} keeps it on the CPU: lessons run there."
+        return Finding("costs", text, "unset JAX_PLATFORMS")
+    text += " and sees no such device: lessons run on the CPU." + (f" It says: {complaint}" if complaint else "")
+    if any("cuda" in name for name in plugins):
+        text += "\nWhere `nvidia-smi` does not list the GPU either, its driver is missing. Or go without:"
+    return Finding("costs", text, f"{sys.executable} -m pip uninstall -y {' '.join(plugins)}")
+
+
+def fitting() -> int:
+    """Returns how many simulated devices memory and the limit of threads allow, up to `MOST_TRIED`."""
+    by_memory = (available_gb()[1] - BASE_GB) / DEVICE_GB
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    by_threads = most / DEVICE_THREADS if 0 < most < 1_000_000 else MOST_TRIED
+    return max(1, int(min(by_memory, by_threads, MOST_TRIED)))
+
+
+def memory() -> Finding:
+    """Free memory, against what lessons were measured to take."""
+    total, free = available_gb()
+    there = f"{free:.1f} of {total:.1f} GB of memory are free"
+    if free >= FREE_MEMORY_GB:
+        return Finding("fine", f"Memory: {there}; a lesson takes up to {LESSON_GB:.0f} GB, grading half as much.")
+    text = f"{there}; a lesson takes up to {LESSON_GB:.0f} GB, and grading half as much beside it."
+    text += "\nA kernel that dies without a word has run out of it: shut down kernels that you do not need"
+    text += "\n(JupyterLab: Kernel > Shut Down All Kernels), close other programs, or see who takes most:"
+    return Finding("costs", text, "ps -axo rss,pid,comm | sort -rn | head")
+
+
+def available_gb(cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:
+    """Returns total and available memory in GB; in a container no more than it may use."""
+    machine = psutil.virtual_memory()
+    total, free = machine.total, machine.available
+    for folder, limit_file, used_file in (
+        (cgroup, "memory.max", "memory.current"),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),  # where cgroups are of version 1
+    ):
+        limit = _number(folder / limit_file)
+        if 0 < limit < total:
+            # Files kept in memory until it is needed are counted as used, and free to be had.
+            files = _number(folder / "memory.stat", "total_inactive_file", "inactive_file")
+            total, free = limit, max(0, min(free, limit - _number(folder / used_file) + files))
+    return total / 1e9, free / 1e9
+
+
+def _number(path: Path, *names: str) -> int:
+    """The number in a cgroup's file, or behind the first of these names that is there; 0 where there is none."""
+    try:
+        words = path.read_text().split()
+        return int(next(words[words.index(name) + 1] for name in names if name in words) if names else words[0])
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0
+
+
+def disk(root: Path) -> Finding:
+    """Room for copies, compiled operations and what the learner makes."""
+    free = shutil.disk_usage(root).free / 1e9
+    if free >= FREE_DISK_GB:
+        return Finding("fine", f"Disk: {free:,.0f} GB are free.")
+    text = f"Only {free:.2f} GB are free on the disk of {root}: when it is full, notebooks cannot be saved."
+    mend = f"make -C {quote(str(root))} clean; pip cache purge"
+    return Finding("costs" if free >= NEEDED_DISK_GB else "stops", text, mend)
+
+
+def work(root: Path) -> Finding:
+    """Whether the learner's copies can be made and saved: all of work/ is looked at, or the folder it will be in."""
+    own = root / "work"
+    if os.path.lexists(own) and not own.is_dir():
+        text = f"{own} is not a folder: `grader lab` cannot lay out your copies."
+        return Finding("stops", text, f"mv {quote(str(own))} {quote(f'{own}-aside')}")
+    top, below = (own, [*own.glob("*"), *own.glob("*/*.ipynb")]) if own.is_dir() else (root, [])
+    for path in [top, *below]:
+        if not path.is_symlink() and not os.access(path, os.W_OK):
+            text = f"{path} cannot be written to: what you do there cannot be saved. "
+            mend = f'sudo chown -R "$(id -un)" {quote(str(top))}'
+            return Finding("stops", f"{text}Another user, such as root, owns it.", mend)
+    return Finding("fine", f"Your copies: {own}, which can be written to.")
+
+
+def file_system(root: Path, release: str = "", mounts: Iterable[tuple[str, str]] = ()) -> Finding | None:
+    """What is slow about where the course lies; by default with this machine's kernel, and places of file systems."""
+    release = release or platform.release()
+    mounts = mounts or [(one.mountpoint, one.fstype) for one in psutil.disk_partitions(all=True)]
+    above = [(len(Path(place).parts), kind) for place, kind in mounts if Path(place) in (root, *root.parents)]
+    kind = max(above, default=(0, ""))[1]
+    inside = "microsoft" in release.lower()
+    if inside and "wsl2" not in release.lower() and "microsoft-standard" not in release:
+        text = "This is WSL 1: slow, and it confines no learner's code. WSL 2 has neither fault. In Windows' terminal:"
+        return Finding("costs", text, f"wsl --set-version {quote(os.environ.get('WSL_DISTRO_NAME', 'NAME'))} 2")
+    if inside and kind in WINDOWS:
+        text = f"{root} lies on Windows' own disk: every file takes many times as long, and saves are noticed late."
+        return Finding("costs", text, f"cp -r {quote(str(root))} ~/ && cd ~/{quote(root.name)} && make setup")
+    if kind in ELSEWHERE:
+        text = f"{root} lies on another machine's disk ({kind}): starting is slow, saves are noticed late."
+        return Finding("costs", text, f"cp -r {quote(str(root))} /a/folder/on/this/machine")
+    return None

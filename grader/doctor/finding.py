@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 from grader.core.layout import SOURCE
 
@@ -18,12 +17,9 @@ MAX_COMPLAINT = 300  # characters
 
 @dataclass(frozen=True)
 class Finding:
-    """One part that was examined.
+    """One part that was examined, in a short sentence where all is fine, and a command, to be typed, that mends it.
 
-    Attributes:
-        grade: "fine", "costs" (it works with a disadvantage) or "stops" (something cannot work).
-        text: what was found; one short sentence where all is fine.
-        mend: a command that fixes it, to be typed as it is; "" where there is nothing to fix.
+    Its grade is "fine", "costs" (it works with a disadvantage) or "stops" (something cannot work).
     """
 
     grade: Literal["fine", "costs", "stops"]
@@ -36,17 +32,18 @@ class Finding:
         return [f"{MARKS[self.grade] if i == 0 else ' '} {line}" for i, line in enumerate(text)]
 
 
-class BackgroundProbe:
+class BackgroundProbe(subprocess.Popen[str]):
     """A Python process that answers one question: it runs while others do, and a hang or crash in it ends nothing else.
 
     It is killed at the end of the `with` block at the latest.
     """
 
-    def __init__(self, *words: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *words: str) -> None:
         path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-        self._process = subprocess.Popen(
+        super().__init__(
             [sys.executable, *words],
-            env={**os.environ, **(environment or {}), "PYTHONPATH": path},
+            # Asking what devices there are shall not take all memory of a GPU.
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -54,17 +51,14 @@ class BackgroundProbe:
             errors="replace",
         )
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self.kill()
+        self.communicate()
 
     def answer(self) -> tuple[str, str]:
         """Returns what it printed, and its last line on stderr; "" for what it did not print."""
         try:
-            out, complaints = self._process.communicate(timeout=PATIENCE_S)
+            out, complaints = self.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             return "", f"it said nothing for {PATIENCE_S:.0f} s"
         lines = complaints.strip().splitlines()

@@ -6,12 +6,12 @@ import json
 import os
 import re
 import runpy
-import shlex
 import shutil
 import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -22,10 +22,12 @@ from grader.course import Course
 from grader.doctor.finding import BackgroundProbe, Finding
 
 TAUGHT = ("jax", "jaxlib", "flax", "optax")
+PROJECT = "pyproject.toml"
 LOCKS = ("requirements.lock", "requirements-torch.lock")
 KERNEL = "python3"  # what the course's notebooks name
 # jupyter_client takes its own Python where a kernel is called by one of these names alone.
 OWN_NAMES = {"python", "python{}".format(*sys.version_info), "python{}.{}".format(*sys.version_info)}
+CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
 
 
 def checkout() -> Path | None:
@@ -38,17 +40,13 @@ def is_ours(place: Path) -> bool:
     return Path(sys.prefix).resolve() == (place / ".venv").resolve()
 
 
-def _is_conda() -> bool:
-    return (Path(sys.prefix) / "conda-meta").is_dir()
-
-
 def repair(place: Path | None) -> str:
     """Returns the command that installs what is missing in this environment."""
-    if _is_conda():
+    if CONDA:
         return "conda env update --prune --file environment.yml"
     if place is None:
-        return f"{shlex.quote(sys.executable)} -m pip install --upgrade jaxercise"
-    return f"{shlex.quote(sys.executable)} -m pip install -r {shlex.quote(str(place / LOCKS[0]))}"
+        return f"{quote(sys.executable)} -m pip install --upgrade jaxercise"
+    return f"{quote(sys.executable)} -m pip install -r {quote(str(place / LOCKS[0]))}"
 
 
 def environment(place: Path) -> Finding:
@@ -57,30 +55,26 @@ def environment(place: Path) -> Finding:
     # The set-up's own questions: it has to run on an old Python without this package, so it cannot be a part of it.
     tool: dict[str, Any] = runpy.run_path(str(place / "tools" / "environment.py"))
     stamp = tool["stamped"](venv)
-    make = f"make -C {shlex.quote(str(place))} setup"
     if not is_ours(place):
         if stamp:
             text = f"`grader` runs in {sys.prefix}, and `make` uses {venv}: their versions may differ."
-            return Finding("costs", text, f"source {shlex.quote(str(venv / 'bin' / 'activate'))}")
+            return Finding("costs", text, f"source {quote(str(venv / 'bin' / 'activate'))}")
         return Finding("fine", f"Environment: {sys.prefix}; there is no .venv in {place}.")
     if not stamp:
-        return Finding("costs", f"{venv} is unfinished: its set-up was stopped, and packages may be missing.", make)
-    if stamp.get("place") != str(place):
+        text = f"{venv} is unfinished: its set-up was stopped, and packages may be missing."
+    elif stamp.get("place") != str(place):
         text = f"{venv} was made in {stamp.get('place')}: its commands hold that path, and start what lies there."
-        return Finding("costs", text, make)
-    if stamp != tool["wanted"](place, tool["choose"](None, stamp)):
+    elif stamp != tool["wanted"](place, tool["choose"](None, stamp)):
         text = f"{venv} is older than the versions that this checkout pins: lessons and checks were tried with those."
-        return Finding("costs", text, make)
-    return Finding("fine", f"Environment: {venv}, up to date.")
+    else:
+        return Finding("fine", f"Environment: {venv}, up to date.")
+    return Finding("costs", text, f"make -C {quote(str(place))} setup")
 
 
 def command() -> Finding | None:
     """Which `grader` this terminal finds; None where it is this one."""
-    own = Path(sys.executable).parent
-    found = shutil.which("grader")
-    activate = f"source {shlex.quote(str(own / 'activate'))}"
-    if _is_conda():
-        activate = f"conda activate {shlex.quote(sys.prefix)}"
+    own, found = Path(sys.executable).parent, shutil.which("grader")
+    activate = f"conda activate {quote(sys.prefix)}" if CONDA else f"source {quote(str(own / 'activate'))}"
     if found is None:
         return Finding("fine", f"No `grader` is on this terminal's PATH; `{activate}` puts it there.")
     if Path(found).parent.resolve() == own.resolve() or Path(found).resolve() == (own / "grader").resolve():
@@ -94,8 +88,8 @@ def course_of_another(root: Path) -> Finding | None:
     if root == SOURCE or not (root / "grader" / "__init__.py").is_file():
         return None
     text = f"The course in {root} brings its own grader, and that of {SOURCE} runs: its checks may ask for another."
-    make = f"make -C {shlex.quote(str(root))} setup"
-    return Finding("costs", text, f"{make} && source {shlex.quote(str(root / '.venv' / 'bin' / 'activate'))}")
+    make = f"make -C {quote(str(root))} setup"
+    return Finding("costs", text, f"{make} && source {quote(str(root / '.venv' / 'bin' / 'activate'))}")
 
 
 def installed(name: str) -> str | None:
@@ -106,20 +100,13 @@ def installed(name: str) -> str | None:
         return None
 
 
-def ranges(checkout: Path) -> dict[str, Requirement]:
-    """Returns the requirements in pyproject.toml that apply to this system, by canonical name."""
-    project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return _applicable(project["dependencies"])
-
-
-def pins(checkout: Path) -> dict[str, Requirement]:
-    """Returns the pins of the locks that apply to this Python and system, by canonical name."""
-    text = "\n".join((checkout / name).read_text(encoding="utf-8") for name in LOCKS)
-    return _applicable([line for line in text.splitlines() if line and not line.startswith("#")])
-
-
-def _applicable(texts: list[str]) -> dict[str, Requirement]:
-    found = map(Requirement, texts)
+def requirements(checkout: Path, file: str) -> dict[str, Requirement]:
+    """Returns what pyproject.toml or a lock asks for on this Python and system, by canonical name."""
+    text = (checkout / file).read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    if file == PROJECT:
+        lines = tomllib.loads(text)["project"]["dependencies"]
+    found = map(Requirement, lines)
     return {canonicalize_name(one.name): one for one in found if one.marker is None or one.marker.evaluate()}
 
 
@@ -133,28 +120,21 @@ def _outside(versions: dict[str, str], wanted: dict[str, Requirement], phrase: s
 
 
 def versions(checkout: Path, ours: bool, repair: str) -> Finding:
-    """Python, JAX and its kin, against what `checkout` declares and pins.
-
-    Args:
-        checkout: the folder of pyproject.toml and the locks.
-        ours: whether the environment is the `.venv` that `make` made from the pins.
-        repair: the command that installs the pins.
-    """
-    found = {name: installed(name) for name in ranges(checkout)}
-    said = ", ".join(f"{name} {installed(name)}" for name in TAUGHT)
-    python = "Python {}.{}.{}".format(*sys.version_info[:3])
-    if missing := sorted(name for name, version in found.items() if version is None):
+    """Python, JAX and its kin, against what `checkout` declares and pins; is it `ours`, made from the pins?"""
+    ranges, pins = requirements(checkout, PROJECT), requirements(checkout, LOCKS[0]) | requirements(checkout, LOCKS[1])
+    found = {name: installed(name) for name in {*ranges, "jaxlib"}}
+    if missing := sorted(name for name in ranges if found[name] is None):
         return Finding("stops", f"Not installed: {', '.join(missing)}. What needs them will not start.", repair)
-    present = {name: version for name, version in found.items() if version is not None}
-    if low := _outside(present, ranges(checkout), "needed: {} or newer"):
+    present = {name: version or "0" for name, version in found.items()}
+    if low := _outside(present, ranges, "needed: {} or newer"):
         return Finding("stops", f"Too old: {low}. Lessons and checks use what these versions lack.", repair)
-    others = _outside(present | {"jaxlib": installed("jaxlib") or "0"}, pins(checkout), "pinned: {}")
+    others = _outside(present, pins, "pinned: {}")
     if ours and others:
         text = f"Not the pinned versions: {others}. Lessons and checks were tried with the pinned ones."
         return Finding("costs", text, repair)
-    if others:
-        return Finding("fine", f"{python}, {said}: new enough, though not all are the versions that were tried.")
-    return Finding("fine", f"{python}, {said}: the pinned versions.")
+    taught = ", ".join(f"{name} {installed(name)}" for name in TAUGHT)
+    verdict = "new enough, though not all are the versions that were tried" if others else "the pinned versions"
+    return Finding("fine", "Python {}.{}.{}, ".format(*sys.version_info[:3]) + f"{taught}: {verdict}.")
 
 
 def torch(course: Course | None) -> Finding:
@@ -192,27 +172,22 @@ def accelerators() -> list[str]:
     return sorted(name for name in names if re.fullmatch(r"jax[-_](cuda|rocm)\d+[-_]plugin|libtpu", name))
 
 
-def kernels() -> BackgroundProbe:
-    """Asks Jupyter for the kernels that it finds."""
-    return BackgroundProbe("-m", "jupyter", "kernelspec", "list", "--json")
-
-
-def kernel(asked: BackgroundProbe) -> Finding:
+def kernel(probe: BackgroundProbe) -> Finding:
     """Whether notebooks run in this environment; a kernel of another one has other packages, or none."""
-    printed, complaint = asked.answer()
-    again = f"{shlex.quote(sys.executable)} -m ipykernel install --sys-prefix"
+    printed, complaint = probe.answer()
+    again = f"{quote(sys.executable)} -m ipykernel install --sys-prefix"
     try:
         one = json.loads(printed)["kernelspecs"][KERNEL]
         place, python = Path(one["resource_dir"]), str(one["spec"]["argv"][0])
     except (ValueError, KeyError, IndexError, TypeError):
         why = f" Jupyter says: {complaint}" if complaint else ""
         return Finding("stops", f"JupyterLab finds no kernel `{KERNEL}`: no notebook can be run.{why}", again)
-    found = shutil.which(python) or ("" if os.path.sep in python else python)
     if python in OWN_NAMES or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
         return Finding("fine", f"Kernel of notebooks: {python if os.path.sep in python else sys.executable}.")
-    what = f"{python}, and not {sys.executable}" if found else f"{python}, which is gone"
+    gone = os.path.sep in python and not shutil.which(python)
+    what = f"{python}, which is gone" if gone else f"{python}, and not {sys.executable}"
     text = f"Kernel of notebooks: {what}; {place} says so.\n"
     text += "Packages and their versions are other ones there, if there are any: imports fail, or checks do."
     inside = Path(sys.prefix).resolve() in place.resolve().parents
     aside = place.parent.parent / f"{place.name}-aside"  # beside the folder of kernels, where Jupyter does not look
-    return Finding("stops", text, again if inside else f"mv {shlex.quote(str(place))} {shlex.quote(str(aside))}")
+    return Finding("stops", text, again if inside else f"mv {quote(str(place))} {quote(str(aside))}")

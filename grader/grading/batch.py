@@ -135,18 +135,22 @@ def grade(
 
     entries = list(entries)
     for entry, result in before.items():
-        if _as_confined(result, LEVELS[0]):
+        if result.confinement == LEVELS[0]:
             note(entry, result)
     lessons = sorted({entry.lesson for entry in entries if entry not in done})
-    opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
     for group in device_groups(course, machine, lessons):
         here = [entry for entry in entries if entry not in done and entry.lesson in group.lessons]
-        with group.pool(opening, jobs, len(here), imports(course, group.lessons)) as pool:
+        opening = {"root": str(course.root), "secret": secret(course), "edition": edition}
+        opening |= {"machine": asdict(group.machine), "notes": group.notes}
+        platform = group.machine.platform
+        at_once = cores(jobs or (None if platform.is_cpu else ON_AN_ACCELERATOR), len(here))
+        with Pool(EXAMINER, opening, at_once, imports(course, group.lessons), platform, group.count) as pool:
             if pool.confined.level == LEVELS[-1] and not allow_unsandboxed:
                 raise UnconfinedError(UNCONFINED)
             on_confined(pool.confined)
+            as_good = LEVELS[: LEVELS.index(pool.confined.level) + 1]
             for entry in here:
-                if entry in before and _as_confined(before[entry], pool.confined.level):
+                if entry in before and before[entry].confinement in as_good:
                     note(entry, before[entry])
             todo = [entry for entry in here if entry not in done]
             requests = [
@@ -159,11 +163,6 @@ def grade(
                 lambda i, news, todo=todo: on_judged and on_judged(todo[i], list(map(CheckResult.from_json, news))),  # type: ignore[misc]
             )
     return [done[entry] for entry in entries]
-
-
-def _as_confined(result: Result, level: str) -> bool:
-    """Whether a result was made under this level of confinement or a better one."""
-    return result.confinement in LEVELS[: LEVELS.index(level) + 1]
 
 
 def _result(entry: Entry, reply: Any) -> Result:
@@ -185,13 +184,6 @@ class DeviceGroup:
     lessons: tuple[str, ...]
     count: int = 1
     notes: dict[str, str] = field(default_factory=dict)
-
-    def pool(self, opening: dict[str, Any], jobs: int | None, most: int, modules: Iterable[str]) -> Pool:
-        """Returns examiners on these devices, for `most` notebooks."""
-        about = {"machine": asdict(self.machine), "notes": self.notes}
-        if jobs is None and not self.machine.platform.is_cpu:
-            jobs = ON_AN_ACCELERATOR
-        return Pool(EXAMINER, opening | about, cores(jobs, most), modules, self.machine.platform, self.count)
 
 
 def device_groups(course: Course, machine: Hardware, lessons: Iterable[str]) -> list[DeviceGroup]:

@@ -24,19 +24,11 @@ MAX_BYTES = 16 << 20
 Outline = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CachedResult:
-    """A result of an earlier run, and the parts of what decided it."""
-
-    result: Result
-    parts: fingerprint.Parts
-
-
 class ResultCache:
     """Results under `build/graded/` of a course: one file for each learner and lesson, of its last grading.
 
-    Each has a seal, made with a key that lies beside them: a damaged file, or one that somebody else wrote, is ignored.
-    A result of another notebook, lesson or grader is never a grade again; it still tells what the grade was.
+    Each has a seal, by a key that lies beside them: a file that is damaged or somebody else's is ignored. A result of
+    another notebook, lesson or grader is never a grade again; it still tells what the grade was.
     """
 
     def __init__(self, course: Course, secret: str, environment: Any) -> None:
@@ -46,27 +38,25 @@ class ResultCache:
 
     def find(self, learner: str, lesson: str, notebook: bytes) -> Result | None:
         """Returns the result of this notebook, unless anything that decides it has changed."""
-        cached = self.earlier(learner, lesson)
-        if cached is None:
+        if (earlier := self.earlier(learner, lesson)) is None:
             return None
-        file = {**cached.parts["notebook"], "file": hashlib.sha256(notebook).hexdigest()}
-        return cached.result if cached.parts == {**self._around(lesson), "notebook": file} else None
+        result, parts = earlier
+        file = {**parts["notebook"], "file": hashlib.sha256(notebook).hexdigest()}
+        return result if parts == {**self._around(lesson), "notebook": file} else None
 
-    def earlier(self, learner: str, lesson: str) -> CachedResult | None:
-        """Returns the last result of this learner and lesson, whatever has changed since."""
+    def earlier(self, learner: str, lesson: str) -> tuple[Result, fingerprint.Parts] | None:
+        """Returns the last result of this learner and lesson, and the parts of what decided it then."""
         path = self._path(learner, lesson)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             if path.is_file() and path.stat().st_size <= MAX_BYTES:
                 content = json.loads(path.read_bytes())
                 if hmac.compare_digest(content.pop("seal"), self._seal(learner, lesson, content)):
-                    return CachedResult(Result.from_json(content["result"]), content["parts"])
+                    return Result.from_json(content["result"]), content["parts"]
         return None
 
     def keep(self, result: Result, notebook: bytes) -> None:
-        """Store a result, unless the grader or the course was at fault: that may be fixed in the meantime.
-
-        Timeouts are stored: they count seconds of computing, and of standing in line for a processor only where the
-        machine gave a process less than a fortieth of a core.
+        """Store a result, unless the grader or the course was at fault: that may be fixed in the meantime. Timeouts are
+        stored: they count seconds of computing, and of waiting only where a process got less than a fortieth of a core.
         """
         if result.problem is not None or result.grader_failed:
             return

@@ -1,4 +1,4 @@
-"""Grades one submission of one lesson: plans its cells, has them run elsewhere, and judges each exercise."""
+"""Grades one submission of one lesson: has its cells run elsewhere, judges each exercise, names misconceptions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,15 +17,18 @@ from grader.core.points import total
 from grader.core.result import CheckResult, Result
 from grader.core.text import legible
 from grader.course import Exercise, Lesson
-from grader.grading.cache import ReferenceCache, ReferenceNote
+from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
-from grader.grading.misconceptions import ANY_SEED, name
 from grader.grading.plan import JudgeExercise, plan
 from grader.grading.session import CheckRunner, GradingSession, record
 from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
 from grader.program.endpoints import namedtuples
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
+
+Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
+NEVER_ALONE = frozenset({"raised", "timeout", "crashed", "broken", "memory", "flooded", "malformed"})
+ANY_SEED = "any seed"
 
 
 def own_names(lesson: Lesson) -> set[str]:
@@ -55,21 +59,17 @@ class Examiner:
         self.notes = ReferenceCache(lesson, folder, machine.edition)
         self.compiled = CompileCache.of_our_own(build, lesson.id, machine) if build else CompileCache(machine=machine)
         self.known = ReferencePrograms(zygote, self.compiled)
-        self._own = WorkerPair(zygote, lesson.setup, self.classes, self.known)
+        self._own = WorkerPair(lesson.setup, self.classes, self.known)
         self.own_names = own_names(lesson)
         self._read: dict[str, ReferenceNote] = {}
-
-    @property
-    def minutes(self) -> float:
-        """How long a whole notebook may take, on the clock."""
-        seconds = sum(exercise.timeout or ANSWER_S for exercise in self.lesson.exercises)
-        factor = 1 if self.compiled.machine.platform.is_cpu else ACCELERATED_FACTOR
-        return math.ceil(factor * (OWN_MIN + EXERCISE_MIN_PER_S * seconds))
+        seconds = sum(exercise.timeout or ANSWER_S for exercise in lesson.exercises)
+        factor = 1 if machine.platform.is_cpu else ACCELERATED_FACTOR
+        self.minutes = math.ceil(factor * (OWN_MIN + EXERCISE_MIN_PER_S * seconds))  # on the clock, for all of it
 
     def isolated(self) -> WorkerPair:
         """A worker and an executor for a notebook, started when first needed."""
         programs = ExecutorPrograms(self.zygote, self.compiled.for_learners)
-        return WorkerPair(self.zygote, self.lesson.setup, self.classes, programs, self.known)
+        return WorkerPair(self.lesson.setup, self.classes, programs, self.known)
 
     def grade(
         self,
@@ -87,13 +87,13 @@ class Examiner:
             judged: called with the results of each exercise as soon as they exist.
         """
         began = time.monotonic()
-        steps = plan(submission, self.lesson)
+        steps, notes = plan(submission, self.lesson)
         seed = submission.seed(self.secret)
         session = GradingSession(self.runner, self.isolated(), seed)
         session.isolated.limit(self.minutes)
         results: list[CheckResult] = []
         try:
-            for step in steps.steps:
+            for step in steps:
                 if not isinstance(step, JudgeExercise):
                     session.run(step.source, step.label, step.exercise)
                 elif only not in (None, step.exercise.id):
@@ -114,7 +114,7 @@ class Examiner:
             max_score=total(result.max_points for result in results),
             confinement=self.zygote.confined.level,
             duration_s=time.monotonic() - began,
-            notes=tuple(legible(note) for note in (*steps.notes, *session.notes)),
+            notes=tuple(legible(note) for note in (*notes, *session.notes)),
         )
 
     def _judge(self, step: JudgeExercise, session: GradingSession, seed: str, named: bool) -> list[CheckResult]:
@@ -127,7 +127,7 @@ class Examiner:
         note, results = self.note(exercise), list(session.judge(step))
         if any(result.status == "failed" for result in results):
             note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
-            results = name(exercise, results, seed, note, partial(self.rehearse, reuse=True))
+            results = name_misconception(exercise, results, seed, note, partial(self.rehearse, reuse=True))
         self.keep(exercise)
         return results
 
@@ -156,8 +156,11 @@ class Examiner:
         session, done = GradingSession(self.runner, self._own, seed), 0
         try:
             self._own.fresh(reuse)
-            for earlier in self._needed(exercise, source):
-                session.run(earlier.reference, earlier.id, earlier.id)
+            # Earlier answers of which this one's cells speak.
+            words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
+            for earlier in self.lesson.exercises[: self.lesson.exercises.index(exercise)]:
+                if words & set(earlier.names):
+                    session.run(earlier.reference, earlier.id, earlier.id)
             session.run(source, exercise.id, exercise.id)
             for result in session.judge(JudgeExercise(exercise)):
                 done += 1
@@ -166,12 +169,58 @@ class Examiner:
             self._own.drop()
             yield from (record(check, "crashed", fault.message, kind=fault.kind) for check in exercise.checks[done:])
 
-    def _needed(self, exercise: Exercise, source: str) -> list[Exercise]:
-        """Earlier exercises whose answers this one's cells speak of."""
-        words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
-        earlier = self.lesson.exercises[: self.lesson.exercises.index(exercise)]
-        return [other for other in earlier if words & set(other.names)]
-
     def close(self) -> None:
         """End the processes kept for the course's own answers."""
         self._own.drop()
+
+
+def name_misconception(
+    exercise: Exercise, results: list[CheckResult], seed: str, note: ReferenceNote, rehearse: Rehearse
+) -> list[CheckResult]:
+    """`results` with the misconception on its failed checks, when exactly one wrong answer has the same record.
+
+    Exceptions and NaNs never match alone: many different mistakes raise the same TypeError. What kind of thing a
+    wrong answer fails does not depend on the seed, so only those alike are run again under this learner's.
+    """
+    failed = [result for result in results if result.status == "failed"]
+    if all(result.kind in NEVER_ALONE or (result.kind == "values" and "nan" in result.first) for result in failed):
+        return results
+
+    def run(index: int, seed: str) -> Iterator[CheckResult]:
+        return rehearse(exercise, exercise.wrong[index].source, seed)
+
+    def alike(index: int) -> bool:
+        """Whether a wrong answer fails the same checks in the same way, under any seed.
+
+        Each is run no further than to its first difference, and how far it was run is noted for the next learner; not
+        so a fault, which may be a busy machine's.
+        """
+        known = note.outlines.setdefault(str(index), [])
+        if known != outlines[: len(known)]:
+            return False
+        if len(known) == len(outlines):
+            return True
+        for i, result in enumerate(run(index, ANY_SEED)):
+            if i == len(known) and result.status not in ("timeout", "crashed"):
+                known.append(outline(result))
+            if outline(result) != outlines[i]:
+                return False
+        return True
+
+    outlines, signatures = [outline(one) for one in results], [signature(one) for one in results]
+    close = [i for i in range(len(exercise.wrong)) if alike(i)]
+    same = [i for i in close if all(signature(one) == s for one, s in zip(run(i, seed), signatures, strict=False))]
+    if len(same) != 1:
+        return results
+    because = exercise.wrong[same[0]].because
+    return [replace(result, misconception=because) if result.status == "failed" else result for result in results]
+
+
+def outline(result: CheckResult) -> Outline:
+    """What kind of failure this is, whatever the inputs: check, status, kind, and place."""
+    return result.id, result.status, result.kind, result.where
+
+
+def signature(result: CheckResult) -> tuple[str, ...]:
+    """The whole of what a failure is recognised by: check, status, kind, place, and the first difference."""
+    return *outline(result), result.first

@@ -1,8 +1,4 @@
-"""Executors, the programs loaded in them, and compiled code that is kept for later processes.
-
-Programs of a lesson's own answers are known and loaded once for all. Compiled code is kept whole for our own processes;
-learners' processes get single operations.
-"""
+"""Executors, the programs loaded in them, and compiled code that is kept for later processes."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +45,10 @@ _ENTRY = re.compile(r"jit_(\w+)-[0-9a-f]+-cache")
 
 @dataclass(frozen=True)
 class CompileCache:
-    """A folder of code compiled for devices of `machine`. Only processes of the course's own answers write to one."""
+    """A folder of code compiled for devices of `machine`.
+
+    Only processes of the course's own answers write to one; learners' processes get single operations.
+    """
 
     folder: Path | None = None
     write: bool = False
@@ -59,20 +58,16 @@ class CompileCache:
     def of_our_own(cls, build: Path, place: str, machine: Hardware = ON_CPUS) -> CompileCache:
         """The folder of one lesson's own answers, or of another `place`, for this JAX on this machine."""
         folder = build / "compiled" / compiler_fingerprint(machine.edition) / place / "own"
-        return cls(folder, write=True, machine=machine)._made()
+        return cls(_made(folder), write=True, machine=machine)
 
     @property
     def for_learners(self) -> CompileCache:
         """The folder beside it that learners' processes read, which holds nothing but single operations."""
-        folder = self.folder and self.folder.with_name("operations")
-        return CompileCache(folder, machine=self.machine)._made()
+        return CompileCache(self.folder and _made(self.folder.with_name("operations")), machine=self.machine)
 
     def share(self, own_names: Set[str]) -> None:
-        """Let learners' processes have what our own compiled of single operations.
-
-        What is compiled of an answer is the answer in another language, so a name that a text of the course's binds
-        counts as no operation.
-        """
+        """Let learners' processes have what our own compiled of single operations. What is compiled of an answer is the
+        answer in another language, so a name that a text of the course's binds counts as no operation."""
         shared = self.for_learners.folder
         if self.folder is None or shared is None:
             return
@@ -93,15 +88,15 @@ class CompileCache:
         """Have this process begin like the others."""
         begin(**self.terms)
 
-    def _made(self) -> CompileCache:
-        """Another user's process reaches a folder of ours through a mount only: what lies above is closed to others."""
-        try:
-            if self.folder is not None:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self.folder.parents[2].chmod(0o700)
-        except OSError:
-            return replace(self, folder=None)
-        return self
+
+def _made(folder: Path) -> Path | None:
+    """Another user's process reaches a folder of ours through a mount only: what lies above is closed to others."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.parents[2].chmod(0o700)
+    except OSError:
+        return None
+    return folder
 
 
 def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
@@ -152,11 +147,11 @@ class ExecutorPrograms:
 
 
 class ReferencePrograms(ExecutorPrograms):
-    """The programs of a lesson's own answers, in an executor that never loads any other.
+    """The programs of a lesson's own answers, loaded once for all in an executor that never loads any other.
 
-    A learner's program is one of them only when everything that was handed over to be loaded is the same, byte for
-    byte: the exported program with its abstract arrays, trees of devices and kept arguments, the parameters' shapes
-    and shardings that the check asked for, donation and mesh. Then it is that program, whoever wrote it.
+    A learner's program is one of them only when all that was handed over to be loaded is the same, byte for byte:
+    exported program, shapes and shardings that the check asked for, donation, mesh. Then it is that program, whoever
+    wrote it.
     """
 
     def __init__(self, zygote: Zygote, compiled: CompileCache) -> None:

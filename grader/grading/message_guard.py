@@ -1,12 +1,13 @@
 """What a hidden check may say: its own words and short facts, never what a learner's process may have written there.
 
-The author of a check writes `f"It was traced {calls} times."`. Where `calls` came from the learner's process it may be
-anything, such as the inputs as a text, so whatever stands in such a message is looked at before it is put in.
+In a check's `f"It was traced {calls} times."`, `calls` may come from the learner's process and hold the inputs as a
+text, so whatever stands in such a message is looked at before it is put in.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -26,24 +27,18 @@ LONGEST, MOST_STRINGS = 200, 1_000
 SHOWN = "<shown>"
 
 
-class GuardMessages(ast.NodeTransformer):
-    """Puts `SHOWN` around everything in a message of a check that is not plain text."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in JUDGING:
+def guard(check: ast.Module) -> ast.Module:
+    """Put `SHOWN` around everything in a check's messages that is not plain text; whoever runs the check binds `SHOWN`
+    to a `MessageGuard`."""
+    for node in ast.walk(check):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in JUDGING:
             position, keyword = JUDGING[node.func.id]
             if len(node.args) > position:
                 node.args[position] = _guarded(node.args[position])
             for given in node.keywords:
                 if given.arg == keyword:
                     given.value = _guarded(given.value)
-        return node
-
-
-def guard(check: ast.Module) -> ast.Module:
-    """The check with its messages guarded, ready to compile; whoever runs it binds `SHOWN` to a `Shown`."""
-    return ast.fix_missing_locations(GuardMessages().visit(check))
+    return ast.fix_missing_locations(check)
 
 
 def _guarded(words: ast.expr) -> ast.expr:
@@ -59,6 +54,7 @@ def _guarded(words: ast.expr) -> ast.expr:
     return words if type(words) in parts else ast.copy_location(call, words)
 
 
+@functools.cache
 def constants(source: str) -> frozenset[str]:
     """The texts that a piece of Python holds: words of the course's own."""
     nodes = ast.walk(ast.parse(source))
@@ -92,10 +88,7 @@ class MessageGuard:
     def own(self, text: str) -> bool:
         """Whether nothing in `text` was written by a learner's process."""
         known = self.known | exception_names()
-        for count, word in enumerate(_strings(self.told)):
-            if count == MOST_STRINGS or (word in text and word not in known):
-                return False
-        return True
+        return not any(i == MOST_STRINGS or (s in text and s not in known) for i, s in enumerate(_strings(self.told)))
 
 
 def _strings(told: Any) -> Iterator[str]:

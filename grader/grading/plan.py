@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from grader.core.notebook import Submission, SubmittedCell
 from grader.course import Exercise, Lesson
@@ -27,27 +27,19 @@ class JudgeExercise:
     missing: bool = False
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Steps in order, and sentences about the notebook that its author should read."""
+def plan(submission: Submission, lesson: Lesson) -> tuple[list[RunCell | JudgeExercise], list[str]]:
+    """Returns steps in order, and sentences about the notebook that its author should read.
 
-    steps: tuple[RunCell | JudgeExercise, ...]
-    notes: tuple[str, ...] = field(default=())
-
-
-def plan(submission: Submission, lesson: Lesson) -> Plan:
-    """Every cell that is not the course's runs, in notebook order; an exercise is judged when its answer has run.
-
-    Learner's cells that follow an answer directly run before its checks, as they would in the notebook. Cells that
-    carry one exercise's id are pieces of one answer: a piece that is still the untouched stub is dropped when another
-    is not, and neighbouring pieces are joined.
+    Every cell that is not the course's runs, in notebook order; an exercise is judged when its answer has run. Cells of
+    the learner's own right after an answer run before its checks, as in the notebook. Cells that carry one exercise's
+    id are pieces of one answer: a piece that is still the untouched stub is dropped when another is not, and
+    neighbouring pieces are joined.
     """
     exercises = {exercise.id: exercise for exercise in lesson.exercises}
     checks = {check.id for exercise in lesson.exercises for check in exercise.checks}
     pieces, notes = _pieces(submission, exercises)
     steps: list[RunCell | JudgeExercise] = []
-    waiting: list[Exercise] = []
-    left = {name: len(cells) for name, cells in pieces.items()}
+    waiting: list[Exercise] = []  # one at most: its answer has run
     previous: str | None = None
 
     def judge_waiting() -> None:
@@ -57,12 +49,13 @@ def plan(submission: Submission, lesson: Lesson) -> Plan:
         waiting.clear()
 
     for cell in submission.cells:
-        exercise = exercises.get(cell.grade_id or "")
+        name = cell.grade_id or ""
+        exercise = exercises.get(name)
         if exercise is not None and cell not in pieces[exercise.id]:
             continue
         if exercise is None:
             previous = None
-            if _is_course_cell(cell, checks):
+            if name in checks or name == GRADING or name.split("-")[0] == "setup":
                 judge_waiting()
             else:
                 steps.append(RunCell(cell.source, f"cell {cell.position}"))
@@ -75,8 +68,7 @@ def plan(submission: Submission, lesson: Lesson) -> Plan:
             steps.pop()
         steps.append(RunCell(source, exercise.id, exercise.id))
         previous = exercise.id
-        left[exercise.id] -= 1
-        if not left[exercise.id]:
+        if cell is pieces[exercise.id][-1]:
             waiting.append(exercise)
     judge_waiting()
     for exercise in lesson.exercises:
@@ -87,14 +79,11 @@ def plan(submission: Submission, lesson: Lesson) -> Plan:
     gone = sorted(checks - there)
     if gone and there & (checks | set(exercises)):
         notes.append(f"Check cells are missing from the notebook ({', '.join(gone)}); the course's own were used.")
-    return Plan(tuple(steps), tuple(notes))
+    return steps, notes
 
 
 def _pieces(submission: Submission, exercises: dict[str, Exercise]) -> tuple[dict[str, list[SubmittedCell]], list[str]]:
-    pieces: dict[str, list[SubmittedCell]] = {name: [] for name in exercises}
-    for cell in submission.cells:
-        if cell.grade_id in pieces:
-            pieces[cell.grade_id].append(cell)
+    pieces = {name: [cell for cell in submission.cells if cell.grade_id == name] for name in exercises}
     notes = []
     for name, cells in pieces.items():
         worked = [cell for cell in cells if not _is_stub(cell, exercises[name])]
@@ -107,8 +96,3 @@ def _pieces(submission: Submission, exercises: dict[str, Exercise]) -> tuple[dic
 
 def _is_stub(cell: SubmittedCell, exercise: Exercise) -> bool:
     return cell.source.strip() == exercise.stub.strip()
-
-
-def _is_course_cell(cell: SubmittedCell, checks: set[str]) -> bool:
-    name = cell.grade_id
-    return name is not None and (name in checks or name == GRADING or name.split("-")[0] == "setup")

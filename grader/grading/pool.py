@@ -33,8 +33,7 @@ class Stopped(BaseException):
 def interruptible() -> Iterator[None]:
     """Within it SIGINT and SIGTERM raise `Stopped`, once; after that the command goes to its end undisturbed.
 
-    One that is ignored, as a shell has it for what runs in its background, stays so. For the main thread of a command
-    that ends when this is left by an exception.
+    One that is ignored, as in a shell's background, stays so. For the main thread of a command that then ends.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -72,14 +71,14 @@ class Pool:
         self.entry, self.opening, self.jobs = entry, opening, jobs
         self._start = partial(Zygote.start, sorted(modules), platform, count)
         self._lock = threading.Lock()
-        self._patient = range(jobs - patient, jobs)
-        self._processes: list[Process | None] = [None] * jobs
+        self._first_patient = jobs - patient
+        self.processes: list[Process | None] = [None] * jobs
         self._closed = False
 
     def __enter__(self) -> Pool:
         self._zygote = self._start()
         try:
-            self._processes = [self._fork(place) for place in range(self.jobs)]
+            self.processes = [self._fork(place) for place in range(self.jobs)]
         except BaseException:
             self._zygote.stop(1)
             raise
@@ -87,7 +86,7 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self._closed = True
-        left = [process for process in self._processes if process is not None]
+        left = list(filter(None, self.processes))
         if kind is None:
             for process in left:
                 process.finish()
@@ -105,19 +104,15 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise Fault("crashed", "grading was stopped")
+            patient = place >= self._first_patient
             try:
-                process = self._zygote.fork(self.entry, control=True, patient=place in self._patient)
+                process = self._zygote.fork(self.entry, control=True, patient=patient)
             except ConnectionError:
                 self._zygote.stop(0)
                 self._zygote = self._start()
-                process = self._zygote.fork(self.entry, control=True, patient=place in self._patient)
+                process = self._zygote.fork(self.entry, control=True, patient=patient)
         wire.send(process.stream, json.dumps(self.opening).encode())
         return process
-
-    @property
-    def pids(self) -> list[int]:
-        """The processes that answer now."""
-        return [process.pid for process in self._processes if process is not None]
 
     def map(
         self,
@@ -130,17 +125,13 @@ class Pool:
         `on_reply` is called in the caller's thread with each reply when it comes, `on_news` with what comes before it.
         A process that ends without a reply leaves a `Fault` in its place, and another process replaces it.
         """
-        todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        todo = iter(range(len(requests)))  # shared: each thread takes the next number, in one step of Python's
         done: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
-        for i in range(len(requests)):
-            todo.put(i)
 
         def work(place: int) -> None:
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    i = todo.get_nowait()
-                    reply = self.ask(place, requests[i], lambda news, i=i: done.put((i, False, news)))  # type: ignore[misc]
-                    done.put((i, True, reply))
+            for i in todo:
+                reply = self.ask(place, requests[i], lambda news, i=i: done.put((i, False, news)))  # type: ignore[misc]
+                done.put((i, True, reply))
 
         for place in range(self.jobs):
             threading.Thread(target=work, args=(place,), daemon=True).start()
@@ -155,7 +146,7 @@ class Pool:
     def ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None] = lambda news: None) -> Any:
         """Returns the reply of the process at this place. Any problem is a `Fault`, since `map` waits for a reply."""
         try:
-            process = self._processes[place] = self._processes[place] or self._fork(place)
+            process = self.processes[place] = self.processes[place] or self._fork(place)
             wire.send(process.stream, json.dumps(request).encode())
             while True:
                 reply = json.loads(wire.receive(process.stream))
@@ -163,19 +154,7 @@ class Pool:
                     return reply
                 on_news(reply[NEWS])
         except Exception as problem:
-            lost, self._processes[place] = self._processes[place], None
+            lost, self.processes[place] = self.processes[place], None
             if lost is not None:
                 lost.kill()
             return problem if isinstance(problem, Fault) else Fault("crashed", f"{type(problem).__name__}: {problem}")
-
-
-def answer(stream: Any, handle: Callable[[dict[str, Any]], Any]) -> None:
-    """The other side: reply to each JSON request with `handle(request)` until the stream closes."""
-    while True:
-        try:
-            request = json.loads(wire.receive(stream))
-        except Fault:
-            return
-        reply = handle(request)
-        if reply is not None:
-            wire.send(stream, json.dumps(reply).encode())

@@ -10,7 +10,7 @@ from grader.core.notebook import read_bytes
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.grading.batch import Entry, secret
-from grader.grading.cache import CachedResult, ResultCache
+from grader.grading.cache import ResultCache
 from grader.grading.fingerprint import Parts
 
 CHANCE = "nothing that decides it: a timeout, or an answer that is not the same each time"
@@ -62,47 +62,38 @@ class PreviousGrades:
     def changes(self, results: Mapping[Entry, Result]) -> tuple[list[Change], int]:
         """Returns the notebooks with other points than last time, and how many are graded for the first time."""
         known = {entry: earlier for entry in results if (earlier := self._earlier[entry]) is not None}
-        changed = {e: earlier for e, earlier in known.items() if _points(earlier.result) != _points(results[e])}
-        return [self._change(e, earlier, results[e]) for e, earlier in changed.items()], len(results) - len(known)
-
-    def _change(self, entry: Entry, earlier: CachedResult, result: Result) -> Change:
-        before, checks = earlier.result, []
-        if result.problem is None:
-            now = self._cache.parts(entry.lesson, read_bytes(entry.path))
-            checks = [_check(old, new, earlier, result, now) for old, new in _pairs(before, result)]
-        scores = before.score, before.max_score, result.score, result.max_score
-        return Change(entry.learner, entry.lesson, *scores, tuple(checks), result.problem)
+        changed: list[Change] = []
+        for entry, (before, then) in known.items():
+            result, checks = results[entry], []
+            if _points(before) == _points(result):
+                continue
+            if result.problem is None:
+                now = self._cache.parts(entry.lesson, read_bytes(entry.path))
+                checks = list(_checks(before, then, result, now))
+            scores = before.score, before.max_score, result.score, result.max_score
+            changed.append(Change(entry.learner, entry.lesson, *scores, tuple(checks), result.problem))
+        return changed, len(results) - len(known)
 
 
 def _points(result: Result) -> list[tuple[str, float, float]]:
     return sorted((check.id, check.points, check.max_points) for check in result.checks)
 
 
-def _pairs(before: Result, now: Result) -> Iterator[tuple[CheckResult | None, CheckResult | None]]:
+def _checks(before: Result, then: Parts, result: Result, parts: Parts) -> Iterator[CheckChange]:
     """The checks that differ in points, in the course's order; those that are gone at the end."""
-    then = {check.id: check for check in before.checks}
-    for check in now.checks:
-        old = then.pop(check.id, None)
-        if old is None or (old.points, old.max_points) != (check.points, check.max_points):
-            yield old, check
-    for gone in then.values():
-        yield gone, None
-
-
-def _check(
-    before: CheckResult | None, now: CheckResult | None, earlier: CachedResult, result: Result, parts: Parts
-) -> CheckChange:
-    one = now or before
-    assert one is not None
-    since = [*_of_the_check(before, now, earlier.parts, parts), *_around(one, earlier.parts, parts)]
-    if earlier.result.confinement != result.confinement:
-        since.append(f"the confinement (from {earlier.result.confinement} to {result.confinement})")
-    return CheckChange(
-        one.id, one.exercise,
-        before.points if before else None, now.points if now else None,
-        before.status if before else None, now.status if now else None,
-        tuple(since) or (CHANCE,),
-    )  # fmt: skip
+    gone = {check.id: check for check in before.checks}
+    pairs: list[tuple[CheckResult | None, CheckResult]] = [(gone.pop(new.id, None), new) for new in result.checks]
+    for old, new in (*pairs, *((check, None) for check in gone.values())):
+        if old and new and (old.points, old.max_points) == (new.points, new.max_points):
+            continue
+        one = new or old
+        assert one is not None
+        since = [*_of_the_check(old, new, then, parts), *_around(one, then, parts)]
+        if before.confinement != result.confinement:
+            since.append(f"the confinement (from {before.confinement} to {result.confinement})")
+        points = old.points if old else None, new.points if new else None
+        statuses = old.status if old else None, new.status if new else None
+        yield CheckChange(one.id, one.exercise, *points, *statuses, tuple(since) or (CHANCE,))
 
 
 def _of_the_check(before: CheckResult | None, now: CheckResult | None, then: Parts, parts: Parts) -> Iterator[str]:

@@ -7,10 +7,12 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from grader.core.faults import Fault
 from grader.core.notebook import Unreadable, read_bytes, read_submission
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
@@ -18,9 +20,9 @@ from grader.grading.cache import ResultCache
 from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache
 from grader.grading.fingerprint import Parts
-from grader.grading.pool import NEWS, answer
+from grader.grading.pool import NEWS
 from grader.sandbox import wire
-from grader.sandbox.accelerators import ON_CPUS, Hardware
+from grader.sandbox.accelerators import ON_CPUS, Hardware, Platform
 from grader.sandbox.process import Zygote
 
 
@@ -37,17 +39,18 @@ class ExaminerServer:
         devices that this process grades on, as JSON; `notes` state for lessons why these are not those asked for.
         """
         self.zygote, self.secret, self.notes = zygote, secret, notes or {}
-        self.machine = Hardware.from_json(machine) if machine else ON_CPUS
+        self.machine = Hardware(**machine | {"platform": Platform(**machine["platform"])}) if machine else ON_CPUS
         self.course = Course(Path(root))
+        self.build = self.course.root / "build"
         self.cache = ResultCache(self.course, secret, edition) if edition else None
         self.examiners: dict[str, Examiner] = {}
-        CompileCache.of_our_own(self.course.root / "build", "examiners", self.machine).begin()
+        CompileCache.of_our_own(self.build, "examiners", self.machine).begin()
 
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""
         if lesson not in self.examiners:
-            build = self.course.root / "build"
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, self.secret, build, self.machine)
+            text = self.course.lesson(lesson)
+            self.examiners[lesson] = Examiner(text, self.zygote, self.secret, self.build, self.machine)
         return self.examiners[lesson]
 
     def grade(self, path: str, learner: str, lesson: str, only: str | None = None, **options: Any) -> Result:
@@ -76,29 +79,38 @@ class ExaminerServer:
         return Result(learner, lesson)
 
 
-def serve(stream: socket.socket, control: socket.socket) -> None:
-    """Open the course that the first request names, then grade until the stream closes.
+def answer(
+    stream: socket.socket, control: socket.socket, reply: Callable[[ExaminerServer, dict[str, Any]], object]
+) -> None:
+    """Open the course as the first request says, then answer with `reply(server, request)` until the stream closes."""
+    server: ExaminerServer | None = None
+    while True:
+        try:
+            request = json.loads(wire.receive(stream))
+        except Fault:
+            break
+        if server is None:
+            server = ExaminerServer(Zygote(control), **request)
+        else:
+            wire.send(stream, json.dumps(reply(server, request)).encode())
+    for examiner in server.examiners.values() if server else ():
+        examiner.close()
 
-    A request that asks for `news` gets those of each exercise before its reply.
-    """
-    servers: list[ExaminerServer] = []
+
+def serve(stream: socket.socket, control: socket.socket) -> None:
+    """Grade on request. One that asks for `news` gets those of each exercise before its reply."""
 
     def tell(results: list[CheckResult]) -> None:
         wire.send(stream, json.dumps({NEWS: [result.to_json() for result in results]}).encode())
 
-    def handle(request: dict[str, Any]) -> dict[str, Any] | None:
-        if "root" in request:
-            servers.append(ExaminerServer(Zygote(control), **request))
-            return None
+    def reply(server: ExaminerServer, request: dict[str, Any]) -> dict[str, Any]:
         try:
             if request.pop(NEWS, False):
                 request["judged"] = tell
             prepares = request.pop("do", "grade") == "prepare"
-            return (servers[0].prepare(**request) if prepares else servers[0].grade(**request)).to_json()
+            return (server.prepare(**request) if prepares else server.grade(**request)).to_json()
         except Exception as problem:  # our own fault: say so, and go on with the next notebook
             traceback.print_exc(file=sys.stderr)
             return grader_fault(request["learner"], request["lesson"], f"{type(problem).__name__}: {problem}").to_json()
 
-    answer(stream, handle)
-    for examiner in servers[0].examiners.values() if servers else ():
-        examiner.close()
+    answer(stream, control, reply)

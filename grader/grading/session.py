@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grader.checks import inputs, verbs
+from grader.checks import inputs
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
@@ -52,31 +52,25 @@ class CheckRunner:
                 value.flags.writeable = False  # a check that writes there would change what later submissions meet
         self.answers = {name for exercise in lesson.exercises for name in exercise.names}
         self._compiled: dict[str, CodeType] = {}
-        self._words: dict[str, frozenset[str]] = {"": constants(lesson.setup)}
-
-    def _code(self, check: Check) -> CodeType:
-        if check.id not in self._compiled:
-            tree = split(check.source, self.answers)
-            self._words[check.id] = self._words[""] | constants(check.source)
-            text = guard(tree) if check.hidden else tree
-            self._compiled[check.id] = compile(text, f"<check {check.id}>", "exec", dont_inherit=True)
-        return self._compiled[check.id]
 
     def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
         """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
-        code = self._code(check)
+        if check.id not in self._compiled:
+            tree = split(check.source, self.answers)
+            text = guard(tree) if check.hidden else tree
+            self._compiled[check.id] = compile(text, f"<check {check.id}>", "exec", dont_inherit=True)
         names = dict(self.setup) | {name: AnswerName(name) for name in self.answers} | {"Probe": ProbeSource}
         before, asked = set_backend(isolated), isolated.asked
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         if check.hidden:
             told: list[Any] = []
-            names[SHOWN] = MessageGuard(self._words[check.id], told)
+            names[SHOWN] = MessageGuard(constants(self.lesson.setup) | constants(check.source), told)
             overhear(told)
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
         try:
-            exec(code, names)
+            exec(self._compiled[check.id], names)
             return record(check, "passed")
         except NotAttempted as ended:
             return record(check, "not attempted", ended.message)
@@ -118,7 +112,7 @@ def record(
     check: Check, status: str, message: str = "", kind: str = "", where: str = "", first: str = ""
 ) -> CheckResult:
     """A record of how `check` ended."""
-    evidence = {"observed"} if check.observed else set()
+    evidence = take_evidence() | ({"observed"} if check.observed else set())
     return CheckResult(
         id=check.id,
         exercise=check.exercise,
@@ -127,7 +121,7 @@ def record(
         points=check.points if status == "passed" else 0.0,
         max_points=check.points,
         message=legible(message),
-        evidence=tuple(sorted(evidence | verbs.take_evidence())),
+        evidence=tuple(sorted(evidence)),
         hidden=check.hidden,
         kind=kind,
         where=where,
@@ -169,18 +163,9 @@ class GradingSession:
         restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
         if restored:
             self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
-        yield from self._run_checks(exercise)
-
-    def pass_by(self, step: JudgeExercise) -> None:
-        """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
-        if self._unjudged(step) is None:
-            self.isolated.prepare(step.exercise.names)
-
-    def _run_checks(self, exercise: Exercise) -> Iterator[CheckResult]:
-        """Run an exercise's checks in order; after one ran out of time the rest are not waited for."""
         late: Check | None = None
         for check in exercise.checks:
-            if late is not None:
+            if late is not None:  # after one ran out of time the rest are not waited for
                 message = f"Not run: the check before it ({late.title}) already ran out of time."
                 yield record(check, "timeout", message, kind="timeout")
                 continue
@@ -189,15 +174,18 @@ class GradingSession:
                 late = check
             if check.hidden:
                 self.isolated.confided = True
-            elif result.status == "failed" and self.isolated.confided and self.isolated.may_tell:
-                result = self._retell(result, check, exercise)
+            elif result.status == "failed" and self.isolated.confided and self.isolated.known is not None:
+                result = self._retell(result, check, exercise)  # not for answers of the course's own
             yield result
 
-    def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
-        """A public check's failure in the words of a process that no hidden check has asked anything.
+    def pass_by(self, step: JudgeExercise) -> None:
+        """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
+        if self._unjudged(step) is None:
+            self.isolated.prepare(step.exercise.names)
 
-        The answer may have kept what one asked, and quote it where a public check shows what was raised or returned.
-        """
+    def _retell(self, result: CheckResult, check: Check, exercise: Exercise) -> CheckResult:
+        """A public check's failure in the words of a process that no hidden check has asked anything: the answer may
+        have kept what one asked, and quote it in what it raises or returns."""
         clean = self.isolated.fresh_copy()
         try:
             second = self.runner.run(check, exercise, clean, self.seed)
@@ -219,12 +207,12 @@ class GradingSession:
         fault = next((ran for ran in runs if ran.fault), None)
         if fault is not None:
             return "timeout" if fault.fault == "timeout" else "crashed", f"Your answer cell {fault.problem}.", False
-        cause = self._cause(runs)
-        if cause is not None:
-            missing, ran = cause
-            label = f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
-            message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
-            return "blocked", message, True
+        for missing in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
+            for ran in self.failed:
+                if missing in ran.binds and ran not in runs:  # it would have bound this
+                    label = f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
+                    message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
+                    return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)
         # A name that an earlier exercise's answer has too does not count, when the cell that should bind it failed.
         bound = set().union(*(ran.bound for ran in runs)) if broken else self.bound
@@ -234,11 +222,3 @@ class GradingSession:
             status = "not attempted" if broken.stub else "failed"
             return status, f"Your answer cell {broken.problem}\nSo `{names[0]}` is not defined.", not broken.stub
         return "failed", f"`{names[0]}` is not defined: keep the name that the exercise gives.", False
-
-    def _cause(self, runs: list[CellOutcome]) -> tuple[str, CellOutcome] | None:
-        """A name that the answer needs and the failed cell that would have bound it."""
-        for name in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
-            for ran in self.failed:
-                if name in ran.binds and ran not in runs:
-                    return name, ran
-        return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import math
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.checks.outcomes import CheckBroken, explained
@@ -20,7 +20,7 @@ from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
 from grader.program.payload import Malformed
 from grader.program.validate import MAX_BYTES
-from grader.sandbox.process import Process, Zygote
+from grader.sandbox.process import Process
 
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
@@ -38,7 +38,6 @@ class CellOutcome:
     `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
     """
 
-    source: str
     label: str
     binds: frozenset[str] = frozenset()
     bound: frozenset[str] = frozenset()
@@ -49,78 +48,56 @@ class CellOutcome:
     stub: bool = False
 
 
-@dataclass
-class Replay:
-    """What a fresh worker is told again: requests with their seconds, an identity of all of them, and the time left."""
-
-    history: list[tuple[dict[str, Any], float]] = field(default_factory=list)
-    state: str = ""
-    minutes: float = math.inf
-    ends: float = math.inf
-
-
-def exchange(method: Callable[..., bytes]) -> Callable[..., bytes]:
-    """A method in which no value of a learner's is looked at: an exception in it is a fault of the grader."""
-
-    @functools.wraps(method)
-    def guarded(self: WorkerPair, *args: Any) -> bytes:
-        try:
-            return method(self, *args)
-        except (Fault, CheckBroken):
-            raise
-        except Exception as problem:
-            traceback.print_exception(problem, file=sys.stderr)
-            raise CheckBroken(f"{type(problem).__name__} in the grader") from problem
-
-    return guarded
+@contextlib.contextmanager
+def exchange() -> Iterator[None]:
+    """Within it no value of a learner's is looked at: an exception there is a fault of the grader."""
+    try:
+        yield
+    except (Fault, CheckBroken):
+        raise
+    except Exception as problem:
+        traceback.print_exception(problem, file=sys.stderr)
+        raise CheckBroken(f"{type(problem).__name__} in the grader") from problem
 
 
 class WorkerPair:
     """A notebook's worker and executor on the trusted side, and the backend of `grader.checks` that asks them.
 
-    `known` are programs of the course's own answers, None for processes that run those answers; `replay` are cells that
-    run before anything else. Processes start when first needed.
+    `known` are programs of the course's own answers, None for processes that run those answers. Processes start when
+    first needed.
     """
 
     def __init__(
-        self,
-        zygote: Zygote,
-        setup: str,
-        classes: Classes,
-        programs: ExecutorPrograms,
-        known: ReferencePrograms | None = None,
-        replay: Replay | None = None,
+        self, setup: str, classes: Classes, programs: ExecutorPrograms, known: ReferencePrograms | None = None
     ) -> None:
-        self.zygote, self.setup, self.classes = zygote, setup, classes
-        self.programs, self.known = programs, known
+        self.setup, self.classes, self.programs, self.known = setup, classes, programs, known
         self.seconds = ANSWER_S
         self.asked = 0
         self.confided = False  # whether a hidden check has asked this notebook's process anything
-        self._replay = replay or Replay()
+        self._history: list[tuple[dict[str, Any], float]] = []  # what a fresh worker is told again, with its seconds
+        self._state = ""  # an identity of all of that
+        self._minutes = self._ends = math.inf
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
 
-    @property
-    def may_tell(self) -> bool:
-        """Whether it runs a learner's notebook, whose words are shown, and not an answer of the course's own."""
-        return self.known is not None
-
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
-        programs = ExecutorPrograms(self.zygote, self.programs.compiled)
-        replay = replace(self._replay, history=self._replay.history[:last])
-        return WorkerPair(self.zygote, self.setup, self.classes, programs, self.known, replay)
+        programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
+        clean = WorkerPair(self.setup, self.classes, programs, self.known)
+        clean._history, clean._state = self._history[:last], self._state
+        clean._minutes, clean._ends = self._minutes, self._ends
+        return clean
 
     def limit(self, minutes: float) -> None:
         """From now on, all that this notebook does has to be done in so many minutes on the clock."""
-        self._replay.minutes, self._replay.ends = minutes, time.monotonic() + 60 * minutes
+        self._minutes, self._ends = minutes, time.monotonic() + 60 * minutes
 
     def _in_time(self) -> None:
         """Raise `Fault` when the notebook's time is over."""
-        if time.monotonic() > self._replay.ends:
-            raise Fault("timeout", f"your notebook as a whole took longer than {self._replay.minutes:g} minutes")
+        if time.monotonic() > self._ends:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self._minutes:g} minutes")
 
     def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
@@ -131,7 +108,7 @@ class WorkerPair:
         return ran
 
     def _run_cell(self, source: str, label: str, seconds: float) -> CellOutcome:
-        known, request = CellOutcome(source, label), {"do": "run", "source": source, "name": label}
+        known, request = CellOutcome(label), {"do": "run", "source": source, "name": label}
         try:
             self._in_time()
             names = self._tell({"do": "read", "source": source}, CELL_S)
@@ -146,8 +123,14 @@ class WorkerPair:
             return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
         if reply["status"] == "ok":
             return replace(known, bound=known.binds)
+        known = replace(known, bound=frozenset(reply["bound"]))
+        if reply["status"] == "unattempted":
+            return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
         reply = self._alone(request, reply, seconds) if self.confided and reply["status"] == "raised" else reply
-        return _raised(replace(known, bound=frozenset(reply["bound"])), reply)
+        # In a note, no class of a learner's: its name may be a text of any kind.
+        kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
+        place, quoted = _place_and_text(reply)
+        return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
     def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
         """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
@@ -173,9 +156,9 @@ class WorkerPair:
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
-        self._replay.state = identity(f"{self._replay.state} {request}".encode())
+        self._state = identity(f"{self._state} {request}".encode())
         reply = self._tell(request, seconds)
-        self._replay.history.append((request, seconds))
+        self._history.append((request, seconds))
         return reply
 
     def fresh(self, reuse: bool = False) -> None:
@@ -183,39 +166,39 @@ class WorkerPair:
 
         With `reuse`, what the same cells exported before is taken from then instead of being traced again.
         """
-        self._replay.history.clear()
-        self._replay.state = ""
+        self._history.clear()
+        self._state = ""
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
             self._tell({"do": "fresh"}, CELL_S)
 
-    @exchange
+    @exchange()
     def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
         """Call the answer, in the worker."""
         self._in_time()
         self.asked += 1
         return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
-    @exchange
+    @exchange()
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
         """Export a program, in the worker; at the same shapes, before another cell ran, it is the same program."""
         self._in_time()
         self.asked += 1
-        key = (self._replay.state, question, payload)
+        key = (self._state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
             self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
         return self._exports[key]
 
-    @exchange
+    @exchange()
     def load(self, payload: bytes) -> bytes:
         """Load a program, in the executor of the known ones or in the notebook's own."""
         place = self.known if self.known is not None and payload in self.known.payloads else self.programs
         self._places[identity(payload)] = place
         return place.load(payload, self.seconds)
 
-    @exchange
+    @exchange()
     def run(self, program: str, payload: bytes) -> bytes:
         """Run a loaded program, in the executor that loaded it."""
         return self._places[program].run(program, payload, self.seconds)
@@ -224,30 +207,30 @@ class WorkerPair:
     def worker(self) -> Process:
         """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
         while self._worker is None:
-            self._worker = start(self.zygote, WORKER, self.programs.compiled)
+            self._worker = start(self.programs.zygote, WORKER, self.programs.compiled)
             try:
                 ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
             except Fault as fault:
                 raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
             if ran["status"] != "ok":
                 raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
-            self._run_again()
+            for i, (request, seconds) in enumerate(self._history):
+                self._in_time()
+                try:
+                    self._tell(request, seconds)
+                except Fault:  # it ran before and now does not: left out from here on, as the others count
+                    del self._history[i]
+                    self.drop()
+                    break
         return self._worker
-
-    def _run_again(self) -> None:
-        """Run the cells again. One that ran before and now does not is left out from here on: the others count."""
-        for i, (request, seconds) in enumerate(self._replay.history):
-            self._in_time()
-            try:
-                self._tell(request, seconds)
-            except Fault:
-                del self._replay.history[i]
-                return self.drop()
 
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
             reply = read_reply(self.worker.exchange(encode(request), seconds=seconds))
-            return reply | {kind: _names(reply.get(kind, [])) for kind in NAME_LISTS}
+            for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
+                if type(names) is not list or any(type(name) is not str for name in names):
+                    raise Malformed("it lists something that is no name")
+            return reply
         except Malformed as problem:
             raise Fault("crashed", f"its reply could not be read: {problem}") from None
 
@@ -259,23 +242,8 @@ class WorkerPair:
         self.programs.drop()
 
 
-def _names(told: Any) -> list[str]:
-    if type(told) is not list or any(type(name) is not str for name in told):
-        raise Malformed("it lists something that is no name")
-    return told
-
-
 def _question(p: AnswerName | ProbeSource) -> dict[str, Any]:
     return {"probe": p.text, "name": p.name} if isinstance(p, ProbeSource) else {"answer": p.name}
-
-
-def _raised(ran: CellOutcome, reply: dict[str, Any]) -> CellOutcome:
-    if reply["status"] == "unattempted":
-        return replace(ran, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-    # In a note, no class of a learner's: its name may be a text of any kind.
-    kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
-    place, quoted = _place_and_text(reply)
-    return replace(ran, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
 
 def _place_and_text(reply: dict[str, Any]) -> tuple[str, str]:

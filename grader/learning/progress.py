@@ -103,7 +103,7 @@ def _texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
     # Without the seed of hidden inputs: other inputs are no reason to judge an unchanged answer again.
     ran: list[object] = [fingerprint.lesson_fingerprint(lesson)]
     answers: dict[str, list[str]] = {}
-    for step in plan(submission, lesson).steps:
+    for step in plan(submission, lesson)[0]:
         if isinstance(step, JudgeExercise):
             own = fingerprint.digest(answers.get(step.exercise.id, []))
             found[step.exercise.id] = ExerciseText(fingerprint.digest(ran), own, step.untouched)

@@ -22,7 +22,7 @@ from grader.core.points import number
 from grader.core.result import Result
 from grader.core.text import MARKS, legible
 from grader.course import Course
-from grader.grading.pool import Stopped, interruptible
+from grader.grading.pool import SIGNALS, Stopped, interruptible
 from grader.learning.watch import Watch
 from grader.learning.watch_backend import ExaminerClient, GradeRequest, NotebookWatcher
 from grader.learning.watch_screen import MESSAGE_LINES, lesson_points, mark_of, next_step, screen
@@ -131,6 +131,10 @@ def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: WatchView)
     view.show(watch, busy=True)
     replied = lambda request, result: events.put(("replied", request, result))
     with saves, ExaminerClient(watch.course, replied) as examiners:
+        # From here on a signal is an event: raised in the middle of drawing, it can leave rich's output in its buffer.
+        for one in (*SIGNALS, signal.SIGHUP):
+            if signal.getsignal(one) is not signal.SIG_IGN:
+                signal.signal(one, lambda number, frame: events.put(("stop", number)))
         while True:
             for place, next_request in enumerate((watch.next_grading, watch.next_background)):
                 request = None if examiners.busy(place) else next_request()
@@ -139,6 +143,8 @@ def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: WatchView)
             seconds = watch.doubted()
             view.show(watch, busy=examiners.busy(0))
             for kind, *what in _wait(events, seconds):
+                if kind == "stop":
+                    raise Stopped(what[0])
                 if kind == "key" and not watch.key(what[0]):
                     return
                 if kind == "saved":

@@ -1,12 +1,20 @@
-"""Bundles for learners: notebooks, pictures and the part of the package that runs checks; nothing that is hidden."""
+"""Bundles for learners: notebooks, pictures and the part of the package that runs checks; nothing that is hidden.
+
+A bundle becomes a folder, a zip or a commit, after a search for the course's hidden text in it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
 import re
 import tomllib
-from collections.abc import Iterable
-from functools import cache
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, pairwise
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -14,9 +22,11 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import grader
+from grader.core import files as files_module
 from grader.core.layout import PACKAGE, SOURCE, learner_files
-from grader.course import Course, build, notebook_builder
-from grader.lms.publish import NoBundle, leaks
+from grader.course import Cell, Course, build, exercises, notebook_builder
+from grader.course.rules import telling
+from grader.lms import git
 
 LOCK = "requirements.lock"
 TORCH_LOCK = "requirements-torch.lock"
@@ -29,17 +39,26 @@ GRADERS_OWN = frozenset(
 NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
 USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.(learning|lessons)\.loaders\b)")
 IMAGE = re.compile(r"(?:\.\./)+images/([\w./-]+)")
+LIST = ".bundle"  # what lies in a folder of ours: paths and hashes
+PROGRAMS = frozenset({"setup.sh", "run_autograder"})
+WORD = re.compile(r"\w+")
+HIDDEN = frozenset({"hidden", "wrong", "right"})
+
+
+class NoBundle(Exception):
+    """A bundle cannot be made; the text says why and what to do."""
 
 
 def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, bytes]:
     """Returns the bundle of these lessons, or of all, by path. Built from the authored text, so never stale.
 
-    Raises:
-        NoBundle: a picture is missing, or something hidden would go out.
+    Raises NoBundle where a picture is missing, or something hidden would go out.
     """
     ids = list(lessons or [i for i in course.ids if i in course.text_ids or i in course.lesson_ids])
     notebooks = _notebooks(course, ids)
     torch = any(USES_TORCH.search(content) for path, content in notebooks.items() if path.endswith(".ipynb"))
+    project = tomllib.loads(checkout_file("pyproject.toml").decode())["project"]
+    needed = [text for text in project["dependencies"] if Requirement(text).name not in GRADERS_OWN]
     made = {
         **notebooks,
         **{f"grader/{path.as_posix()}": (PACKAGE / path).read_bytes() for path in learner_files()},
@@ -47,8 +66,13 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
         "Makefile": (TEMPLATES / "Makefile").read_bytes(),
         ".gitignore": (TEMPLATES / "gitignore").read_bytes(),
         ".gitattributes": (TEMPLATES / "gitattributes").read_bytes(),
-        "pyproject.toml": _pyproject().encode(),
-        "README.md": _readme(course, ids, notebooks, torch).encode(),
+        "pyproject.toml": _fill(
+            "pyproject.toml.template",
+            python=project["requires-python"],
+            version=grader.__version__,
+            dependencies="".join(f"    {json.dumps(text)},\n" for text in needed),
+        ),
+        "README.md": _readme(course, ids, notebooks, torch, project["requires-python"].lstrip(">=")),
     }
     if found := leaks(course, made):
         raise NoBundle("The bundle would show what is hidden, so none is made. " + " ".join(found[:5]))
@@ -57,18 +81,11 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
 
 def checkout_file(name: str) -> bytes:
     """Returns a file at the top of the checkout, which an installed package lacks. Raises NoBundle."""
-    path = SOURCE / name
     try:
-        return path.read_bytes()
+        return (SOURCE / name).read_bytes()
     except OSError:
-        text = f"There is no {path}. Bundles are made by a checkout of the grader, not by an installed package."
-        raise NoBundle(text) from None
-
-
-@cache
-def _project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads(checkout_file("pyproject.toml").decode())["project"]
-    return found
+        text = "Bundles are made by a checkout of the grader, not by an installed package."
+        raise NoBundle(f"There is no {SOURCE / name}. {text}") from None
 
 
 def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
@@ -98,21 +115,11 @@ def _picture(course: Course, name: str) -> bytes:
     raise NoBundle(f"A notebook shows images/{name}, and there is no such picture.")
 
 
-def _pyproject() -> str:
-    project = _project()
-    needed = [text for text in project["dependencies"] if Requirement(text).name not in GRADERS_OWN]
-    return _template("pyproject.toml.template").substitute(
-        python=project["requires-python"],
-        version=grader.__version__,
-        dependencies="".join(f"    {json.dumps(text)},\n" for text in needed),
-    )
+def _fill(template: str, **values: str) -> bytes:
+    return Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(values).encode()
 
 
-def _template(name: str) -> Template:
-    return Template((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool) -> str:
+def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool, python: str) -> bytes:
     rows = []
     for lesson in ids:
         to_read, to_fill = f"notebooks/{lesson}.ipynb", f"exercises/{lesson}/{lesson}.ipynb"
@@ -120,21 +127,178 @@ def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool)
         fill = f"[fill in]({to_fill})" if to_fill in made else ""
         rows.append(f"| {lesson[:2]} · {course.planned(lesson).title} | {read} | {fill} |")
     example = next((lesson for lesson in ids if lesson in course.lesson_ids), ids[0])
-    return _template("README.md").substitute(
+    return _fill(
+        "README.md",
         name=course.name,
         count="One lesson" if len(ids) == 1 else f"{len(ids)} lessons",
-        python=_project()["requires-python"].lstrip(">="),
+        python=python,
         lesson=example,
         notebook=f"`exercises/{example}/{example}.ipynb`",
         lessons="\n".join(rows),
-        torch=TORCH if torch else "",
+        torch=(TEMPLATES / "torch.md").read_text(encoding="utf-8") if torch else "",
     )
 
 
-TORCH = f"""
-Some cells here use PyTorch, which is left out as it is large:
+# --- a folder, a zip or a commit --------------------------------------------------------------------------------------
 
-    .venv/bin/python -m pip install -c {TORCH_LOCK} torch torchvision
 
-For the build without CUDA, give pip the address that PyTorch's Start Locally page shows for Pip and CPU.
-"""
+def write_zip(files: Mapping[str, bytes], path: Path, top: str = "") -> None:
+    """Writes a zip, whole or not at all. Not compressed: every machine then writes the same bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(files.items()):
+            entry = zipfile.ZipInfo(f"{top}{name}")  # dated 1980
+            entry.create_system = 3
+            entry.external_attr = (0o100755 if name in PROGRAMS else 0o100644) << 16
+            archive.writestr(entry, content)
+    _put(path, stream.getvalue())
+
+
+def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
+    """Writes files into a folder; removes, and returns, those of an earlier bundle that are no longer among them.
+
+    Files that no bundle wrote are left alone. Raises NoBundle where one of the bundle's files was changed there, or
+    another file is in its place.
+    """
+    before = _listed(folder)
+    strangers = [path for path, digest in before.items() if _digest(folder / path) not in (digest, None)]
+    strangers += [path for path in files if path not in before and os.path.lexists(folder / path)]
+    if strangers:
+        raise NoBundle(f"{folder} holds files that no bundle wrote: {', '.join(strangers[:5])}. Move them away first.")
+    for path in before.keys() - files.keys():
+        (folder / path).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / path).parent.rmdir()
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
+    for path, content in files.items():
+        if before.get(path) != digests[path] or not (folder / path).is_file():
+            _put(folder / path, content)
+    _put(folder / LIST, (json.dumps(digests, indent=1) + "\n").encode())
+    return sorted(before.keys() - files.keys())
+
+
+def commit(course: Course, files: Mapping[str, bytes], folder: Path) -> str:
+    """Writes the folder and commits what changed, in a repository of its own: a new one has no other object.
+
+    Returns the commit's id; "" if nothing changed. Raises NoBundle where it cannot be written, or the history of the
+    repository shows what is hidden.
+    """
+    gone = write_folder(files, folder)
+    try:
+        if not (folder / ".git").exists():
+            git.run(folder, "init", "--quiet", "--template=", "--initial-branch=main")
+        _refuse_history(course, folder)
+        git.run(folder, "add", "--force", "--", *files, LIST)
+        if gone:
+            git.run(folder, "rm", "--quiet", "--cached", "--ignore-unmatch", "--", *gone)
+        status = git.run(folder, "status", "--porcelain", "--untracked-files=no", "--no-renames", "-z").decode()
+        staged = {line[3:] for line in status.split("\0") if line[:1] in {*"AMD"}}  # unlike in the last commit
+        changed = staged & {*files, LIST, *gone}
+        if not changed:
+            return ""
+        identity = []  # the person's, where git knows one
+        try:
+            git.run(folder, "var", "GIT_COMMITTER_IDENT")
+        except git.GitFailed:
+            identity = ["-c", f"user.name={course.name}", "-c", "user.email=grader@localhost"]
+        words = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", f"{course.name}: lessons and exercises"]
+        git.run(folder, *identity, *words, "--only", "--", *sorted(changed))
+        _refuse_history(course, folder)
+        return git.run(folder, "rev-parse", "HEAD").decode().strip()
+    except git.GitFailed as problem:
+        raise NoBundle(f"git could not commit in {folder}: {problem}.") from None
+
+
+def _refuse_history(course: Course, folder: Path) -> None:
+    """Looks at every object of the repository, reachable or not."""
+    listed = git.run(folder, "cat-file", "--batch-all-objects", "--batch-check").split(b"\n")
+    named = {}
+    for name in [line.split()[0].decode() for line in listed if line and line.split()[1] != b"tree"]:
+        content = git.run(folder, "cat-file", "-p", name)
+        is_notebook = content.lstrip()[:1] == b"{" and b'"cells"' in content
+        named[f"{name}.ipynb" if is_notebook else name] = content
+    if found := leaks(course, named):
+        raise NoBundle(f"The history of {folder} shows what is hidden, so begin a new one. {found[0]}")
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    try:
+        found = json.loads((folder / LIST).read_text(encoding="utf-8"))
+        inside = {path for path in found if not Path(path).is_absolute() and ".." not in Path(path).parts}
+        return {path: str(found[path]) for path in inside}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _put(path: Path, content: bytes) -> None:
+    try:
+        files_module.write(path, content, mode=0o644, alone=True)
+    except OSError as problem:
+        raise NoBundle(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+# --- the search for what is hidden ------------------------------------------------------------------------------------
+
+
+def leaks(course: Course, files: Mapping[str, bytes]) -> list[str]:
+    """Returns a sentence for each hidden line in a file. Lines that public text contains too are no secret."""
+    texts = [text for one in (course, course.base) if one is not None for text in _texts(one)]
+    package = [(PACKAGE / path).read_text(encoding="utf-8") for path in learner_files()]
+    is_public = _search("\n".join([*(public for public, _, _ in texts), *package]))
+    lines = {line: owner for _, hidden, owner in texts for line in telling(hidden.split("\n"))}
+    secrets = {line: owner for line, owner in lines.items() if not is_public(line)}
+    found = []
+    for path, content in files.items():
+        # Of a notebook, all its strings as they are meant, without JSON's escapes.
+        notebook = path.endswith(".ipynb")
+        text = "\n".join(_strings(json.loads(content))) if notebook else content.decode("utf-8", "ignore")
+        is_shown = _search(text)
+        found += [f"{path} holds `{line}` of {owner}." for line, owner in secrets.items() if is_shown(line)]
+    return found
+
+
+def _search(text: str) -> Callable[[str], bool]:
+    """Whether a line is in `text`, also within longer words. Most are ruled out by two words that never meet in it."""
+    pairs = set(pairwise(WORD.findall(text)))
+    return lambda line: pairs.issuperset(pairwise(WORD.findall(line)[1:-1])) and line in text
+
+
+def _strings(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, list) and data and all(isinstance(line, str) for line in data):
+        yield "".join(data)
+    elif isinstance(data, dict | list):
+        for value in chain(*data.items()) if isinstance(data, dict) else data:
+            yield from _strings(value)
+
+
+def _texts(course: Course) -> Iterator[tuple[str, str, str]]:
+    """Of every cell the text that learners are given, the text that they are not, and whose that is.
+
+    The base of an overlay has texts of its own, also those that are left out.
+    """
+    for lesson in course.text_ids:
+        yield from ((cell.source, "", "") for cell in course.text(lesson))
+    for lesson in course.lesson_ids:
+        if course.adopted(lesson) is None:
+            yield from map(_text, course.lesson(lesson).cells)
+        else:
+            before = build.source(course, lesson)
+            for cell, released in zip(before["cells"], build.release(before)["cells"], strict=True):
+                yield released["source"], cell["source"], f"a cell of {lesson}"
+
+
+def _text(cell: Cell) -> tuple[str, str, str]:
+    if cell.kind == "answer":
+        solution = "\n".join(exercises.solution(cell.source))
+        return exercises.stub(cell.source), solution, f"the answer of {cell.id}"
+    if cell.kind not in HIDDEN:
+        return cell.source, "", ""
+    title = exercises.title_of_check(cell.source) if cell.kind == "hidden" else None
+    hidden = f"{cell.source}\n{cell.attributes.get('because', '')}"
+    return title or "", hidden, f"a {cell.kind} cell of {cell.id}"

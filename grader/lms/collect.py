@@ -11,7 +11,7 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from typing import Any
 
 from grader.core import files
 from grader.core.text import legible
-from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitProcesses, Repository, RepositoryError
+from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, GitProcesses, Repository
 
 RECORD = "collected.json"
 PLACES = ("work/{0}/{0}.ipynb", "exercises/{0}/{0}.ipynb", "{0}/{0}.ipynb", "{0}.ipynb")
@@ -48,32 +48,27 @@ def read_list(path: Path) -> list[Repository]:
         rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines(), strict=True), 1) if any(row)]
     except (UnicodeDecodeError, csv.Error) as problem:
         raise BadList(f"{path} is no CSV file in UTF-8: {problem}.") from None
-    repositories: list[Repository] = []
-    problems = list(_problems(path, rows, repositories))
+    columns = list(COLUMNS)
+    if rows and {"learner", "url"} <= set(head := [cell.strip().lower() for cell in rows[0][1]]):
+        columns, rows = head, rows[1:]
+    repositories, problems = [], []
+    lines: dict[str, int] = {}  # by the folder's name: two that differ in case alone are one on some machines
+    for number, row in rows:
+        cells = {name: cell.strip() for name, cell in zip(columns, row, strict=False)}
+        one = Repository(*(cells.get(name, "") for name in COLUMNS))
+        fault, line = _problem(one), lines.setdefault(one.learner.casefold(), number)
+        if fault or line != number:
+            fault = fault or f"`{one.learner}` is there already, in line {line}"
+            problems.append(f"{path.name} line {number}: {fault}.")
+        elif not REMOTE.fullmatch(one.url):
+            one = replace(one, url=str((path.parent / one.url).resolve()))
+        repositories.append(one)
     if problems:
         more = f" And {len(problems) - 5} more." if len(problems) > 5 else ""
         raise BadList(legible(" ".join(problems[:5]) + more))
     if not repositories:
         raise BadList(f"{path} names no repository. Each line is learner,url,branch; the branch may be left out.")
     return repositories
-
-
-def _problems(path: Path, rows: list[tuple[int, list[str]]], repositories: list[Repository]) -> Iterator[str]:
-    """A sentence for each bad line; the good ones go to `repositories`."""
-    columns = dict(zip(COLUMNS, range(3), strict=True))
-    head = [cell.strip().lower() for cell in rows[0][1]] if rows else []
-    if {"learner", "url"} <= set(head):
-        columns, rows = {name: head.index(name) for name in COLUMNS if name in head}, rows[1:]
-    lines: dict[str, int] = {}  # by the folder's name: two that differ in case alone are one on some machines
-    for number, row in rows:
-        one = Repository(**{name: row[at].strip() if at < len(row) else "" for name, at in columns.items()})
-        problem, line = _problem(one), lines.setdefault(one.learner.casefold(), number)
-        if problem or line != number:
-            yield f"{path.name} line {number}: {problem or f'`{one.learner}` is there already, in line {line}'}."
-        elif REMOTE.fullmatch(one.url):
-            repositories.append(one)
-        else:
-            repositories.append(replace(one, url=str((path.parent / one.url).resolve())))
 
 
 def _problem(one: Repository) -> str:
@@ -121,14 +116,15 @@ class Collection:
     def __init__(self, to: Path, lessons: Iterable[str], limits: FetchLimits) -> None:
         self.to, self.lessons, self.limits, self.children = to, list(lessons), limits, GitProcesses()
         to.mkdir(parents=True, exist_ok=True)
-        self.record = _read(to / RECORD)
+        self.record: dict[str, Any] = {}
+        # What an earlier collection noted and cannot be read counts for nothing, and is collected again.
+        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):
+            found = json.loads((to / RECORD).read_text(encoding="utf-8"))
+            self.record = dict(found["learners"]) if found["version"] == 1 else {}
         self._write()
 
     def collect(
-        self,
-        repositories: list[Repository],
-        jobs: int,
-        on_done: Callable[[CollectedRepository], None] = lambda done: None,
+        self, repositories: list[Repository], jobs: int, on_done: Callable[[CollectedRepository], None] = lambda _: None
     ) -> list[CollectedRepository]:
         """Reads all repositories, `jobs` at a time, and returns results in their order; each is recorded when done."""
         done: dict[str, CollectedRepository] = {}
@@ -150,30 +146,23 @@ class Collection:
         """One repository; a fault of its costs the others nothing."""
         try:
             with tempfile.TemporaryDirectory(prefix="collect-", ignore_cleanup_errors=True) as folder:
-                return self._read(repository, FetchedRepository(repository, Path(folder), self.limits, self.children))
+                fetched = FetchedRepository(repository, Path(folder), self.limits, self.children)
+                before = self._before(repository)
+                return before if before and fetched.tip() == before.commit else self._read(repository, fetched)
         except Exception as problem:
-            ours = "" if isinstance(problem, RepositoryError | OSError) else f"{type(problem).__name__}: "
-            said = legible(f"{ours}{problem}", 300).replace(repository.url, repository.shown)
-            return CollectedRepository(repository.learner, repository.shown, repository.branch, problem=said)
+            ours = "" if isinstance(problem, GitFailed | OSError) else f"{type(problem).__name__}: "
+            text = legible(f"{ours}{problem}", 300).replace(repository.url, repository.shown)
+            return CollectedRepository(repository.learner, repository.shown, repository.branch, problem=text)
 
     def _read(self, repository: Repository, fetched: FetchedRepository) -> CollectedRepository:
-        before = self._before(repository)
-        if before is not None and fetched.tip() == before.commit:
-            return before
-        fetched.fetch()
+        about = (repository.learner, repository.shown, repository.branch, *fetched.fetch())
         notebooks, refused = {}, []
         for lesson in self.lessons:
-            found = fetched.find([place.format(lesson) for place in PLACES])
-            if found is None:
-                continue
-            path, mode, blob = found
             try:
-                content = fetched.read(path, mode, blob)
+                if found := fetched.read([place.format(lesson) for place in PLACES]):
+                    notebooks[lesson] = self._write_notebook(repository.learner, lesson, *found)
             except FileRefused as problem:
                 refused.append(str(problem))
-                continue
-            notebooks[lesson] = self._write_notebook(repository.learner, lesson, path, blob, content)
-        about = (repository.learner, repository.shown, repository.branch, fetched.commit, fetched.committed)
         return CollectedRepository(*about, notebooks, tuple(refused))
 
     def _write_notebook(self, learner: str, lesson: str, path: str, blob: str, content: bytes) -> CollectedNotebook:
@@ -204,8 +193,8 @@ class Collection:
         if not all((self.to / repository.learner / lesson / f"{lesson}.ipynb").is_file() for lesson in wanted):
             return None
         notebooks = {lesson: CollectedNotebook(**{**one, "state": "unchanged"}) for lesson, one in wanted.items()}
-        about = {name: last[name] for name in ("source", "branch", "commit", "committed")}
-        return CollectedRepository(repository.learner, **about, notebooks=notebooks)
+        about = {name: last[name] for name in ("learner", "source", "branch", "commit", "committed")}
+        return CollectedRepository(**about, notebooks=notebooks)
 
     def _note(self, result: CollectedRepository) -> None:
         last, now = self.record.get(result.learner, {}), asdict(result)
@@ -217,12 +206,3 @@ class Collection:
     def _write(self) -> None:
         text = json.dumps({"version": 1, "learners": self.record}, indent=1, ensure_ascii=False)
         files.write(self.to / RECORD, f"{text}\n", mode=0o644)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What an earlier collection noted; what cannot be read counts for nothing, and is collected again."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["version"] == 1:
-            return dict(found["learners"])
-    return {}

@@ -6,7 +6,7 @@ the points and comments in nbgrader's database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
@@ -75,17 +75,11 @@ class FeedbackPage(Exporter):
 
 @dataclass(frozen=True)
 class Part:
-    """One piece of an exercise's section; what does not apply is empty.
+    """One piece of an exercise's section; what does not apply is empty."""
 
-    Attributes:
-        kind: check, task, code or prose.
-        html: made by `safe_html`, so safe.
-        own: whether the course does not have this cell.
-    """
-
-    kind: str
-    html: str = ""
-    own: bool = False
+    kind: str  # check, task, code or prose
+    html: str = ""  # made by `safe_html`, so safe
+    own: bool = False  # whether the course does not have this cell
     title: str = ""
     status: str = ""
     hidden: bool = False
@@ -128,12 +122,10 @@ class Section:
 
 
 def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
-    """Returns the page for an autograded notebook with its points in it.
+    """Returns the page for an autograded notebook with its points in it, which is changed by this.
 
-    Args:
-        nb: the notebook; changed by this.
-        told: nbgrader's record of the submission: assignment, student, score (after the late penalty), max_score,
-            late_penalty.
+    `told` is nbgrader's record of the submission: assignment, student, score (after the late penalty), max_score,
+    late_penalty.
     """
     verdict = nb.metadata.get(VERDICT, {})
     if verdict.get("problem"):  # the page then says why, and shows points alone
@@ -174,7 +166,11 @@ def _sections(nb: NotebookNode, verdict: Mapping[str, Any]) -> tuple[list[Sectio
             left_out += room < 0
             sections[here].parts += [_written(cell, own=True)] if room >= 0 else []
     for section in sections.values():
-        section.parts = list(_without_repeats(section.parts))
+        seen: set[str] = set()  # a message is shown once: one fault fails several checks
+        for i, part in enumerate(section.parts):
+            if part.message and part.message in seen:
+                section.parts[i] = replace(part, message="The same as above.")
+            seen.add(part.message)
     return [*(section for name, section in sections.items() if name != OTHERS), sections[OTHERS]], left_out
 
 
@@ -203,18 +199,14 @@ def _graded(cell: NotebookNode, check: Mapping[str, Any]) -> list[Part]:
         return [Part("task", **told)]
     if is_solution(cell):
         return [_written(cell, **told)]
-    if is_grade(cell):
-        return [Part("check", **_verdict(cell, check), **told)]
-    return [] if is_locked(cell) else [_written(cell, own=True)]
-
-
-def _verdict(cell: NotebookNode, check: Mapping[str, Any]) -> dict[str, Any]:
-    """How a check ended; where no verdict is written down, what the cell's output says of it."""
-    if check:
-        return {name: check[name] for name in ("title", "status", "hidden", "message")}
-    error = next((output for output in cell.get("outputs", []) if output.output_type == "error"), None)
-    status, message = (error.ename, error.evalue) if error else ("passed", "")
-    return {"title": cell.metadata.nbgrader.grade_id, "status": status, "message": message}
+    if not is_grade(cell):
+        return [] if is_locked(cell) else [_written(cell, own=True)]
+    verdict = {name: check[name] for name in ("title", "status", "hidden", "message") if check}
+    if not check:  # no verdict is written down: the cell's output says how it ended
+        error = next((output for output in cell.get("outputs", []) if output.output_type == "error"), None)
+        status, message = (error.ename, error.evalue) if error else ("passed", "")
+        verdict = {"title": nbgrader.grade_id, "status": status, "message": message}
+    return [Part("check", **verdict, **told)]
 
 
 def _written(cell: NotebookNode, **told: Any) -> Part:
@@ -224,11 +216,3 @@ def _written(cell: NotebookNode, **told: Any) -> Part:
     if cell.cell_type == "markdown":
         return Part("prose", safe_html.markdown(cell.source, cell.get("attachments")), **told)
     return Part("prose", safe_html.plain(legible(cell.source)), **told)
-
-
-def _without_repeats(parts: list[Part]) -> Iterator[Part]:
-    """A message is shown once: one fault fails several checks."""
-    seen = {""}
-    for part in parts:
-        yield replace(part, message="The same as above.") if part.message and part.message in seen else part
-        seen.add(part.message)

@@ -16,6 +16,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader.core.notebook import MAX_BYTES
 
@@ -29,19 +30,15 @@ LFS = b"version https://git-lfs.github.com/spec/"
 MEMORY = 4 << 30  # bytes of addresses: a small pack may ask for any amount
 # The bound on bytes is the kernel's, on any one file: fetched objects come as one pack.
 BOUNDED = 'ulimit -f "$1" || exit 125; ulimit -v "$2" 2>/dev/null; shift 2; exec git "$@"'
-INERT = (
-    "fetch.unpackLimit=1", "transfer.unpackLimit=1", "fetch.writeCommitGraph=false", "fetch.recurseSubmodules=false",
-    "submodule.recurse=false", "core.symlinks=false", "core.askPass=", "core.bigFileThreshold=16m", "pack.threads=1",
-    "http.lowSpeedLimit=1000", "http.lowSpeedTime=30", "transfer.bundleURI=false", "credential.interactive=false",
-)  # fmt: skip
+INERT = tuple(
+    "fetch.unpackLimit=1 transfer.unpackLimit=1 fetch.writeCommitGraph=false fetch.recurseSubmodules=false "
+    "submodule.recurse=false core.symlinks=false core.askPass= core.bigFileThreshold=16m pack.threads=1 "
+    "http.lowSpeedLimit=1000 http.lowSpeedTime=30 transfer.bundleURI=false credential.interactive=false".split()
+)
 
 
 class GitFailed(Exception):
-    """git did not do what it was asked; the text is the line that it gives as the reason."""
-
-
-class RepositoryError(Exception):
-    """A repository that could not be read; the text says why."""
+    """git did not do what it was asked; the text says why, in its own words where it has any."""
 
 
 class FileRefused(Exception):
@@ -85,10 +82,6 @@ class Repository:
     branch: str = ""
 
     @property
-    def local(self) -> bool:
-        return Path(self.url).is_absolute()
-
-    @property
     def shown(self) -> str:
         """The url without a password."""
         return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", self.url)
@@ -108,12 +101,12 @@ class GitProcesses:
     def __init__(self) -> None:
         self._lock, self._running, self._stopped = threading.Lock(), set[subprocess.Popen[bytes]](), False
 
-    def start(self, command: list[str], **options: object) -> subprocess.Popen[bytes]:
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         """Starts a process in a session of its own: without a terminal to ask, and its children end with it."""
         with self._lock:
             if self._stopped:
-                raise RepositoryError("stopped")
-            child: subprocess.Popen[bytes] = subprocess.Popen(command, start_new_session=True, **options)  # type: ignore[call-overload]
+                raise GitFailed("stopped")
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
             self._running.add(child)
             return child
 
@@ -126,9 +119,9 @@ class GitProcesses:
 
     def stop(self) -> None:
         with self._lock:
-            self._stopped, running = True, list(self._running)
-        for child in running:
-            _kill_session(child)
+            self._stopped = True
+            for child in self._running:
+                _kill_session(child)
 
 
 def _kill_session(child: subprocess.Popen[bytes]) -> None:
@@ -137,13 +130,13 @@ def _kill_session(child: subprocess.Popen[bytes]) -> None:
 
 
 class FetchedRepository:
-    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise RepositoryError."""
+    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise GitFailed."""
 
     def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, children: GitProcesses) -> None:
         self.repository, self.folder, self.limits, self.children = repository, folder, limits, children
         self.until = time.monotonic() + limits.seconds
         self.ref = f"refs/heads/{repository.branch}" if repository.branch else "HEAD"
-        self.protocols = "file" if repository.local else "https:ssh:git"
+        self.protocols = "file" if Path(repository.url).is_absolute() else "https:ssh:git"
         self._git("init", "--quiet", "--bare", "--template=")
         self._git("config", "remote.origin.url", repository.url)
 
@@ -152,73 +145,64 @@ class FetchedRepository:
         words = self._git("ls-remote", "--quiet", "--", "origin", self.ref, protocols=self.protocols).split()
         return words[0].decode("ascii", "replace") if words else ""
 
-    def fetch(self) -> None:
-        """Fetches that commit without its history, and no file that is larger than any notebook."""
+    def fetch(self) -> tuple[str, str]:
+        """Fetches that commit without its history, and no file that is larger than any notebook.
+
+        Returns:
+            The commit's id, and its date as its author's machine had it, ISO 8601.
+        """
         words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
         self._git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
+        shown = self._git("log", "-1", "--no-show-signature", "--format=%H %cI", f"{COMMIT}^{{commit}}")
+        commit, committed = shown.decode().split()
+        return commit, committed
 
-    @property
-    def commit(self) -> str:
-        return self._git("rev-parse", f"{COMMIT}^{{commit}}").decode().strip()
-
-    @property
-    def committed(self) -> str:
-        """The commit's date as its author's machine had it, ISO 8601."""
-        return self._git("log", "-1", "--format=%cI", COMMIT).decode().strip()
-
-    def find(self, places: list[str]) -> tuple[str, str, str] | None:
-        """Returns path, mode and id of the first of these paths that the commit has."""
-        listed = self._git("ls-tree", "-z", "--full-tree", COMMIT, "--", *places).split(b"\0")
+    def read(self, places: list[str]) -> tuple[str, str, bytes] | None:
+        """Returns path, id and bytes of the first of these files that the commit has. Raises FileRefused."""
         found = {}
-        for entry in filter(None, listed):
-            about, _, path = entry.partition(b"\t")
-            mode, _, blob = about.split()
-            found[path.decode("utf-8", "replace")] = mode.decode(), blob.decode()
-        return next(((place, *found[place]) for place in places if place in found), None)
-
-    def read(self, path: str, mode: str, blob: str) -> bytes:
-        """Returns the bytes of a plain file. Raises FileRefused."""
+        for entry in filter(None, self._git("ls-tree", "-z", "--full-tree", COMMIT, "--", *places).split(b"\0")):
+            about, _, name = entry.partition(b"\t")
+            found[name.decode("utf-8", "replace")] = about.decode().split()
+        path = next((place for place in places if place in found), None)
+        if path is None:
+            return None
+        mode, _, blob = found[path]
         if mode not in ("100644", "100755", "100664"):
             what = {"120000": "a link", "040000": "a folder", "160000": "a submodule"}.get(mode, "no file")
             raise FileRefused(f"{path} is {what}; the notebook itself has to be committed.")
         try:
             size = int(self._git("cat-file", "-s", blob))
-        except RepositoryError:  # left out by the server, as it is larger than asked for
+        except GitFailed:  # left out by the server, as it is larger than asked for
             size = MAX_BYTES + 1
         if size > MAX_BYTES:
             raise FileRefused(f"{path} is larger than {MAX_BYTES >> 20} MB; its outputs have to be cleared.")
         content = self._git("cat-file", "blob", blob)
         if content.startswith(LFS):
             raise FileRefused(f"{path} is stored in Git LFS; the notebook itself has to be committed.")
-        return content
+        return path, blob, content
 
     def _git(self, *words: str, protocols: str = "none") -> bytes:
         """Returns what git prints. Unless `protocols` are given it can reach nothing, whatever it finds missing."""
         bounds = [str(self.limits.bytes >> 9), str(MEMORY >> 10)]
         command = ["sh", "-c", BOUNDED, "sh", *bounds, *_settings(QUIET + INERT), *words]
-        variables = {**environment(), "GIT_ALLOW_PROTOCOL": protocols, "GIT_NO_LAZY_FETCH": "1"}
-        variables["GIT_DIR"] = str(self.folder)
-        variables.pop("SSH_ASKPASS", None)
-        stdout, stderr = self.folder / "said", self.folder / "wrong"  # bounded like all that git writes
-        with stdout.open("w+b") as out, stderr.open("w+b") as err:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-            child = self.children.start(command, cwd=self.folder, env=variables, **streams)
+        inert = {"GIT_ALLOW_PROTOCOL": protocols, "GIT_NO_LAZY_FETCH": "1", "GIT_DIR": str(self.folder)}
+        variables = {name: text for name, text in (environment() | inert).items() if name != "SSH_ASKPASS"}
+        # Files, which are bounded like all that git writes.
+        with (self.folder / "stdout").open("w+b") as out, (self.folder / "stderr").open("w+b") as err:
+            child = self.children.start(command, cwd=self.folder, env=variables, stdout=out, stderr=err)
             try:
                 child.wait(max(0.0, self.until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise RepositoryError(f"no answer, or not all of it, within {self.limits.seconds:g} s") from None
+                raise GitFailed(f"no answer, or not all of it, within {self.limits.seconds:g} s") from None
             finally:
                 self.children.end(child)
             if child.returncode != 0:
+                bound = self.limits.bytes >> 9 << 9  # a file that has come up to it was cut there
+                if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):
+                    raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
                 err.seek(0)
-                raise RepositoryError(self._why(child.returncode, err.read(1 << 16)))
+                reason = _reason(err.read(1 << 16)).replace(str(self.folder), "")
+                raise GitFailed(reason or f"git ended with {child.returncode}")
             out.seek(0)
             return out.read()
-
-    def _why(self, status: int, stderr: bytes) -> str:
-        """The reason; a file that has come up to the bound was cut there."""
-        bound = self.limits.bytes >> 9 << 9
-        if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):
-            return f"more than {self.limits.bytes >> 20} MB"
-        return _reason(stderr).replace(str(self.folder), "") or f"git ended with {status}"

@@ -16,23 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from jsonschema import Draft4Validator
-from nbgrader.api import (
-    Assignment,
-    Comment,
-    Grade,
-    GradeCell,
-    Notebook,
-    SourceCell,
-    SubmittedAssignment,
-    SubmittedNotebook,
-    TaskCell,
-)
+from nbgrader import api
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.nbgraderformat import common
 from sqlalchemy import Connection, Select, select
 from sqlalchemy.exc import SAWarning, SQLAlchemyError
-from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from grader.core import files
@@ -61,7 +50,11 @@ class CourseGradebook:
 
     def __init__(self, course: Course) -> None:
         self.course = course
-        self.config = _config(course.root)
+        try:
+            self.config = PyFileConfigLoader(CONFIG, path=str(course.root)).load_config()
+        except ConfigFileNotFound:
+            text = f"There is no {CONFIG} in {course.root}, so there is no gradebook to store grades in."
+            raise NoGradebook(text) from None
         self.directory = CourseDirectory(config=self.config)
         self.database = Database(self.directory.db_url, course.root / "build")
 
@@ -72,14 +65,14 @@ class CourseGradebook:
             raise NoGradebook(f"nbgrader grades what lies in {wanted}. Grade that folder, or leave --gradebook out.")
         known: set[str] = set()
         if self.database.there():
-            with self._reading() as connection:
-                known = set(connection.execute(select(Assignment.name)).scalars())
+            with self.database.reading() as connection:
+                known = set(connection.execute(select(api.Assignment.name)).scalars())
         missing = [lesson for lesson in lessons if lesson not in known]
         if missing:
             are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
             commands = " && ".join(f"nbgrader generate_assignment {lesson}" for lesson in missing)
             raise NoGradebook(f"{', '.join(missing)} {are} not in the gradebook yet. Release {them} first: {commands}")
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             reasons = [outdated(self.course, lesson, connection) for lesson in lessons]
         for reason in filter(None, reasons):
             raise NoGradebook(reason)
@@ -93,22 +86,18 @@ class CourseGradebook:
         """Has nbgrader store the grades that it does not hold yet; one grader at a time.
 
         Each learner's are stored whole or not at all, so that this can end at any moment. Where the grader failed there
-        is no verdict: what the database has of that learner stays.
-
-        Args:
-            results: by notebook.
-            waiting: called when another grader is storing grades at the moment.
-            on_stored: called with the progress after each learner.
+        is no verdict: what the database has of that learner stays. `waiting` is called when another grader is storing
+        grades at the moment, `on_stored` after each learner.
         """
         progress = Progress()
         with self.database.alone(waiting), _quickly():
             self.database.prepare()
             for lesson in dict.fromkeys(entry.lesson for entry in results):
                 mine = {entry: result for entry, result in results.items() if entry.lesson == lesson}
-                with self._reading() as connection:
-                    same = self._unchanged(lesson, mine, connection)
+                with self.database.reading() as connection:
+                    shared, rows = self._shared(lesson, connection), _rows(lesson, connection)
                 for entry, result in mine.items():
-                    if entry in same and self._autograded(entry).is_file():
+                    if self._unchanged(entry, result, shared, rows.get(entry.learner)):
                         progress.before.append(entry)
                     elif result.grader_failed or not self._stored(entry, result):
                         progress.refused.append(entry)
@@ -117,20 +106,18 @@ class CourseGradebook:
                     on_stored(progress)
         return progress
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with self.database.reading() as connection:
-                yield connection
-        except SQLAlchemyError as problem:
-            raise self.database.unusable(problem) from None
-
     def _stored(self, entry: Entry, result: Result) -> bool:
         """Stores one learner's grades of one lesson; whether nbgrader did."""
         try:
             self._mark_path(entry).unlink(missing_ok=True)
             with self.database.whole(self.directory.course_id) as session:
-                self._autograde(entry, result)
+                step = Autograde(coursedir=self.directory, config=self.config)
+                step.log.setLevel(logging.CRITICAL)
+                step.force = True
+                # Our verdict, in the place of nbgrader's execution.
+                step.examiner.course, step.examiner.results = self.course, {(entry.learner, entry.lesson): result}
+                self.directory.assignment_id, self.directory.student_id = entry.lesson, glob.escape(entry.learner)
+                step.start()
                 session.flush()
             with self.database.reading() as connection:
                 rows = _rows(entry.lesson, connection, entry.learner).get(entry.learner)
@@ -148,15 +135,6 @@ class CourseGradebook:
             raise NoGradebook(f"{where} cannot be written: {problem.strerror}. No more grades are stored.") from None
         return self._autograded(entry).is_file()
 
-    def _autograde(self, entry: Entry, result: Result) -> None:
-        """Runs nbgrader's grading of one notebook with our verdict in the place of its execution."""
-        step = Autograde(coursedir=self.directory, config=self.config)
-        step.log.setLevel(logging.CRITICAL)
-        step.force = True
-        step.examiner.course, step.examiner.results = self.course, {(entry.learner, entry.lesson): result}
-        self.directory.assignment_id, self.directory.student_id = entry.lesson, glob.escape(entry.learner)
-        step.start()
-
     def _autograded(self, entry: Entry) -> Path:
         folder = self.directory.format_path(self.directory.autograded_directory, entry.learner, entry.lesson)
         return Path(folder) / f"{entry.lesson}.ipynb"
@@ -165,28 +143,27 @@ class CourseGradebook:
     # A mark is a digest of all that nbgrader made a learner's rows from, and of the rows: a restored backup, a deleted
     # submission or a moved deadline makes it differ. What a person gave by hand in Formgrader is no part of it.
 
-    def _unchanged(self, lesson: str, entries: Mapping[Entry, Result], connection: Connection) -> set[Entry]:
-        """Those of one lesson whose grades are stored as they would be now."""
-        shared, rows, same = self._shared(lesson, connection), _rows(lesson, connection), set()
-        for entry, result in entries.items():
-            with contextlib.suppress(OSError, ValueError):
-                mark = self._mark_path(entry).read_text(encoding="utf-8")
-                same |= {entry} if mark == _mark(shared, entry, result, rows.get(entry.learner)) else set()
-        return same
+    def _unchanged(self, entry: Entry, result: Result, shared: str, rows: Any) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            mark = self._mark_path(entry).read_text(encoding="utf-8")
+            return mark == _mark(shared, entry, result, rows) and self._autograded(entry).is_file()
+        return False
 
     def _mark_path(self, entry: Entry) -> Path:
         return self.course.root / "build" / "stored" / entry.lesson / fingerprint.file_name(entry.learner)
 
     def _shared(self, lesson: str, connection: Connection) -> str:
         """What holds for every learner: nbgrader, its configuration and record of the lesson, the released notebook."""
-        queries = [select(Assignment.name, Assignment.duedate).where(Assignment.name == lesson)]
+        queries = [select(api.Assignment.name, api.Assignment.duedate).where(api.Assignment.name == lesson)]
         for columns in (
-            (SourceCell.name, SourceCell.checksum, SourceCell.cell_type, SourceCell.locked),
-            (GradeCell.name, GradeCell.id, GradeCell.max_score),
-            (TaskCell.name, TaskCell.id, TaskCell.max_score),
+            (api.SourceCell.name, api.SourceCell.checksum, api.SourceCell.cell_type, api.SourceCell.locked),
+            (api.GradeCell.name, api.GradeCell.id, api.GradeCell.max_score),
+            (api.TaskCell.name, api.TaskCell.id, api.TaskCell.max_score),
         ):
-            query = select(*columns).join(Notebook, columns[0].class_.notebook_id == Notebook.id)
-            query = query.join(Assignment, Notebook.assignment_id == Assignment.id).where(Assignment.name == lesson)
+            query = select(*columns).join(api.Notebook, columns[0].class_.notebook_id == api.Notebook.id)
+            query = query.join(api.Assignment, api.Notebook.assignment_id == api.Assignment.id).where(
+                api.Assignment.name == lesson
+            )
             queries.append(query.order_by(columns[0]))
         released = exercises_path(self.course, lesson)
         text = self.course.lesson(lesson)
@@ -205,18 +182,20 @@ def _rows(lesson: str, connection: Connection, learner: str | None = None) -> di
     """What nbgrader's own grading writes of each learner (or one), by learner."""
 
     def of(*columns: Any) -> Select[Any]:
-        query = select(SubmittedAssignment.student_id, *columns).select_from(SubmittedAssignment)
-        query = query.join(Assignment, SubmittedAssignment.assignment_id == Assignment.id)
-        query = query.join(SubmittedNotebook, SubmittedNotebook.assignment_id == SubmittedAssignment.id)
-        query = query.where(Assignment.name == lesson)
-        return query if learner is None else query.where(SubmittedAssignment.student_id == learner)
+        query = select(api.SubmittedAssignment.student_id, *columns).select_from(api.SubmittedAssignment)
+        query = query.join(api.Assignment, api.SubmittedAssignment.assignment_id == api.Assignment.id)
+        query = query.join(api.SubmittedNotebook, api.SubmittedNotebook.assignment_id == api.SubmittedAssignment.id)
+        query = query.where(api.Assignment.name == lesson)
+        return query if learner is None else query.where(api.SubmittedAssignment.student_id == learner)
 
-    notebook = (SubmittedNotebook.id, SubmittedAssignment.timestamp, SubmittedAssignment.extension)
+    notebook = (api.SubmittedNotebook.id, api.SubmittedAssignment.timestamp, api.SubmittedAssignment.extension)
     found: dict[str, Any] = defaultdict(list)
     for query in (
-        of(*notebook, SubmittedNotebook.late_submission_penalty),
-        of(Grade.cell_id, Grade.auto_score).join(Grade, Grade.notebook_id == SubmittedNotebook.id),
-        of(Comment.cell_id, Comment.auto_comment).join(Comment, Comment.notebook_id == SubmittedNotebook.id),
+        of(*notebook, api.SubmittedNotebook.late_submission_penalty),
+        of(api.Grade.cell_id, api.Grade.auto_score).join(api.Grade, api.Grade.notebook_id == api.SubmittedNotebook.id),
+        of(api.Comment.cell_id, api.Comment.auto_comment).join(
+            api.Comment, api.Comment.notebook_id == api.SubmittedNotebook.id
+        ),
     ):
         for student, *row in connection.execute(query):
             found[student].append(list(map(str, row)))
@@ -233,11 +212,11 @@ def _submitted_files(entry: Entry) -> list[Any]:
     found: list[Any] = []
     for path in sorted(entry.path.parent.rglob("*")):
         with contextlib.suppress(OSError):
-            about, digest = path.lstat(), ""
+            about = path.lstat()
+            content: Any = [about.st_mode, about.st_size, about.st_mtime_ns]
             if path.is_file() and not path.is_symlink() and path.name in (entry.path.name, "timestamp.txt"):
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            name = str(path.relative_to(entry.path.parent))
-            found.append([name, digest or [about.st_mode, about.st_size, about.st_mtime_ns]])
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+            found.append([str(path.relative_to(entry.path.parent)), content])
     return found
 
 
@@ -249,9 +228,7 @@ def _quickly() -> Iterator[None]:
     replaces: so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out.
     """
 
-    def validate(instance: Any, schema: Any) -> None:
-        Draft4Validator(schema).validate(instance)
-
+    validate = lambda instance, schema: Draft4Validator(schema).validate(instance)
     before, common.jsonschema = common.jsonschema, SimpleNamespace(validate=validate)
     try:
         with warnings.catch_warnings():
@@ -259,10 +236,3 @@ def _quickly() -> Iterator[None]:
             yield
     finally:
         common.jsonschema = before
-
-
-def _config(root: Path) -> Config:
-    try:
-        return PyFileConfigLoader(CONFIG, path=str(root)).load_config()
-    except ConfigFileNotFound:
-        raise NoGradebook(f"There is no {CONFIG} in {root}, so there is no gradebook to store grades in.") from None

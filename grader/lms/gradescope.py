@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path, PurePath
+from typing import IO
 
 from grader.core import files as files_module
 from grader.core.faults import UnconfinedError
@@ -32,7 +33,6 @@ from grader.core.text import legible
 from grader.course import Course
 from grader.grading import batch
 from grader.reports import gradescope_report
-from grader.sandbox.process import ConfinementReport
 
 SETTINGS = "autograder.json"
 COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "notebooks/*.py")
@@ -54,36 +54,31 @@ Reader = Callable[[], bytes]
 def files(course: Course, lesson: str, allow_unsandboxed: bool = False) -> dict[str, bytes]:
     """Returns the zip's files by path. It holds hidden checks, answers and the secret: it is for the instructor alone.
 
-    Raises:
-        NoBundle: the grader was installed without its checkout.
+    Raises NoBundle where the grader was installed without its checkout.
     """
     from grader.lms.bundle import LOCK, checkout_file  # brings nbformat, which takes a second of every submission
 
     scripts = Path(__file__).parent / "for_gradescope"
     package = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     settings = {"lesson": lesson, "allow_unsandboxed": allow_unsandboxed}
+    # All lessons, since an exercise may name skills of another lesson; beside an overlay, the course it extends.
+    copied = {
+        f"{folder}/{path.relative_to(one.root).as_posix()}": path.read_bytes()
+        for folder, one in (("course", course), ("below", course.base))
+        if one is not None
+        for pattern in COURSE_FILES
+        for path in sorted(one.root.glob(pattern))
+    }
+    if course.base is not None:
+        copied["course/course.toml"] = EXTENDS.sub(b'extends = "../below"', copied["course/course.toml"])
     return {
         **{name: (scripts / name).read_bytes() for name in ("setup.sh", "run_autograder")},
         SETTINGS: (json.dumps(settings, indent=1) + "\n").encode(),
         LOCK: checkout_file(LOCK),
         **{f"package/{name}": checkout_file(name) for name in ("pyproject.toml", "README.md", "LICENSE")},
         **{f"package/grader/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in sorted(package)},
-        **_course(course),
+        **copied,
     }
-
-
-def _course(course: Course) -> dict[str, bytes]:
-    """All lessons, since an exercise may name skills of another lesson; beside an overlay, the course it extends."""
-    found = _read_course(course, "course")
-    if course.base is not None:
-        found["course/course.toml"] = EXTENDS.sub(b'extends = "../below"', found["course/course.toml"])
-        found |= _read_course(course.base, "below")
-    return found
-
-
-def _read_course(course: Course, folder: str) -> dict[str, bytes]:
-    found = [path for pattern in COURSE_FILES for path in sorted(course.root.glob(pattern))]
-    return {f"{folder}/{path.relative_to(course.root).as_posix()}": path.read_bytes() for path in found}
 
 
 # --- the run, in the container ---------------------------------------------------------------------------------------
@@ -94,7 +89,7 @@ class Autograder:
 
     def __init__(self, root: Path) -> None:
         settings = json.loads((root / "source" / SETTINGS).read_text())
-        self.root, self.allow_unsandboxed = root, settings["allow_unsandboxed"]
+        self.allow_unsandboxed = settings["allow_unsandboxed"]
         self.course = Course(root / "source" / "course")
         self.lesson = self.course.lesson(settings["lesson"])
 
@@ -105,15 +100,12 @@ class Autograder:
             path.parent.mkdir(parents=True)
             path.write_bytes(notebook)
             entry = batch.Entry(path, learner, self.lesson.id)
-            [result] = batch.grade(
-                self.course, [entry], jobs=1, on_confined=_print_level, allow_unsandboxed=self.allow_unsandboxed
+            show = lambda confined: print(
+                f"Learners' processes are confined: {confined.level}. {confined.refused or ''}"
             )
+            allowed = self.allow_unsandboxed
+            [result] = batch.grade(self.course, [entry], jobs=1, on_confined=show, allow_unsandboxed=allowed)
         return result
-
-    def submitted(self) -> bytes:
-        """Returns the notebook that was handed in. Raises NotOneNotebook."""
-        ids = {exercise.id for exercise in self.lesson.exercises}
-        return submitted_notebook(self.root / "submission", ids, self.lesson.id)
 
     def rehearse(self) -> str | None:
         """Grades the course's own answers; returns what is wrong with that, or None."""
@@ -132,10 +124,6 @@ class Autograder:
         return "\n".join(["The course's own answers lose points here.", *lost]) if lost else None
 
 
-def _print_level(confined: ConfinementReport) -> None:
-    print(f"Learners' processes are confined: {confined.level}. {confined.refused or ''}")
-
-
 def _points(result: Result) -> str:
     return f"{number(result.score)} of {number(result.max_score)} points"
 
@@ -145,8 +133,8 @@ def examine(root: Path) -> Result:
     lesson = ""
     try:
         autograder = Autograder(root)
-        lesson = autograder.lesson.id
-        result = autograder.grade(autograder.submitted(), learner(root))
+        lesson, ids = autograder.lesson.id, {exercise.id for exercise in autograder.lesson.exercises}
+        result = autograder.grade(submitted_notebook(root / "submission", ids, lesson), learner(root))
     except NotOneNotebook as problem:
         return Result("", lesson, problem=str(problem), fault="submission")
     except UnconfinedError as problem:
@@ -182,14 +170,14 @@ class NotOneNotebook(Exception):
 
 
 def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes:
-    """Returns the bytes of the notebook in `folder`, under any name, in a subfolder or in a zip.
+    """Returns the bytes of the notebook in `folder`, under any name, in a subfolder or in a zip. Raises NotOneNotebook.
 
     Of several, it is the one that has cells with these `ids`. Links are not followed.
-
-    Raises:
-        NotOneNotebook: there is none, or it cannot be told which one is meant.
     """
-    found = dict(_files(folder, ".ipynb")) or dict(_zipped(folder))
+    plain: dict[str, Reader] = {
+        str(path.relative_to(folder)): partial(_read, path) for path in _files(folder, ".ipynb")
+    }
+    found = plain or dict(_zipped(folder))
     if not found:
         raise NotOneNotebook(f"There is no notebook in what you handed in. Hand in {lesson}.ipynb.")
     if len(found) == 1:
@@ -212,30 +200,30 @@ def _has_cells(read: Reader, ids: Collection[str]) -> bool:
         return False
 
 
-def _files(folder: Path, ending: str) -> Iterator[tuple[str, Reader]]:
-    """Regular files with this ending: their names from `folder`, and how to read them."""
+def _files(folder: Path, ending: str) -> Iterator[Path]:
+    """Regular files with this ending."""
     seen = 0
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in NOT_LEARNERS)
-        for name in sorted(names):
+        for path in (Path(place, name) for name in sorted(names)):
             seen += 1
             if seen > MAX_FILES:
                 raise NotOneNotebook(f"You handed in more than {MAX_FILES:,} files. Hand in the notebook alone.")
-            path = Path(place, name)
-            if name.lower().endswith(ending) and stat.S_ISREG(path.lstat().st_mode):
-                yield str(path.relative_to(folder)), partial(_read, path)
+            if path.name.lower().endswith(ending) and stat.S_ISREG(path.lstat().st_mode):
+                yield path
 
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return _bounded(stream.read(MAX_BYTES + 1), path.name)
+        return _read_bounded(stream, path.name)
 
 
 def _zipped(folder: Path) -> Iterator[tuple[str, Reader]]:
     """Notebooks in the zips; a zip in a zip is not looked into."""
-    for name, _ in _files(folder, ".zip"):
+    for path in _files(folder, ".zip"):
+        name = str(path.relative_to(folder))
         try:
-            with zipfile.ZipFile(folder / name) as archive:
+            with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()[:MAX_FILES]
         except (zipfile.BadZipFile, OSError, NotImplementedError):
             text = f"{legible(name, 100)} is no zip that can be read. Hand in the notebook alone."
@@ -243,20 +231,21 @@ def _zipped(folder: Path) -> Iterator[tuple[str, Reader]]:
         for entry in entries:
             inside = PurePath(entry.filename)
             if inside.suffix.lower() == ".ipynb" and not NOT_LEARNERS & set(inside.parts):
-                yield f"{name}/{inside}", partial(_unzipped, folder / name, entry)
+                yield f"{name}/{inside}", partial(_unzipped, path, entry)
 
 
 def _unzipped(path: Path, entry: zipfile.ZipInfo) -> bytes:
-    """At most as much as is read of any notebook, whatever the zip says of its size."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
-            return _bounded(stream.read(MAX_BYTES + 1), PurePath(entry.filename).name)
+            return _read_bounded(stream, PurePath(entry.filename).name)
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
         kind = "locked" if "password" in str(problem) else "damaged"
         raise NotOneNotebook(f"{legible(path.name, 100)} is {kind}. Hand in the notebook alone.") from None
 
 
-def _bounded(content: bytes, name: str) -> bytes:
+def _read_bounded(stream: IO[bytes], name: str) -> bytes:
+    """At most as much as is read of any notebook, whatever a zip says of its size."""
+    content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and hand it in again."
         raise NotOneNotebook(f"{legible(name, 100)} {text}")
@@ -264,7 +253,6 @@ def _bounded(content: bytes, name: str) -> bytes:
 
 
 def main() -> int:
-    """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m grader.lms.gradescope")
     parser.add_argument("root", type=Path)
     parser.add_argument("--rehearse", action="store_true")

@@ -3,6 +3,11 @@
 What runs a learner's code is confined, and the hidden cells are nowhere near it. nbgrader itself passes over a folder
 that lacks its notebook, copies what a link leads to, and stops at a date that it cannot read. The rest (its database,
 late penalties, manual grading, feedback) is nbgrader's own, and goes on from the outputs of grade cells as always.
+
+nbgrader trusts the metadata in a notebook: which cell is a check, and what it is worth. So it gets a merged notebook:
+the course's cells are recognised by their ids and get the course's own metadata, once each. A check or a task that was
+deleted is put back in its place. Every other cell is the learner's own. What is no notebook becomes the course's, with
+nothing done in it.
 """
 
 from __future__ import annotations
@@ -14,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nbconvert.exporters import Exporter
-from nbformat import NotebookNode
+from nbconvert.exporters import Exporter, NotebookExporter
+from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_output
 from nbgrader import converters
 from nbgrader.api import Gradebook
@@ -24,15 +29,16 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import find_all_files, is_grade, is_solution, is_task, parse_utc
 from traitlets import Bool, Type
 
+from grader.core import notebook as notebooks
 from grader.core.faults import GraderFault, UnconfinedError
-from grader.core.notebook import grade_id, text
+from grader.core.notebook import Notebook, NotebookCell, Unreadable, grade_id, text
 from grader.core.result import CheckResult, Result
 from grader.course import Course, CourseError
+from grader.course.build import exercises_path
 from grader.grading import batch
 from grader.grading.fingerprint import environment_fingerprint
 from grader.lms.feedback_page import write_down
 from grader.lms.nbgrader_database import outdated
-from grader.lms.submission_notebook import SubmissionExporter, released
 
 Resources = dict[str, Any]
 
@@ -44,11 +50,69 @@ class NotGraded(GraderFault):
     """The grader or the course was at fault: no verdict on the learner, so nothing may be stored."""
 
 
+class SubmissionExporter(NotebookExporter):
+    """Reads submissions for `nbgrader autograde`; what it has written itself, it reads as it is."""
+
+    def from_filename(self, filename: str, resources: Any = None, **options: Any) -> Any:
+        """Returns the notebook after nbgrader's steps, and what they noted."""
+        converter: Any = self.parent
+        if not converter._sanitizing:
+            return super().from_filename(filename, resources, **options)
+        lesson = resources["nbgrader"]["assignment"]
+        course_notebook = released(converter.examiner.course, lesson)
+        try:
+            content = notebooks.read_bytes(Path(filename))
+            notebooks.read_submission(content, "", lesson)  # refuses what the examiner refuses
+            merged = _merged(course_notebook["cells"], notebooks.cells(notebooks.parse(content)))
+        except Unreadable as problem:  # the examiner says so too, at every check
+            self.log.warning("%s gets no points: %s", filename, problem)
+            merged = [cell for cell in course_notebook["cells"] if grade_id(cell)]
+        notebook = {**course_notebook, "cells": [{**cell, "source": text(cell)} for cell in merged]}
+        return self.from_notebook_node(from_dict(notebook), resources, **options)
+
+
+def released(course: Course, lesson: str) -> Notebook:
+    """Returns the lesson's exercises as learners have them."""
+    return notebooks.parse(exercises_path(course, lesson).read_bytes())
+
+
+def _merged(ours: list[NotebookCell], theirs: list[NotebookCell]) -> list[NotebookCell]:
+    """The learner's cells in their order, those of the course among them as the course has them."""
+    named = {grade_id(cell): cell for cell in ours if grade_id(cell)}
+    submitted = [cell for cell in theirs if cell.get("cell_type") in notebooks.KINDS]
+    last = {name: place for place, cell in enumerate(submitted) if (name := grade_id(cell)) in named}
+    merged = []
+    for place, cell in enumerate(submitted):
+        name, source = grade_id(cell), text(cell).encode("utf-8", "replace").decode()  # halves of characters become ?
+        merged.append({**named[name], "source": source} if last.get(name) == place else _own(cell, place, source))
+    missing, after = [], 0
+    for cell in ours:
+        name = grade_id(cell)
+        if name in last:
+            after = max(after, last[name] + 1)
+        elif notebooks.nbgrader(cell).get("grade") or notebooks.nbgrader(cell).get("task"):
+            missing.append((after, cell))
+    for after, cell in reversed(missing):
+        merged.insert(after, cell)
+    return merged
+
+
+def _own(cell: NotebookCell, place: int, source: str) -> NotebookCell:
+    own = {"cell_type": cell["cell_type"], "id": f"own-{place}", "metadata": {}, "source": source}
+    if cell["cell_type"] == "code":
+        return own | {"execution_count": None, "outputs": []}
+    pictures = cell.get("attachments")
+    valid = isinstance(pictures, dict) and all(
+        isinstance(kinds, dict) and all(isinstance(data, str) and data.isascii() for data in kinds.values())
+        for kinds in pictures.values()
+    )
+    return own | {"attachments": pictures} if valid else own
+
+
 class PlainFiles(BaseConverter):
     """Copies no more than plain files: a link would bring what it leads to, into what its author gets as feedback."""
 
     def init_assignment(self, assignment_id: str, student_id: str) -> None:
-        """Copies what is beside the notebook."""
         source, to = Path(self._format_source(assignment_id, student_id)), self._format_dest(assignment_id, student_id)
         linked = source.is_symlink() or source.parent.is_symlink()
         for path in map(Path, find_all_files(source, [*self.coursedir.ignore, "*.ipynb"])):
@@ -70,7 +134,11 @@ class Autograde(converters.Autograde, PlainFiles):
     def start(self) -> None:
         """Grades what was handed in. Raises NbGraderException, at once where the gradebook has another lesson."""
         if self.parent is not None:  # a command or Formgrader; `grader grade` has looked before it graded
-            old = self._outdated()
+            try:
+                with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
+                    old = outdated(Course.find(Path(self.coursedir.root)), self.coursedir.assignment_id, book.db)
+            except CourseError as problem:
+                old = str(problem)
             if old is not None:
                 self.log.error(old)
                 raise NbGraderException(old)
@@ -89,13 +157,6 @@ class Autograde(converters.Autograde, PlainFiles):
         if self.examiner in self.autograde_preprocessors:
             self.examiner.examined(student_id, assignment_id)
         super().init_assignment(assignment_id, student_id)
-
-    def _outdated(self) -> str | None:
-        try:
-            with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
-                return outdated(Course.find(Path(self.coursedir.root)), self.coursedir.assignment_id, book.db)
-        except CourseError as problem:
-            return str(problem)
 
     def init_notebooks(self) -> None:
         """Takes every folder that was handed in, and in it the one notebook that a lesson has, there or not."""
@@ -126,9 +187,7 @@ class Autograde(converters.Autograde, PlainFiles):
 class ExecuteByExaminer(NbGraderPreprocessor):
     """nbgrader's Execute step, replaced: fills in the outputs of grade cells from our verdict on what was handed in.
 
-    Attributes:
-        course: the course that nbgrader works in.
-        results: verdicts by learner and lesson; what is missing is graded when it is asked for.
+    `results` are verdicts by learner and lesson; what is missing is graded when it is asked for.
     """
 
     allow_unsandboxed = Bool(False, help="Run learners' code even where limits alone confine it.").tag(config=True)
@@ -210,13 +269,10 @@ def _leave_to_a_person(resources: Resources, readable: bool) -> None:
 
 def _outputs(check: CheckResult | None, problem: str | None) -> list[NotebookNode]:
     """No output means full points to nbgrader, an error none."""
-    if check is None:
-        return [_error("not graded", problem or "")]
-    if check.status == "passed":
-        return []
-    perhaps = [f"Perhaps: {check.misconception}"] if check.misconception else []
-    return [_error(check.status, "\n".join([check.message or check.status, *perhaps]))]
-
-
-def _error(status: str, message: str) -> NotebookNode:
-    return new_output("error", ename=status, evalue=message, traceback=[message])
+    status, message = "not graded", problem or ""
+    if check is not None:
+        if check.status == "passed":
+            return []
+        perhaps = f"\nPerhaps: {check.misconception}" if check.misconception else ""
+        status, message = check.status, f"{check.message or check.status}{perhaps}"
+    return [new_output("error", ename=status, evalue=message, traceback=[message])]

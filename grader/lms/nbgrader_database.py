@@ -6,10 +6,12 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+from alembic.script import ScriptDirectory
 from nbgrader.api import Assignment, Gradebook, GradeCell, Notebook, TaskCell
 from nbgrader.dbutil import ALEMBIC_DIR
 from sqlalchemy import Connection, create_engine, event, inspect, select, text
@@ -37,9 +39,7 @@ class NoGradebook(Exception):
 class Database:
     """The database at `url`, as SQLAlchemy writes it. Methods raise NoGradebook; nothing changes before `prepare`.
 
-    Args:
-        url: its address.
-        spare: the folder for the lock of a database that is not a file.
+    `spare` is the folder for the lock of a database that is not a file.
     """
 
     def __init__(self, url: str, spare: Path) -> None:
@@ -54,8 +54,9 @@ class Database:
         waits = {"timeout": WAIT_S} if self.file and "timeout" not in address.query else {}
         self.engine = create_engine(url, connect_args=waits)
         if self.file:
-            event.listen(self.engine, "connect", _by_hand)
-            event.listen(self.engine, "begin", _begins)
+            # sqlite3 would begin a transaction at its first write only: what was read before could be stale by then.
+            event.listen(self.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+            event.listen(self.engine, "begin", _begin)
 
     def there(self) -> bool:
         """Returns whether nbgrader has made this database yet. Raises NoGradebook where we cannot write to it."""
@@ -69,36 +70,26 @@ class Database:
                     f"The gradebook {self.file} cannot be written to, so no grades can be stored. "
                     "Let the one who grades write to this file and to its folder."
                 )
-        try:
-            with self.reading() as connection:
-                tables = inspect(connection).get_table_names()
-                found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
-        except SQLAlchemyError as problem:
-            raise self.unusable(problem, "no such table" in str(problem)) from None
-        if tables:
-            self._refuse_version(str(found))
-        return bool(tables)
-
-    def _refuse_version(self, found: str) -> None:
-        from alembic.script import ScriptDirectory
-
-        versions = ScriptDirectory(ALEMBIC_DIR)
-        if found == versions.get_current_head():
-            return
-        if any(found == one.revision for one in versions.walk_revisions()):
+        with self.reading() as connection:
+            tables = inspect(connection).get_table_names()
+            found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
+        newest, *older = [one.revision for one in ScriptDirectory(ALEMBIC_DIR).walk_revisions()]
+        if tables and found in older:
             raise NoGradebook(
                 f"The gradebook {self.url} was made by an older nbgrader (its version is {found}). "
                 "Back it up, then run: nbgrader db upgrade"
             )
-        raise NoGradebook(
-            f"The gradebook {self.url} is of a version that this nbgrader does not know ({found[:40]!r}): a newer one "
-            "made it. Install that one, or restore a backup."
-        )
+        if tables and found != newest:
+            raise NoGradebook(
+                f"The gradebook {self.url} is of a version that this nbgrader does not know ({str(found)[:40]!r}): "
+                "a newer one made it. Install that one, or restore a backup."
+            )
+        return bool(tables)
 
-    def unusable(self, problem: SQLAlchemyError, foreign: bool = False) -> NoGradebook:
+    def unusable(self, problem: SQLAlchemyError) -> NoGradebook:
         """Returns the exception for a fault that the database reports."""
         reason = str(getattr(problem, "orig", problem)).splitlines()[0]
-        if foreign:
+        if "no such table" in reason:
             return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
         if "locked" in reason:
             return NoGradebook(
@@ -136,9 +127,14 @@ class Database:
         except SQLAlchemyError as problem:
             raise self.unusable(problem) from None
 
-    def reading(self) -> Connection:
-        """Returns a connection that keeps nobody from writing."""
-        return self.engine.connect().execution_options(reading=True)
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that keeps nobody from writing."""
+        try:
+            with self.engine.connect().execution_options(reading=True) as connection:
+                yield connection
+        except SQLAlchemyError as problem:
+            raise self.unusable(problem) from None
 
     @contextlib.contextmanager
     def whole(self, course_id: str) -> Iterator[Session]:
@@ -203,22 +199,13 @@ def outdated(course: Course, lesson: str, database: Connection | Session) -> str
     )
 
 
-def _by_hand(connection: Any, _: Any) -> None:
-    """sqlite3 would begin a transaction at its first write only: what was read before could be stale by then."""
-    connection.isolation_level = None
-
-
-def _begins(connection: Connection) -> None:
+def _begin(connection: Connection) -> None:
     reads = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("begin" if reads else "begin immediate")
 
 
-def _remote(file: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+def _remote(file: Path, mounts: Iterable[tuple[str, str]] = ()) -> bool:
     """Whether the file lies on a network's file system: SQLite's WAL needs memory that its users share."""
-    try:
-        lines = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return False
-    above = {str(place): place for place in file.resolve().parents}
-    nearest = max((line for line in lines if line[1] in above), key=lambda line: len(line[1]), default=None)
-    return nearest is not None and nearest[2] in REMOTE
+    mounts = mounts or [(one.mountpoint, one.fstype) for one in psutil.disk_partitions(all=True)]
+    above = [(len(place), kind) for place, kind in mounts if Path(place) in file.resolve().parents]
+    return max(above, default=(0, ""))[1] in REMOTE

@@ -42,29 +42,7 @@ def configure(config: Any, root: Path) -> None:
     config.Autograde.autograde_preprocessors = [ExecuteByExaminer if step is Execute else step for step in steps]
     config.GenerateFeedback.preprocessors = [GetGradesAndHands]
     config.GenerateFeedback.exporter_class = FeedbackPage
-    _show_safely(config)
-    _exchange(config, root)
-    _sources(root)
-
-
-def _sources(root: Path) -> None:
-    """Source notebooks are derived and not committed: what is missing, or older than its text, is built first."""
-    try:
-        course = Course(root)
-        built = [(build.source_path(course, lesson), course.sources(lesson)) for lesson in course.lesson_ids]
-        if any(not path.is_file() or path.stat().st_mtime < max(map(_time, texts)) for path, texts in built):
-            build.build_sources(course)
-    except (CourseError, OSError) as problem:
-        # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
-        print(f"The source notebooks could not be built: {problem}", file=sys.stderr)
-
-
-def _time(path: Path) -> float:
-    return path.stat().st_mtime
-
-
-def _show_safely(config: Any) -> None:
-    """Formgrader shows a learner's notebook to an instructor, in a page that may do all that the instructor may."""
+    # Formgrader shows a learner's notebook to an instructor, in a page that may do all that the instructor may.
     config.HTMLExporter.sanitize_html = True  # outputs
     config.HTMLExporter.filters = {"markdown2html": "grader.lms.safe_html.markdown"}
     config.HTMLExporter.preprocessors = ["grader.lms.safe_html.escape_names"]
@@ -75,14 +53,24 @@ def _show_safely(config: Any) -> None:
         # Patched, as Formgrader makes its Environment itself: its templates put learners' names into pages unescaped.
         formgrader.Environment = partial(Environment, autoescape=True)
     config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
-
-
-def _exchange(config: Any, root: Path) -> None:
-    """Where assignments are released to and handed in, if nbgrader's own place for it is not there."""
-    if not Path(Exchange.root.default_value).is_dir():
+    if not Path(Exchange.root.default_value).is_dir():  # where assignments are released to and handed in
         own = root / "exchange"  # not under build/: what was handed in there is nowhere else until it is collected
         with contextlib.suppress(OSError):  # nbgrader says so itself when it needs one
             own.mkdir(parents=True, exist_ok=True)
         config.Exchange.root = str(own)
     # Assignments are fetched to where `make lab` puts them too; neither overwrites what is there.
     config.Exchange.assignment_dir = str(root / "work")
+    _build_sources(root)
+
+
+def _build_sources(root: Path) -> None:
+    """Source notebooks are derived and not committed: what is missing, or older than its text, is built first."""
+    changed = lambda path: path.stat().st_mtime
+    try:
+        course = Course(root)
+        built = [(build.source_path(course, lesson), course.sources(lesson)) for lesson in course.lesson_ids]
+        if any(not path.is_file() or changed(path) < max(map(changed, texts)) for path, texts in built):
+            build.build_sources(course)
+    except (CourseError, OSError) as problem:
+        # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
+        print(f"The source notebooks could not be built: {problem}", file=sys.stderr)

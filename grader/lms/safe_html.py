@@ -22,7 +22,6 @@ TAGS = frozenset(
 LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
 PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*")
 ATTACHED = ("image/png", "image/jpeg", "image/gif", "image/webp")
-STYLES = (("github-dark", "@media screen and (prefers-color-scheme: dark)"), ("xcode", ""))
 
 
 def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = None) -> str:
@@ -33,7 +32,10 @@ def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = 
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
     text = legible(source, MOST)
-    own = {name: _pictures(kinds) for name, kinds in (attachments or {}).items()}
+    own = {  # in the forms that may be shown; the renderer wants one
+        name: {kind: "".join(data) for kind, data in kinds.items() if kind in ATTACHED} or {ATTACHED[0]: ""}
+        for name, kinds in (attachments or {}).items()
+    }
     renderer = IPythonRenderer(escape=False, exclude_anchor_links=True, attachments=own)
     try:
         return str(_cleaner().clean(MarkdownWithMath(renderer).render(text)))
@@ -67,12 +69,12 @@ def colours() -> str:
     """The style sheet of what `code` returns, for light and for dark pages."""
     from pygments.formatters import HtmlFormatter
 
-    sheets = []
-    for style, where in reversed(STYLES):
-        rules = HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code")
-        kept = "\n".join(rule for rule in rules.splitlines() if rule.startswith("pre.code ."))
-        sheets.append(f"{where} {{\n{kept}\n}}" if where else kept)
-    return "\n".join(sheets)
+    light, dark = (
+        [rule for rule in rules.splitlines() if rule.startswith("pre.code .")]
+        for style in ("xcode", "github-dark")
+        for rules in [HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code")]
+    )
+    return "\n".join([*light, "@media screen and (prefers-color-scheme: dark) {", *dark, "}"])
 
 
 @cache
@@ -89,8 +91,3 @@ def _allowed(tag: str, name: str, value: str) -> bool:
     if tag == "img" and name == "src":
         return PICTURE.fullmatch(value) is not None
     return (tag, name) in (("img", "alt"), ("td", "align"), ("th", "align"))
-
-
-def _pictures(kinds: Mapping[str, str | list[str]]) -> dict[str, str]:
-    """An attachment in the forms that may be shown; the renderer wants one."""
-    return {kind: "".join(data) for kind, data in kinds.items() if kind in ATTACHED} or {ATTACHED[0]: ""}

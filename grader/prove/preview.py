@@ -92,7 +92,7 @@ def preview(
             done.append(waiting.pop(len(done)))
             on_exercise(done[-1])
 
-    opening, modules = {"root": str(course.root)}, imports(course, [lesson])
+    opening, modules = {"root": str(course.root), "secret": "proof"}, imports(course, [lesson])
     with Pool(PROOF, opening, cores(jobs, len(requests)), modules) as pool:
         pool.map(requests, take)
     return done
@@ -103,7 +103,6 @@ def _report(exercise: str, reply: Any) -> ExerciseReport:
         problem = f"The rehearsal itself ended: {reply.message}."
         return ExerciseReport(exercise, AnswerReport("", "", ()), problem=problem)
     stub, *wrong = (
-        AnswerReport(one["because"], one["where"], tuple(map(CheckResult.from_json, one["checks"])))
-        for one in reply["answers"]
+        AnswerReport(one["because"], one["where"], tuple(map(CheckResult.from_json, one["checks"]))) for one in reply
     )
     return ExerciseReport(exercise, stub, tuple(wrong))

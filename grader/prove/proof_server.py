@@ -5,42 +5,19 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from grader.core.result import CheckResult
-from grader.course import Course, Exercise
+from grader.course import Exercise
 from grader.course.exercises import Variant
-from grader.grading import misconceptions
 from grader.grading.cache import ReferenceNote
-from grader.grading.examiner import Examiner
-from grader.grading.executors import CompileCache
-from grader.grading.misconceptions import outline, signature
-from grader.grading.pool import answer
+from grader.grading.examiner import Examiner, name_misconception, outline, signature
+from grader.grading.server import ExaminerServer, answer
 from grader.prove.mutants import mutants
 from grader.prove.proof import ExerciseProof
-from grader.sandbox.process import Zygote
 
 SEEDS, RANDOM_SEEDS = 3, 25
 BRIEF_WRONG = 2
-
-
-class ProofServer:
-    """The lessons of one course, each with an examiner of its own."""
-
-    def __init__(self, zygote: Zygote, root: str) -> None:
-        self.zygote, self.course = zygote, Course(Path(root))
-        self.examiners: dict[str, Examiner] = {}
-        CompileCache.of_our_own(self.course.root / "build", "examiners").begin()
-
-    def handle(self, do: str, lesson: str, exercise: str, **options: bool) -> dict[str, Any]:
-        """The reply to a request of `grader.prove.proof` or `grader.prove.preview`, as JSON."""
-        if lesson not in self.examiners:
-            build = self.course.root / "build"
-            self.examiners[lesson] = Examiner(self.course.lesson(lesson), self.zygote, "proof", build)
-        examiner = self.examiners[lesson]
-        trial = _Trial(examiner, examiner.lesson.exercise(exercise))
-        return {"answers": trial.preview()} if do == "preview" else asdict(trial.prove(**options))
 
 
 class _Trial:
@@ -123,7 +100,7 @@ class _Trial:
         again = lambda exercise, source, seed: iter(results[source])
         answers = [("", self.exercise.line, self.results(self.exercise.stub))]
         for variant in self.exercise.wrong:
-            named = misconceptions.name(self.exercise, results[variant.source], "0", ReferenceNote(), again)
+            named = name_misconception(self.exercise, results[variant.source], "0", ReferenceNote(), again)
             answers.append((variant.because or "", variant.line, named))
         return [
             {"because": because, "where": self.where(line), "checks": [check.to_json() for check in checks]}
@@ -136,15 +113,11 @@ def _caught(results: list[CheckResult]) -> bool:
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
-    """Opens the course that the first request names, then tests exercises until the stream closes."""
-    servers: list[ProofServer] = []
+    """Answer requests of `grader.prove.proof` and `grader.prove.preview`: test an exercise."""
 
-    def handle(request: dict[str, Any]) -> dict[str, Any] | None:
-        if "root" in request:
-            servers.append(ProofServer(Zygote(control), request["root"]))
-            return None
-        return servers[0].handle(**request)
+    def reply(server: ExaminerServer, request: dict[str, Any]) -> object:
+        examiner = server.examiner(request.pop("lesson"))
+        trial = _Trial(examiner, examiner.lesson.exercise(request.pop("exercise")))
+        return trial.preview() if request.pop("do") == "preview" else asdict(trial.prove(**request))
 
-    answer(stream, handle)
-    for examiner in servers[0].examiners.values() if servers else ():
-        examiner.close()
+    answer(stream, control, reply)

@@ -11,14 +11,13 @@ import types
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 LOOK_S = 180.0  # a driver's first start can take a minute
 # What a driver asks besides its device files; only these go from our environment into the graders' processes.
-PASSED_ON = (
-    *("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
-    *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-)
+PASSED_ON = """
+    LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES XLA_PYTHON_CLIENT_MEM_FRACTION HIP_VISIBLE_DEVICES
+    ROCR_VISIBLE_DEVICES
+""".split()
 _LOOK = """
 import json, jax
 found = jax.devices()
@@ -33,11 +32,8 @@ class Absent(Exception):
 @dataclass(frozen=True)
 class Platform:
     """A kind of devices. `jax` is what JAX is told to use, `device` what it calls such a device, `package` what to
-    install; `made_by` stands before the devices' own name.
-
-    `files` are patterns of device files, which are written to; `shown` of what its driver reads beside them;
-    `libraries` of those that its driver consists of, looked for where the loader looks.
-    """
+    install; `made_by` stands before the devices' own name. Patterns: `files` are device files, which are written to,
+    `shown` what a driver reads beside them, `libraries` what it consists of, looked for where the loader looks."""
 
     name: str = "cpu"
     jax: str = "cpu"
@@ -60,14 +56,13 @@ PLATFORMS = {
     "cpu": CPU,
     "cuda": Platform(
         "cuda", "cuda,cpu", "gpu", "jax[cuda12]", "NVIDIA",
-        files=(
-            *("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"),
-            *("/dev/nvidia-caps/*", "/dev/dxg"),
-        ),
-        shown=(
-            *("/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/sys/bus/pci", "/sys/devices"),
-            *("/sys/module/nvidia", "/sys/module/nvidia_uvm", "/usr/lib/wsl"),
-        ),
+        files="""
+            /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia-uvm-tools /dev/nvidia-caps/* /dev/dxg
+        """.split(),
+        shown="""
+            /proc/driver/nvidia /proc/driver/nvidia-uvm /sys/bus/pci /sys/devices /sys/module/nvidia
+            /sys/module/nvidia_uvm /usr/lib/wsl
+        """.split(),
         libraries=("libcuda.so*", "libnvidia-*.so*"),
     ),
     "rocm": Platform(
@@ -84,16 +79,13 @@ def needs(platform: Platform) -> Platform:
     """Returns the platform with the files that are here in place of patterns: what a process on it is let to."""
     files = tuple(sorted({path for pattern in platform.files for path in glob.glob(pattern)}))
     shown = {path for pattern in platform.shown for path in glob.glob(pattern)}
-    return replace(platform, files=files, shown=tuple(sorted(shown | set(_folders(platform.libraries)))))
-
-
-def _folders(libraries: Sequence[str]) -> list[str]:
-    """Where the loader finds these: its list (/etc/ld.so.conf), LD_LIBRARY_PATH, and NixOS's place."""
+    # The loader looks in its list (/etc/ld.so.conf), LD_LIBRARY_PATH, and on NixOS in a place of that.
     places = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"]
     for listing in sorted(glob.glob("/etc/ld.so.conf.d/*.conf")):
         lines = Path(listing).read_text(errors="replace").splitlines()
         places += [line.strip() for line in lines if line.startswith("/")]
-    return [place for place in places if place and any(glob.glob(f"{place}/{name}") for name in libraries)]
+    shown |= {place for place in places if place and any(glob.glob(f"{place}/{name}") for name in platform.libraries)}
+    return replace(platform, files=files, shown=tuple(sorted(shown)))
 
 
 def environment(platform: Platform) -> dict[str, str]:
@@ -122,11 +114,6 @@ class Hardware:
     def edition(self) -> str:
         """What makes a verdict found on it another one than one found on CPUs."""
         return "cpu" if self.platform.is_cpu else f"{self.platform.name}, {self}"
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Hardware:
-        """Undo `dataclasses.asdict`, which writes it for the wire."""
-        return cls(Platform(**data["platform"]), data["count"], data["kind"])
 
 
 ON_CPUS = Hardware()

@@ -1,4 +1,4 @@
-"""Ladder of confinement: the best rung that this machine gives, found by trying, and how a process enters it."""
+"""Ladder of confinement: the best rung that this machine gives, how a process enters it, and what files it sees."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import contextlib
 import os
 import select
 import signal
+import site
 import socket
+import sys
+import sysconfig
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grader.sandbox import confine_files as files
+from grader.core.layout import LEARNER_ALIASES, LEARNER_PACKAGES, PACKAGE
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox import confine_restrictions as restrictions
 from grader.sandbox.accelerators import CPU, Platform
+from grader.sandbox.confine_restrictions import SCRATCH
 
 # From the best to the least; `docs/confinement.md` says what each keeps out.
 LEVELS = ("full", "namespaces", "landlock", "limits")
@@ -25,10 +29,22 @@ _NAMESPACES = kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_MOUN
 # A user of its own for each process, as root can give it: numbers that no system hands out (first, how many), or where
 # a container has fewer, ones that it hardly does.
 _USERS = (range(1_900_000_000, 1_904_194_304), range(40_000, 60_000))
-
-
-class ConfinementRefused(Exception):
-    """No rung holds, not even that of limits alone; the text says why."""
+# Compilers are among it: a setup may build a library. Of /etc, only what running a program takes.
+SYSTEM = """
+    /usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /etc/alternatives /etc/ld.so.cache /etc/localtime
+    /sys/devices/system/cpu /sys/devices/system/node
+""".split()
+# Where nbgrader keeps what others have handed in, unless it is told otherwise.
+HIDDEN = "/usr/local/share/nbgrader"
+# Of an interpreter's or an environment's folder; what else lies there may be a course.
+OF_A_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg", "*-linux-gnu")
+# Of this package, what runs confined. Only a checkout needs the list: where the package is installed, its texts are no
+# secret either.
+OF_OURS = (*LEARNER_ALIASES, *LEARNER_PACKAGES, "sandbox")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+PROCESSORS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm")  # what XLA and glibc read of /proc
+HOME = "/tmp"
+_OLD = "/.old"
 
 
 @dataclass(frozen=True)
@@ -39,14 +55,6 @@ class Rung:
     level: str
     namespaces: str = ""
     users: range | None = None
-
-    @property
-    def landlock(self) -> bool:
-        return self.level in ("full", "landlock")
-
-    @property
-    def seccomp(self) -> bool:
-        return self.level != "limits"
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Confinement:
         return self.rung.level
 
 
-def rungs(at_most: str = "full") -> list[Rung]:
+def _rungs(at_most: str) -> list[Rung]:
     """All ways that are worth a try here, the best first."""
     if not kernel.LINUX:
         return [Rung("limits")]
@@ -82,14 +90,15 @@ def rungs(at_most: str = "full") -> list[Rung]:
     return found
 
 
-def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement:
-    """Try each rung in a process of its own, and take the first on which `trial` runs to its end."""
+def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement | None:
+    """Try each rung in a process of its own, and take the first on which `trial` runs to its end, if there is one."""
     refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
     if not kernel.LINUX:
         refused = dict.fromkeys(LEVELS[:-1], "it takes Linux")
-    visible = files.outermost((*files.visible(), *accelerator.shown))
-    restrictions.libseccomp_available()  # imported once, before the forks
-    for rung in rungs(at_most):
+    visible = _visible(accelerator)
+    with contextlib.suppress(*restrictions.NO_SECCOMP):
+        import pyseccomp  # noqa: F401  # once, before the forks
+    for rung in _rungs(at_most):
         of_its_own = bool(rung.users or rung.namespaces)
         others = 0 if of_its_own else restrictions.own_processes()
         confinement = Confinement(rung, refused, "", visible, others, accelerator)
@@ -98,7 +107,7 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: 
             why = refused.pop(rung.level, "only root can change that")
             return replace(confinement, same_user="" if of_its_own else why)
         refused[rung.level] = reason
-    raise ConfinementRefused(refused["limits"])
+    return None
 
 
 def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> str | None:
@@ -147,9 +156,9 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     The process is single-threaded and just forked by `kernel.fork`. `readable` and `writable` are further folders that
     it sees; a process that writes to one of ours stays the user that it is. Raises OSError for what is refused.
     """
-    rung = confinement.rung
-    if kernel.LINUX:
-        restrictions.first_to_go()
+    rung, driver = confinement.rung, confinement.accelerator.files
+    with contextlib.suppress(OSError):  # when memory runs out, the kernel ends such a process before any other
+        Path("/proc/self/oom_score_adj").write_text("1000")
     user = None
     if rung.users and not writable:
         # Outside, this process has another number than in a namespace of its own.
@@ -157,10 +166,10 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     if rung.namespaces:
         kernel.call("unshare", _NAMESPACES)
         socket.sethostname("sandbox")
-        if confinement.accelerator.files:
+        if driver:
             kernel.loopback_up()  # devices that compute together find each other over it, within one process too
         shown = (*confinement.visible, *readable)
-        files.make_root(shown, writable, os.geteuid() if user is None else user, confinement.accelerator.files)
+        _make_root(shown, writable, os.geteuid() if user is None else user, driver)
     else:
         os.chdir(folder)
         if user is not None:
@@ -171,27 +180,119 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
         os.setresuid(user, user, user)
     if kernel.LINUX:
         kernel.drop_capabilities()
-        kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
-        kernel.prctl(kernel.DUMPABLE, 0)
-        kernel.prctl(kernel.NO_NEW_PRIVILEGES)
-    accelerated = bool(confinement.accelerator.files)
-    restrictions.limit_resources(confinement.others, accelerated)
-    if rung.landlock:
-        _enter_landlock(confinement, str(folder), readable, writable)
-    if rung.seccomp:
+    kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+    kernel.prctl(kernel.DUMPABLE, 0)
+    kernel.prctl(kernel.NO_NEW_PRIVILEGES)
+    restrictions.limit_resources(confinement.others, accelerated=bool(driver))
+    landlock = rung.level in ("full", "landlock")
+    if landlock:
+        devices = [*(f"/dev/{name}" for name in DEVICES), *driver]
+        if driver:
+            writable = [*writable, "/proc/self"]  # it names its threads there, and gives up where it cannot
+        if rung.namespaces:  # its network is its own
+            restrictions.restrict_files(1, ["/"], [HOME, *writable, *devices], network=bool(driver))
+        else:
+            seen = [*confinement.visible, *readable, "/proc/self", *PROCESSORS, *devices]
+            own = [str(folder), "/dev/null", *writable, *driver]
+            restrictions.restrict_files(restrictions.LANDLOCK_ENOUGH, seen, own)
+    if rung.level != "limits":
         if not rung.namespaces:
             kernel.prctl(kernel.ADOPT_ORPHANS)
-        scoped = rung.landlock and restrictions.landlock_abi() >= 6
-        restrictions.refuse_calls(not rung.namespaces, scoped, accelerated)
+        scoped = landlock and restrictions.landlock_abi() >= 6
+        restrictions.refuse_calls(not rung.namespaces, scoped, accelerated=bool(driver))
 
 
-def _enter_landlock(confinement: Confinement, folder: str, readable: Sequence[str], writable: Sequence[str]) -> None:
-    accelerator = confinement.accelerator.files
-    devices = [*(f"/dev/{name}" for name in files.DEVICES), *accelerator]
-    if accelerator:
-        writable = [*writable, "/proc/self"]  # a driver names its threads there, and gives up where it cannot
-    if confinement.rung.namespaces:  # its network is its own
-        restrictions.restrict_files(1, ["/"], [files.HOME, *writable, *devices], network=bool(accelerator))
-        return
-    seen = [*confinement.visible, *readable, "/proc/self", *files.PROCESSORS, *devices]
-    restrictions.restrict_files(restrictions.LANDLOCK_ENOUGH, seen, [folder, "/dev/null", *writable, *accelerator])
+def _visible(accelerator: Platform) -> tuple[str, ...]:
+    """System, interpreter, packages, and what a driver reads: paths to show read-only, none below another."""
+    paths = {Path(name) for name in SYSTEM}
+    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
+        paths |= {path for name in OF_A_PREFIX for path in Path(prefix).glob(name)}
+    packages = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
+    packages |= {site.getusersitepackages()} & set(sys.path)
+    paths |= {Path(name) for name in packages}
+    paths |= {PACKAGE / name for name in OF_OURS}
+    shown = [part for path in _outermost(str(path) for path in paths) for part in without(path, HIDDEN)]
+    return _outermost((*shown, *accelerator.shown))
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Those that are there and lie below no other."""
+    kept: list[str] = []
+    for path in sorted({os.path.normpath(path) for path in paths if os.path.lexists(path)}):
+        if not any(path.startswith(f"{other}/") for other in kept):
+            kept.append(path)
+    return tuple(kept)
+
+
+def without(path: str, hidden: str) -> list[str]:
+    """`path`, or where `hidden` is there and lies below it, all that lies beside that."""
+    if path == hidden:
+        return []
+    if not hidden.startswith(f"{path}/") or not os.path.lexists(hidden):
+        return [path]
+    return [part for name in sorted(os.listdir(path)) for part in without(f"{path}/{name}", hidden)]
+
+
+def _make_root(readable: Sequence[str], writable: Sequence[str], user: int, devices: Sequence[str] = ()) -> None:
+    """Exchange this process's root for one with these paths, a home in memory and its own processes; go to that home.
+
+    Needs new namespaces of mounts and processes, and the right to mount. `devices` are device files besides those that
+    every process has; their driver writes to /proc, too.
+    """
+    os.umask(0o022)
+    kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
+    stage = "/usr"  # any folder that is there: it is hidden until the root is exchanged, and no longer
+    kernel.mount("tmpfs", stage, "tmpfs", kernel.NOSUID, "size=1m,mode=755")
+    os.mkdir(stage + _OLD)
+    kernel.call("pivot_root", stage, stage + _OLD)
+    os.chdir("/")
+    os.mkdir(HOME)
+    kernel.mount("tmpfs", HOME, "tmpfs", kernel.NOSUID | kernel.NODEV, f"size={SCRATCH},nr_inodes=20k,mode=1777")
+    for path in (*readable, *writable):
+        _show(path)
+    os.makedirs("/etc", exist_ok=True)
+    Path("/etc/passwd").write_text(f"learner:x:{user}:{user}::{HOME}:/bin/sh\n")
+    Path("/etc/group").write_text(f"learner:x:{user}:\n")
+    Path("/etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
+    Path("/etc/hosts").write_text("127.0.0.1 localhost\n")
+    os.mkdir("/dev")
+    for path in (*(f"/dev/{name}" for name in DEVICES), *devices):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        open(path, "x").close()
+        kernel.mount(_OLD + path, path, None, kernel.BIND)
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        os.symlink(target, f"/dev/{name}")
+    os.symlink(HOME, "/dev/shm")
+    os.mkdir("/proc")
+    # Within a user namespace this takes another that is in sight: the old root's.
+    kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
+    kernel.call("umount2", _OLD, kernel.DETACH)
+    os.rmdir(_OLD)
+    kernel.mount_attributes("/", on=kernel.READ_ONLY | kernel.NOSUID, recursive=True)
+    for path in (HOME, *writable, *(["/proc"] if devices else [])):
+        kernel.mount_attributes(path, off=kernel.READ_ONLY)
+    os.chdir(HOME)
+
+
+def _show(path: str) -> None:
+    """Show a path of the old root at the same place. A link on the way stays a link, and what it leads to is shown."""
+    place = ""
+    for part in path.strip("/").split("/"):
+        place = f"{place}/{part}"
+        old = _OLD + place
+        if os.path.islink(old):
+            if not os.path.lexists(place):
+                os.symlink(os.readlink(old), place)
+            target = os.path.join(os.path.dirname(place), os.readlink(old))
+            _show(os.path.normpath(target) + path[len(place) :])
+            return
+        if place != path and not os.path.isdir(place):
+            os.mkdir(place)
+    old = _OLD + path
+    if not os.path.lexists(old) or (os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(old))):
+        return  # it is shown already, as part of something larger
+    if os.path.isdir(old):
+        os.makedirs(path, exist_ok=True)
+    else:
+        open(path, "x").close()
+    kernel.mount(old, path, None, kernel.BIND | kernel.RECURSIVE)

@@ -38,8 +38,9 @@ def call(name: str, *args: int | str | bytes | None, failing: str = "") -> int:
 
 
 def prctl(option: int, value: int = 1) -> None:
-    """Set an option of this process."""
-    call("prctl", option, value, 0, 0, 0)
+    """Set an option of this process; elsewhere than on Linux there is none."""
+    if LINUX:
+        call("prctl", option, value, 0, 0, 0)
 
 
 def give_way() -> None:
@@ -118,9 +119,30 @@ def _fork_as_user(child: Callable[[], None]) -> int:
     wait, go = os.pipe()
 
     def between() -> None:
+        """Make the namespaces, fork into them, tell the number or what was refused, and end."""
         os.close(told)
         os.close(go)
-        _between(child, tell, wait)
+        try:
+            prctl(DUMPABLE, 1)  # else the two maps are root's
+            user, group = os.geteuid(), os.getegid()
+            call("unshare", NEW_USER)
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+            call("unshare", NEW_PID)
+            pid = os.fork()
+        except OSError as problem:
+            os.write(tell, f"{problem.errno} {problem.filename or 'fork'}".encode())
+            return
+        if pid:
+            os.write(tell, str(pid).encode())
+            return
+        os.close(tell)
+        # Only once the process between is gone is the zygote this one's parent, with which it has to end.
+        going = os.read(wait, 1)
+        os.close(wait)
+        if going:
+            child()
 
     pid = _fork(between)
     os.close(tell)
@@ -133,28 +155,3 @@ def _fork_as_user(child: Callable[[], None]) -> int:
             raise OSError(int(number or 0), os.strerror(int(number or 0)), refused or "fork")
         going.write("!")
     return int(number)
-
-
-def _between(child: Callable[[], None], tell: int, wait: int) -> None:
-    """Make the namespaces, fork into them, tell the number or what was refused, and end."""
-    try:
-        prctl(DUMPABLE, 1)  # else the two maps are root's
-        user, group = os.geteuid(), os.getegid()
-        call("unshare", NEW_USER)
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        call("unshare", NEW_PID)
-        pid = os.fork()
-    except OSError as problem:
-        os.write(tell, f"{problem.errno} {problem.filename or 'fork'}".encode())
-        return
-    if pid:
-        os.write(tell, str(pid).encode())
-        return
-    os.close(tell)
-    # Only once the process between is gone is the zygote this one's parent, with which it has to end.
-    going = os.read(wait, 1)
-    os.close(wait)
-    if going:
-        child()

@@ -51,21 +51,13 @@ def limit_resources(others: int, accelerated: bool = False) -> None:
     wanted = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_FSIZE: FILE}
     wanted |= {resource.RLIMIT_NOFILE: OPEN_FILES * (8 if accelerated else 1)}
     if sys.platform == "linux":  # macOS counts the whole shared cache as addresses, and has no limit of data
-        if accelerated:
-            wanted |= {resource.RLIMIT_DATA: DATA + ACCELERATED_MEMORY}
-        else:
-            wanted |= {resource.RLIMIT_AS: ADDRESSES, resource.RLIMIT_DATA: DATA}
-        wanted |= {resource.RLIMIT_NPROC: PROCESSES if not others else others + 32 * PROCESSES}
+        wanted |= {resource.RLIMIT_DATA: DATA + (ACCELERATED_MEMORY if accelerated else 0)}
+        wanted |= {} if accelerated else {resource.RLIMIT_AS: ADDRESSES}
+        wanted |= {resource.RLIMIT_NPROC: others + 32 * PROCESSES if others else PROCESSES}
     for name, limit in wanted.items():
         hard = resource.getrlimit(name)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(name, (limit, limit))
-
-
-def first_to_go() -> None:
-    """When the machine's memory runs out, the kernel ends such a process before any other."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
 
 
 # Landlock: of all files, only those listed can be opened; of all sockets and signals, only the process's own.
@@ -151,15 +143,7 @@ _WHOM_TO_SIGNAL = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}  # when a fi
 _LOW_HALF = 0xFFFFFFFF
 _NEEDED = {1, 2, 10, 16}  # kinds of sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 _BEYOND = 17
-
-
-def libseccomp_available() -> bool:
-    """Whether libseccomp is there; afterwards it is imported."""
-    try:
-        import pyseccomp  # noqa: F401
-    except (ImportError, RuntimeError, OSError):
-        return False
-    return True
+NO_SECCOMP = (ImportError, RuntimeError, OSError)  # what its import raises where the library is not there
 
 
 def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool = False) -> None:
@@ -169,9 +153,10 @@ def refuse_calls(among_others: bool, signals_are_scoped: bool, accelerated: bool
     reaches only itself and its children; else it may signal itself alone. `accelerated`: a driver needs files in
     memory, and sockets where the network is this process's own. Raises OSError where libseccomp is not there.
     """
-    if not libseccomp_available():
-        raise FileNotFoundError(errno.ENOENT, "not installed", "libseccomp")
-    import pyseccomp as sc
+    try:
+        import pyseccomp as sc
+    except NO_SECCOMP:
+        raise FileNotFoundError(errno.ENOENT, "not installed", "libseccomp") from None
 
     rules, refuse = sc.SyscallFilter(sc.ALLOW), sc.ERRNO(errno.EPERM)
 

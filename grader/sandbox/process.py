@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,8 +26,7 @@ from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.accelerators import environment as told
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.confine_restrictions import ACCELERATED_MEMORY, MEMORY
-from grader.sandbox.process_tree import ProcessTree
-from grader.sandbox.wire import receive, send, silent
+from grader.sandbox.wire import Expired, receive, send, silent
 
 START_S = 120.0
 WALL_FACTOR = 4.0
@@ -33,6 +34,8 @@ ACCELERATED_FACTOR = 4.0  # to compile for an accelerator, on many threads, take
 IN_LINE_FACTOR = 10.0  # however long the line
 REPLY_LIMIT = 256 << 20
 AT_MOST = "GRADER_CONFINE_AT_MOST"  # in our environment: no rung above this level is tried, as if it were refused
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PROC = os.path.isdir("/proc/self/task")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,6 @@ class Zygote:
         self, control: socket.socket, process: subprocess.Popen[bytes] | None = None, folder: Path | None = None
     ) -> None:
         self.control, self.process, self.folder = control, process, folder
-        self._confined: ConfinementReport | None = None
 
     @classmethod
     def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1) -> Zygote:
@@ -66,12 +68,11 @@ class Zygote:
         folder = Path(tempfile.mkdtemp(prefix="grader-"))
         folder.chmod(0o711)
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= {**told(platform), "MPLBACKEND": "Agg", "MPLCONFIGDIR": tempfile.gettempdir()}
-        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment |= {"MPLBACKEND": "Agg", "MPLCONFIGDIR": tempfile.gettempdir(), "TF_CPP_MIN_LOG_LEVEL": "3"}
         process = subprocess.Popen(
             [sys.executable, "-m", "grader.sandbox.zygote", str(theirs.fileno()), str(folder)],
             pass_fds=[theirs.fileno()],
-            env=environment,
+            env=environment | told(platform),
             cwd="/",
             stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C is the client's to handle
@@ -91,16 +92,14 @@ class Zygote:
             raise
         return zygote
 
-    @property
+    @functools.cached_property
     def confined(self) -> ConfinementReport:
         """How the workers and executors that are forked from it are confined."""
-        if self._confined is None:
-            self.control.send(json.dumps({}).encode())
-            found = self.control.recv(1 << 16)
-            if not found:
-                raise Fault("crashed", "the process that all others are forked from did not start")
-            self._confined = ConfinementReport(**json.loads(found))
-        return self._confined
+        self.control.send(json.dumps({}).encode())
+        found = self.control.recv(1 << 16)
+        if not found:
+            raise Fault("crashed", "the process that all others are forked from did not start")
+        return ConfinementReport(**json.loads(found))
 
     def fork(
         self, entry: str, *, control: bool = False, patient: bool = False,
@@ -118,8 +117,7 @@ class Zygote:
             OSError: there is no zygote, or it cannot fork.
         """
         ours, theirs = socket.socketpair()
-        request = {"entry": entry, "control": control, "patient": patient}
-        request |= {"readable": list(readable), "writable": list(writable)}
+        request = {"entry": entry, "control": control, "patient": patient, "readable": readable, "writable": writable}
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             reply = json.loads(self.control.recv(1 << 16) or b"null")
@@ -159,24 +157,17 @@ class Process:
         """Send frames, receive one of at most `most` bytes.
 
         Each question opens with a number that nobody can guess, and its reply with the same one: else what a process
-        says without being asked would be taken for the answer to another question.
-
-        Raises:
-            Fault: after `seconds` of its processor time, or four times that on the clock; or it broke that rule.
+        says without being asked would be taken for the answer to another question. Raises `Fault` after `seconds` of
+        its processor time, or four times that on the clock; or where it broke that rule.
         """
-        if not self.waits:
+        if not silent(self.stream):
             raise Fault("crashed", "the process ended, or spoke without being asked")
-        budget, turn = _Budget(self.pid, seconds, self.accelerated), os.urandom(16)
+        budget, turn = _budget(self.pid, seconds, self.accelerated), os.urandom(16)
         for frame in (turn, *frames):
             send(self.stream, frame, budget)
         if receive(self.stream, REPLY_LIMIT, budget) != turn:
             raise Fault("crashed", "the process answered what it was not asked")
         return receive(self.stream, most, budget)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is there and has said nothing since its last reply."""
-        return silent(self.stream)
 
     def finish(self, seconds: float = 5.0) -> None:
         """Close the stream, which a process of ours takes as its end, and kill what is left of it after a while."""
@@ -189,7 +180,7 @@ class Process:
     def kill(self) -> None:
         """End the process and every process in its group; remove its scratch folder."""
         if self.ended:
-            return
+            return  # its number may be another's by now
         self.ended = True
         for target in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -209,26 +200,104 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Budget:
+def _budget(pid: int, seconds: float, accelerated: bool) -> Expired:
     """Expires on processor time: a slow compile on a busy machine costs nobody points. The clock backs it up, and
     stands still while the process stands in line for a processor, as it may beside one that starts a hundred.
 
     What the process started counts with it, and so does their memory together.
     """
+    seconds *= ACCELERATED_FACTOR if accelerated else 1
+    wall, most = seconds * WALL_FACTOR, ACCELERATED_MEMORY if accelerated else MEMORY
+    began, family = time.monotonic(), ProcessTree(pid)
 
-    def __init__(self, pid: int, seconds: float, accelerated: bool = False) -> None:
-        self.seconds = seconds * (ACCELERATED_FACTOR if accelerated else 1)
-        self.wall = self.seconds * WALL_FACTOR
-        self.memory = ACCELERATED_MEMORY if accelerated else MEMORY
-        self.began = time.monotonic()
-        self.family = ProcessTree(pid)
-
-    def __call__(self) -> Fault | None:
-        if self.family.seconds() > self.seconds:
-            return Fault("timeout", f"stopped after {self.seconds:g} s of computing")
-        if self.family.memory(self.memory) > self.memory:
-            return Fault("memory", f"used more than {self.memory >> 30} GiB of memory")
-        passed = time.monotonic() - self.began
-        if passed - self.family.stood() > self.wall or passed > self.wall * IN_LINE_FACTOR:
-            return Fault("timeout", f"stopped after {self.wall:g} s")
+    def expired() -> Fault | None:
+        if family.seconds() > seconds:
+            return Fault("timeout", f"stopped after {seconds:g} s of computing")
+        if family.memory(most) > most:
+            return Fault("memory", f"used more than {most >> 30} GiB of memory")
+        passed = time.monotonic() - began
+        if passed - family.stood() > wall or passed > wall * IN_LINE_FACTOR:
+            return Fault("timeout", f"stopped after {wall:g} s")
         return None
+
+    return expired
+
+
+class ProcessTree:
+    """Processor time and memory that a process and everything that it started use together.
+
+    To make one costs little: the descendants are looked for when one asks.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._began = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS if _PROC else 0.0
+        self._before = {pid: _times(pid)[0]}
+        self._stood: dict[str, int] | None = None
+
+    def members(self) -> list[int]:
+        """Process ids; none when all have ended."""
+        found, todo = [], [self.pid]
+        for pid in todo:
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    todo += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+                found.append(pid)
+        return found
+
+    def seconds(self) -> float:
+        """Processor time since this was made: of those that are there, and of those that they have waited for."""
+        used = 0.0
+        for pid in self.members() if _PROC else [self.pid]:
+            now, started = _times(pid)
+            before = self._before.setdefault(pid, now if started < self._began else 0.0)
+            used += max(0.0, now - before)
+        return used
+
+    def stood(self) -> float:
+        """Seconds since the first call that a thread of the first process stood in line for a processor: that one
+        which stood longest. 0 where the system does not tell."""
+        now: dict[str, int] = {}
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{self.pid}/task"):
+                fields = _read(f"/proc/{self.pid}/task/{thread}/schedstat").split()
+                now[thread] = int(fields[1]) if fields else 0
+        if self._stood is None:
+            self._stood = now
+        return max((stood - self._stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
+
+    def memory(self, enough: int) -> int:
+        """Resident bytes. What forks share is counted for each of them, unless that makes more than `enough`: then
+        once, which takes longer to find out. 0 where there is no /proc."""
+        members = self.members() if _PROC else []
+        counted = sum(map(_resident, members))
+        return counted if counted <= enough else sum(map(_share, members))
+
+
+def _read(path: str) -> str:
+    """The whole of a small file; empty when it cannot be read, as when its process has just ended."""
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.read(1 << 16).decode(errors="replace")
+    return ""
+
+
+def _times(pid: int) -> tuple[float, float]:
+    """Seconds of processor time, children that were waited for among them, and when it started, in ticks."""
+    if _PROC:
+        # The name, in brackets, may hold anything. After it, the times are fields 11 to 14, the start is field 19.
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return (sum(map(int, fields[11:15])) / _TICKS, float(fields[19])) if fields else (0.0, 0.0)
+    with contextlib.suppress(psutil.Error):
+        times = psutil.Process(pid).cpu_times()
+        return times.user + times.system, 0.0
+    return 0.0, 0.0
+
+
+def _resident(pid: int) -> int:
+    fields = _read(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
+
+
+def _share(pid: int) -> int:
+    found = re.search(r"^Pss:\s+(\d+)", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else _resident(pid)

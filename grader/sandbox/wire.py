@@ -15,11 +15,7 @@ POLL_S = 0.1
 Expired = Callable[[], Fault | None]
 
 
-def never() -> None:
-    """For a side that may take its time."""
-
-
-def send(stream: socket.socket, frame: bytes, expired: Expired = never) -> None:
+def send(stream: socket.socket, frame: bytes, expired: Expired = lambda: None) -> None:
     """Send one frame. Raises `Fault` when the other side is gone, or does not read until `expired()` gives a fault."""
     left, turns = memoryview(struct.pack("<Q", len(frame)) + frame), _turns([], [stream], expired)
     while left:
@@ -32,7 +28,7 @@ def send(stream: socket.socket, frame: bytes, expired: Expired = never) -> None:
             raise Fault("crashed", "the process ended") from None
 
 
-def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Expired = never) -> bytes:
+def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Expired = lambda: None) -> bytes:
     """The next frame. Raises `Fault` at end of file, beyond `limit` bytes, or when `expired()` gives a fault."""
     (size,) = struct.unpack("<Q", _exactly(stream, 8, expired))
     if size > limit:

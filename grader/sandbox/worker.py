@@ -63,9 +63,8 @@ class Worker:
         try:
             names = cell_names(plain_python(source))
         except SyntaxError as problem:
-            text, line = (problem.text or "").strip()[:200], problem.lineno
-            found = {"kind": type(problem).__name__, "text": problem.msg, "line": line, "source": text}
-            return {"status": "raised", **found}
+            found = {"kind": type(problem).__name__, "text": problem.msg, "line": problem.lineno}
+            return {"status": "raised", **found, "source": (problem.text or "").strip()[:200]}
         except Exception as problem:  # text that no compiler takes: a NUL, half a character, nesting without end
             return {"status": "raised", "kind": "SyntaxError", "text": str(problem), "line": None, "source": ""}
         return {"status": "ok", "binds": sorted(names.binds), "needs": sorted(names.needs)}

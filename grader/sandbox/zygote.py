@@ -39,10 +39,9 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
 CONFINED = frozenset({WORKER, EXECUTOR})
 TRUSTED = frozenset({EXAMINER, PROOF})
-ALWAYS = (
-    *("jax", "jax.numpy", "jax.export", "optax", "flax.nnx", "IPython.core.inputtransformer2"),
-    *("grader.checks", "grader.sandbox.worker"),
-)
+ALWAYS = """
+    jax jax.numpy jax.export optax flax.nnx IPython.core.inputtransformer2 grader.checks grader.sandbox.worker
+""".split()
 # The first export and the first compile import these; in every fork anew that would cost 0.2 s.
 AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
 # What `grader.program.load.QUICK` is for programs, for what a worker compiles on its way to an answer.
@@ -90,35 +89,35 @@ def settle(at_most: str, platform: Platform = CPU, count: int = 1) -> Confinemen
 
     On an accelerator it has to run on `count` of its devices together. Those flags are for CPUs only.
     """
+
+    def trial() -> None:
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+
+        jax.config.update("jax_num_cpu_devices", 8)
+        jnp.ones(2).sum().block_until_ready()
+        Path("written").write_bytes(Path(jax.__file__).read_bytes())
+        os.unlink("written")
+        if platform.is_cpu:
+            return
+        if jax.devices()[0].platform != platform.device or len(jax.devices()) < count:
+            raise OSError(errno.ENODEV, f"confined, JAX finds {jax.devices()[:count]}", platform.name)
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("all",))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
+        assert float(jax.jit(jnp.sum)(jax.device_put(np.ones((count, 8), np.float32), sharding))) == 8 * count
+
     scratch = Path(tempfile.mkdtemp())
     scratch.chmod(0o711)
     try:
         for flags in (QUICK, "") if platform.is_cpu else ("",):
             os.environ["XLA_FLAGS"] = flags
-            with contextlib.suppress(confine.ConfinementRefused):
-                trial = functools.partial(_trial, platform, count)
-                return confine.settle(at_most, trial, scratch, accelerators.needs(platform))
+            found = confine.settle(at_most, trial, scratch, accelerators.needs(platform))
+            if found is not None:
+                return found
     finally:
         remove(scratch)
     raise SystemExit("No process that runs JAX can be started here.")
-
-
-def _trial(platform: Platform, count: int) -> None:
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    jax.config.update("jax_num_cpu_devices", 8)
-    jnp.ones(2).sum().block_until_ready()
-    Path("written").write_bytes(Path(jax.__file__).read_bytes())
-    os.unlink("written")
-    if platform.is_cpu:
-        return
-    if jax.devices()[0].platform != platform.device or len(jax.devices()) < count:
-        raise OSError(errno.ENODEV, f"confined, JAX finds {jax.devices()[:count]}", platform.name)
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("all",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
-    assert float(jax.jit(jnp.sum)(jax.device_put(np.ones((count, 8), np.float32), sharding))) == 8 * count
 
 
 class ZygoteServer:
@@ -170,8 +169,7 @@ class ZygoteServer:
             gc.freeze()  # what is imported stays: no fork's collector walks it, nor copies its pages
         if "entry" in request:
             control.send(json.dumps(self.fork(request, handles[0], control)).encode())
-        elif not request and self.confinement is not None:
-            found = self.confinement
+        elif not request and (found := self.confinement) is not None:
             report = ConfinementReport(found.level, found.refused, found.same_user, bool(found.accelerator.files))
             control.send(json.dumps(asdict(report)).encode())
 
@@ -196,8 +194,8 @@ class ZygoteServer:
         confinement = self.confinement if request["entry"] in CONFINED else None
         namespaces = confinement.rung.namespaces if confinement else ""
         folder = "" if namespaces else tempfile.mkdtemp()
-        request["patient"] = request.get("patient") or client in self.patient
-        if request.get("control"):
+        request["patient"] |= client in self.patient
+        if request["control"]:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid = kernel.fork(namespaces, lambda: self._become(request, handle, theirs, confinement, folder))
@@ -227,21 +225,20 @@ class ZygoteServer:
             kernel.give_way()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         null = os.open("/dev/null", os.O_RDWR)
-        for number in (0, 1) if request.get("control") else (0, 1, 2):
+        for number in (0, 1) if request["control"] else (0, 1, 2):
             os.dup2(null, number)
-        for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 256)):
-            if int(name) > 2 and int(name) not in keep:
+        for number in map(int, os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else range(256):
+            if number > 2 and number not in keep:
                 with contextlib.suppress(OSError):
-                    os.close(int(name))
+                    os.close(number)
         if request["entry"] not in CONFINED | TRUSTED:
             raise ValueError(request["entry"])
         module, _, function = request["entry"].partition(":")
         serve = getattr(importlib.import_module(module), function)
         if confined is None:
             os.chdir(to)
-            if kernel.LINUX:
-                kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
-                kernel.prctl(kernel.DUMPABLE, 0)
+            kernel.prctl(kernel.END_WITH_PARENT, signal.SIGKILL)
+            kernel.prctl(kernel.DUMPABLE, 0)
         else:
             os.environ.pop("PYTHONPATH", None)
             confine.enter(confined, Path(to), request["readable"], request["writable"])
@@ -261,9 +258,8 @@ def _is_ours(pid: int) -> bool:
 
 def main() -> None:
     """Serve the control socket whose number is the first argument; all folders lie in that of the second."""
-    if kernel.LINUX:
-        kernel.prctl(kernel.DUMPABLE, 0)
-        kernel.prctl(kernel.ADOPT_ORPHANS)
+    kernel.prctl(kernel.DUMPABLE, 0)
+    kernel.prctl(kernel.ADOPT_ORPHANS)
     number, tempfile.tempdir = sys.argv[1:]
     ZygoteServer(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
