@@ -27,19 +27,12 @@ def check_title(source: str) -> str:
 
 @dataclass(frozen=True)
 class CellRun:
-    """A cell that runs or ran.
-
-    Attributes:
-        source: its text when it ran.
-        cell_id: its id where the front end gives it.
-        title: the title of a check; "" for any other cell.
-        when: seconds since the epoch.
-    """
+    """A cell that runs or ran, with the text that it had then."""
 
     source: str = ""
-    cell_id: str | None = None
-    title: str = ""
-    when: float = field(default_factory=time.time)
+    cell_id: str | None = None  # where the front end gives it
+    title: str = ""  # of a check
+    when: float = field(default_factory=time.time)  # seconds since the epoch
 
     @property
     def hidden(self) -> bool:

@@ -125,14 +125,12 @@ def _owner(side: Side) -> str:
 
 
 def _stated(compared: FailedComparison, message: str) -> bool:
-    both = (_single(compared.found.value), _single(compared.wanted.value))
-    return all(any(text in message for text in (_short(one), str(one), f"{one!r}")) for one in both)
-
-
-def _single(given: Any) -> Any:
-    """The item that all items of a list are, else what was given."""
-    alike = type(given) is list and given and all(one == given[0] for one in given)
-    return given[0] if alike else given
+    for value in (compared.found.value, compared.wanted.value):
+        alike = type(value) is list and value and all(one == value[0] for one in value)
+        one = value[0] if alike else value
+        if not any(text in message for text in (_short(one), str(one), f"{one!r}")):
+            return False
+    return True
 
 
 def _overview(program: Program, about: list[str]) -> Iterator[tuple[str, FactRow]]:

@@ -135,15 +135,11 @@ def _exercise(title: str, checks: list[CheckResult], public_only: bool) -> Exerc
         mark, word = "◐", "in part"
     else:
         mark, word = ("○", "not begun") if missed[0].status == "not attempted" else ("✗", "not yet")
+    message = missed[0].message if missed else ""
+    if missed and missed[0].status != "not attempted":
+        message = f"{missed[0].title}{' (hidden)' if missed[0].hidden else ''}\n{message}".strip()
     perhaps = next((check.misconception for check in here if check.misconception), "")
-    return ExerciseRow(mark, word, title, earned, _message(missed[0]) if missed else "", perhaps)
-
-
-def _message(check: CheckResult) -> str:
-    """The check's title and what it found; for an answer that is still the stub, only that."""
-    if check.status == "not attempted":
-        return check.message
-    return f"{check.title}{' (hidden)' if check.hidden else ''}\n{check.message}".strip()
+    return ExerciseRow(mark, word, title, earned, message, perhaps)
 
 
 def _folded(message: str) -> tuple[str, str]:

@@ -87,18 +87,12 @@ def file_stamp(path: Path) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class GradeRequest:
-    """One request about an exercise.
+    """One request about an exercise, by its id and the lesson's."""
 
-    Attributes:
-        do: "grade", "name" (grade it and name its misconception), or "prepare" (for grading it).
-        lesson, exercise: their ids.
-        key: `NotebookState.key` of the text to judge.
-    """
-
-    do: str
+    do: str  # "grade", "name" (grade it and name its misconception), or "prepare" (for grading it)
     lesson: str
     exercise: str
-    key: str = ""
+    key: str = ""  # `NotebookState.key` of the text to judge
 
 
 class ExaminerClient:

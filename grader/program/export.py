@@ -18,9 +18,6 @@ from grader.program.payload import Unsendable
 class CallsPython(Exception):
     """A function calls back into Python while it runs."""
 
-    def __init__(self) -> None:
-        super().__init__("it calls Python while it runs (pure_callback, io_callback), so it is no program by itself")
-
 
 @dataclass(frozen=True)
 class Exported:
@@ -87,7 +84,7 @@ def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes
             jax.clear_caches()
             blob = _bytes(jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated), shapes)
     if blob is None:
-        raise CallsPython
+        raise CallsPython("it calls Python while it runs (pure_callback, io_callback), so it is no program by itself")
     return Exported(blob, shapes, donated, seen[-1])
 
 
