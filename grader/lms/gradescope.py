@@ -100,11 +100,9 @@ class Autograder:
             path.parent.mkdir(parents=True)
             path.write_bytes(notebook)
             entry = batch.Entry(path, learner, self.lesson.id)
-            show = lambda confined: print(
-                f"Learners' processes are confined: {confined.level}. {confined.refused or ''}"
-            )
+            print_level = lambda found: print(f"Learners' processes are confined: {found.level}. {found.refused or ''}")
             allowed = self.allow_unsandboxed
-            [result] = batch.grade(self.course, [entry], jobs=1, on_confined=show, allow_unsandboxed=allowed)
+            [result] = batch.grade(self.course, [entry], jobs=1, on_confined=print_level, allow_unsandboxed=allowed)
         return result
 
     def rehearse(self) -> str | None:
@@ -139,17 +137,15 @@ def examine(root: Path) -> Result:
         return Result("", lesson, problem=str(problem), fault="submission")
     except UnconfinedError as problem:
         print(f"{problem} {UNCONFINED}")
-        return _not_graded(lesson, "this autograder cannot run learners' code safely")
+        reason = "this autograder cannot run learners' code safely"
     except BaseException as problem:
         traceback.print_exc()
-        return _not_graded(lesson, f"the autograder failed ({type(problem).__name__})")
-    if result.grader_failed:  # the text is for instructors: an exception's may hold anything
-        print(result.fault_text)
-        return _not_graded(lesson, "the autograder failed")
-    return result
-
-
-def _not_graded(lesson: str, reason: str) -> Result:
+        reason = f"the autograder failed ({type(problem).__name__})"
+    else:
+        if not result.grader_failed:
+            return result
+        print(result.fault_text)  # for instructors: an exception's may hold anything
+        reason = "the autograder failed"
     return Result("", lesson, problem=FAULT.format(reason), fault="grader")
 
 
