@@ -1,11 +1,13 @@
-"""A grader that fails is no verdict: on no surface does a learner get points, or none, because of it."""
+"""A grader that fails is no verdict: in a terminal, in exports and in `watch` nobody gains or loses points by it.
+
+tests/test_lms_grader_faults.py and tests/test_lms_gradescope.py do the same for nbgrader, the gradebook and Gradescope.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 from conftest import ROOT, Grader
-from stock import configured, nbgrader, rows
+from stock import configured
 
 from grader.core.result import SCHEMA
 from grader.course import Course
@@ -105,28 +107,3 @@ def test_watch_says_it_and_shows_no_points(course: Path) -> None:
         running.terminate()
     assert "Save the notebook to try again" in said[-1]
     assert not any(" of " in line and "points" in line for line in said)
-
-
-def test_nbgrader_stores_nothing(course: Path, grader: Grader) -> None:
-    assert nbgrader(course, "generate_assignment", LESSON, "--force").returncode == 0
-    done = nbgrader(course, "autograde", LESSON)
-    assert done.returncode != 0
-    assert [row for row in rows(course)["grade"] if row[3] is not None] == []
-    done = grader("--course", course, "grade", course / "submitted", "--gradebook")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert [row for row in rows(course)["grade"] if row[3] is not None] == []
-
-
-def test_gradescope_gets_no_score(course: Path, tmp_path: Path) -> None:
-    root = tmp_path / "autograder"
-    (root / "source").mkdir(parents=True)
-    shutil.copytree(course, root / "source" / "course", ignore=shutil.ignore_patterns("build", "work", "submitted"))
-    shutil.copytree(course / "submitted" / "one" / LESSON, root / "submission")
-    (root / "source" / "autograder.json").write_text(json.dumps({"lesson": LESSON, "allow_unsandboxed": True}))
-    done = subprocess.run(
-        [sys.executable, "-m", "grader.lms.gradescope", str(root)], cwd=ROOT, capture_output=True, text=True
-    )
-    written = json.loads((root / "results" / "results.json").read_text(encoding="utf-8"))
-    assert {"score", "tests"} & written.keys() == set(), done.stderr
-    assert "no verdict on your work" in written["output"]
-    assert "the setup is at fault" not in written["output"]
