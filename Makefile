@@ -40,7 +40,7 @@ instructor: setup ## open JupyterLab on the course with nbgrader's Formgrader an
 
 ifdef LESSON
 test test-all: setup
-	$(BIN)/pytest --lesson "$(LESSON)" tests/test_course_lessons.py
+	$(BIN)/pytest $(PYTEST_ARGS) --lesson "$(LESSON)" tests/test_course_lessons.py
 else
 test: lint ## lint, engine tests, each lesson run, its checks on three answers an exercise (LESSON=05_vmap: all of one)
 	$(BIN)/pytest $(PYTEST_ARGS) -m "not thorough$(if $(filter test-all,$(MAKECMDGOALS)), and not brief)"

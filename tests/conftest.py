@@ -24,6 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lesson", metavar="NN_topic", help="Test this lesson alone, in full, even if it is unchanged.")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    from grader.course import Course
+
+    lesson, known = config.getoption("--lesson"), Course(ROOT).text_ids
+    if lesson is not None and lesson not in known:
+        raise pytest.UsageError(f"There is no lesson {lesson}. Lessons: {', '.join(known)}.")
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """What this run leaves out."""
     if config.getoption("--lesson"):
@@ -44,9 +52,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if lesson is None:
         return
     kept = [item for item in items if _lesson(item) == lesson]
-    if not kept:
-        known = sorted({_lesson(item) or "" for item in items} - {""})
-        raise pytest.UsageError(f"There is no lesson {lesson}. Lessons: {', '.join(known)}.")
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
 
@@ -66,7 +71,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFileOrLesson(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file, _, test = nodeid.partition("::")
-            return f"{file}[{test.partition('[')[2]}" if file.endswith("test_course_lessons.py") else file
+            name, _, lesson = test.partition("[")
+            if not file.endswith("test_course_lessons.py"):
+                return file
+            return nodeid if name == "test_a_lesson_runs_top_to_bottom" else f"{file}[{lesson}"  # shares a proof
 
     return ByFileOrLesson(config, log) if config.getvalue("dist") == "loadfile" else None
 

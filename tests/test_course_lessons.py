@@ -24,8 +24,6 @@ from grader.course.build import lesson_path, stale
 from grader.prove.proof import Proof, prove
 
 COURSE = Course(ROOT)
-# Beside another process that runs tests, one core is ours; alone, all of them.
-JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else None
 
 
 UNCHANGED = "unchanged since it passed; `make clean` forgets that"
@@ -43,9 +41,15 @@ def unless_unchanged(request: pytest.FixtureRequest, lesson: str) -> Iterator[No
         record.write()
 
 
+@pytest.fixture
+def jobs(request: pytest.FixtureRequest) -> int | None:
+    """One core is ours beside another process that runs tests; all are for one lesson alone, or without xdist."""
+    return 1 if "PYTEST_XDIST_WORKER" in os.environ and not request.config.getoption("--lesson") else None
+
+
 @cache
-def full_proof(lesson: str) -> Proof:
-    return prove(COURSE, [lesson], jobs=JOBS)
+def full_proof(lesson: str, jobs: int | None) -> Proof:
+    return prove(COURSE, [lesson], jobs=jobs)
 
 
 def test_built_notebooks_are_fresh() -> None:
@@ -81,13 +85,13 @@ def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.brief
-def test_checks_tell_the_reference_from_two_wrong_answers() -> None:
+def test_checks_tell_the_reference_from_two_wrong_answers(jobs: int | None) -> None:
     """In every exercise; `make test-all` proves the rest."""
     records = {lesson: Record(COURSE, lesson, "brief") for lesson in COURSE.lesson_ids}
     changed = [lesson for lesson, record in records.items() if not record.holds]
     if not changed:
         pytest.skip(UNCHANGED)
-    proof = prove(COURSE, changed, jobs=JOBS, brief=True)
+    proof = prove(COURSE, changed, jobs=jobs, brief=True)
     assert proof.problems == ()
     assert proof.rows
     for lesson in changed:
@@ -97,8 +101,8 @@ def test_checks_tell_the_reference_from_two_wrong_answers() -> None:
 @pytest.mark.thorough
 @pytest.mark.usefixtures("unless_unchanged")
 @pytest.mark.parametrize("lesson", COURSE.lesson_ids)
-def test_every_exercise_stands_its_test(lesson: str) -> None:
-    proof = full_proof(lesson)
+def test_every_exercise_stands_its_test(lesson: str, jobs: int | None) -> None:
+    proof = full_proof(lesson, jobs)
     assert proof.problems == ()
     assert proof.rows
 
@@ -106,7 +110,9 @@ def test_every_exercise_stands_its_test(lesson: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.usefixtures("unless_unchanged")
 @pytest.mark.parametrize("lesson", COURSE.lesson_ids)
-def test_kernel_and_examiner_agree(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_and_examiner_agree(
+    lesson: str, jobs: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On every answer of the course: a plain kernel, and the examiner that has just judged them for the proof."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    surfaces.compare(COURSE.lesson(lesson), full_proof(lesson), tmp_path)
+    surfaces.compare(COURSE.lesson(lesson), full_proof(lesson, jobs), tmp_path)

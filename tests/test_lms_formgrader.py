@@ -67,7 +67,7 @@ def _submissions(page: Page, server: str) -> None:
         row = rows.filter(has_text=learner)
         assert f"Successfully autograded '{LESSON}' for student '{learner}'." in _click(page, row, "autograde")
         assert row.locator("td.score").inner_text() == "0 / 6"
-    page.goto(f"{server}/formgrader/lms/{LESSON}/{LESSON}")
+    page.goto(f"{server}/formgrader/gradebook/{LESSON}/{LESSON}")
     links = rows.get_by_role("link", name="Submission #")
     links.first.wait_for()
     for address in [f"{server}{link.get_attribute('href')}/" for link in links.all()]:
