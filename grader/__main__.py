@@ -1,4 +1,4 @@
-"""Lets `python -m grader` stand for the `grader` command."""
+"""Entry point of `python -m grader`, which is the `grader` command."""
 
 from grader.cli import main
 

@@ -155,6 +155,10 @@ def test_a_module_opens_with_its_job_in_one_line(path: Path) -> None:
     assert docstring, "no docstring: state the module's one job"
     first, *rest = docstring.splitlines()
     assert first.rstrip().endswith((".", ":")), "its first line is one whole sentence"
+    opening = first.split()[0]
+    assert opening not in {"What", "Which", "Where", "How", "Whether", "Who", "When", "Says", "Tells", "Lets"}, (
+        "a noun phrase"
+    )
     assert not rest or not rest[0], "a blank line stands after the first"
 
 

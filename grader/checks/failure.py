@@ -1,4 +1,4 @@
-"""What a failing `require` compared: its two sides, found and wanted, from the text of the check and its frame.
+"""The two sides, found and wanted, of the comparison in a failing `require`, read from the check's text and its frame.
 
 `executing` finds the call that failed, `pure_eval` evaluates pieces of it again without running anybody's code.
 """

@@ -1,4 +1,4 @@
-"""Which of the course's cells a cell of a learner's notebook came from, and whether it still has its original text.
+"""Origin of a learner's cells: which of the course's cells each came from, and whether its text is still the original.
 
 A copy contains this itself: nbgrader's metadata hold a checksum of each cell's text as it was released, and cells
 without such metadata get a mark of ours when they are copied. Both survive JupyterLab, and an older Jupyter, which

@@ -23,9 +23,9 @@ def is_full(earned: float, possible: float) -> bool:
     return total([earned]) >= total([possible])
 
 
-def number(points: float) -> str:
-    """Formats points without a needless `.0`, such as `3` or `2.5`."""
-    return f"{total([points]):.10g}"
+def number(points: float, digits: int = DIGITS) -> str:
+    """Formats points, rounded to `digits` after the decimal point, without a needless `.0`: `3`, `2.5`."""
+    return f"{round(total([points]), digits):.10g}"
 
 
 def phrase(points: float) -> str:

@@ -1,4 +1,4 @@
-"""What a hidden check may say: its own words and short facts, never what a learner's process may have written there.
+"""Guard of hidden messages: a hidden check shows its own words and short facts, never text of a learner's process.
 
 In a check's `f"It was traced {calls} times."`, `calls` may come from the learner's process and hold the inputs as a
 text, so whatever stands in such a message is looked at before it is put in.

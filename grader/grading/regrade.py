@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from grader.core.notebook import read_bytes
+from grader.core.points import number
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.grading.batch import Entry, secret
@@ -102,7 +103,7 @@ def _of_the_check(before: CheckResult | None, now: CheckResult | None, then: Par
         yield "the check is new" if before is None else "the check is gone"
         return
     if before.max_points != now.max_points:
-        yield f"the check's points (from {before.max_points:g} to {now.max_points:g})"
+        yield f"the check's points (from {number(before.max_points)} to {number(now.max_points)})"
     texts = [of["course"]["exercises"].get(now.exercise, {}).get("checks", {}).get(now.id) for of in (then, parts)]
     if texts[0] != texts[1]:
         yield "the check's text"

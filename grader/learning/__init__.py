@@ -1,4 +1,4 @@
-"""What lesson notebooks import: predictions kept and shown beside the result, the course's map, digits, grading."""
+"""Tools for learners: predictions, the course map, plots and digits in lessons; progress, `watch` and `grade()`."""
 
 from grader.learning.course_map import course_map
 from grader.learning.predictions import predict

@@ -132,7 +132,7 @@ def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
         nb.cells = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
     sections, left_out = _sections(nb, verdict)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"legible": legible, "number": lambda points: number(round(float(points), 2))}
+    environment.filters |= {"legible": legible, "number": lambda points: number(float(points), 2)}
     template = files(__package__).joinpath("feedback.html.jinja").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         told=told,

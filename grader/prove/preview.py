@@ -1,4 +1,4 @@
-"""What a learner reads of each check, beside the wrong answer that fails it, and what in it may be weak."""
+"""Preview of a lesson: what learners read of each check beside the wrong answer that fails it, and weak spots."""
 
 from __future__ import annotations
 
