@@ -16,8 +16,7 @@ from benchmarks import classroom
 from benchmarks.others import ROOT, run
 from grader.course import Course
 from grader.grading import batch
-from grader.grading.cache import ResultCache
-from grader.grading.fingerprint import environment_fingerprint
+from grader.grading.cache import ResultCache, environment_fingerprint
 
 GRADED = 10  # notebooks of each lesson that are really graded: one of each kind of learner
 

@@ -11,7 +11,7 @@ from conftest import COURSES
 from unchanged import Record
 
 from grader.course import Course
-from grader.grading import fingerprint
+from grader.grading import cache
 
 LESSON = "01_small"
 
@@ -61,8 +61,8 @@ def test_a_changed_check_ends_it(record: Record) -> None:
 
 
 def test_another_version_of_a_package_ends_it(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = fingerprint.environment_fingerprint()
-    monkeypatch.setattr(fingerprint, "environment_fingerprint", lambda: {**now, "jax": "0.0.1"})
+    now = cache.environment_fingerprint()
+    monkeypatch.setattr(cache, "environment_fingerprint", lambda: {**now, "jax": "0.0.1"})
     assert not record.holds
 
 

@@ -16,8 +16,7 @@ from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.course.build import exercises_path
 from grader.grading.batch import Entry
-from grader.grading.cache import ResultCache
-from grader.grading.fingerprint import environment_fingerprint
+from grader.grading.cache import ResultCache, environment_fingerprint
 from grader.grading.regrade import CHANCE, Change, PreviousGrades
 
 LESSON = "01_small"

@@ -19,7 +19,7 @@ from fill import fill, write
 
 from grader.course import Course
 from grader.grading import batch
-from grader.grading.fingerprint import environment_fingerprint
+from grader.grading.cache import environment_fingerprint
 from grader.lms import nbgrader_database
 from grader.lms.gradebook import CourseGradebook, Progress
 from grader.lms.nbgrader_database import NoGradebook

@@ -16,7 +16,7 @@ from junitparser import JUnitXml
 
 from grader.core import result as results_json
 from grader.core.result import STATUSES, CheckResult, Result, grader_fault
-from grader.reports import github, gradescope_report, html, junit, tables, terminal
+from grader.reports import forms, github, html, terminal
 from grader.reports.forms import FORMS
 
 EVIL = (
@@ -63,7 +63,7 @@ def test_every_form_can_be_written(form: str, what: str) -> None:
 
 
 def test_junit_is_read_by_another_reader() -> None:
-    document = JUnitXml.fromstring(junit.dumps(a_class()).encode())
+    document = JUnitXml.fromstring(forms.junit(a_class()).encode())
     suites = {suite.name: suite for suite in document}
     assert list(suites) == ["one/05_vmap", "two/05_vmap", "two/03_jit", "three/05_vmap"]
     one = suites["one/05_vmap"]
@@ -80,12 +80,12 @@ def test_junit_is_read_by_another_reader() -> None:
 
 
 def test_junit_holds_any_text() -> None:
-    [suite] = JUnitXml.fromstring(junit.dumps([evil()]).encode())
+    [suite] = JUnitXml.fromstring(forms.junit([evil()]).encode())
     assert "<script>alert(1)</script>" in next(iter(suite)).result[0].text
 
 
 def test_gradescope_hides_what_is_hidden_and_adds_up() -> None:
-    document = json.loads(gradescope_report.dumps(a_class()[0]))
+    document = json.loads(forms.gradescope(a_class()[0]))
     tests = document["tests"]
     assert sum(test["score"] for test in tests) == 2.0
     assert sum(test["max_score"] for test in tests) == 18.0
@@ -97,7 +97,7 @@ def test_gradescope_hides_what_is_hidden_and_adds_up() -> None:
 
 
 def test_gradescope_gives_nothing_for_what_was_not_graded() -> None:
-    document = json.loads(gradescope_report.dumps(a_class()[3]))
+    document = json.loads(forms.gradescope(a_class()[3]))
     assert (document["score"], document["tests"], document["output"]) == (0.0, [], "The file is empty.")
 
 
@@ -132,7 +132,7 @@ def test_classroom_reads_its_result() -> None:
 def test_nbgraders_columns() -> None:
     from nbgrader.plugins.export import CsvExportPlugin
 
-    rows = list(csv.DictReader(io.StringIO(tables.nbgrader(a_class()))))
+    rows = list(csv.DictReader(io.StringIO(forms.nbgrader(a_class()))))
     assert [(row["student_id"], row["assignment"], row["score"], row["max_score"]) for row in rows] == [
         ("one", "05_vmap", "2", "18"),
         ("two", "05_vmap", "4", "4"),
@@ -140,13 +140,13 @@ def test_nbgraders_columns() -> None:
         ("three", "05_vmap", "0", "18"),
     ]
     source = Path(__import__("inspect").getfile(CsvExportPlugin)).read_text()
-    for column in tables.NBGRADER:
+    for column in forms.NBGRADER:
         assert f'"{column}"' in source, f"nbgrader's own export has no column {column}"
 
 
 def test_canvas_columns() -> None:
-    rows = list(csv.reader(io.StringIO(tables.canvas(a_class()))))
-    assert rows[0] == [*tables.CANVAS, "05_vmap", "03_jit"]
+    rows = list(csv.reader(io.StringIO(forms.canvas(a_class()))))
+    assert rows[0] == [*forms.CANVAS, "05_vmap", "03_jit"]
     assert rows[1][5:] == ["18", "2"]
     assert [(row[3], *row[5:]) for row in rows[2:]] == [("one", "2", ""), ("two", "4", "2"), ("three", "", "")]
 
@@ -161,12 +161,12 @@ GRADER_FAILED = {
 
 @pytest.mark.parametrize("result", GRADER_FAILED.values(), ids=GRADER_FAILED)
 def test_where_the_grader_failed_no_form_has_a_score(result: Result) -> None:
-    [row] = csv.DictReader(io.StringIO(tables.nbgrader([result])))
+    [row] = csv.DictReader(io.StringIO(forms.nbgrader([result])))
     assert (row["student_id"], row["raw_score"], row["score"]) == ("one", "", "")
-    assert list(csv.reader(io.StringIO(tables.canvas([result]))))[2][5:] == [""]
-    assert not {"score", "tests"} & set(json.loads(gradescope_report.dumps(result)))
+    assert list(csv.reader(io.StringIO(forms.canvas([result]))))[2][5:] == [""]
+    assert not {"score", "tests"} & set(json.loads(forms.gradescope(result)))
     assert json.loads(base64.b64decode(github.classroom(result)))["status"] == "error"
-    [suite] = JUnitXml.fromstring(junit.dumps([result]).encode())
+    [suite] = JUnitXml.fromstring(forms.junit([result]).encode())
     assert (suite.errors, "score" in {p.name for p in suite.properties()}) == (1, False)
     page = html.dumps([result])
     assert "0 of 1 notebooks graded" in page
@@ -180,7 +180,7 @@ def test_a_learner_sees_no_points_where_a_check_is_at_fault() -> None:
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"])
 def test_no_name_becomes_a_formula(name: str) -> None:
-    for table in (tables.nbgrader, tables.canvas):
+    for table in (forms.nbgrader, forms.canvas):
         for row in csv.reader(io.StringIO(table([Result(name, "05_vmap", max_score=1.0)]))):
             assert not any(cell.strip().startswith(("=", "+", "-", "@")) for cell in row), row
 
@@ -220,12 +220,12 @@ def test_the_command_writes_any_form(grader: Grader, tmp_path: Path) -> None:
     source.write_text(results_json.document(a_class()), encoding="utf-8")
     done = grader("report", source, "--as", "junit")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == junit.dumps(a_class())
+    assert done.stdout == forms.junit(a_class())
     done = grader(
         "report", source, "--as", "gradescope", "--learner", "two", "--lesson", "03_jit", "--out", tmp_path / "r"
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "r").read_text() == gradescope_report.dumps(a_class()[2])
+    assert (tmp_path / "r").read_text() == forms.gradescope(a_class()[2])
 
 
 @pytest.mark.parametrize(

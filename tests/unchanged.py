@@ -10,7 +10,7 @@ from pathlib import Path
 from grader.core import files
 from grader.core.layout import PACKAGE
 from grader.course import Course
-from grader.grading import fingerprint
+from grader.grading import cache
 
 TESTS = Path(__file__).parent
 TEXTS = ("notebooks", "solutions", "exercises")  # folders of a course that hold its lessons
@@ -45,7 +45,7 @@ class Record:
         paths = [root / "course.toml", *(TESTS / name for name in DECIDING_TESTS), *_files(PACKAGE)]
         paths += [path for folder in TEXTS for path in _files(root / folder) if _belongs(path, root, self.lesson)]
         texts = [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths]
-        return fingerprint.digest([fingerprint.environment_fingerprint(), texts])
+        return cache.digest([cache.environment_fingerprint(), texts])
 
     @property
     def _path(self) -> Path:

@@ -54,7 +54,7 @@ def grade(
     """
     from grader.doctor.confinement import warning
     from grader.grading import batch
-    from grader.grading.fingerprint import environment_fingerprint
+    from grader.grading.cache import environment_fingerprint
     from grader.grading.regrade import PreviousGrades
 
     course = open_course(lesson)

@@ -16,8 +16,7 @@ from grader.core.layout import EXAMINER
 from grader.core.notebook import Unreadable, read_bytes
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
-from grader.grading.cache import ResultCache
-from grader.grading.fingerprint import Parts
+from grader.grading.cache import Parts, ResultCache
 from grader.grading.pool import NEWS, Pool
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.confine import LEVELS

@@ -1,4 +1,4 @@
-"""Caches under a course's `build/`: results of notebooks, and what is known of the course's own answers."""
+"""Caches under a course's `build/`, and fingerprints of all that a verdict depends on."""
 
 from __future__ import annotations
 
@@ -8,20 +8,88 @@ import hashlib
 import hmac
 import json
 import os
+import platform
 import secrets
+import site
+import sys
+import sysconfig
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from grader.core import files
-from grader.core.notebook import Unreadable, read_submission
-from grader.core.result import Result
+from grader.core.layout import PACKAGE, VERDICT_PACKAGES
+from grader.core.notebook import Submission, Unreadable, read_submission
+from grader.core.result import VERSION, Result
 from grader.course import Course, Exercise, Lesson
-from grader.grading import fingerprint
 
 MAX_BYTES = 16 << 20
+NAMED = ("jax", "jaxlib", "flax", "optax", "numpy")  # packages whose versions are told by name
 Outline = tuple[str, ...]
+Parts = dict[str, Any]  # short digests by name, enough to tell later which of them has changed
+
+
+def digest(what: Any) -> str:
+    """Returns a digest of anything that JSON can express; short, as thousands are stored."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def file_name(learner: str) -> str:
+    """Returns the name of a file about this learner, whatever the learner's name contains; every run gets the same."""
+    return hashlib.sha256(json.dumps(learner).encode()).hexdigest()[:32]
+
+
+def environment_fingerprint(devices: str = "cpu") -> dict[str, str]:
+    """Returns everything besides course and notebook: our code, Python, each installed package (a learner's cell may
+    import any), and the devices that a run grades on (`grader.sandbox.accelerators.Hardware.edition`)."""
+    # Not sys.path: a program that grades, such as nbgrader, has folders of its own there.
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
+    packages = sorted(found.name for place in places for found in Path(place).glob("*.dist-info"))
+    files = [path for name in VERDICT_PACKAGES for path in sorted((PACKAGE / name).iterdir())]
+    code = [path.read_bytes() for path in files if path.suffix in (".py", ".toml", ".json")]
+    return {
+        "the grader": digest([VERSION, hashlib.sha256(b"\0".join(code)).hexdigest()]),
+        "Python": f"{platform.python_version()} {digest([sys.version, platform.machine()])[:6]}",
+        **{name: version(name) for name in NAMED},
+        "the installed packages": digest(packages),
+        "devices": devices,
+    }
+
+
+def compiler_fingerprint(devices: str = "cpu") -> str:
+    """Returns what compiled code depends on: JAX, the devices, and the processor's model and features where known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+    except OSError:
+        processor = [platform.processor()]
+    return digest([version("jax"), version("jaxlib"), platform.machine(), processor, devices])
+
+
+def lesson_fingerprint(lesson: Lesson) -> str:
+    """Returns a digest of all of a lesson that a verdict depends on."""
+    return digest([lesson.setup, *map(repr, lesson.exercises)])
+
+
+def _exercise_parts(exercise: Exercise, lesson: Lesson) -> Parts:
+    prose = [cell.source for cell in lesson.cells if cell.id == exercise.id and cell.kind in ("task", "why")]
+    known = [(variant.source, variant.because) for variant in (*exercise.right, *exercise.wrong)]
+    return {
+        "the task's text": digest(prose),
+        "the course's answer": digest([exercise.stub, exercise.reference, exercise.timeout]),
+        "the known right and wrong answers": digest(known),
+        "checks": {check.id: digest([check.title, check.source, check.observed]) for check in exercise.checks},
+    }
+
+
+def notebook_parts(submission: Submission, lesson: Lesson) -> Parts:
+    """Returns the answer of each exercise, and all other cells."""
+    ids = [exercise.id for exercise in lesson.exercises]
+    others = [(cell.grade_id, cell.source) for cell in submission.cells if cell.grade_id not in ids]
+    answers = {name: [cell.source for cell in submission.cells if cell.grade_id == name] for name in ids}
+    return {"answers": {name: digest(sources) for name, sources in answers.items()}, "others": digest(others)}
 
 
 class ResultCache:
@@ -34,7 +102,7 @@ class ResultCache:
     def __init__(self, course: Course, secret: str, environment: Any) -> None:
         """`environment` is the `environment_fingerprint` of the grader."""
         self.course, self.secret, self.environment = course, secret, environment
-        self._lessons: dict[str, fingerprint.Parts] = {}
+        self._lessons: dict[str, Parts] = {}
 
     def find(self, learner: str, lesson: str, notebook: bytes) -> Result | None:
         """Returns the result of this notebook, unless anything that decides it has changed."""
@@ -44,7 +112,7 @@ class ResultCache:
         file = {**parts["notebook"], "file": hashlib.sha256(notebook).hexdigest()}
         return result if parts == {**self._around(lesson), "notebook": file} else None
 
-    def earlier(self, learner: str, lesson: str) -> tuple[Result, fingerprint.Parts] | None:
+    def earlier(self, learner: str, lesson: str) -> tuple[Result, Parts] | None:
         """Returns the last result of this learner and lesson, and the parts of what decided it then."""
         path = self._path(learner, lesson)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -67,21 +135,24 @@ class ResultCache:
             sealed = {"seal": self._seal(result.learner, result.lesson, content), **content}
             files.write(self._path(result.learner, result.lesson), json.dumps(sealed), alone=True)
 
-    def parts(self, lesson: str, notebook: bytes) -> fingerprint.Parts:
+    def parts(self, lesson: str, notebook: bytes) -> Parts:
         """Returns all that decides about a notebook now, part by part."""
-        cells: fingerprint.Parts = {"answers": {}, "others": ""}
+        cells: Parts = {"answers": {}, "others": ""}
         with contextlib.suppress(Unreadable):
-            cells = fingerprint.notebook_parts(read_submission(notebook, "", lesson), self.course.lesson(lesson))
+            cells = notebook_parts(read_submission(notebook, "", lesson), self.course.lesson(lesson))
         return {**self._around(lesson), "notebook": {**cells, "file": hashlib.sha256(notebook).hexdigest()}}
 
-    def _around(self, lesson: str) -> fingerprint.Parts:
+    def _around(self, lesson: str) -> Parts:
         if lesson not in self._lessons:
-            self._lessons[lesson] = fingerprint.lesson_parts(self.course.lesson(lesson))
+            text = self.course.lesson(lesson)
+            exercises = {one.id: _exercise_parts(one, text) for one in text.exercises}
+            known = {"all": lesson_fingerprint(text), "setup": digest(text.setup), "exercises": exercises}
+            self._lessons[lesson] = known
         secret = hmac.digest(self._own_key, self.secret.encode(), "sha256").hex()[:24]
         return {"around": self.environment, "secret": secret, "course": self._lessons[lesson]}
 
     def _path(self, learner: str, lesson: str) -> Path:
-        return self.course.root / "build" / "graded" / lesson / f"{fingerprint.file_name(learner)}.json"
+        return self.course.root / "build" / "graded" / lesson / f"{file_name(learner)}.json"
 
     def _seal(self, learner: str, lesson: str, content: Any) -> str:
         text = json.dumps([learner, lesson, content], sort_keys=True)
@@ -137,8 +208,8 @@ class ReferenceCache:
 
     def __init__(self, lesson: Lesson, folder: Path | None, devices: str = "cpu") -> None:
         self.folder = folder
-        environment = fingerprint.environment_fingerprint(devices)
-        self.edition = fingerprint.digest([environment, fingerprint.lesson_fingerprint(lesson)])
+        environment = environment_fingerprint(devices)
+        self.edition = digest([environment, lesson_fingerprint(lesson)])
         self._written: dict[str, tuple[int, ...]] = {}
 
     def of(self, exercise: Exercise) -> ReferenceNote:

@@ -13,7 +13,7 @@ from typing import Any
 from grader.checks.outcomes import CheckBroken
 from grader.core.faults import Fault
 from grader.core.layout import EXECUTOR
-from grader.grading.fingerprint import compiler_fingerprint
+from grader.grading.cache import compiler_fingerprint
 from grader.program.codec import encode
 from grader.program.endpoints import begin
 from grader.sandbox.accelerators import ON_CPUS, Hardware

@@ -11,8 +11,7 @@ from grader.core.points import number
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.grading.batch import Entry, secret
-from grader.grading.cache import ResultCache
-from grader.grading.fingerprint import Parts
+from grader.grading.cache import Parts, ResultCache
 
 CHANCE = "nothing that decides it: a timeout, or an answer that is not the same each time"
 

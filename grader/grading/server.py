@@ -16,10 +16,9 @@ from grader.core.faults import Fault
 from grader.core.notebook import Unreadable, read_bytes, read_submission
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
-from grader.grading.cache import ResultCache
+from grader.grading.cache import Parts, ResultCache
 from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache
-from grader.grading.fingerprint import Parts
 from grader.grading.pool import NEWS
 from grader.sandbox import wire
 from grader.sandbox.accelerators import ON_CPUS, Hardware, Platform

@@ -10,7 +10,7 @@ from grader.core.notebook import Submission, read_submission
 from grader.core.points import is_full, total
 from grader.core.result import CheckResult, Result
 from grader.course import Course, Exercise, Lesson
-from grader.grading import fingerprint
+from grader.grading.cache import digest, lesson_fingerprint
 from grader.grading.plan import JudgeExercise, plan
 from grader.learning import state
 from grader.learning.course_map import GRADED
@@ -101,12 +101,12 @@ def _texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
     """By exercise, in the order of the notebook."""
     found: dict[str, ExerciseText] = {}
     # Without the seed of hidden inputs: other inputs are no reason to judge an unchanged answer again.
-    ran: list[object] = [fingerprint.lesson_fingerprint(lesson)]
+    ran: list[object] = [lesson_fingerprint(lesson)]
     answers: dict[str, list[str]] = {}
     for step in plan(submission, lesson)[0]:
         if isinstance(step, JudgeExercise):
-            own = fingerprint.digest(answers.get(step.exercise.id, []))
-            found[step.exercise.id] = ExerciseText(fingerprint.digest(ran), own, step.untouched)
+            own = digest(answers.get(step.exercise.id, []))
+            found[step.exercise.id] = ExerciseText(digest(ran), own, step.untouched)
             continue
         ran.append([step.label, step.source])
         if step.exercise is not None:

@@ -28,8 +28,8 @@ from grader.core import files
 from grader.core.result import Result
 from grader.course import Course
 from grader.course.build import exercises_path
-from grader.grading import fingerprint
 from grader.grading.batch import Entry
+from grader.grading.cache import digest, file_name, lesson_fingerprint
 from grader.lms.nbgrader_autograde import Autograde
 from grader.lms.nbgrader_database import Database, NoGradebook, outdated
 
@@ -150,7 +150,7 @@ class CourseGradebook:
         return False
 
     def _mark_path(self, entry: Entry) -> Path:
-        return self.course.root / "build" / "stored" / entry.lesson / fingerprint.file_name(entry.learner)
+        return self.course.root / "build" / "stored" / entry.lesson / file_name(entry.learner)
 
     def _shared(self, lesson: str, connection: Connection) -> str:
         """What holds for every learner: nbgrader, its configuration and record of the lesson, the released notebook."""
@@ -167,11 +167,11 @@ class CourseGradebook:
             queries.append(query.order_by(columns[0]))
         released = exercises_path(self.course, lesson)
         text = self.course.lesson(lesson)
-        return fingerprint.digest(
+        return digest(
             [
                 version("nbgrader"),
                 (self.course.root / CONFIG).read_text(encoding="utf-8"),
-                [text.title, fingerprint.lesson_fingerprint(text), repr(text.tasks)],
+                [text.title, lesson_fingerprint(text), repr(text.tasks)],
                 hashlib.sha256(released.read_bytes() if released.is_file() else b"").hexdigest(),
                 [[list(map(str, row)) for row in connection.execute(query)] for query in queries],
             ]
@@ -204,7 +204,7 @@ def _rows(lesson: str, connection: Connection, learner: str | None = None) -> di
 
 def _mark(shared: str, entry: Entry, result: Result, rows: Any) -> str:
     told = {**result.to_json(), "duration_s": 0, "confinement": ""}
-    return fingerprint.digest([shared, told, _submitted_files(entry), rows])
+    return digest([shared, told, _submitted_files(entry), rows])
 
 
 def _submitted_files(entry: Entry) -> list[Any]:

@@ -32,7 +32,7 @@ from grader.core.result import Result
 from grader.core.text import legible
 from grader.course import Course
 from grader.grading import batch
-from grader.reports import gradescope_report
+from grader.reports import forms
 
 SETTINGS = "autograder.json"
 COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "notebooks/*.py")
@@ -261,7 +261,7 @@ def main() -> int:
     result = examine(given.root)
     # Whole or not at all: until it is in place, what run_autograder wrote there before stays.
     path = given.root / "results" / "results.json"
-    files_module.write(path, gradescope_report.dumps(result), mode=0o644)
+    files_module.write(path, forms.gradescope(result), mode=0o644)
     print(f"{_points(result)} in {result.duration_s:.1f} s. {result.problem or ''}")
     return 0
 

@@ -36,7 +36,7 @@ from grader.core.result import CheckResult, Result
 from grader.course import Course, CourseError
 from grader.course.build import exercises_path
 from grader.grading import batch
-from grader.grading.fingerprint import environment_fingerprint
+from grader.grading.cache import environment_fingerprint
 from grader.lms.feedback_page import write_down
 from grader.lms.nbgrader_database import outdated
 

@@ -1,15 +1,145 @@
-"""The forms of results by name; docs/reports.md shows each."""
+"""Forms of results for other programs: CSV, JUnit, Gradescope, ... by name; docs/reports.md shows each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from xml.etree import ElementTree
 
-from grader.core.result import Result, document
-from grader.reports import github, gradescope_report, html, junit, tables
+from grader.core.points import number
+from grader.core.result import CheckResult, Result, document
+from grader.core.text import legible
+from grader.reports import github, html
+from grader.reports.terminal import graded
+
+NBGRADER = (
+    "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
+    "raw_score", "late_submission_penalty", "score", "max_score",
+)  # fmt: skip
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+JUNIT_TAGS = {"passed": None, "error": "error", "skipped": "skipped"}  # every other status is a failure
 
 
 class NotOne(Exception):
     """A form for one notebook was requested for several, or for none."""
+
+
+def nbgrader(results: Sequence[Result]) -> str:
+    """Returns a row for each notebook, as `nbgrader export` writes it; what only its database contains is left empty.
+
+    A notebook at which the grader failed has no score either, so that an import changes no grade.
+    """
+    rows = []
+    for result in results:
+        scores = ("", "", "") if result.grader_failed else (result.score, 0.0, result.score)
+        rows.append((result.lesson, "", "", result.learner, "", "", "", *scores, result.max_score))
+    return _csv([NBGRADER, *rows])
+
+
+def canvas(results: Sequence[Result]) -> str:
+    """Returns what Canvas' gradebook imports: a row for each learner, a column for each lesson.
+
+    Learners are matched by login. A notebook without a verdict leaves its cell empty, which changes no grade.
+    """
+    lessons = {result.lesson: max(r.max_score for r in results if r.lesson == result.lesson) for result in results}
+    scores = {(result.learner, result.lesson): result.score for result in graded(results)}
+    learners = dict.fromkeys(result.learner for result in results)
+    possible = ("    Points Possible", "", "", "", "", *lessons.values())
+    rows = [(name, "", "", name, "", *(scores.get((name, lesson), "") for lesson in lessons)) for name in learners]
+    return _csv([(*CANVAS, *lessons), possible, *rows])
+
+
+def _csv(rows: Iterable[Iterable[object]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: object) -> str:
+    """Formats a number, or text so that no spreadsheet takes it for a formula."""
+    if isinstance(value, int | float):
+        return number(value)
+    text = legible(str(value)).replace("\n", " ")
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
+def junit(results: Sequence[Result]) -> str:
+    """Returns JUnit XML: a suite for each notebook, whose test cases are checks and their classes exercises."""
+    root = ElementTree.Element("testsuites", name="grader")
+    for result in results:
+        suite = ElementTree.SubElement(root, "testsuite", name=legible(f"{result.learner}/{result.lesson}"))
+        properties = ElementTree.SubElement(suite, "properties")
+        score = {} if result.grader_failed else {"score": result.score}  # where the grader failed it is no verdict
+        for name, value in {**score, "max_score": result.max_score, "confinement": result.confinement}.items():
+            ElementTree.SubElement(properties, "property", name=name, value=str(value))
+        cases = [_junit_case(suite, check) for check in result.checks]
+        if not cases:
+            message = result.problem or "It holds no check."
+            lost = CheckResult("", result.lesson, "the notebook", "error", 0.0, 0.0, message)
+            cases = [_junit_case(suite, lost, "not graded")]
+        counts = {"failures": cases.count("failure"), "errors": cases.count("error"), "skipped": cases.count("skipped")}
+        suite.attrib |= {"tests": str(len(cases)), "time": f"{result.duration_s:.3f}"}
+        suite.attrib |= {name: str(count) for name, count in counts.items()}
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _junit_case(suite: ElementTree.Element, check: CheckResult, reason: str = "") -> str | None:
+    """Adds a test case; returns the tag that says how it ended, None where it passed."""
+    names = {"classname": legible(check.exercise), "name": legible(check.title or check.id)}
+    case = ElementTree.SubElement(suite, "testcase", names)
+    tag = JUNIT_TAGS.get(check.status, "failure")
+    if tag is not None:
+        ended = ElementTree.SubElement(case, tag, message=legible(check.message).partition("\n")[0])
+        if tag != "skipped":
+            ended.set("type", reason or check.status)
+            ended.text = _explanation(check)
+    return tag
+
+
+def _explanation(check: CheckResult) -> str:
+    """Returns the message of a check, and below it the misconception that it names."""
+    perhaps = check.misconception and f"Perhaps: {check.misconception}"
+    return "\n".join(filter(None, (legible(check.message), perhaps)))
+
+
+def gradescope(result: Result) -> str:
+    """Returns Gradescope's `results.json` of one submission; the platform adds up the scores of its tests.
+
+    Hidden checks stay hidden until grades are published.
+    """
+    content: dict[str, Any] = {
+        "execution_time": round(result.duration_s, 3),
+        **dict.fromkeys(("output_format", "test_output_format", "test_name_format"), "text"),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": [_gradescope_test(place, check) for place, check in enumerate(result.checks, start=1)],
+        "extra_data": {"lesson": result.lesson, "confinement": result.confinement},
+    }
+    if said := [legible(text) for text in (result.problem, *result.notes) if text]:
+        content["output"] = "\n".join(said)
+    if result.grader_failed:
+        # Neither a score nor tests: the platform then reports that the autograder failed, and records no grade.
+        del content["tests"]
+    elif result.problem is not None or not result.checks:
+        content["score"] = 0.0  # without tests there is nothing to add up
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _gradescope_test(place: int, check: CheckResult) -> dict[str, Any]:
+    return {
+        "number": str(place),
+        "name": f"{check.exercise}: {legible(check.title)}",
+        "score": check.points,
+        "max_score": check.max_points,
+        "status": "passed" if check.status == "passed" else "failed",
+        "output": _explanation(check) or f"{check.status.capitalize()}{'.' if check.status == 'passed' else ''}",
+        "visibility": "after_published" if check.hidden else "visible",  # one hidden test hides the total too
+        "extra_data": {"id": check.id, "status": check.status, "evidence": list(check.evidence)},
+    }
 
 
 def _single(render: Callable[[Result], str]) -> Callable[[Sequence[Result]], str]:
@@ -23,12 +153,12 @@ def _single(render: Callable[[Result], str]) -> Callable[[Sequence[Result]], str
 
 FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
     "json": document,
-    "junit": junit.dumps,
+    "junit": junit,
     "html": html.dumps,
-    "csv": tables.nbgrader,
-    "canvas": tables.canvas,
+    "csv": nbgrader,
+    "canvas": canvas,
     "github-summary": github.summary,
     "github-annotations": github.log_commands,
     "github-classroom": _single(github.classroom),
-    "gradescope": _single(gradescope_report.dumps),
+    "gradescope": _single(gradescope),
 }

@@ -30,6 +30,11 @@ def by_lesson(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
     return [(lesson, list(group)) for lesson, group in groupby(ordered, key=lambda result: result.lesson)]
 
 
+def graded(results: Iterable[Result]) -> list[Result]:
+    """Returns the results that are a verdict on the learner."""
+    return [result for result in results if result.problem is None and not result.grader_failed]
+
+
 def by_exercise(checks: Iterable[CheckResult]) -> list[tuple[str, list[CheckResult]]]:
     """Returns the checks of each exercise, in the order of `checks`."""
     return [(exercise, list(group)) for exercise, group in groupby(checks, key=lambda check: check.exercise)]
@@ -214,12 +219,12 @@ def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
     for heading in ("notebooks", "mean score", "full points", "not graded", "seconds"):
         table.add_column(heading, justify="right")
     for lesson, found in by_lesson(results):
-        graded = [one for one in found if one.problem is None and not one.grader_failed]
-        failed = len(found) - len(graded)
+        judged = graded(found)
+        failed = len(found) - len(judged)
         score = "–"
-        if graded:
-            score = f"{number(mean([one.score for one in graded]))} of {number(max(one.max_score for one in graded))}"
-        full = str(sum(one.full for one in graded))
+        if judged:
+            score = f"{number(mean([one.score for one in judged]))} of {number(max(one.max_score for one in judged))}"
+        full = str(sum(one.full for one in judged))
         not_graded = Text(str(failed), "magenta" if failed else "")
         table.add_row(lesson, str(len(found)), score, full, not_graded, f"{seconds.get(lesson, 0.0):.1f}")
     return table
