@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +19,7 @@ from grader.course import build as builder
 from grader.course.nbgrader_lesson import ImportedText
 
 new = Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(new, name="new")
-
-
-@new.callback()
-def begin() -> None:
-    """Begin something new: an exercise."""
+app.add_typer(new, name="new", help="Begin something new: an exercise.")
 
 
 @new.command("exercise")
@@ -39,22 +33,19 @@ def new_exercise(
     The folder is the one that you are in, or DIR; outside of the course, since that is public.
     """
     with refusing(scaffold.ScaffoldError):
-        course = _own_folder(to, lambda below: scaffold.refuse_illegal(below, exercise, lesson))
+        course = _own_folder(to, exercise, lesson)
         path, line = scaffold.add_exercise(course, exercise, lesson)
     echo(f"{path}:{line}: {exercise} begins here.")
     echo(f"Write what each FILL IN asks for; `grader --course {course.root} build` says what is left.")
 
 
-def _own_folder(to: Path | None, check: Callable[[Course], None]) -> Course:
-    """Returns the course in `to`, made where there is none; without `to` the overlay that is acted on.
-
-    `check` may refuse what is to go into a new folder, by the course below it, before the folder is made.
-    """
+def _own_folder(to: Path | None, exercise: str, lesson: str) -> Course:
+    """Returns the course in `to`, made where there is none; without `to` the overlay that is acted on."""
     if to is not None and (to / COURSE_FILE).is_file():
         return Course(to)
     course = open_course()
     if to is not None:
-        check(course)
+        scaffold.refuse_illegal(course, exercise, lesson)  # before the folder is made
         made = scaffold.make_overlay(to, course)
         echo(f"Made {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.")
         return Course(to)
@@ -82,8 +73,7 @@ def import_notebook(
         with refusing_files(place.path):
             imported = nbgrader_import.import_notebook(notebook, place.lesson)
             notes = place.write(imported)
-    left = _show_cells(imported.lesson)
-    cells = f"{len(imported.lesson.cells)} cells"
+    left, cells = _show_cells(imported.lesson), f"{len(imported.lesson.cells)} cells"
     echo(f"{place.path}: {cells}. nbgrader releases them as it releases those of {notebook.name}.")
     for sentence in (*notes, *imported.notes):
         echo(sentence)
@@ -105,8 +95,8 @@ def _show_cells(lesson: ImportedText) -> int:
         if cell.id is None:
             continue
         use = uses.get(cell.kind, "")
-        if cell.line in left:
-            use = f"to do, line {cell.first + left[cell.line].line - 1}: {left[cell.line].reason}"
+        if part := left.get(cell.line):
+            use = f"to do, line {cell.first + part.line - 1}: {part.reason}"
         points = number(cell.attributes["points"]) if "points" in cell.attributes else ""
         table.add_row(str(cell.line), cell.kind, cell.id, points, Text(legible(use)))
     out.print(table)

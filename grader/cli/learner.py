@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -105,16 +106,14 @@ def _result(course: Course, path: Path, by_line: bool, machine: Hardware) -> Res
     """Grades the notebook, and meanwhile reports each exercise: in a line of its own, or in a status line."""
     from grader.grading import batch
 
-    done, most = 0, len(course.lesson(path.stem).exercises)
+    done, most = count(1), len(course.lesson(path.stem).exercises)
     try:
         with interruptible(), err.status(f"Grading {path.stem} ...") as status:
 
             def show(entry: object, results: list[CheckResult]) -> None:
-                nonlocal done
-                done += 1
                 if by_line:
                     err.print(terminal.exercise(results), soft_wrap=True)
-                status.update(f"Judged {done} of {most} exercises ...")
+                status.update(f"Judged {next(done)} of {most} exercises ...")
 
             entry = batch.Entry(path.resolve(), "you", path.stem)
             [result] = batch.grade(course, [entry], 1, allow_unsandboxed=True, machine=machine, on_judged=show)
@@ -208,7 +207,7 @@ def carry(lessons: LessonsArgument = None) -> None:
 
 def _show_migration(course: Course, done: migrate.Migration) -> None:
     counts = ((done.answers, "answer"), (done.cells, "cell"))
-    parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
+    parts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n]
     brought = f"{' and '.join(parts)} of yours carried over" if parts else "made new, as nothing in it was yours"
     if not done.told:
         brought = "begun anew, as nothing in it says which cells are yours"
@@ -229,9 +228,8 @@ def _unread(course: Course, copy: workspace.Copy, problem: str | None) -> str:
 def _list_changes(course: Course) -> None:
     """Lists the learner's copies that the course has newer notebooks for, if there are any."""
     found = diff.diff_all(course)
-    for one in found:
-        if one.problem is not None:
-            warn(_unread(course, one.copy, one.problem))
+    for one in (one for one in found if one.problem is not None):
+        warn(_unread(course, one.copy, one.problem))
     lines = [f"{one.copy.lesson}  {one.summary}" for one in found if one.matters]
     only_words = sum(one.words and not one.matters for one in found)
     if only_words:  # a lesson's text, or what is shown after an exercise: no reason for alarm
@@ -269,7 +267,6 @@ def examine_machine() -> None:
     stops = 0
     for finding in examine(course):
         stops += finding.grade == "stops"
-        for line in finding.lines():
-            echo(line)
+        echo("\n".join(finding.lines()))
     if stops:
         raise fail("1 thing stands in the way (✗)." if stops == 1 else f"{stops} things stand in the way (✗).", 1)

@@ -15,7 +15,6 @@ from grader.core.faults import Fault
 from grader.core.layout import EXECUTOR
 from grader.grading.cache import compiler_fingerprint
 from grader.program.codec import encode
-from grader.program.endpoints import begin
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import Process, Zygote
 
@@ -83,10 +82,6 @@ class CompileCache:
         accelerator = "" if self.machine.platform.is_cpu else self.machine.platform.device
         folder = self.folder and str(self.folder)
         return {"devices": DEVICES, "compiled": folder, "write": self.write, "accelerator": accelerator}
-
-    def begin(self) -> None:
-        """Have this process begin like the others."""
-        begin(**self.terms)
 
 
 def _made(folder: Path) -> Path | None:

@@ -39,37 +39,33 @@ def plan(submission: Submission, lesson: Lesson) -> tuple[list[RunCell | JudgeEx
     checks = {check.id for exercise in lesson.exercises for check in exercise.checks}
     pieces, notes = _pieces(submission, exercises)
     steps: list[RunCell | JudgeExercise] = []
-    waiting: list[Exercise] = []  # one at most: its answer has run
+    waiting: list[str] = []  # one exercise at most: its answer has run
     previous: str | None = None
 
     def judge_waiting() -> None:
-        for exercise in waiting:
-            untouched = all(_is_stub(cell, exercise) for cell in pieces[exercise.id])
-            steps.append(JudgeExercise(exercise, untouched))
+        for name in waiting:
+            untouched = all(_is_stub(cell, exercises[name]) for cell in pieces[name])
+            steps.append(JudgeExercise(exercises[name], untouched))
         waiting.clear()
 
     for cell in submission.cells:
         name = cell.grade_id or ""
-        exercise = exercises.get(name)
-        if exercise is not None and cell not in pieces[exercise.id]:
-            continue
-        if exercise is None:
+        if name not in exercises:
             previous = None
             if name in checks or name == GRADING or name.split("-")[0] == "setup":
                 judge_waiting()
             else:
                 steps.append(RunCell(cell.source, f"cell {cell.position}"))
-            continue
-        if waiting and waiting[0] is not exercise:
-            judge_waiting()
-        source = cell.source
-        if previous == exercise.id and isinstance(steps[-1], RunCell):
-            source = f"{steps[-1].source}\n{source}"
-            steps.pop()
-        steps.append(RunCell(source, exercise.id, exercise.id))
-        previous = exercise.id
-        if cell is pieces[exercise.id][-1]:
-            waiting.append(exercise)
+        elif cell in pieces[name]:
+            if waiting != [name]:
+                judge_waiting()
+            if previous == name and isinstance(last := steps[-1], RunCell):
+                steps[-1] = RunCell(f"{last.source}\n{cell.source}", name, name)
+            else:
+                steps.append(RunCell(cell.source, name, name))
+            previous = name
+            if cell is pieces[name][-1]:
+                waiting.append(name)
     judge_waiting()
     for exercise in lesson.exercises:
         if not pieces[exercise.id]:

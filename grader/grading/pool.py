@@ -15,7 +15,7 @@ from typing import Any
 from grader.core.faults import Fault
 from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU, Platform
-from grader.sandbox.process import ConfinementReport, Process, Zygote
+from grader.sandbox.process import Process, Zygote
 
 NEWS = "news"  # the one key of a frame that comes before a reply
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -77,6 +77,7 @@ class Pool:
 
     def __enter__(self) -> Pool:
         self._zygote = self._start()
+        self.confined = self._zygote.confined  # how what learners wrote is confined
         try:
             self.processes = [self._fork(place) for place in range(self.jobs)]
         except BaseException:
@@ -94,23 +95,18 @@ class Pool:
         for process in left:
             process.kill()
 
-    @property
-    def confined(self) -> ConfinementReport:
-        """How what learners wrote is confined."""
-        return self._zygote.confined
-
     def _fork(self, place: int) -> Process:
         """A process for this place; where the zygote has ended, another is started."""
         with self._lock:
             if self._closed:
                 raise Fault("crashed", "grading was stopped")
-            patient = place >= self._first_patient
+            fork = lambda: self._zygote.fork(self.entry, control=True, patient=place >= self._first_patient)
             try:
-                process = self._zygote.fork(self.entry, control=True, patient=patient)
+                process = fork()
             except ConnectionError:
                 self._zygote.stop(0)
                 self._zygote = self._start()
-                process = self._zygote.fork(self.entry, control=True, patient=patient)
+                process = fork()
         wire.send(process.stream, json.dumps(self.opening).encode())
         return process
 

@@ -20,6 +20,7 @@ from grader.grading.cache import Parts, ResultCache
 from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache
 from grader.grading.pool import NEWS
+from grader.program.endpoints import begin
 from grader.sandbox import wire
 from grader.sandbox.accelerators import ON_CPUS, Hardware, Platform
 from grader.sandbox.process import Zygote
@@ -43,7 +44,7 @@ class ExaminerServer:
         self.build = self.course.root / "build"
         self.cache = ResultCache(self.course, secret, edition) if edition else None
         self.examiners: dict[str, Examiner] = {}
-        CompileCache.of_our_own(self.build, "examiners", self.machine).begin()
+        begin(**CompileCache.of_our_own(self.build, "examiners", self.machine).terms)
 
     def examiner(self, lesson: str) -> Examiner:
         """The examiner of a lesson, made when first needed."""

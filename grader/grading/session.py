@@ -108,10 +108,8 @@ def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
     return record(check, "error", f"The check itself is at fault: {said}.")
 
 
-def record(
-    check: Check, status: str, message: str = "", kind: str = "", where: str = "", first: str = ""
-) -> CheckResult:
-    """A record of how `check` ended."""
+def record(check: Check, status: str, message: str = "", **found: str) -> CheckResult:
+    """A record of how `check` ended; `found` are `kind`, `where` and `first`."""
     evidence = take_evidence() | ({"observed"} if check.observed else set())
     return CheckResult(
         id=check.id,
@@ -123,9 +121,7 @@ def record(
         message=legible(message),
         evidence=tuple(sorted(evidence)),
         hidden=check.hidden,
-        kind=kind,
-        where=where,
-        first=first,
+        **found,
     )
 
 

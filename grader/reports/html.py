@@ -13,7 +13,7 @@ from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
 from grader.prove.preview import ExerciseReport
-from grader.reports.terminal import by_exercise, by_lesson, misconception, stub_messages
+from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
 
 
 @dataclass(frozen=True)
@@ -29,33 +29,21 @@ class Bar:
         return round(100 * self.got / self.most, 1) if self.most else 0.0
 
 
-@dataclass(frozen=True)
 class LessonResults:
-    """The results of one lesson, and statistics of those that could be graded."""
+    """The results of one lesson. Bars count those with a verdict: the points of each exercise, in the course's order,
+    and how many learners have each misconception, the most frequent first."""
 
-    id: str
-    results: list[Result]
-
-    @property
-    def graded(self) -> list[Result]:
-        """The results with a verdict."""
-        return [result for result in self.results if result.problem is None and not result.grader_failed]
-
-    @property
-    def exercises(self) -> list[Bar]:
-        """Points earned and possible of each exercise, in the course's order."""
-        found: dict[str, list[CheckResult]] = {}
-        for check in (check for result in self.graded for check in result.checks):
-            found.setdefault(check.exercise, []).append(check)
-        return [Bar(name, total(c.points for c in of), total(c.max_points for c in of)) for name, of in found.items()]
-
-    @property
-    def misconceptions(self) -> list[Bar]:
-        """Each misconception and how many learners have it, the most frequent first."""
-        found: Counter[tuple[str, str]] = Counter()
+    def __init__(self, lesson: str, results: list[Result]) -> None:
+        self.id, self.results, self.graded = lesson, results, graded(results)
+        exercises: dict[str, list[CheckResult]] = {}
+        learners: Counter[str] = Counter()
         for result in self.graded:
-            found.update({(c.exercise, c.misconception): 1 for c in result.checks if c.misconception})
-        return [Bar(f"{name}: {said}", count, len(self.graded)) for (name, said), count in found.most_common()]
+            for name, checks in by_exercise(result.checks):
+                exercises.setdefault(name, []).extend(checks)
+            learners.update({f"{c.exercise}: {c.misconception}": 1 for c in result.checks if c.misconception})
+        sums = lambda checks: (total(c.points for c in checks), total(c.max_points for c in checks))
+        self.exercises = [Bar(name, *sums(checks)) for name, checks in exercises.items()]
+        self.misconceptions = [Bar(name, count, len(self.graded)) for name, count in learners.most_common()]
 
 
 def dumps(results: Sequence[Result]) -> str:

@@ -20,7 +20,7 @@ from grader.prove.preview import AnswerReport, ExerciseReport
 
 
 def name(learner: str) -> str:
-    """Returns a learner's name on one line; it is that of a folder, so it may contain anything."""
+    """Returns a learner's name on one line; a folder's name may contain anything."""
     return legible(learner).replace("\n", "\\n")
 
 
@@ -52,13 +52,17 @@ def misconception(checks: Iterable[CheckResult]) -> str | None:
     return next((check.misconception for check in checks if check.misconception), None)
 
 
+def _marked(status: str, text: str) -> Text:
+    mark, colour = MARKS[status]
+    return Text(f"{mark} {text}" if text else mark, colour)
+
+
 def _indent(columns: int, text: str | RenderableType, style: str = "") -> Padding:
     return Padding(Text(text, style) if isinstance(text, str) else text, (0, 0, 0, columns), expand=False)
 
 
 def _perhaps(checks: Iterable[CheckResult]) -> list[RenderableType]:
-    said = misconception(checks)
-    return [_indent(4, f"Perhaps: {said}", "cyan")] if said else []
+    return [_indent(4, f"Perhaps: {said}", "cyan")] if (said := misconception(checks)) else []
 
 
 def show(results: Sequence[Result], console: Console) -> None:
@@ -88,8 +92,8 @@ def class_table(results: Sequence[Result], brief: bool = False) -> Table:
     table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("learner", overflow="fold")
     table.add_column("score", justify="right", no_wrap=True)
-    for place in range(len(exercises)):
-        table.add_column(str(place + 1), justify="center", no_wrap=True)
+    for place, _ in enumerate(exercises, start=1):
+        table.add_column(str(place), justify="center", no_wrap=True)
     for result in results:
         checks = dict(by_exercise(result.checks))
         score = f"{number(result.score)}/{number(result.max_score)}" if result.problem is None else "[magenta]–"
@@ -105,8 +109,8 @@ def _cell(checks: Sequence[CheckResult], brief: bool) -> Text:
     if not checks:
         return Text("")
     missed = [check.status for check in checks if check.points < check.max_points]
-    mark, colour = MARKS["error" if "error" in missed else next(iter(missed), "passed")]
-    return Text(mark if brief else f"{mark} {'/'.join(points(checks))}", colour)
+    status = "error" if "error" in missed else next(iter(missed), "passed")
+    return _marked(status, "" if brief else "/".join(points(checks)))
 
 
 def exercise(checks: Sequence[CheckResult]) -> Text:
@@ -136,9 +140,8 @@ def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableTyp
             lines.append(_indent(2, Text.assemble((f"✓ {exercise}", "green"), f"  {points(checks)[0]} points")))
             lines += [_indent(6, whys[exercise], "dim")] if whys.get(exercise) else []
     if untouched:
-        mark, colour = MARKS["not attempted"]
         which = "every exercise" if len(untouched) == len(_exercises([result])) else ", ".join(untouched)
-        lines.append(_indent(2, f"{mark} Not attempted: {which}", colour))
+        lines.append(_indent(2, _marked("not attempted", f"Not attempted: {which}")))
     return Group(*lines)
 
 
@@ -146,12 +149,10 @@ def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
     lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {' of '.join(points(checks))} points")]
     messages = {check.message for check in checks if check.message}
     if len({check.status for check in checks}) == len(messages) == 1:
-        mark, colour = MARKS[checks[0].status]
-        return Group(*lines, _indent(2, f"{mark} {messages.pop()}", colour))
+        return Group(*lines, _indent(2, _marked(checks[0].status, messages.pop())))
     shown: set[str] = set()
     for check in checks:
-        mark, colour = MARKS[check.status]
-        lines.append(_indent(2, f"{mark} {check.title}{' (hidden)' if check.hidden else ''}", colour))
+        lines.append(_indent(2, _marked(check.status, f"{check.title}{' (hidden)' if check.hidden else ''}")))
         if check.status != "passed" and check.message:
             repeated = check.message in shown
             lines.append(_indent(4, "The same as above." if repeated else check.message, "dim" if repeated else ""))
@@ -200,31 +201,23 @@ def stub_messages(report: ExerciseReport) -> list[str]:
 def _answer(answer: AnswerReport) -> RenderableType:
     lines: list[RenderableType] = [Text.assemble((answer.because, "bold"), (f"  {answer.where}", "dim"))]
     for check in answer.missed:
-        mark, colour = MARKS[check.status]
         worth = f"  {phrase(check.max_points)}{', hidden' if check.hidden else ''}"
-        lines.append(_indent(2, Text.assemble((f"{mark} {check.title}", colour), (worth, "dim"))))
+        lines.append(_indent(2, Text.assemble(_marked(check.status, check.title), (worth, "dim"))))
         lines += [_indent(4, check.message)] if check.message else []
     lines += [] if answer.missed else [_indent(2, "Full points: no check fails it.", "red")]
     return Group(*lines, *_perhaps(answer.checks))
 
 
 def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
-    """Returns a table with one row for each lesson, in the order of its name; the mean is that of graded notebooks.
-
-    Args:
-        results: the results of all lessons.
-        seconds: by lesson, the time that grading it took.
-    """
+    """Returns a row for each lesson: the mean score of its graded notebooks, and the `seconds` that grading it took."""
     table = Table("lesson", title="summary", title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("notebooks", "mean score", "full points", "not graded", "seconds"):
         table.add_column(heading, justify="right")
     for lesson, found in by_lesson(results):
         judged = graded(found)
-        failed = len(found) - len(judged)
-        score = "–"
+        failed, score = len(found) - len(judged), "–"
         if judged:
             score = f"{number(mean([one.score for one in judged]))} of {number(max(one.max_score for one in judged))}"
-        full = str(sum(one.full for one in judged))
-        not_graded = Text(str(failed), "magenta" if failed else "")
-        table.add_row(lesson, str(len(found)), score, full, not_graded, f"{seconds.get(lesson, 0.0):.1f}")
+        counts = str(sum(one.full for one in judged)), Text(str(failed), "magenta" if failed else "")
+        table.add_row(lesson, str(len(found)), score, *counts, f"{seconds.get(lesson, 0.0):.1f}")
     return table
