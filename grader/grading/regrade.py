@@ -88,7 +88,7 @@ def _checks(before: Result, then: Parts, result: Result, parts: Parts) -> Iterat
             continue
         one = new or old
         assert one is not None
-        since = [*_of_the_check(old, new, then, parts), *_around(one, then, parts)]
+        since = list(_reasons(one, old, new, then, parts))
         if before.confinement != result.confinement:
             since.append(f"the confinement (from {before.confinement} to {result.confinement})")
         points = old.points if old else None, new.points if new else None
@@ -96,23 +96,20 @@ def _checks(before: Result, then: Parts, result: Result, parts: Parts) -> Iterat
         yield CheckChange(one.id, one.exercise, *points, *statuses, tuple(since) or (CHANCE,))
 
 
-def _of_the_check(before: CheckResult | None, now: CheckResult | None, then: Parts, parts: Parts) -> Iterator[str]:
-    """What has changed about the check itself."""
+def _reasons(
+    check: CheckResult, before: CheckResult | None, now: CheckResult | None, then: Parts, parts: Parts
+) -> Iterator[str]:
+    """What has changed about the check itself, then around it: its exercise, the lesson, the notebook, the grader."""
+    old, new = (of["course"]["exercises"].get(check.exercise, {}) for of in (then, parts))
     if before is None or now is None:
         yield "the check is new" if before is None else "the check is gone"
-        return
-    if before.max_points != now.max_points:
-        yield f"the check's points (from {number(before.max_points)} to {number(now.max_points)})"
-    texts = [of["course"]["exercises"].get(now.exercise, {}).get("checks", {}).get(now.id) for of in (then, parts)]
-    if texts[0] != texts[1]:
-        yield "the check's text"
-    if before.hidden != now.hidden:
-        yield "the check is hidden now" if now.hidden else "the check is public now"
-
-
-def _around(check: CheckResult, then: Parts, parts: Parts) -> Iterator[str]:
-    """What has changed around a check: its exercise, the lesson, the notebook, what grades it."""
-    old, new = (of["course"]["exercises"].get(check.exercise, {}) for of in (then, parts))
+    else:
+        if before.max_points != now.max_points:
+            yield f"the check's points (from {number(before.max_points)} to {number(now.max_points)})"
+        if old.get("checks", {}).get(check.id) != new.get("checks", {}).get(check.id):
+            yield "the check's text"
+        if before.hidden != now.hidden:
+            yield "the check is hidden now" if now.hidden else "the check is public now"
     yield from (part for part in new if part != "checks" and part in old and old[part] != new[part])
     if then["course"]["setup"] != parts["course"]["setup"]:
         yield "the lesson's setup"

@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,46 +48,37 @@ _OLD = "/.old"
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One way to confine. `namespaces`: "" for none, "root" where root makes them, "user" within a user namespace.
-    `users`: numbers that processes get users of their own from; None where they stay who they are."""
-
-    level: str
-    namespaces: str = ""
-    users: range | None = None
-
-
-@dataclass(frozen=True)
 class Confinement:
-    """The rung that was found, and why the levels above it were refused.
+    """A rung of the ladder, and why the levels above it were refused.
 
-    `same_user`: why a process on it is the same user as we are, "" where it is not, or that matters little. `visible`:
-    paths that it sees. `others`: processes that count for its user. `accelerator`: files of one that it is let to.
+    Attributes:
+        level: one of LEVELS.
+        namespaces: "" for none, "root" where root makes them, "user" within a user namespace.
+        users: numbers that processes get users of their own from; None where they stay who they are.
+        refused: the reason for each level above.
+        same_user: why a process on it is the same user as we are, "" where it is not, or that matters little.
+        visible: paths that it sees.
+        others: processes that count for its user.
+        accelerator: files of one that it is let to.
     """
 
-    rung: Rung
+    level: str
+    namespaces: str
+    users: range | None
     refused: dict[str, str]
     same_user: str
     visible: tuple[str, ...]
     others: int
     accelerator: Platform
 
-    @property
-    def level(self) -> str:
-        """One of LEVELS."""
-        return self.rung.level
 
-
-def _rungs(at_most: str) -> list[Rung]:
-    """All ways that are worth a try here, the best first."""
-    if not kernel.LINUX:
-        return [Rung("limits")]
-    users = _USERS if os.geteuid() == 0 else ()
-    found = []
-    for level in LEVELS[LEVELS.index(at_most) :]:
-        by_root, by_user = ("root", "user") if level in ("full", "namespaces") else ("", "")
-        found += [*(Rung(level, by_root, numbers) for numbers in users), Rung(level, by_user)]
-    return found
+def _rungs(at_most: str) -> Iterator[tuple[str, str, range | None]]:
+    """Level, namespaces and users of all ways that are worth a try here, the best first."""
+    users = (*_USERS, None) if kernel.LINUX and os.geteuid() == 0 else (None,)
+    for level in LEVELS[LEVELS.index(at_most) :] if kernel.LINUX else LEVELS[-1:]:
+        for numbers in users:
+            namespaces = "user" if numbers is None else "root"
+            yield level, namespaces if level in ("full", "namespaces") else "", numbers
 
 
 def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement | None:
@@ -98,15 +89,15 @@ def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: 
     visible = _visible(accelerator)
     with contextlib.suppress(*restrictions.NO_SECCOMP):
         import pyseccomp  # noqa: F401  # once, before the forks
-    for rung in _rungs(at_most):
-        of_its_own = bool(rung.users or rung.namespaces)
+    for level, namespaces, users in _rungs(at_most):
+        of_its_own = bool(users or namespaces)
         others = 0 if of_its_own else restrictions.own_processes()
-        confinement = Confinement(rung, refused, "", visible, others, accelerator)
+        confinement = Confinement(level, namespaces, users, refused, "", visible, others, accelerator)
         reason = _try(confinement, trial, scratch)
         if reason is None:
-            why = refused.pop(rung.level, "only root can change that")
+            why = refused.pop(level, "only root can change that")
             return replace(confinement, same_user="" if of_its_own else why)
-        refused[rung.level] = reason
+        refused[level] = reason
     return None
 
 
@@ -132,7 +123,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
         signal.pause()
 
     try:
-        pid = kernel.fork(confinement.rung.namespaces, child)
+        pid = kernel.fork(confinement.namespaces, child)
     except OSError as problem:
         os.close(read)
         return f"{problem.filename}: {problem.strerror}"
@@ -156,14 +147,14 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     The process is single-threaded and just forked by `kernel.fork`. `readable` and `writable` are further folders that
     it sees; a process that writes to one of ours stays the user that it is. Raises OSError for what is refused.
     """
-    rung, driver = confinement.rung, confinement.accelerator.files
+    level, users, driver = confinement.level, confinement.users, confinement.accelerator.files
     with contextlib.suppress(OSError):  # when memory runs out, the kernel ends such a process before any other
         Path("/proc/self/oom_score_adj").write_text("1000")
     user = None
-    if rung.users and not writable:
+    if users and not writable:
         # Outside, this process has another number than in a namespace of its own.
-        user = rung.users[int(os.readlink("/proc/self")) % len(rung.users)]
-    if rung.namespaces:
+        user = users[int(os.readlink("/proc/self")) % len(users)]
+    if confinement.namespaces:
         kernel.call("unshare", _NAMESPACES)
         socket.sethostname("sandbox")
         if driver:
@@ -184,22 +175,22 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     kernel.prctl(kernel.DUMPABLE, 0)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES)
     restrictions.limit_resources(confinement.others, accelerated=bool(driver))
-    landlock = rung.level in ("full", "landlock")
+    landlock = level in ("full", "landlock")
     if landlock:
         devices = [*(f"/dev/{name}" for name in DEVICES), *driver]
         if driver:
             writable = [*writable, "/proc/self"]  # it names its threads there, and gives up where it cannot
-        if rung.namespaces:  # its network is its own
+        if confinement.namespaces:  # its network is its own
             restrictions.restrict_files(1, ["/"], [HOME, *writable, *devices], network=bool(driver))
         else:
             seen = [*confinement.visible, *readable, "/proc/self", *PROCESSORS, *devices]
             own = [str(folder), "/dev/null", *writable, *driver]
             restrictions.restrict_files(restrictions.LANDLOCK_ENOUGH, seen, own)
-    if rung.level != "limits":
-        if not rung.namespaces:
+    if level != "limits":
+        if not confinement.namespaces:
             kernel.prctl(kernel.ADOPT_ORPHANS)
         scoped = landlock and restrictions.landlock_abi() >= 6
-        restrictions.refuse_calls(not rung.namespaces, scoped, accelerated=bool(driver))
+        restrictions.refuse_calls(not confinement.namespaces, scoped, accelerated=bool(driver))
 
 
 def _visible(accelerator: Platform) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ class ZygoteServer:
         """Fork a child for `request`; returns its process id, also its session's, and its folder ("" for none)."""
         ours = theirs = None
         confinement = self.confinement if request["entry"] in CONFINED else None
-        namespaces = confinement.rung.namespaces if confinement else ""
+        namespaces = confinement.namespaces if confinement else ""
         folder = "" if namespaces else tempfile.mkdtemp()
         request["patient"] |= client in self.patient
         if request["control"]:
