@@ -175,7 +175,7 @@ def test_what_grades_is_told_with_its_version(regrade: Regrade, monkeypatch: pyt
 def test_what_was_reached_before_and_now(regrade: Regrade) -> None:
     change = regrade.change(result(2, 2))
     assert change is not None
-    assert (change.score_before, change.score, change.problem) == (2, 4, None)
+    assert (change.before.score, change.now.score, change.now.problem) == (2, 4, None)
     assert regrade.change(result(2, 0)) is None
     assert regrade.why(result(2)) == ("the check is gone",)
     assert regrade.why(result(2, 2, confinement="landlock")) == ("the confinement (from full to landlock)",)
@@ -189,7 +189,8 @@ def test_what_was_reached_before_and_now(regrade: Regrade) -> None:
 def test_what_cannot_be_graded_now_is_told_with_its_reason(regrade: Regrade) -> None:
     change = regrade.change(Result("one", LESSON, problem="The file is empty.", fault="submission"))
     assert change is not None
-    assert (change.score_before, change.score, change.checks, change.problem) == (2, 0, (), "The file is empty.")
+    assert (change.before.score, change.now.score, change.checks) == (2, 0, ())
+    assert change.now.problem == "The file is empty."
 
 
 def test_a_result_that_somebody_else_wrote_is_no_last_time(regrade: Regrade) -> None:

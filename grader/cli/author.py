@@ -14,9 +14,11 @@ from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing
 from grader.core.layout import COURSE_FILE
 from grader.core.points import number
 from grader.core.text import legible
-from grader.course import Course, scaffold
+from grader.course import Course, nbgrader_lesson, scaffold
 from grader.course import build as builder
-from grader.course.nbgrader_lesson import ImportedText
+from grader.prove import proof as proofs
+from grader.prove.preview import preview as preview_lesson
+from grader.reports import terminal
 
 new = Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(new, name="new", help="Begin something new: an exercise.")
@@ -83,10 +85,8 @@ def import_notebook(
     echo(f"`grader build {place.lesson}` makes the notebooks{todo if left else done}")
 
 
-def _show_cells(lesson: ImportedText) -> int:
+def _show_cells(lesson: nbgrader_lesson.ImportedText) -> int:
     """Prints what became of each of nbgrader's cells; returns how many checks are left to do by hand."""
-    from grader.course import nbgrader_lesson
-
     uses = {"manual": "a person grades it", "task": "a person grades it", "check": "judges it as it stands"}
     left = nbgrader_lesson.gradable_parts(lesson).ungradable
     table = Table("line", "cell", "id", "points", "what the grader does with it")
@@ -127,8 +127,6 @@ def prove(
     jobs: JobsOption = None,
 ) -> None:
     """Prove the course: right answers pass, wrong ones fail, mutants are killed, nothing built is stale."""
-    from grader.prove import proof as proofs
-
     course = open_course(*(lessons or ()))
     proof = proofs.prove(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
     proofs.show(proof, out)
@@ -147,9 +145,7 @@ def preview(
     Lines with ! name what may be a weakness. For instructors: it shows hidden checks' titles and messages, and why
     answers are wrong.
     """
-    from grader.prove.preview import preview as preview_lesson
     from grader.reports import html as pages
-    from grader.reports import terminal
 
     course = open_course(lesson)
     refuse_unwritable("The page", html)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from typer import Argument, Option
 
 from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, open_course
@@ -19,13 +19,17 @@ from grader.core.faults import UnconfinedError
 from grader.core.points import number
 from grader.core.result import NoResults, Result, document, read_document
 from grader.course import Course
+from grader.doctor.confinement import warning
+from grader.grading import batch
+from grader.grading.batch import Entry
+from grader.grading.cache import environment_fingerprint
 from grader.grading.pool import Stopped, interruptible
+from grader.grading.regrade import PreviousGrades
 from grader.reports import terminal
 from grader.sandbox import accelerators
 from grader.sandbox.accelerators import Hardware
 
 if TYPE_CHECKING:
-    from grader.grading.batch import Entry
     from grader.lms.gradebook import CourseGradebook
 
 
@@ -52,11 +56,6 @@ def grade(
     Shows each lesson as soon as it is graded, and a summary at the end. What an earlier run has graded is not graded
     again, unless the notebook, the course or the grader has changed.
     """
-    from grader.doctor.confinement import warning
-    from grader.grading import batch
-    from grader.grading.cache import environment_fingerprint
-    from grader.grading.regrade import PreviousGrades
-
     course = open_course(lesson)
     if not submitted.is_dir():
         raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
@@ -86,7 +85,9 @@ def grade(
     changes, new = last.changes(done) if last is not None else ([], 0)
     try:
         if json is not None and not stopped:
-            by_notebook = {(one.learner, one.lesson): one.to_json() for one in changes} if explain_changes else None
+            by_notebook = (
+                {(one.now.learner, one.now.lesson): one.to_json() for one in changes} if explain_changes else None
+            )
             again = "The results cannot be written to {}: {}. The same command tries again."
             write(json, document(list(done.values()), by_notebook), again)
     finally:
@@ -118,18 +119,15 @@ class ClassView:
     """
 
     def __init__(self, course: Course, entries: list[Entry], machine: Hardware) -> None:
-        from grader.grading.batch import device_groups
-
         self._left = Counter(entry.lesson for entry in entries)
-        groups = device_groups(course, machine, [lesson for lesson in course.lesson_ids if lesson in self._left])
+        groups = batch.device_groups(course, machine, [lesson for lesson in course.lesson_ids if lesson in self._left])
         self._waiting = [lesson for group in groups for lesson in group.lessons]
         self._notes = {lesson: note for group in groups for lesson, note in group.notes.items()}
         self.entries = sorted(entries, key=lambda entry: self._waiting.index(entry.lesson))
         self.done: dict[Entry, Result] = {}
         self._seconds: dict[str, float] = {}  # by lesson, since the lesson before it was done
         self._began = time.monotonic()
-        text, unit = TextColumn("Grading {task.description}"), TextColumn("notebooks")
-        columns = text, BarColumn(), MofNCompleteColumn(), unit, TimeElapsedColumn()
+        columns = "Grading {task.description}", BarColumn(), MofNCompleteColumn(), "notebooks", TimeElapsedColumn()
         silent = not err.is_interactive
         self.bar = Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=silent)
         self._task = self.bar.add_task(self._waiting[0], total=len(entries))
@@ -204,7 +202,7 @@ def _open_gradebook(course: Course, submitted: Path, lessons: list[str]) -> Cour
     with refusing(NoGradebook):
         book = CourseGradebook(course)
         book.check(submitted, lessons)
-    return book
+        return book
 
 
 def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
@@ -227,9 +225,9 @@ def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
         with refusing(NoGradebook, status=1), interruptible(), err.status("Storing grades ...") as status:
             seen = book.store(results, wait, show)
     except Stopped as stopped:
-        held = f"{len(seen.before) + len(seen.now)} of {most}"
-        text = f"Stopped. Everything is graded, and the gradebook has the grades of {held}; the same command goes on "
-        raise fail(f"{text}from there.", stopped.status) from None
+        text = f"the gradebook has the grades of {len(seen.before) + len(seen.now)} of {most}"
+        text = f"Stopped. Everything is graded, and {text}; the same command goes on from there."
+        raise fail(text, stopped.status) from None
     echo(f"Stored in the gradebook: {len(seen.now)}. There before, and not changed: {len(seen.before)}.")
     return seen.refused
 

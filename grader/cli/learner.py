@@ -20,6 +20,7 @@ from grader.core import files
 from grader.core.points import number, total
 from grader.core.result import CheckResult, Result, document
 from grader.course import Course, CourseError, diff, migrate, workspace
+from grader.grading import batch
 from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox.accelerators import Hardware
@@ -104,8 +105,6 @@ def check(
 
 def _result(course: Course, path: Path, by_line: bool, machine: Hardware) -> Result:
     """Grades the notebook, and meanwhile reports each exercise: in a line of its own, or in a status line."""
-    from grader.grading import batch
-
     done, most = count(1), len(course.lesson(path.stem).exercises)
     try:
         with interruptible(), err.status(f"Grading {path.stem} ...") as status:

@@ -21,7 +21,7 @@ from typing import Any
 
 from grader.core import files
 from grader.core.layout import PACKAGE, VERDICT_PACKAGES
-from grader.core.notebook import Submission, Unreadable, read_submission
+from grader.core.notebook import Unreadable, read_submission
 from grader.core.result import VERSION, Result
 from grader.course import Course, Exercise, Lesson
 
@@ -84,14 +84,6 @@ def _exercise_parts(exercise: Exercise, lesson: Lesson) -> Parts:
     }
 
 
-def notebook_parts(submission: Submission, lesson: Lesson) -> Parts:
-    """Returns the answer of each exercise, and all other cells."""
-    ids = [exercise.id for exercise in lesson.exercises]
-    others = [(cell.grade_id, cell.source) for cell in submission.cells if cell.grade_id not in ids]
-    answers = {name: [cell.source for cell in submission.cells if cell.grade_id == name] for name in ids}
-    return {"answers": {name: digest(sources) for name, sources in answers.items()}, "others": digest(others)}
-
-
 class ResultCache:
     """Results under `build/graded/` of a course: one file for each learner and lesson, of its last grading.
 
@@ -137,10 +129,13 @@ class ResultCache:
 
     def parts(self, lesson: str, notebook: bytes) -> Parts:
         """Returns all that decides about a notebook now, part by part."""
-        cells: Parts = {"answers": {}, "others": ""}
+        found: Parts = {"answers": {}, "others": "", "file": hashlib.sha256(notebook).hexdigest()}
         with contextlib.suppress(Unreadable):
-            cells = notebook_parts(read_submission(notebook, "", lesson), self.course.lesson(lesson))
-        return {**self._around(lesson), "notebook": {**cells, "file": hashlib.sha256(notebook).hexdigest()}}
+            cells = read_submission(notebook, "", lesson).cells
+            ids = [exercise.id for exercise in self.course.lesson(lesson).exercises]
+            found["answers"] = {one: digest([cell.source for cell in cells if cell.grade_id == one]) for one in ids}
+            found["others"] = digest([(cell.grade_id, cell.source) for cell in cells if cell.grade_id not in ids])
+        return {**self._around(lesson), "notebook": found}
 
     def _around(self, lesson: str) -> Parts:
         if lesson not in self._lessons:
@@ -164,10 +159,10 @@ class ResultCache:
         still have to tell what the grade was."""
         path = self.course.root / "build" / "graded" / ".key"
         new = secrets.token_hex(32)
-        for attempt in ("read", "write", "read"):
+        for _ in range(2):
             with contextlib.suppress(OSError, ValueError):
-                if attempt == "read":
-                    return bytes.fromhex(path.read_text(encoding="ascii"))
+                return bytes.fromhex(path.read_text(encoding="ascii"))
+            with contextlib.suppress(OSError):
                 part = path.with_name(f".key.{os.getpid()}.part")
                 files.write(part, new)
                 try:

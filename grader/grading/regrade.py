@@ -34,21 +34,16 @@ class CheckChange:
 
 @dataclass(frozen=True)
 class Change:
-    """One learner's lesson whose points are others than last time; `problem` where it could not be graded now."""
+    """One learner's lesson whose points have changed; without checks where it could not be graded now."""
 
-    learner: str
-    lesson: str
-    score_before: float
-    max_score_before: float
-    score: float
-    max_score: float
+    before: Result
+    now: Result
     checks: tuple[CheckChange, ...]
-    problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the documented fields (`docs/results.md`)."""
         checks = [{**asdict(check), "since": list(check.since)} for check in self.checks]
-        return {"score_before": self.score_before, "max_score_before": self.max_score_before, "checks": checks}
+        return {"score_before": self.before.score, "max_score_before": self.before.max_score, "checks": checks}
 
 
 class PreviousGrades:
@@ -70,8 +65,7 @@ class PreviousGrades:
             if result.problem is None:
                 now = self._cache.parts(entry.lesson, read_bytes(entry.path))
                 checks = list(_checks(before, then, result, now))
-            scores = before.score, before.max_score, result.score, result.max_score
-            changed.append(Change(entry.learner, entry.lesson, *scores, tuple(checks), result.problem))
+            changed.append(Change(before, result, tuple(checks)))
         return changed, len(results) - len(known)
 
 

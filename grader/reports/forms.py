@@ -116,7 +116,20 @@ def gradescope(result: Result) -> str:
         **dict.fromkeys(("output_format", "test_output_format", "test_name_format"), "text"),
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "tests": [_gradescope_test(place, check) for place, check in enumerate(result.checks, start=1)],
+        "tests": [
+            {
+                "number": str(place),
+                "name": f"{check.exercise}: {legible(check.title)}",
+                "score": check.points,
+                "max_score": check.max_points,
+                "status": "passed" if check.status == "passed" else "failed",
+                "output": _explanation(check)
+                or f"{check.status.capitalize()}{'.' if check.status == 'passed' else ''}",
+                "visibility": "after_published" if check.hidden else "visible",  # one hidden test hides the total too
+                "extra_data": {"id": check.id, "status": check.status, "evidence": list(check.evidence)},
+            }
+            for place, check in enumerate(result.checks, start=1)
+        ],
         "extra_data": {"lesson": result.lesson, "confinement": result.confinement},
     }
     if said := [legible(text) for text in (result.problem, *result.notes) if text]:
@@ -127,19 +140,6 @@ def gradescope(result: Result) -> str:
     elif result.problem is not None or not result.checks:
         content["score"] = 0.0  # without tests there is nothing to add up
     return json.dumps(content, indent=2) + "\n"
-
-
-def _gradescope_test(place: int, check: CheckResult) -> dict[str, Any]:
-    return {
-        "number": str(place),
-        "name": f"{check.exercise}: {legible(check.title)}",
-        "score": check.points,
-        "max_score": check.max_points,
-        "status": "passed" if check.status == "passed" else "failed",
-        "output": _explanation(check) or f"{check.status.capitalize()}{'.' if check.status == 'passed' else ''}",
-        "visibility": "after_published" if check.hidden else "visible",  # one hidden test hides the total too
-        "extra_data": {"id": check.id, "status": check.status, "evidence": list(check.evidence)},
-    }
 
 
 def _single(render: Callable[[Result], str]) -> Callable[[Sequence[Result]], str]:

@@ -164,11 +164,9 @@ def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Consol
     """Prints each notebook whose points changed, check by check; then counts, of which `new` had no grade before."""
     lines = []
     for change in changes:
-        score = f"{number(change.score_before)} of {number(change.max_score_before)} points before, "
-        score += f"{number(change.score)} of {number(change.max_score)} now"
-        if change.problem is not None:
-            score += f", as it cannot be graded: {legible(change.problem)}"
-        lines.append(f"{name(change.learner)}  {change.lesson}  {score}")
+        before, now = (f"{number(of.score)} of {number(of.max_score)}" for of in (change.before, change.now))
+        why = "" if change.now.problem is None else f", as it cannot be graded: {legible(change.now.problem)}"
+        lines.append(f"{name(change.now.learner)}  {change.now.lesson}  {before} points before, {now} now{why}")
         for check in change.checks:
             before, now = _given(check.points_before, check.status_before), _given(check.points, check.status)
             lines.append(f"  {check.id}: {before} before, {now} now. Changed since: {'; '.join(check.since)}.")

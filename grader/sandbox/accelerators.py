@@ -143,11 +143,9 @@ def look(name: str) -> Hardware:
         f"Nothing is graded: JAX finds no {name} device on this machine. It takes the driver, and in this environment "
         f"`pip install '{platform.package}'`; docs/accelerators.md says more. Without --platform the CPU is used."
     )
-    around = {**os.environ, **environment(platform)}
+    command, around = [sys.executable, "-c", _LOOK], {**os.environ, **environment(platform)}
     try:
-        ran = subprocess.run(
-            [sys.executable, "-c", _LOOK], env=around, capture_output=True, text=True, timeout=LOOK_S, check=False
-        )
+        ran = subprocess.run(command, env=around, capture_output=True, text=True, timeout=LOOK_S, check=False)
         told = json.loads(ran.stdout)
     except (subprocess.TimeoutExpired, ValueError):
         raise Absent(missing) from None

@@ -49,27 +49,16 @@ _OLD = "/.old"
 
 @dataclass(frozen=True)
 class Confinement:
-    """A rung of the ladder, and why the levels above it were refused.
+    """A rung of the ladder, and why the levels above it were refused."""
 
-    Attributes:
-        level: one of LEVELS.
-        namespaces: "" for none, "root" where root makes them, "user" within a user namespace.
-        users: numbers that processes get users of their own from; None where they stay who they are.
-        refused: the reason for each level above.
-        same_user: why a process on it is the same user as we are, "" where it is not, or that matters little.
-        visible: paths that it sees.
-        others: processes that count for its user.
-        accelerator: files of one that it is let to.
-    """
-
-    level: str
-    namespaces: str
-    users: range | None
-    refused: dict[str, str]
-    same_user: str
-    visible: tuple[str, ...]
-    others: int
-    accelerator: Platform
+    level: str  # one of LEVELS
+    namespaces: str  # "" for none, "root" where root makes them, "user" within a user namespace
+    users: range | None  # numbers that processes get users of their own from; None where they stay who they are
+    refused: dict[str, str]  # the reason for each level above
+    same_user: str  # why a process on it is the same user as we are, "" where it is not, or that matters little
+    visible: tuple[str, ...]  # paths that it sees
+    others: int  # processes that count for its user
+    accelerator: Platform  # files of one that it is let to
 
 
 def _rungs(at_most: str) -> Iterator[tuple[str, str, range | None]]:

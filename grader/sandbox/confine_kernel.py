@@ -78,8 +78,7 @@ def fork(namespaces: str, child: Callable[[], None]) -> int:
 
     `namespaces` states who makes a process namespace for it: "root", "user" for one without privileges, "" for nobody.
     """
-    forks = {"": _fork, "root": _fork_as_root, "user": _fork_as_user}
-    return forks[namespaces](child)
+    return {"": _fork, "root": _fork_as_root, "user": _fork_as_user}[namespaces](child)
 
 
 def _fork(child: Callable[[], None]) -> int:
