@@ -85,9 +85,7 @@ def grade(
     changes, new = last.changes(done) if last is not None else ([], 0)
     try:
         if json is not None and not stopped:
-            by_notebook = (
-                {(one.now.learner, one.now.lesson): one.to_json() for one in changes} if explain_changes else None
-            )
+            by_notebook = {(c.now.learner, c.now.lesson): c.to_json() for c in changes} if explain_changes else None
             again = "The results cannot be written to {}: {}. The same command tries again."
             write(json, document(list(done.values()), by_notebook), again)
     finally:

@@ -80,9 +80,9 @@ def junit(results: Sequence[Result]) -> str:
             message = result.problem or "It holds no check."
             lost = CheckResult("", result.lesson, "the notebook", "error", 0.0, 0.0, message)
             cases = [_junit_case(suite, lost, "not graded")]
-        counts = {"failures": cases.count("failure"), "errors": cases.count("error"), "skipped": cases.count("skipped")}
         suite.attrib |= {"tests": str(len(cases)), "time": f"{result.duration_s:.3f}"}
-        suite.attrib |= {name: str(count) for name, count in counts.items()}
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(cases.count(tag)))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -123,8 +123,7 @@ def gradescope(result: Result) -> str:
                 "score": check.points,
                 "max_score": check.max_points,
                 "status": "passed" if check.status == "passed" else "failed",
-                "output": _explanation(check)
-                or f"{check.status.capitalize()}{'.' if check.status == 'passed' else ''}",
+                "output": _explanation(check) or ("Passed." if check.status == "passed" else check.status.capitalize()),
                 "visibility": "after_published" if check.hidden else "visible",  # one hidden test hides the total too
                 "extra_data": {"id": check.id, "status": check.status, "evidence": list(check.evidence)},
             }
@@ -142,13 +141,10 @@ def gradescope(result: Result) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _single(render: Callable[[Result], str]) -> Callable[[Sequence[Result]], str]:
-    def render_one(results: Sequence[Result]) -> str:
-        if (n := len(results)) != 1:
-            raise NotOne(f"This form is for one notebook, and there are {n}. Name one with --learner and --lesson.")
-        return render(results[0])
-
-    return render_one
+def _only(results: Sequence[Result]) -> Result:
+    if (n := len(results)) != 1:
+        raise NotOne(f"This form is for one notebook, and there are {n}. Name one with --learner and --lesson.")
+    return results[0]
 
 
 FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
@@ -159,6 +155,6 @@ FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
     "canvas": canvas,
     "github-summary": github.summary,
     "github-annotations": github.log_commands,
-    "github-classroom": _single(github.classroom),
-    "gradescope": _single(gradescope),
+    "github-classroom": lambda results: github.classroom(_only(results)),
+    "gradescope": lambda results: gradescope(_only(results)),
 }

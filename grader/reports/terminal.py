@@ -9,7 +9,7 @@ from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from grader.core.points import mean, number, phrase, total
@@ -89,11 +89,9 @@ def tables(results: Sequence[Result], console: Console) -> None:
 def class_table(results: Sequence[Result], brief: bool = False) -> Table:
     """Returns a row for each learner and a numbered column for each exercise of one lesson; `brief` shows no points."""
     exercises = _exercises(results)
-    table = Table(title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("learner", overflow="fold")
-    table.add_column("score", justify="right", no_wrap=True)
-    for place, _ in enumerate(exercises, start=1):
-        table.add_column(str(place), justify="center", no_wrap=True)
+    columns = [Column("learner", overflow="fold"), Column("score", justify="right", no_wrap=True)]
+    columns += [Column(str(place), justify="center", no_wrap=True) for place, _ in enumerate(exercises, start=1)]
+    table = Table(*columns, title=results[0].lesson, title_justify="left", title_style="bold", pad_edge=False)
     for result in results:
         checks = dict(by_exercise(result.checks))
         score = f"{number(result.score)}/{number(result.max_score)}" if result.problem is None else "[magenta]–"
@@ -168,16 +166,13 @@ def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Consol
         why = "" if change.now.problem is None else f", as it cannot be graded: {legible(change.now.problem)}"
         lines.append(f"{name(change.now.learner)}  {change.now.lesson}  {before} points before, {now} now{why}")
         for check in change.checks:
-            before, now = _given(check.points_before, check.status_before), _given(check.points, check.status)
+            grades = (check.points_before, check.status_before), (check.points, check.status)
+            before, now = ("none" if points is None else f"{number(points)} ({status})" for points, status in grades)
             lines.append(f"  {check.id}: {before} before, {now} now. Changed since: {'; '.join(check.since)}.")
     first = f"; {new} graded for the first time" if new else ""
     same = notebooks - len(changes) - new
     lines.append(f"Since the last grading: {len(changes)} with other points, {same} with the same{first}.")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
-
-
-def _given(points: float | None, status: str | None) -> str:
-    return "none" if points is None else f"{number(points)} ({status})"
 
 
 def preview(report: ExerciseReport) -> RenderableType:
