@@ -16,7 +16,7 @@ from junitparser import JUnitXml
 
 from grader.core import result as results_json
 from grader.core.result import STATUSES, CheckResult, Result, grader_fault
-from grader.reports import forms, github, html, terminal
+from grader.reports import forms, html, terminal
 from grader.reports.forms import FORMS
 
 EVIL = (
@@ -102,7 +102,7 @@ def test_gradescope_gives_nothing_for_what_was_not_graded() -> None:
 
 
 def test_a_summary_of_evil_text_is_text() -> None:
-    text = github.summary([evil()])
+    text = forms.github_summary([evil()])
     assert "<script" not in text
     assert "<img" not in text
     assert "[link]" not in text.replace("\\", "~")
@@ -111,7 +111,7 @@ def test_a_summary_of_evil_text_is_text() -> None:
 
 
 def test_annotations_are_one_line_each_and_forge_none() -> None:
-    lines = github.log_commands([evil(), *a_class()]).splitlines()
+    lines = forms.github_annotations([evil(), *a_class()]).splitlines()
     assert len(lines) == 2 + 8 + 1
     for line in lines:
         assert line.startswith(("::error title=", "::notice title="))
@@ -122,11 +122,11 @@ def test_annotations_are_one_line_each_and_forge_none() -> None:
 
 
 def test_classroom_reads_its_result() -> None:
-    document = json.loads(base64.b64decode(github.classroom(a_class()[0])))
+    document = json.loads(base64.b64decode(forms.github_classroom(a_class()[0])))
     assert (document["version"], document["status"], document["max_score"]) == (1, "fail", 18.0)
     assert sum(test["score"] for test in document["tests"]) == 2.0
-    assert json.loads(base64.b64decode(github.classroom(a_class()[1])))["status"] == "pass"
-    assert json.loads(base64.b64decode(github.classroom(a_class()[3])))["status"] == "error"
+    assert json.loads(base64.b64decode(forms.github_classroom(a_class()[1])))["status"] == "pass"
+    assert json.loads(base64.b64decode(forms.github_classroom(a_class()[3])))["status"] == "error"
 
 
 def test_nbgraders_columns() -> None:
@@ -165,13 +165,13 @@ def test_where_the_grader_failed_no_form_has_a_score(result: Result) -> None:
     assert (row["student_id"], row["raw_score"], row["score"]) == ("one", "", "")
     assert list(csv.reader(io.StringIO(forms.canvas([result]))))[2][5:] == [""]
     assert not {"score", "tests"} & set(json.loads(forms.gradescope(result)))
-    assert json.loads(base64.b64decode(github.classroom(result)))["status"] == "error"
+    assert json.loads(base64.b64decode(forms.github_classroom(result)))["status"] == "error"
     [suite] = JUnitXml.fromstring(forms.junit([result]).encode())
     assert (suite.errors, "score" in {p.name for p in suite.properties()}) == (1, False)
     page = html.dumps([result])
     assert "0 of 1 notebooks graded" in page
     assert ("no score" if result.problem is None else "not graded") in page
-    assert "final score" in github.summary([result]) or "Not graded." in github.summary([result])
+    assert "final score" in forms.github_summary([result]) or "Not graded." in forms.github_summary([result])
 
 
 def test_a_learner_sees_no_points_where_a_check_is_at_fault() -> None:

@@ -1,19 +1,22 @@
-"""Forms of results for other programs: CSV, JUnit, Gradescope, ... by name; docs/reports.md shows each."""
+"""Forms of results for other programs by name: CSV, JUnit, Gradescope, GitHub; docs/reports.md shows each."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
 from grader.core.points import number
 from grader.core.result import CheckResult, Result, document
 from grader.core.text import legible
-from grader.reports import github, html
-from grader.reports.terminal import graded
+from grader.reports import html
+from grader.reports.terminal import by_exercise, graded, points
 
 NBGRADER = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
@@ -21,6 +24,9 @@ NBGRADER = (
 )  # fmt: skip
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 JUNIT_TAGS = {"passed": None, "error": "error", "skipped": "skipped"}  # every other status is a failure
+GITHUB_MARKS = {"passed": "✅", "skipped": "➖", "not attempted": "⚪", "error": "⚠️"}
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~@$:])")
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})  # of GitHub's workflow commands
 
 
 class NotOne(Exception):
@@ -141,6 +147,73 @@ def gradescope(result: Result) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
+def github_summary(results: Sequence[Result]) -> str:
+    """Returns a step's summary in Markdown: for each notebook a table of exercises, then what was missed."""
+    return "\n".join(map(_github_notebook, results))
+
+
+def _github_notebook(result: Result) -> str:
+    head = f"## {_markdown(result.learner)}: {_markdown(result.lesson)}\n\n"
+    if result.problem is not None:
+        return f"{head}Not graded. {_markdown(result.problem)}\n"
+    fault = f". No final score, the grader is at fault: {_markdown(result.fault_text)}" if result.grader_failed else ""
+    lines = [f"**{number(result.score)} of {number(result.max_score)} points**{fault}", ""]
+    lines += ["| exercise | points | |", "|---|---:|---|"]
+    for exercise, checks in by_exercise(result.checks):
+        marks = " ".join(GITHUB_MARKS.get(check.status, "❌") for check in checks)
+        lines.append(f"| {_markdown(exercise)} | {' / '.join(points(checks))} | {marks} |")
+    lines += ["", *(f"- {_markdown(note)}" for note in result.notes)]
+    for check in (check for check in result.checks if check.status != "passed"):
+        hidden = " (hidden)" if check.hidden else ""
+        perhaps = f" Perhaps: {_markdown(check.misconception)}" if check.misconception else ""
+        message = _markdown(check.message) or check.status
+        lines.append(f"- **{_markdown(check.exercise)}**, {_markdown(check.title)}{hidden}: {message}{perhaps}")
+    return head + "\n".join([*lines, ""])
+
+
+def _markdown(text: str) -> str:
+    """Escapes text for Markdown and HTML, on one line."""
+    return _MARKDOWN.sub(r"\\\1", escape(legible(text), quote=False)).replace("\n", "<br>")
+
+
+def github_annotations(results: Sequence[Result]) -> str:
+    """Returns workflow commands: an error for each check that gave no points, a notice for each skipped one."""
+    lines = []
+    for result in results:
+        where = f"{result.learner}/{result.lesson}"
+        if result.problem is not None:
+            lines.append(_command("error", where, result.problem))
+        for check in (check for check in result.checks if check.status != "passed"):
+            kind, text = "notice" if check.status == "skipped" else "error", check.message or check.status
+            lines.append(_command(kind, f"{where} {check.exercise}", f"{check.title}\n{text}"))
+    return "".join(lines)
+
+
+def _command(kind: str, title: str, message: str) -> str:
+    escaped = legible(title).translate(_ESCAPES | {ord(":"): "%3A", ord(","): "%2C"})
+    return f"::{kind} title={escaped}::{legible(message).translate(_ESCAPES)}\n"
+
+
+def github_classroom(result: Result) -> str:
+    """Returns the `result` of a grading step of GitHub Classroom: base64 of JSON, with a test for each check."""
+    content = {
+        "version": 1,
+        "status": "error" if not graded([result]) else "pass" if result.full else "fail",
+        "max_score": result.max_score,
+        "tests": [
+            {
+                "name": f"{check.exercise}: {legible(check.title)}",
+                "status": {"passed": "pass", "error": "error"}.get(check.status, "fail"),
+                "message": legible(check.message),
+                "test_code": "",
+                "score": check.points,
+            }
+            for check in result.checks
+        ],
+    }
+    return base64.b64encode(json.dumps(content).encode()).decode() + "\n"
+
+
 def _only(results: Sequence[Result]) -> Result:
     if (n := len(results)) != 1:
         raise NotOne(f"This form is for one notebook, and there are {n}. Name one with --learner and --lesson.")
@@ -153,8 +226,8 @@ FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
     "html": html.dumps,
     "csv": nbgrader,
     "canvas": canvas,
-    "github-summary": github.summary,
-    "github-annotations": github.log_commands,
-    "github-classroom": lambda results: github.classroom(_only(results)),
+    "github-summary": github_summary,
+    "github-annotations": github_annotations,
+    "github-classroom": lambda results: github_classroom(_only(results)),
     "gradescope": lambda results: gradescope(_only(results)),
 }
