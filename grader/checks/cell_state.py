@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from grader.core.vocabulary import REACHING
+from grader.core.symbols import REACHING
 
 HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only whoever wrote the course has a cell with it
 MAX_RUNS = 1_000  # that are remembered

@@ -20,8 +20,7 @@ from grader.checks import inputs, verbs
 from grader.checks.cell_state import CellRun, begin, check_title, current, facts_read
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
-from grader.core.symbols import notebook_cell_names
-from grader.core.vocabulary import REACHING
+from grader.core.symbols import REACHING, notebook_cell_names
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
 
