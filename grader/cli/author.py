@@ -157,17 +157,17 @@ def preview(
     Lines with ! name what may be a weakness. For instructors: it shows hidden checks' titles and messages, and why
     answers are wrong.
     """
-    from grader.prove.preview import preview as preview_lesson
+    from grader.prove import proof as proofs
     from grader.reports import html as pages
     from grader.reports import terminal
 
     course = open_course(lesson)
     refuse_unwritable("The page", html)
     if html is None:
-        seen = preview_lesson(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
+        seen = proofs.preview(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
     else:
         with err.status(f"Rehearsing {lesson} ..."):
-            seen = preview_lesson(course, lesson, jobs)
+            seen = proofs.preview(course, lesson, jobs)
         write(html, pages.preview(lesson, seen))
     if any(one.problem is not None for one in seen):
         raise Exit(1)

@@ -113,7 +113,7 @@ def _caught(results: list[CheckResult]) -> bool:
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
-    """Answer requests of `grader.prove.proof` and `grader.prove.preview`: test an exercise."""
+    """Answer requests of `grader.prove.proof`: test an exercise, or rehearse its wrong answers."""
 
     def reply(server: ExaminerServer, request: dict[str, Any]) -> object:
         examiner = server.examiner(request.pop("lesson"))
