@@ -52,7 +52,7 @@ def grade(
     Shows each lesson as soon as it is graded, and a summary at the end. What an earlier run has graded is not graded
     again, unless the notebook, the course or the grader has changed.
     """
-    from grader.doctor.confinement import warning
+    from grader.doctor.diagnosis import confinement_warning
     from grader.grading import batch
     from grader.grading.fingerprint import environment_fingerprint
     from grader.grading.regrade import PreviousGrades
@@ -76,7 +76,8 @@ def grade(
         with interruptible(), view.bar:
             batch.grade(
                 course, view.entries, jobs, view.add, allow_unsandboxed=allow_unsandboxed,
-                on_confined=lambda confined: warn(warning(confined)), edition=ours, before=before, machine=machine,
+                on_confined=lambda confined: warn(confinement_warning(confined)), edition=ours, before=before,
+                machine=machine,
             )  # fmt: skip
     except UnconfinedError as problem:
         raise fail(f"Nothing is graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
