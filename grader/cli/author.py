@@ -142,7 +142,7 @@ def prove(
     course = open_course(*(lessons or ()))
     proof = proofs.prove(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
     proofs.show(proof, out)
-    if not proof.holds:
+    if proof.problems:
         raise Exit(1)
 
 

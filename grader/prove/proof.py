@@ -56,11 +56,6 @@ class Proof:
     rows: tuple[ExerciseProof, ...]
     problems: tuple[str, ...]
 
-    @property
-    def holds(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
-
 
 def prove(
     course: Course, lessons: Sequence[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
@@ -117,7 +112,7 @@ def show(proof: Proof, console: Console) -> None:
             console.print(f"survived: {row.exercise}, {survivor}", markup=False)
     for problem in proof.problems:
         console.print(f"✗ {problem}", markup=False, style="red")
-    console.print("The course holds." if proof.holds else f"{len(proof.problems)} things do not hold.")
+    console.print(f"{len(proof.problems)} things do not hold." if proof.problems else "The course holds.")
 
 
 @dataclass(frozen=True)

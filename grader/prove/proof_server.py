@@ -96,7 +96,6 @@ class _Trial:
     def preview(self) -> list[dict[str, Any]]:
         """The stub, then each wrong answer: its results with the misconception named where a learner's would be."""
         results = {variant.source: self.results(variant.source) for variant in self.exercise.wrong}
-
         again = lambda exercise, source, seed: iter(results[source])
         answers = [("", self.exercise.line, self.results(self.exercise.stub))]
         for variant in self.exercise.wrong:
