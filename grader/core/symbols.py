@@ -130,6 +130,17 @@ def defined(source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def check_title(source: str) -> str:
+    """Returns the first line of the docstring if `source` is a check cell, which calls a verb; else ""."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # magics, half-typed cells
+        return ""
+    title = ast.get_docstring(tree)
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return title.splitlines()[0] if title and called & REACHING else ""
+
+
 def line_of(tree: ast.AST, name: str) -> int:
     """Returns the first line of `tree` that mentions `name`, or the line where the tree begins."""
     lines = []
