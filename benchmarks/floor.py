@@ -32,7 +32,7 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
 
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(lesson.setup, "<setup>", "exec"), names)
-    verbs.allow(namedtuples(names))
+    verbs.in_process.classes = namedtuples(names)
     points = []
     for step in plan(submission, lesson)[0]:
         if not isinstance(step, JudgeExercise):

@@ -80,7 +80,7 @@ def _judgements(text):
 
 def _forget():
     _jax.clear_caches()
-    _verbs._here._loaded.clear(), _verbs._here._replies.clear()
+    _verbs.in_process._loaded.clear(), _verbs.in_process._replies.clear()
 """
 
 

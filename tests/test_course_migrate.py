@@ -16,8 +16,7 @@ import pytest
 from conftest import COURSES, Grader
 from old_notebooks import SQUARES, write
 
-from grader.core import cell_origin
-from grader.core.notebook import Unreadable, read_complete, text
+from grader.core.notebook import Unreadable, origin_of, read_complete, text
 from grader.course import Course, build, diff, migrate, workspace
 from grader.course.nbgrader_import import import_notebook
 
@@ -119,7 +118,7 @@ def save(notebook: dict[str, Any], path: Path) -> None:
 
 def place(notebook: dict[str, Any], name: str) -> int:
     """Where the course's cell of that name stands."""
-    names = [said.name if (said := cell_origin.origin_of(cell)) else "" for cell in notebook["cells"]]
+    names = [said.name if (said := origin_of(cell)) else "" for cell in notebook["cells"]]
     return names.index(name if name in names else name.replace("_", "-"))
 
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Grader
 
 from grader.course import Course
-from grader.doctor import confinement, diagnosis, installation
+from grader.doctor import diagnosis, installation
 from grader.doctor.finding import BackgroundProbe, Finding
 
 TINY = "name = 'Tiny'\n[[lesson]]\nid = '01_tiny'\ntitle = 'Tiny'\npart = 'One'\n"
@@ -401,7 +401,7 @@ def test_a_machine_that_cannot_start_a_learners_process(monkeypatch: pytest.Monk
     def refuse(_: list[str]) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(confinement.Zygote, "start", refuse)
-    said = confinement.finding()
+    monkeypatch.setattr(diagnosis.Zygote, "start", refuse)
+    said = diagnosis.confinement()
     assert said.grade == "stops"
     assert "Cannot allocate memory" in said.text

@@ -13,8 +13,8 @@ from conftest import COURSES, Grader
 from grader.core.faults import Fault
 from grader.core.result import CheckResult
 from grader.course import Course
-from grader.prove import preview
-from grader.prove.preview import AnswerReport, ExerciseReport
+from grader.prove import proof
+from grader.prove.proof import AnswerReport, ExerciseReport
 from grader.reports import html
 
 LESSON = "01_small"
@@ -168,8 +168,8 @@ class Backwards:
 
 
 def test_exercises_come_in_the_lessons_order_and_a_lost_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview, "Pool", Backwards)
+    monkeypatch.setattr(proof, "Pool", Backwards)
     course, told = Course(COURSES / "small"), list[ExerciseReport]()
-    assert preview.preview(course, LESSON, 2, told.append) == told
+    assert proof.preview(course, LESSON, 2, told.append) == told
     assert [one.exercise for one in told] == [exercise.id for exercise in course.lesson(LESSON).exercises]
     assert [one.problem for one in told] == ["The rehearsal itself ended: it is gone.", None, None]

@@ -18,7 +18,7 @@ from conftest import ROOT
 
 from grader.core.faults import Fault
 from grader.core.layout import WORKER
-from grader.doctor import confinement
+from grader.doctor import diagnosis
 from grader.program.codec import decode, encode
 from grader.sandbox import confine
 from grader.sandbox.confine import without
@@ -122,7 +122,7 @@ def test_nothing_outside_the_scratch_can_be_written(worker: Process) -> None:
         "/proc/sys/kernel",
         package,
         str(ROOT),
-        str(Path(confinement.__file__).parent),
+        str(Path(diagnosis.__file__).parent),
     ):
         assert ask(worker, f"open(os.path.join({place!r}, 'left'), 'w')") in (
             "FileNotFoundError",

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Grader
 
 from grader.course import Course
-from grader.doctor import confinement
+from grader.doctor import diagnosis
 from grader.grading import batch
 from grader.sandbox import confine
 from grader.sandbox.process import AT_MOST, ConfinementReport
@@ -118,7 +118,7 @@ def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: 
     )
     assert said.startswith("Confinement of learners' processes: landlock ("), said
     assert "full is refused: unshare: No space left on device." in said
-    assert confinement.NONE_LEFT in said
+    assert diagnosis.NONE_LEFT in said
 
 
 # What the doctor advises.
@@ -127,29 +127,29 @@ def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: 
 @pytest.mark.parametrize(
     ("level", "reason", "files", "advice"),
     [
-        ("landlock", "unshare: Operation not permitted", {".dockerenv": ""}, confinement.DOCKER),
-        ("landlock", "unshare: Operation not permitted", {"run/.containerenv": ""}, confinement.DOCKER),
+        ("landlock", "unshare: Operation not permitted", {".dockerenv": ""}, diagnosis.DOCKER),
+        ("landlock", "unshare: Operation not permitted", {"run/.containerenv": ""}, diagnosis.DOCKER),
         (
             "landlock",
             "mount of none on /: Permission denied",
             {"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"},
-            confinement.UBUNTU,
+            diagnosis.UBUNTU,
         ),
         (
             "landlock",
             "unshare: Operation not permitted",
             {"proc/sys/kernel/unprivileged_userns_clone": "0\n"},
-            confinement.DEBIAN,
+            diagnosis.DEBIAN,
         ),
         (
             "landlock",
             "unshare: No space left on device",
             {"proc/sys/user/max_user_namespaces": "0\n"},
-            confinement.NONE_LEFT,
+            diagnosis.NONE_LEFT,
         ),
-        ("landlock", "unshare: Operation not permitted", {}, confinement.ROOT),
-        ("namespaces", "landlock: not in this kernel", {}, confinement.LANDLOCK),
-        ("limits", "seccomp: libseccomp is not installed", {".dockerenv": ""}, confinement.SECCOMP),
+        ("landlock", "unshare: Operation not permitted", {}, diagnosis.ROOT),
+        ("namespaces", "landlock: not in this kernel", {}, diagnosis.LANDLOCK),
+        ("limits", "seccomp: libseccomp is not installed", {".dockerenv": ""}, diagnosis.SECCOMP),
     ],
 )
 def test_the_doctor_says_how_to_get_more(
@@ -159,9 +159,9 @@ def test_the_doctor_says_how_to_get_more(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     refused = dict.fromkeys(confine.LEVELS[: confine.LEVELS.index(level)], reason)
-    assert confinement.advice(ConfinementReport(level, refused), "linux", tmp_path) == [advice]
-    assert confinement.advice(ConfinementReport(level, refused), "darwin", tmp_path) == [confinement.MACOS]
-    assert confinement.warning(ConfinementReport(level, refused)) is not None
+    assert diagnosis.confinement_advice(ConfinementReport(level, refused), "linux", tmp_path) == [advice]
+    assert diagnosis.confinement_advice(ConfinementReport(level, refused), "darwin", tmp_path) == [diagnosis.MACOS]
+    assert diagnosis.confinement_warning(ConfinementReport(level, refused)) is not None
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # other tests may have used JAX in this process
@@ -178,7 +178,7 @@ def test_without_libseccomp_the_doctor_says_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "pyseccomp", raising=False)
     found = confine.settle("full", lambda: None, tmp_path)
     assert found.refused["full"] == "libseccomp: not installed"
-    assert confinement.advice(ConfinementReport("limits", found.refused), "linux") == [confinement.SECCOMP]
+    assert diagnosis.confinement_advice(ConfinementReport("limits", found.refused), "linux") == [diagnosis.SECCOMP]
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # other tests may have used JAX in this process
@@ -188,7 +188,7 @@ def test_elsewhere_there_are_limits_alone_and_the_reason_is_told(
     monkeypatch.setattr("grader.sandbox.confine_kernel.LINUX", False)
     found = confine.settle("full", lambda: None, tmp_path)
     assert (found.level, set(found.refused.values())) == ("limits", {"it takes Linux"})
-    assert confinement.MACOS in confinement.advice(ConfinementReport(found.level, found.refused), "darwin")
+    assert diagnosis.MACOS in diagnosis.confinement_advice(ConfinementReport(found.level, found.refused), "darwin")
 
 
 # What an older Landlock leaves to seccomp.
@@ -223,9 +223,9 @@ def test_without_scoped_signals_a_process_signals_itself_alone() -> None:
 
 
 def test_the_top_needs_no_advice() -> None:
-    assert confinement.advice(ConfinementReport("full", {})) == []
-    assert confinement.warning(ConfinementReport("full", {})) is None
-    assert confinement.report(ConfinementReport("full", {})).count("\n") == 0
+    assert diagnosis.confinement_advice(ConfinementReport("full", {})) == []
+    assert diagnosis.confinement_warning(ConfinementReport("full", {})) is None
+    assert diagnosis.confinement_report(ConfinementReport("full", {})).count("\n") == 0
 
 
 # The verbs.

@@ -15,21 +15,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grader.checks.cell_state import check_title
 from grader.core import points
 from grader.core.layout import SOURCE
 from grader.core.notebook import checksum, grade_id, is_answer, is_check, is_public_check, nbgrader, text
 from grader.core.result import CheckResult, Result, document
+from grader.core.symbols import check_title
 from grader.core.text import MARKS, legible
 
 CELL_S = 120  # seconds for one cell, compiling included
 MAX_MESSAGE = 2_000  # characters
 # By the class of the exception that ended a check.
 STATUS = {"NotAttempted": "not attempted", "NotDefined": "not attempted", "Skipped": "skipped", "CheckBroken": "error"}
-LATER = "It runs when the notebook is graded."
-# Names the notebook of a front end that started us; our own kernel belongs to none.
-FRONT_END = "JPY_SESSION_NAME"
-EDITED = "This check was edited. Grading puts the given one in its place."
 
 
 class NothingToRun(Exception):
@@ -66,7 +62,7 @@ def run(notebook: Any, folder: Path) -> str:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    os.environ.pop(FRONT_END, None)
+    os.environ.pop("JPY_SESSION_NAME", None)  # the notebook of a front end that started us; our kernel belongs to none
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     resources = {"metadata": {"path": str(folder)}}
     client = nbclient.NotebookClient(
@@ -84,7 +80,7 @@ def run(notebook: Any, folder: Path) -> str:
 def verdict(cell: Any, ended: str) -> tuple[str, str]:
     """Returns a check's status and message, "" where it passed; `ended` is what ended the run early."""
     if nbgrader(cell).get("checksum", checksum(cell)) != checksum(cell):
-        return "failed", EDITED
+        return "failed", "This check was edited. Grading puts the given one in its place."
     error = next((output for output in cell.outputs if output.output_type == "error"), None)
     if error is not None:
         ours = error.ename in STATUS or error.ename == "CheckFailed"
@@ -103,7 +99,7 @@ def result_of(notebook: Any, ended: str, lesson: str, duration_s: float) -> Resu
         if not is_check(cell):
             continue
         hidden = not is_public_check(cell)
-        status, message = ("skipped", LATER) if hidden else verdict(cell, ended)
+        status, message = ("skipped", "It runs when the notebook is graded.") if hidden else verdict(cell, ended)
         possible = nbgrader(cell).get("points")
         max_points = float(possible) if isinstance(possible, int | float) else 0.0
         check = CheckResult(

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.checks.cell_state import facts_read
 from grader.checks.outcomes import CheckFailed
+from grader.checks.verbs import facts_read
+from grader.core.text import legible
 from grader.program.codec import is_key
 
 # Relative and absolute tolerance by the bits of a float's mantissa: two right ways to sum a few hundred float32 differ
@@ -77,11 +78,7 @@ def _same_container(got: Any, want: Any, path: str) -> None:
 
 
 def _keys(value: dict[Any, Any]) -> str:
-    return _cut(", ".join(sorted(repr(key) for key in value)) or "none")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
+    return legible(", ".join(sorted(repr(key) for key in value)) or "none", MAX_SHOWN)
 
 
 def _children(got: Any, want: Any) -> list[tuple[str, Any, Any]]:
@@ -98,7 +95,7 @@ def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float 
         _fail("type", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
     number = isinstance(want, float | complex)
     if not (np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True) if number else got == want):
-        one, other = (_cut(str(value) if both_dtypes else repr(value)) for value in (got, want))
+        one, other = (legible(str(value) if both_dtypes else repr(value), MAX_SHOWN) for value in (got, want))
         _fail("values", path, f"{path} is {one}; wanted {other}.", f"{path} is not right.", one)
 
 

@@ -12,10 +12,10 @@ from html import escape
 from typing import Any, NamedTuple
 
 from grader.checks import drawings
-from grader.checks.cell_state import CellRun, facts_read
 from grader.checks.compare import require
 from grader.checks.failure import failed_comparison
-from grader.checks.outcomes import LINES, CheckFailed, Ended
+from grader.checks.outcomes import LINES, CellRun, CheckFailed, Ended
+from grader.checks.verbs import facts_read
 from grader.core import notebook
 from grader.core.layout import session_notebook
 from grader.core.notebook import Hint, NotebookCell, Unreadable, hints, is_check, is_public_check, text
@@ -39,41 +39,6 @@ class ExerciseContext(NamedTuple):
     checks: frozenset[str]  # ids of the public ones
     needs: frozenset[str]  # names that these checks need
     hidden: bool  # whether there are hidden checks too
-
-
-class NotebookOnDisk:
-    """The notebook that a kernel belongs to, as it was saved last; read again only when its file has changed."""
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self.namespace = namespace
-        self._stamp: tuple[str, int, int] | None = None
-        self._cells: list[NotebookCell] = []
-
-    def exercise(self, check: CellRun) -> ExerciseContext | None:
-        """Returns the exercise of a check; None where no notebook contains it.
-
-        The cell's id decides where the front end gives it, its text elsewhere.
-        """
-        cells = self._read()
-        same_id = [i for i, cell in enumerate(cells) if check.cell_id and cell.get("id") == check.cell_id]
-        same_text = [i for i, cell in enumerate(cells) if text(cell).strip() == check.source.strip()]
-        places = [i for i in (*same_id, *same_text) if is_public_check(cells[i])]
-        return _context(cells, places[0]) if places else None
-
-    def _read(self) -> list[NotebookCell]:
-        """The cells; where the file is gone or half written, those of the last time that it could be read."""
-        path = session_notebook(self.namespace)
-        if path is not None and not path.is_file():  # a notebook that was renamed is in the same folder
-            others = list(path.parent.glob("*.ipynb"))
-            path = others[0] if len(others) == 1 else path
-        with contextlib.suppress(OSError, Unreadable):
-            found = path.stat() if path else None
-            if path and found and found.st_size <= notebook.MAX_BYTES:
-                stamp = str(path), found.st_mtime_ns, found.st_size
-                if stamp != self._stamp:
-                    self._cells = notebook.cells(notebook.parse(path.read_bytes()))
-                    self._stamp = stamp
-        return self._cells
 
 
 def _grade_id(cell: NotebookCell) -> str:
@@ -102,7 +67,8 @@ class VerdictDisplay:
     """Shows how checks ended, and remembers what a kernel's learner has tried, to choose the next hint."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
-        self.saved = NotebookOnDisk(namespace)
+        self.namespace = namespace
+        self._saved: list[NotebookCell] = []  # as the notebook's file was when it could be read last
         self._cells: dict[str, tuple[str, frozenset[str]]] = {}  # by name bound: the cell's text, the names it needs
         self._tried: dict[str, list[Answer]] = {}  # by exercise: the different answers that failed, in order
         self._passed: dict[str, tuple[Answer, set[str]]] = {}  # by exercise: an answer and the checks that it passes
@@ -130,8 +96,23 @@ class VerdictDisplay:
             with contextlib.suppress(Exception):
                 self._hint(check)
 
+    def _exercise(self, check: CellRun) -> ExerciseContext | None:
+        """The exercise of a check, found by the cell's id where the front end gives it, else by its text."""
+        path = session_notebook(self.namespace)
+        if path is not None and not path.is_file():  # a notebook that was renamed is in the same folder
+            others = list(path.parent.glob("*.ipynb"))
+            path = others[0] if len(others) == 1 else path
+        with contextlib.suppress(OSError, Unreadable):  # gone, or half written
+            if path is not None and path.stat().st_size <= notebook.MAX_BYTES:
+                self._saved = notebook.cells(notebook.parse(path.read_bytes()))
+        cells = self._saved
+        same_id = [i for i, cell in enumerate(cells) if check.cell_id and cell.get("id") == check.cell_id]
+        same_text = [i for i, cell in enumerate(cells) if text(cell).strip() == check.source.strip()]
+        places = [i for i in (*same_id, *same_text) if is_public_check(cells[i])]
+        return _context(cells, places[0]) if places else None
+
     def _why(self, check: CellRun) -> None:
-        exercise = None if check.hidden else self.saved.exercise(check)
+        exercise = None if check.hidden else self._exercise(check)
         if exercise is None:
             return
         answer = self._answer(exercise.needs)
@@ -144,7 +125,7 @@ class VerdictDisplay:
 
     def _hint(self, check: CellRun) -> None:
         """The hint for each new answer that fails, or the last one there is, with the earlier ones below it."""
-        exercise = self.saved.exercise(check)
+        exercise = self._exercise(check)
         if exercise is None or not exercise.hints:
             return
         tried, answer = self._tried.setdefault(exercise.id, []), self._answer(exercise.needs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -165,10 +166,7 @@ def _short(given: Any) -> str:
 
 def _code(text: str) -> str:
     """Escaped, with `code` as code."""
-    pieces = escape(text).split("`")
-    if len(pieces) % 2 == 0:
-        return escape(text)
-    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
 def _lines(text: str) -> list[str]:
@@ -200,17 +198,13 @@ def difference(got: Shape, wanted: Shape) -> str:
             return "The same sizes in another order."
         differing = [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
         return "; ".join(f"axis {i} has {one[i]}, wanted {other[i]}" for i in differing[:3]).capitalize() + "."
-    if len(one) + 1 == len(other):
-        return _without(other, one, "is missing")
-    if len(one) == len(other) + 1:
-        return _without(one, other, "is one too many")
-    return "As many numbers in other axes." if math.prod(one) == math.prod(other) else ""
-
-
-def _without(longer: tuple[int, ...], shorter: tuple[int, ...], what: str) -> str:
+    if abs(len(one) - len(other)) > 1:
+        return "As many numbers in other axes." if math.prod(one) == math.prod(other) else ""
+    shorter, longer = sorted((one, other), key=len)
     axes = [i for i in range(len(longer)) if longer[:i] + longer[i + 1 :] == shorter]
     if not axes:
         return ""
+    what = "is missing" if longer == other else "is one too many"
     size = longer[axes[0]]
     return f"Axis {axes[0]}, of size {size}, {what}." if len(axes) == 1 else f"An axis of size {size} {what}."
 

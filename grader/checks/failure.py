@@ -110,11 +110,18 @@ def failed_comparison(problem: BaseException, judge: CodeType) -> FailedComparis
     if caller is None or not isinstance(call, ast.Call) or not call.args:
         return None
     evaluator = cast(CheckEvaluator, CheckEvaluator.from_frame(caller.tb_frame))
-    for test in _conjuncts(call.args[0]):
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and evaluator.get(test) in (False, UNKNOWN):
-            left, right = (_side(node, call, evaluator) for node in (test.left, test.comparators[0]))
-            return _ordered(left, right, type(test.ops[0]), evaluator)
-    return None
+    tests = (test for test in _conjuncts(call.args[0]) if isinstance(test, ast.Compare) and len(test.ops) == 1)
+    failed = next((test for test in tests if evaluator.get(test) in (False, UNKNOWN)), None)
+    if failed is None:
+        return None
+    left, right = (_side(node, call, evaluator) for node in (failed.left, failed.comparators[0]))
+    relation: type = type(failed.ops[0])
+    # What is found stands left by habit; where only the right side reads a program, or the left is constant, right.
+    if (right.fact and not left.fact) or isinstance(left.node, ast.Constant):
+        if relation in (ast.In, ast.NotIn):
+            return None
+        left, right, relation = right, left, MIRRORED.get(relation, relation)
+    return FailedComparison(left, WORDS[relation], right, evaluator)
 
 
 def _conjuncts(test: ast.expr) -> Iterator[ast.expr]:
@@ -159,12 +166,3 @@ def _fact(node: ast.expr, evaluator: CheckEvaluator) -> tuple[Program, str, str]
         return None
     of = evaluator.get(node.value)
     return (of, node.attr, kind) if type(of) is Program else None
-
-
-def _ordered(left: Side, right: Side, op: type, evaluator: CheckEvaluator) -> FailedComparison | None:
-    """What is found stands left by habit; where only the right side reads a program, or the left is constant, right."""
-    if (right.fact and not left.fact) or isinstance(left.node, ast.Constant):
-        if op in (ast.In, ast.NotIn):
-            return None
-        left, right, op = right, left, MIRRORED.get(op, op)
-    return FailedComparison(left, WORDS[op], right, evaluator)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -17,11 +18,9 @@ from IPython.core.error import InputRejected
 from IPython.core.getipython import get_ipython
 
 from grader.checks import inputs, verbs
-from grader.checks.cell_state import CellRun, begin, check_title, current, facts_read
 from grader.checks.display import VerdictDisplay
-from grader.checks.outcomes import CheckBroken, Ended, NotAttempted
-from grader.core.symbols import notebook_cell_names
-from grader.core.vocabulary import REACHING
+from grader.checks.outcomes import CellRun, CheckBroken, Ended, NotAttempted, cell_runs
+from grader.core.symbols import REACHING, check_title, notebook_cell_names
 from grader.program.endpoints import namedtuples
 from grader.program.environment import CellEnvironment
 
@@ -107,10 +106,10 @@ class KernelHooks:
         """Before a check: its title, its stream of inputs, and the environment as the setup left it."""
         source = info.raw_cell or ""
         check = CellRun(source, getattr(info, "cell_id", None), check_title(source))
-        begin(check)
+        cell_runs.append(check)
         if check.title:
             inputs.begin(source)
-            facts_read.clear()
+            verbs.facts_read.clear()
             self.needs = needs = notebook_cell_names(source).needs
             self.guards = not check.hidden
             rebound = self.environment.before_checks(needs)
@@ -136,7 +135,7 @@ class KernelHooks:
         """After a check: what is shown of how it ended. After any other cell: note what it bound and changed."""
         self.redirection.close()
         self.needs, self.guards = (), False
-        check = current()
+        check = cell_runs[-1]
         if check.title:
             if result.success:
                 self.display.passed(check)
@@ -152,34 +151,30 @@ class KernelHooks:
         if self.is_setup(result.info):  # what it bound is what the checks rely on
             self.environment.after_setup(cell.binds)
             self.given = cell.binds
-            verbs.allow(namedtuples({name: value for name, value in self.shell.user_ns.items() if name in cell.binds}))
+            bound = {name: value for name, value in self.shell.user_ns.items() if name in cell.binds}
+            verbs.in_process.classes = namedtuples(bound)
         else:
             self.environment.after_cell(cell.binds, source)
             self.display.answered(cell, source)
 
-    def note_ended(self, cell_id: str | None, binds: Iterable[str], problem: BaseException | None) -> None:
+    def note_ended(self, cell_id: str | None, binds: frozenset[str], problem: BaseException | None) -> None:
         """Notes how a cell ended that binds these names, and which it bound before and does not bind now."""
-        binds = set(binds)
-        for name in binds:
+        others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
+        for name in binds | others:
             self.ended.pop(name, None)
-            if problem is not None:
-                self.ended[name] = type(problem).__name__
-        self.outdated -= binds
+        if problem is not None:
+            self.ended |= dict.fromkeys(binds, type(problem).__name__)
+        self.outdated = (self.outdated - binds) | others
         if cell_id is not None:  # some front ends do not give it
-            others = {name for name, owner in self.bound_by.items() if owner == cell_id} - binds
-            for name in others:
-                self.ended.pop(name, None)
-            self.outdated |= others
             self.bound_by |= dict.fromkeys(binds, cell_id)
 
     def note_not_run(self, cell_id: str | None, source: str, problem: BaseException) -> None:
         """Notes that a cell was not Python: the names that it would have bound have earlier values."""
-        for found in MEANT.finditer(source):
-            name = found[1] or found[2]
-            self.ended[name] = type(problem).__name__
-            self.outdated.add(name)
-            if cell_id is not None:
-                self.bound_by[name] = cell_id
+        names = [defined or assigned for defined, assigned in MEANT.findall(source)]
+        self.ended |= dict.fromkeys(names, type(problem).__name__)
+        self.outdated |= set(names)
+        if cell_id is not None:
+            self.bound_by |= dict.fromkeys(names, cell_id)
 
     def is_setup(self, info: Any) -> bool:
         """By the cell's id where the front end gives it; else the cell that imports the verbs of checks."""
@@ -196,23 +191,17 @@ def stderr_to_stdout() -> Iterator[None]:
 
     A warning of Python's or a log line of XLA's says nothing about the answer. XLA writes to the file descriptor.
     """
-    before, descriptor = sys.stderr, os.dup(2)
+    descriptor = os.dup(2)
     try:
-        sys.stderr = sys.stdout
         os.dup2(1, 2)
-        yield
+        with contextlib.redirect_stderr(sys.stdout):
+            yield
     finally:
-        sys.stderr = before
         os.dup2(descriptor, 2)
         os.close(descriptor)
 
 
-_hooks: KernelHooks | None = None
-
-
-def install() -> None:
+@functools.cache
+def install() -> KernelHooks:
     """Hooks into the running notebook's kernel, once."""
-    global _hooks
-    shell = get_ipython()
-    if shell is not None and _hooks is None:
-        _hooks = KernelHooks(shell)
+    return KernelHooks(get_ipython())

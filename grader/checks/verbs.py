@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import jax
 
-from grader.checks.cell_state import facts_read
 from grader.checks.outcomes import PLACE, QUESTIONS, CheckBroken, CheckFailed, NotAttempted, explained
 from grader.program.codec import Classes, abstract, encode
 from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, is_cell, read_reply, request
@@ -57,7 +56,7 @@ class InProcessBackend(ProgramEndpoint):
 
     def __init__(self) -> None:
         super().__init__()
-        self.classes: dict[str, type] = {}
+        self.classes: dict[str, type] = {}  # the setup's named tuples
 
     def ask(self, question: Callable[..., Any], payload: bytes) -> bytes:
         return AnswerEndpoint(self.classes, _check_file()).ask(question, payload)
@@ -74,8 +73,10 @@ def _check_file() -> str:
     return frame.f_code.co_filename
 
 
-_here = InProcessBackend()
-_backend: Backend = _here
+# The programs and facts (or kinds of collectives) that were read and not judged yet: a failure now is about them.
+facts_read: list[tuple[Any, str]] = []
+in_process = InProcessBackend()
+_backend: Backend = in_process
 _evidence: set[str] = set()
 _overheard: list[Any] | None = None
 
@@ -85,11 +86,6 @@ def set_backend(backend: Backend) -> Backend:
     global _backend
     before, _backend = _backend, backend
     return before
-
-
-def allow(classes: dict[str, type]) -> None:
-    """Lets these named tuple classes, those of the setup, cross as data in this process."""
-    _here.classes = classes
 
 
 def overhear(replies: list[Any] | None) -> None:
@@ -224,7 +220,7 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
     try:
         payload = request(data, _backend.classes)
     except Unsendable as problem:
-        raise CheckBroken(f"this check hands over a {problem.name}, which is not data") from None
+        raise CheckBroken(f"this check hands over a {problem}, which is not data") from None
     reply = _decoded(send(p, payload))
     _hear([reply["kind"], reply["text"], reply["source"]])
     if reply["status"] == "unattempted":

@@ -17,7 +17,6 @@ from grader.core.text import legible
 from grader.course import Course, nbgrader_lesson, scaffold
 from grader.course import build as builder
 from grader.prove import proof as proofs
-from grader.prove.preview import preview as preview_lesson
 from grader.reports import terminal
 
 new = Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -130,7 +129,7 @@ def prove(
     course = open_course(*(lessons or ()))
     proof = proofs.prove(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
     proofs.show(proof, out)
-    if not proof.holds:
+    if proof.problems:
         raise Exit(1)
 
 
@@ -150,10 +149,10 @@ def preview(
     course = open_course(lesson)
     refuse_unwritable("The page", html)
     if html is None:
-        seen = preview_lesson(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
+        seen = proofs.preview(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
     else:
         with err.status(f"Rehearsing {lesson} ..."):
-            seen = preview_lesson(course, lesson, jobs)
+            seen = proofs.preview(course, lesson, jobs)
         write(html, pages.preview(lesson, seen))
     if any(one.problem is not None for one in seen):
         raise Exit(1)

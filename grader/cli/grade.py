@@ -19,7 +19,7 @@ from grader.core.faults import UnconfinedError
 from grader.core.points import number
 from grader.core.result import NoResults, Result, document, read_document
 from grader.course import Course
-from grader.doctor.confinement import warning
+from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
 from grader.grading.batch import Entry
 from grader.grading.cache import environment_fingerprint
@@ -75,7 +75,8 @@ def grade(
         with interruptible(), view.bar:
             batch.grade(
                 course, view.entries, jobs, view.add, allow_unsandboxed=allow_unsandboxed,
-                on_confined=lambda confined: warn(warning(confined)), edition=ours, before=before, machine=machine,
+                on_confined=lambda confined: warn(confinement_warning(confined)), edition=ours, before=before,
+                machine=machine,
             )  # fmt: skip
     except UnconfinedError as problem:
         raise fail(f"Nothing is graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None

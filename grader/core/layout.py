@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import os
-from functools import cache
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,42 +40,15 @@ def session_notebook(namespace: dict[str, Any]) -> Path | None:
     return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
 
 
-@cache
-def learner_files() -> tuple[Path, ...]:
+def learner_files() -> list[Path]:
     """Returns the files of this package that a learner's machine needs, relative to `PACKAGE`.
 
-    Modules that import, directly or through one another, a package beyond `LEARNER_PACKAGES` are left out.
+    Modules of `LEARNER_PACKAGES` that import another package of ours are left out: they belong to the `grader` command.
     """
-    found = {Path(name) for name in LEARNER_ALIASES}
-    for package in LEARNER_PACKAGES:
-        found |= {path.relative_to(PACKAGE) for path in (PACKAGE / package).rglob("*") if path.is_file()}
-    found = {path for path in found if "__pycache__" not in path.parts}
-    needs = {path: _imports(PACKAGE / path) for path in found if path.suffix == ".py"}
-    while True:
-        names = {_dotted(path) for path in found}
-        left_out = {path for path, modules in needs.items() if path in found and not modules <= names}
-        if not left_out:
-            return tuple(sorted(found))
-        found -= left_out
-
-
-def _dotted(path: Path) -> str:
-    return ".".join(("grader", *path.with_suffix("").parts)).removesuffix(".__init__")
-
-
-def _imports(path: Path) -> set[str]:
-    """The modules of ours that a module imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("grader"):
-            found |= {_module(node.module or "", alias.name) for alias in node.names}
-    return {name for name in found if name.startswith("grader.")}
-
-
-def _module(module: str, name: str) -> str:
-    """The module that `from module import name` needs: `module.name` where that is one."""
-    folder = SOURCE.joinpath(*module.split("."))
-    inside = (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
-    return f"{module}.{name}" if inside else module
+    others = "|".join(name for name in PACKAGES if name not in LEARNER_PACKAGES)
+    imports_others = re.compile(rf"^\s*(?:from|import) grader\.(?:{others})\b", re.MULTILINE)
+    found = [PACKAGE / name for name in LEARNER_ALIASES]
+    for path in (path for package in LEARNER_PACKAGES for path in (PACKAGE / package).rglob("*.*")):
+        if "__pycache__" not in path.parts and not imports_others.search(path.read_text(errors="replace")):
+            found.append(path)
+    return sorted(path.relative_to(PACKAGE) for path in found)

@@ -1,7 +1,11 @@
-"""Notebook files: the one reader, the limits it reads under, and what nbgrader's metadata state about a cell.
+"""Notebook files: the one reader, the limits it reads under, and what the metadata of a cell state about it.
 
 A notebook may come from anyone: reading runs nothing in it, and everything that cannot be read is `Unreadable` with a
 sentence for its author. Cells stay dicts as the file contains them, since most readers write them back.
+
+A learner's copy states itself which of the course's cells each cell came from: nbgrader's metadata contain a checksum
+of each cell's text as it was released, and cells without such metadata get a mark of ours when they are copied. Both
+survive JupyterLab, and an older Jupyter, which drops the ids of cells.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +27,7 @@ MAX_BYTES = 20 << 20
 MAX_CELLS = 2_000
 MAX_SOURCE = 200_000  # characters of a code cell
 KINDS = ("code", "markdown", "raw")
+BUILT_ID = re.compile(r"(?:text|predict|choose)-.+|(?:code|markdown|raw)-(?P<hash>[0-9a-f]{8})(?:-\d+)?")
 HINT = re.compile(r"<details[^>]*>\s*<summary>\s*(Hint\b.*?)</summary>(.*?)</details>", re.DOTALL)
 
 
@@ -104,16 +109,6 @@ def cells(notebook: Notebook) -> list[NotebookCell]:
     return [cell for cell in notebook["cells"] if isinstance(cell, dict)]
 
 
-def malformed_cell(notebook: Notebook) -> int | None:
-    """Returns the place (from 1) of the first cell without a type, text or metadata; None where every cell has them."""
-    for number, cell in enumerate(notebook["cells"], 1):
-        if not isinstance(cell, dict) or cell.get("cell_type") not in KINDS:
-            return number
-        if not isinstance(cell.get("metadata"), dict) or _source(cell) is None:
-            return number
-    return None
-
-
 def read_complete(path: Path) -> Notebook:
     """Returns a notebook that is to be written back: every cell has a type, text and metadata.
 
@@ -127,9 +122,10 @@ def read_complete(path: Path) -> Notebook:
         raise Unreadable("it is not JSON") from None
     if not isinstance(notebook, dict) or notebook.get("nbformat") != 4 or not isinstance(notebook.get("cells"), list):
         raise Unreadable("it is not a notebook of format 4")
-    number = malformed_cell(notebook)
-    if number is not None:
-        raise Unreadable(f"its cell {number} is malformed")
+    for number, cell in enumerate(notebook["cells"], 1):
+        sound = isinstance(cell, dict) and cell.get("cell_type") in KINDS and isinstance(cell.get("metadata"), dict)
+        if not sound or _source(cell) is None:
+            raise Unreadable(f"its cell {number} is malformed")
     return notebook
 
 
@@ -216,6 +212,58 @@ def checksum(cell: NotebookCell, source: str | None = None) -> str:
         if said.get("grade") and isinstance(points, int | float):
             parts.append(float(points))
     return hashlib.md5("".join(map(str, parts)).encode(errors="replace"), usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True)
+class CellOrigin:
+    """The course's name of a cell, and the checksum of its text when it was released (None where nothing states it)."""
+
+    name: str
+    checksum: str | None
+
+
+def origin_of(cell: NotebookCell) -> CellOrigin | None:
+    """Returns which of the course's cells this is; None for a cell of the learner's own."""
+    said = nbgrader(cell)
+    if isinstance(said.get("grade_id"), str):
+        found = said.get("checksum")
+        return CellOrigin(said["grade_id"], found if isinstance(found, str) else None)
+    mark = part(part(cell["metadata"], "jaxercise"), "given")
+    if isinstance(mark.get("cell"), str) and isinstance(mark.get("sum"), str):
+        return CellOrigin(mark["cell"], mark["sum"])
+    # Before cells were marked, only their ids told, most of which contain a hash of the text that was built. Links in
+    # lesson prose were changed since, so its text is trusted.
+    built = BUILT_ID.fullmatch(cell["id"]) if isinstance(cell.get("id"), str) else None
+    if built is None:
+        return None
+    own = hashlib.sha256(text(cell).encode(errors="replace")).hexdigest()[:8]
+    return CellOrigin(cell["id"], checksum(cell) if built["hash"] in (None, own) else None)
+
+
+def cells_by_name(cells: Iterable[NotebookCell]) -> dict[str, NotebookCell]:
+    """Returns the course's cells by name; of pieces that share a name, the first."""
+    found: dict[str, NotebookCell] = {}
+    for cell in cells:
+        origin = origin_of(cell)
+        if origin is not None:
+            found.setdefault(origin.name, cell)
+    return found
+
+
+def is_unchanged(cell: NotebookCell) -> bool:
+    """Returns whether a cell of the course's still has the text that it was released with."""
+    origin = origin_of(cell)
+    return origin is not None and origin.checksum == checksum(cell)
+
+
+def sign(cell: NotebookCell) -> None:
+    """Stores in a cell of the course's what its text is now: its checksum, or a mark where nbgrader has no metadata."""
+    said = nbgrader(cell)
+    if not said:
+        mark = {"cell": cell["id"], "sum": checksum(cell)}
+        cell["metadata"]["jaxercise"] = part(cell["metadata"], "jaxercise") | {"given": mark}
+    elif "checksum" in said:
+        said["checksum"] = checksum(cell)
 
 
 class Hint(NamedTuple):

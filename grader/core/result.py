@@ -118,19 +118,10 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the documented fields (docs/results.md)."""
-        return {
-            "learner": self.learner,
-            "lesson": self.lesson,
-            "score": self.score,
-            "max_score": self.max_score,
-            "confinement": self.confinement,
-            "platform": self.platform,
-            "duration_s": round(self.duration_s, 3),
-            "notes": list(self.notes),
-            "problem": self.problem,
-            "fault": self.fault,
-            "checks": [check.to_json() for check in self.checks],
-        }
+        names = ("learner", "lesson", "score", "max_score", "confinement", "platform", "duration_s", "notes", "problem")
+        data = {name: getattr(self, name) for name in (*names, "fault")}
+        data |= {"duration_s": round(self.duration_s, 3), "notes": list(self.notes)}
+        return {**data, "checks": [check.to_json() for check in self.checks]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Result:
@@ -174,7 +165,7 @@ def read_document(path: Path) -> list[Result]:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
             raise NoResults(f"{path} is of version {found['version']}; this grader reads version {VERSION}.")
-        return [Result.from_json({k: v for k, v in one.items() if k != "changes"}) for one in found["results"]]
+        return [Result.from_json(one) for one in found["results"]]
     except OSError as problem:
         raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Names in a piece of Python, as its symbol table states them, and notebook cells as plain Python.
+"""Names in a piece of Python, as its symbol table states them; the vocabulary of check cells; cells as plain Python.
 
 Every reader of names uses `cell_names`, and every reader of a notebook cell uses `plain_python`, so that a kernel, a
 worker and the rules for authors agree on what a cell binds.
@@ -15,6 +15,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 BUILTINS = frozenset(dir(builtins))
+
+# The names that `grader.checks` gives to check cells, by what each does.
+# They reach an answer. Their first argument is an answer's name or a probe.
+REACHING = frozenset({"ask", "error", "program"})
+# They judge. Position and keyword of the words that a learner reads, which a hidden check guards.
+JUDGING = {"require": (1, "message"), "compare": (4, "label")}
+# They and those that draw inputs or end a check belong to the grader's side: in a probe, beside the answer, they would
+# mean something else, or nothing.
+NOT_IN_PROBES = REACHING | JUDGING.keys() | {"inputs", "skip"}
+# Only the answer's own process can report what these show, so a check that uses one is marked as observed.
+SELF_REPORTING = frozenset({"counted", "make_jaxpr", "print_saved_residuals", "saved_residuals", "_cache_size"})
 
 # These cell magics run their cell's text in the notebook's namespace; the others (%%timeit, %%bash ...) bind nothing.
 _RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
@@ -112,21 +123,22 @@ def defined(source: str) -> tuple[str, ...]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.append(node.name)
-        elif isinstance(node, ast.Assign):
-            names.extend(name for target in node.targets for name in _targets(target))
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            names.extend(_targets(node.target))
+        elif isinstance(node, ast.Assign) or (isinstance(node, ast.AnnAssign) and node.value is not None):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            leaves = [leaf for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)]
+            names += [leaf.id for leaf in leaves if isinstance(leaf.ctx, ast.Store)]
     return tuple(dict.fromkeys(names))
 
 
-def _targets(node: ast.expr) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Tuple | ast.List):
-        for element in node.elts:
-            yield from _targets(element)
-    elif isinstance(node, ast.Starred):
-        yield from _targets(node.value)
+def check_title(source: str) -> str:
+    """Returns the first line of the docstring if `source` is a check cell, which calls a verb; else ""."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # magics, half-typed cells
+        return ""
+    title = ast.get_docstring(tree)
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return title.splitlines()[0] if title and called & REACHING else ""
 
 
 def line_of(tree: ast.AST, name: str) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grader.core import symbols
-from grader.core.vocabulary import REACHING
+from grader.core.symbols import REACHING
 from grader.course import probes
 
 HIDDEN_MARKER = re.compile(r"^.*(?:BEGIN|END) HIDDEN TESTS.*$", re.MULTILINE)

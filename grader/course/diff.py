@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from grader.core import cell_origin
+from grader.core import notebook as notebooks
 from grader.core.notebook import Notebook, NotebookCell, Unreadable, checksum, is_answer, nbgrader, read_complete, text
 from grader.course import workspace
 from grader.course.tree import Course
@@ -68,7 +68,7 @@ def diff_copy(copy: workspace.Copy) -> CourseDiff | None:
 
 def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> CourseDiff:
     """Returns what differs between the course's notebook `new` and the one that `own` was made from."""
-    then, now = cell_origin.by_name(own["cells"]), cell_origin.by_name(new["cells"])
+    then, now = notebooks.cells_by_name(own["cells"]), notebooks.cells_by_name(new["cells"])
     if not then:  # nothing in it states what it was made from: it is as old as its text
         texts = {text(cell) for cell in own["cells"]}
         return CourseDiff(copy, {}, words=any(text(cell) not in texts for cell in now.values()))
@@ -96,7 +96,7 @@ def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> Course
 
 def exercises(cells: Iterable[NotebookCell]) -> list[str]:
     """Returns the names of what is to be answered, each once: cells to fill in, and tasks that a person grades."""
-    return list(cell_origin.by_name(cell for cell in cells if is_answer(cell) or nbgrader(cell).get("task")))
+    return list(notebooks.cells_by_name(cell for cell in cells if is_answer(cell) or nbgrader(cell).get("task")))
 
 
 def owner(name: str, among: Collection[str]) -> str | None:
@@ -110,7 +110,7 @@ def _question(cell: NotebookCell) -> str:
 
 
 def _checksum(cell: NotebookCell) -> str:
-    origin = cell_origin.origin_of(cell)
+    origin = notebooks.origin_of(cell)
     return (origin.checksum if origin is not None else None) or checksum(cell)
 
 

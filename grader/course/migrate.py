@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.core import cell_origin
+from grader.core import notebook as notebooks
 from grader.core.notebook import NotebookCell, checksum, is_answer, is_locked, part, read_complete, text
 from grader.course import diff, workspace
 from grader.course.tree import Course
@@ -54,7 +54,7 @@ class Migration:
 def migrate(course: Course, copy: workspace.Copy) -> Migration:
     """Replaces a copy by the course's notebook with all that the learner wrote. Raises Unreadable and OSError."""
     own, new = read_complete(copy.own), copy.notebook()
-    marked = bool(cell_origin.by_name(own["cells"]))
+    marked = bool(notebooks.cells_by_name(own["cells"]))
     merge = _Merge(own["cells"] if marked else [], new["cells"])
     # The learner's choices, such as that of a kernel, stay.
     chosen = {name: value for name, value in part(own, "metadata").items() if name != "jaxercise"}
@@ -71,12 +71,12 @@ class _Merge:
     """The learner's cells, added one by one in their order, and where each goes in the new notebook."""
 
     def __init__(self, own: list[NotebookCell], new: list[NotebookCell]) -> None:
-        self.new, self.course = new, cell_origin.by_name(new)
+        self.new, self.course = new, notebooks.cells_by_name(new)
         self.answers = self.own = 0
         self.begin: list[str] = []
         self.ended: list[str] = []
         self.restored: list[str] = []
-        begun = {name: cell for name, cell in cell_origin.by_name(own).items() if name in diff.exercises(own)}
+        begun = {name: cell for name, cell in notebooks.cells_by_name(own).items() if name in diff.exercises(own)}
         missing = {name: cell for name, cell in begun.items() if name not in self.course}
         self.renamed = _renamed(missing, self.course)
         self.gone = [name for name in missing if name not in self.renamed]
@@ -86,13 +86,13 @@ class _Merge:
         self.after: dict[str, list[NotebookCell]] = {}
         self.place = self.top  # where the next cell of the learner's own goes
         for cell in own:
-            origin = cell_origin.origin_of(cell)
+            origin = notebooks.origin_of(cell)
             if origin is None:
                 self._keep(cell)
             else:
                 self._add(cell, origin)
 
-    def _add(self, cell: NotebookCell, origin: cell_origin.CellOrigin) -> None:
+    def _add(self, cell: NotebookCell, origin: notebooks.CellOrigin) -> None:
         exercise = diff.owner(origin.name, self.renamed)
         name = self.renamed[exercise] + origin.name[len(exercise) :] if exercise is not None else origin.name
         if name not in self.course:
@@ -101,7 +101,7 @@ class _Merge:
         if name not in self.after:  # another piece of a cell stays where it is
             self.place = self.after[name] = []
         ours = self.course[name]
-        if cell_origin.is_unchanged(cell) or text(cell) == text(ours):
+        if notebooks.is_unchanged(cell) or text(cell) == text(ours):
             return
         if is_locked(cell):
             self.restored.append(name)
@@ -113,7 +113,7 @@ class _Merge:
         else:
             self._keep(cell)
 
-    def _add_answer(self, name: str, cell: NotebookCell, origin: cell_origin.CellOrigin) -> None:
+    def _add_answer(self, name: str, cell: NotebookCell, origin: notebooks.CellOrigin) -> None:
         ours, source = self.course[name], _without_note(text(cell))
         if name in self.replaced:
             self.place.append(_in_place_of(ours, cell, source) | {"id": cell.get("id")})
@@ -133,7 +133,7 @@ class _Merge:
         """A cell that the course no longer has: what the learner wrote in it stays."""
         if diff.owner(name, self.gone) is not None:
             self.place = self.last
-        if cell_origin.is_unchanged(cell):
+        if notebooks.is_unchanged(cell):
             return
         if is_locked(cell):
             self.restored.append(name)
@@ -149,7 +149,7 @@ class _Merge:
         if isinstance(ours, dict):
             metadata["jaxercise"] = {k: v for k, v in ours.items() if k != "given"}
         # An id that the course gave would mark the cell as the course's.
-        cell_id = cell.get("id") if cell_origin.origin_of(cell) is None else None
+        cell_id = cell.get("id") if notebooks.origin_of(cell) is None else None
         self.place.append({**cell, "metadata": metadata, "id": cell_id})
         if is_answer(cell):
             self.answers += 1
@@ -162,7 +162,7 @@ class _Merge:
         last = [_complete(cell, taken) for cell in ([_markdown(HEADING), *self.last] if self.last else [])]
         found = [_complete(cell, taken) for cell in self.top]
         for cell in self.new:
-            origin = cell_origin.origin_of(cell)
+            origin = notebooks.origin_of(cell)
             name = origin.name if origin is not None else ""
             if name == CLOSING:
                 found, last = found + last, []
@@ -174,7 +174,7 @@ def _renamed(gone: Mapping[str, NotebookCell], course: Mapping[str, NotebookCell
     """The new names of exercises whose stub the course has, to the letter, under another name."""
     found: dict[str, str] = {}
     for old, cell in gone.items():
-        origin = cell_origin.origin_of(cell)
+        origin = notebooks.origin_of(cell)
         for name in diff.exercises(course.values()):
             if is_answer(cell) and origin is not None and origin.checksum == checksum(cell, text(course[name])):
                 found.setdefault(old, name)

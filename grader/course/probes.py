@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from grader.core import symbols
-from grader.core.vocabulary import NOT_IN_PROBES, REACHING
+from grader.core.symbols import NOT_IN_PROBES, REACHING
 from grader.course.problems import Findings, Problem
 
 

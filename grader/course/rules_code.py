@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 
 from grader.core import symbols
-from grader.core.vocabulary import SELF_REPORTING
+from grader.core.symbols import SELF_REPORTING
 from grader.course import exercises, probes
 from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
 from grader.course.percent import Cell

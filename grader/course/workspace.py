@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from grader.core import cell_origin, files
-from grader.core.notebook import Notebook, Unreadable, read_complete, text
+from grader.core import files
+from grader.core.notebook import Notebook, Unreadable, read_complete, sign, text
 from grader.course import build, notebook_builder
 from grader.course.tree import Course
 
@@ -57,7 +57,7 @@ class Copy:
             if after != before:
                 cell["source"] = after.splitlines(keepends=True)
             # JupyterLab's Validate button refuses a locked cell whose checksum is not its text's.
-            cell_origin.sign(cell)
+            sign(cell)
         return notebook
 
     def text(self) -> str:

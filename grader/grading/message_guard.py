@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grader.checks.compare import describe_array
 from grader.checks.verbs import exception_names
-from grader.core.vocabulary import JUDGING
+from grader.core.symbols import JUDGING
 
 NOT_SHOWN = "(not shown)"
 LARGEST = 10**12  # bytes of a large model have so many digits, and an input in full has more

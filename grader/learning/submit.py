@@ -142,7 +142,7 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
     """
     if "grader.checks" not in sys.modules:
         return []  # no setup has run in this kernel, so nothing that belongs to the notebook
-    from grader.checks.cell_state import runs_since
+    from grader.checks.outcomes import runs_since
 
     code = [cell for cell in notebook.cells if cell.get("cell_type") == "code"]
     texts = {text(cell).strip() for cell in code}

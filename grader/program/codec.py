@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src.array import ArrayImpl  # weak types have no public maker
+from jax._src.literals import TypedNdArray  # what a function with a custom derivative gets for a NumPy argument
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from grader.program.payload import (
@@ -37,13 +38,7 @@ from grader.program.payload import (
 )
 
 # Plain arrays of NumPy's; a subclass may show what it does not hold.
-PLAIN: tuple[type, ...] = (np.ndarray,)
-with contextlib.suppress(ImportError):
-    # A function with a custom derivative gets this for a NumPy argument; it has no public name.
-    from jax._src.literals import TypedNdArray
-
-    PLAIN = (np.ndarray, TypedNdArray)
-
+PLAIN = (np.ndarray, TypedNdArray)
 DTYPES = frozenset(
     "bool int4 uint4 int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 complex64 "
     "complex128 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
@@ -74,8 +69,8 @@ def encode(value: Any, classes: Classes | None = None, limits: PayloadLimits = L
         Unsendable: a part of `value` is of another kind, or beyond `limits`.
     """
     encoder = _Encoder(classes or {}, limits)
-    tagged = encoder.tag(value, 0)
-    head = json.dumps({"value": tagged, "sizes": [len(b) for b in encoder.buffers]}, separators=(",", ":")).encode()
+    content = encoder.tag(value, 0)
+    head = json.dumps({"value": content, "sizes": [len(b) for b in encoder.buffers]}, separators=(",", ":")).encode()
     if len(head) > limits.head:
         raise Unsendable(f"value too large to send ({len(head):,} bytes before its arrays)")
     return b"".join([struct.pack("<I", len(head)), head, *encoder.buffers])
@@ -107,8 +102,8 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         raise Malformed("buffers do not add up")
     ends = itertools.accumulate(sizes, initial=0)
     buffers = [body[start:end] for start, end in itertools.pairwise(ends)]
+    decoder = _Decoder(classes or {}, limits, buffers)
     try:
-        decoder = _Decoder(classes or {}, limits, buffers)
         value = decoder.value(content, 0)
     except Malformed:
         raise
@@ -199,10 +194,9 @@ class _Encoder:
         if type(value) in PLAIN:
             return self.array("numpy", value)
         # `jnp.float32`, `np.float32` and `np.dtype("float32")` are all the same datum.
-        if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        of_numpy = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
+        if of_numpy or type(value).__name__ == "_ScalarMeta":
             return ["dtype", _dtype_name(value)]
-        if type(value).__name__ == "_ScalarMeta":
-            return ["dtype", _dtype_name(value.dtype)]
         raise Unsendable(type(value).__name__)
 
     def array(self, kind: str, value: Any) -> Any:

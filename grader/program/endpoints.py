@@ -114,7 +114,7 @@ class AnswerEndpoint:
             with _on(asked["mesh"]), _all_bits():
                 return encode({"status": "ok", "value": what(asked["args"])}, self.classes)
         except Unsendable as problem:
-            return encode({"status": "unsendable", "kind": problem.name[:MAX_TEXT]})
+            return encode({"status": "unsendable", "kind": str(problem)[:MAX_TEXT]})
         except BaseException as problem:  # SystemExit and KeyboardInterrupt are an answer's fault too, not ours
             return encode(describe(problem, self.check_file))
 
@@ -202,6 +202,6 @@ class ProgramEndpoint:
         try:
             return encode({"status": "ok", "value": self._loaded[name].run(decode(payload))})
         except Unsendable as problem:
-            return encode({"status": "unsendable", "kind": problem.name})
+            return encode({"status": "unsendable", "kind": str(problem)})
         except Exception as problem:
             return encode(describe(problem))

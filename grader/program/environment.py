@@ -76,15 +76,11 @@ class CellEnvironment:
             return rebound
         own = frozenset(answers)
         for key, value in _state().items():
-            wanted = [
-                self._state.get(key, value),
-                *(one for name, one in self._set.get(key, {}).items() if name in own),
-            ][-1]
-            if not _differ(value, wanted):
-                continue
-            if key == "mesh":
+            setters = self._set.get(key, {})
+            wanted = next((setters[name] for name in reversed(setters) if name in own), self._state.get(key, value))
+            if key == "mesh" and _differ(value, wanted):
                 jax.set_mesh(wanted)
-            else:
+            elif _differ(value, wanted):
                 # What cannot be changed once devices exist cannot have changed since the setup either.
                 with contextlib.suppress(RuntimeError):
                     jax.config.update(key, wanted)

@@ -110,14 +110,11 @@ def _count(dims: str, separator: str = ",") -> int:
 
 
 def _reached(bodies: dict[str, str], start: list[str]) -> set[str]:
-    seen, todo = set(), list(start)
+    seen, todo = set[str](), list(start)
     while todo:
-        name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for group in _CALLED.findall(bodies.get(name, "")):
-            todo += [other.strip().lstrip("%") for other in group.strip("{}").split(",")]
+        if (name := todo.pop()) not in seen:
+            seen.add(name)
+            todo += re.findall(r"[\w.\-]+", " ".join(_CALLED.findall(bodies.get(name, ""))))
     return seen
 
 

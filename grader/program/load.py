@@ -137,10 +137,5 @@ def _placed(parameters: list[jax.ShapeDtypeStruct], devices: int) -> list[jax.Sh
 
 
 def _prime_factors(number: int) -> list[int]:
-    factors, divisor = [], 2
-    while number > 1:
-        while number % divisor == 0:
-            factors.append(divisor)
-            number //= divisor
-        divisor += 1
-    return factors
+    divisor = next((one for one in range(2, number + 1) if number % one == 0), None)
+    return [] if divisor is None else [divisor, *_prime_factors(number // divisor)]

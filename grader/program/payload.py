@@ -9,8 +9,6 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-AXIS_TYPES = {kind.name: kind for kind in AxisType}
-
 
 @dataclass(frozen=True)
 class PayloadLimits:
@@ -29,15 +27,7 @@ LIMITS = PayloadLimits()
 
 
 class Unsendable(Exception):
-    """A value that is not data.
-
-    Attributes:
-        name: what a reader would call it, such as a class.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    """A value that is not data; the text is what a reader would call it, such as the name of its class."""
 
 
 class Malformed(Exception):
@@ -139,7 +129,7 @@ def _read_devices(platform: Any, ids: Any) -> list[Any]:
 
 def _read_mesh(names: Any, sizes: Any, types: Any, where: Any) -> Mesh:
     devices = np.array(_read_devices(*where), dtype=object).reshape(axes(sizes))
-    return Mesh(devices, _strings(names), axis_types=tuple(AXIS_TYPES[kind] for kind in _strings(types)))
+    return Mesh(devices, _strings(names), axis_types=tuple(AxisType[kind] for kind in _strings(types)))
 
 
 def _read_sharding(mesh: Any, spec: Any, memory: Any) -> NamedSharding:

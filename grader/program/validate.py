@@ -6,6 +6,7 @@ which is therefore a confined one in grading; what a program may do once it is c
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -70,27 +71,19 @@ def read(blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...]) -> jax.expor
     if not _as_asked(exported, parameters):
         raise ProgramRefused("what its bytes say of its arguments and results is not what was asked for")
     with _context():
-        try:
+        problem: str | None = "its bytes hold no sound StableHLO"
+        with contextlib.suppress(Exception):  # a parser's, or one over a name that is no text: refused all the same
             module = exported.mlir_module(serialized=False)
-            sound = module.operation.verify()
-        except Exception:
-            sound = False
-        if not sound:
-            raise ProgramRefused("its bytes hold no sound StableHLO")
-        if not _as_declared(exported, module):
-            raise ProgramRefused("its code takes or gives something else than its bytes say")
-        try:
-            problem = ModuleValidator(module.operation).problem()
-        except Exception:  # such as a name that is no text
-            problem = "its bytes hold no sound StableHLO"
+            if module.operation.verify():
+                declared = _as_declared(exported, module)
+                other = "its code takes or gives something else than its bytes say"
+                problem = ModuleValidator(module.operation).problem() if declared else other
     if problem is not None:
         raise ProgramRefused(problem)
     return exported
 
 
-@functools.cache  # to make one takes 3 ms
-def _context() -> Any:
-    return mlir.make_ir_context()
+_context = functools.cache(mlir.make_ir_context)  # to make one takes 3 ms
 
 
 def _as_asked(exported: jax.export.Exported, parameters: tuple[jax.ShapeDtypeStruct, ...]) -> bool:
@@ -309,13 +302,10 @@ def _threefry(operands: list[Shape], results: list[Shape]) -> bool:
     return (len(operands), len(results)) == (4, 2) and len({*operands, *results}) == 1 and operands[0][1] == "ui32"
 
 
-def _unchanged(operands: list[Shape], results: list[Shape]) -> bool:
-    return len(operands) == 1 and operands == results
-
-
 # XLA itself carries most of these out. It takes ApproxTopK apart and looks at its shapes.
 OTHERS = {
-    **dict.fromkeys(("Sharding", "annotate_device_placement"), _unchanged),
+    "Sharding": lambda operands, results: len(operands) == 1 and operands == results,
+    "annotate_device_placement": lambda operands, results: len(operands) == 1 and operands == results,
     "AllocateBuffer": lambda operands, results: not operands and len(results) == 1,
     "ApproxTopK": lambda operands, results: len(operands) == 4 and len(results) == 2,
     **dict.fromkeys(("cu_threefry2x32_ffi", "hip_threefry2x32_ffi"), _threefry),

@@ -14,6 +14,8 @@ COLLECTIVES = frozenset(
 )
 # Calls whose first argument could stand without them.
 DROPPED = {"stop_gradient": "x", "fold_in": "key, ...", "clone": "x", "Not": "filter"}
+AXES = {"axis": "swapped axes", "argnums": "changed argnums"}
+AXES |= {"in_axes": "changed in_axes", "out_axes": "changed in_axes"}
 MODES = frozenset({"deterministic", "use_running_average"})
 FIELDS = {"data_fields": "meta_fields", "meta_fields": "data_fields"}
 OPPOSITES = {"sum": "mean", "mean": "sum", "psum": "pmean", "pmean": "psum"}
@@ -92,12 +94,8 @@ def _changes(node: ast.AST) -> Iterator[Change]:
 def _calls(node: ast.Call) -> Iterator[Change]:
     name = _name(node)
     for keyword in node.keywords:
-        if keyword.arg == "axis":
-            yield from _axes("swapped axes", keyword.value)
-        if keyword.arg in ("in_axes", "out_axes"):
-            yield from _axes("changed in_axes", keyword.value)
-        if keyword.arg == "argnums":
-            yield from _axes("changed argnums", keyword.value)
+        if keyword.arg in AXES:
+            yield from _axes(AXES[keyword.arg], keyword.value)
         if keyword.arg in MODES and isinstance(keyword.value, ast.Constant):
             other = not keyword.value.value
             yield "the other mode", f"{keyword.arg}={not other} -> {other}", [(keyword.value, "value", other)]

@@ -96,7 +96,6 @@ class _Trial:
     def preview(self) -> list[dict[str, Any]]:
         """The stub, then each wrong answer: its results with the misconception named where a learner's would be."""
         results = {variant.source: self.results(variant.source) for variant in self.exercise.wrong}
-
         again = lambda exercise, source, seed: iter(results[source])
         answers = [("", self.exercise.line, self.results(self.exercise.stub))]
         for variant in self.exercise.wrong:
@@ -113,7 +112,7 @@ def _caught(results: list[CheckResult]) -> bool:
 
 
 def serve(stream: socket.socket, control: socket.socket) -> None:
-    """Answer requests of `grader.prove.proof` and `grader.prove.preview`: test an exercise."""
+    """Answer requests of `grader.prove.proof`: test an exercise, or rehearse its wrong answers."""
 
     def reply(server: ExaminerServer, request: dict[str, Any]) -> object:
         examiner = server.examiner(request.pop("lesson"))

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
-from grader.prove.preview import ExerciseReport
+from grader.prove.proof import ExerciseReport
 from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
 
 

@@ -16,7 +16,7 @@ from grader.core.points import mean, number, phrase, total
 from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
 from grader.grading.regrade import Change
-from grader.prove.preview import AnswerReport, ExerciseReport
+from grader.prove.proof import AnswerReport, ExerciseReport
 
 
 def name(learner: str) -> str:

@@ -132,7 +132,7 @@ def judge(lesson: Any, surface: Both) -> None:
     """Put each answer through its checks; keep the texts of the references."""
     setup: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(lesson.setup, "<setup>", "exec", dont_inherit=True), setup)
-    verbs.allow(endpoints.namedtuples(setup))
+    verbs.in_process.classes = endpoints.namedtuples(setup)
     for exercise in lesson.exercises:
         answers = [("reference", exercise.reference), *((f"right, {one.line}", one.source) for one in exercise.right)]
         wrong = [(f"wrong, {one.line}", one.source) for one in exercise.wrong]
@@ -219,7 +219,7 @@ def keep(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    verbs._here = verbs._backend = Both()
+    verbs.in_process = verbs._backend = Both()
     larger()
     for lesson in LESSONS:
-        judge(Course(ROOT).lesson(lesson), verbs._here)
+        judge(Course(ROOT).lesson(lesson), verbs.in_process)
