@@ -18,7 +18,7 @@ from old_notebooks import SQUARES, write
 
 from grader.core import cell_origin
 from grader.core.notebook import Unreadable, read_complete, text
-from grader.course import Course, build, diff, migrate, workspace
+from grader.course import Course, build, migrate, workspace
 from grader.course.nbgrader_import import import_notebook
 
 LESSON = "01_small"
@@ -154,9 +154,9 @@ def kept(said: str, course: Path) -> list[Path]:
 def carry(course: Path, of: str = OWN) -> migrate.Migration:
     """Carry one copy over, and see that nothing is left to carry and that the format is kept."""
     copy = next(c for c in workspace.planned(Course(course), LESSON) if c.own == course / of)
-    assert diff.diff_copy(copy) is not None
+    assert migrate.diff_copy(copy) is not None
     done = migrate.migrate(Course(course), copy)
-    assert diff.diff_copy(copy) is None
+    assert migrate.diff_copy(copy) is None
     nbformat.validate(nbformat.read(copy.own, as_version=4))
     return done
 
@@ -237,7 +237,7 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert lesson[lesson.index("I say 0.") - 1].startswith("**Predict first.**")
     assert lesson[-1] == "The end of it."
 
-    assert diff.diff_all(Course(clone)) == []
+    assert migrate.diff_all(Course(clone)) == []
     theirs = grader("--course", clone, "check", LESSON)
     first, second = points(mine.stdout), points(theirs.stdout)
     assert first == {"small-double": "3", "small-mean": "3", "small-total": "3", "small-old": "3"}
@@ -277,7 +277,7 @@ def test_a_course_cell_that_a_copy_has_not_yet_comes_without_alarm(course: Path)
     del notebook["cells"][place(notebook, "grade")]
     save(notebook, course / OWN)
     write_in(course / OWN, {"small-double": DOUBLE})
-    [found] = diff.diff_all(Course(course))
+    [found] = migrate.diff_all(Course(course))
     assert (found.matters, found.words) == (False, True)
     assert carry(course).answers == 1
     assert place(load(course / OWN), "grade") == len(notebook["cells"])
@@ -371,7 +371,7 @@ def test_a_lesson_that_does_not_say_what_was_the_courses_is_begun_anew(course: P
         del cell["id"]
     notebook["cells"].append(note("Mine."))
     save(notebook, course / LESSON_OWN)
-    assert diff.diff_all(Course(course)) == []  # it is as new as the course
+    assert migrate.diff_all(Course(course)) == []  # it is as new as the course
     change(course, ("# The end.", "# The end of it."), of="notebooks")
     done = grader("--course", course, "carry")
     assert f"{LESSON_OWN}: begun anew, as nothing in it says which cells are yours." in done.stdout
@@ -479,7 +479,7 @@ def test_a_link_is_left_alone(course: Path) -> None:
     (course / OWN).rename(course / "mine.ipynb")
     (course / OWN).symlink_to("../../mine.ipynb")
     change(course, CHECK)
-    assert diff.diff_all(Course(course)) == []
+    assert migrate.diff_all(Course(course)) == []
 
 
 def test_odd_characters_and_ids_come_through(course: Path) -> None:
@@ -515,7 +515,7 @@ def test_what_a_person_grades_is_carried_over(tmp_path: Path) -> None:
     write_in(own, {"hand-essay-answer": "Because."})
     edit(root / "solutions" / "01_by_hand.py", ("Halves two and four.", "Halves a two and a four."))
     build.build(Course(root))
-    [found] = diff.diff_all(Course(root))
+    [found] = migrate.diff_all(Course(root))
     assert found.changed == {"hand-half": ("checks",)}
     migrate.migrate(Course(root), found.copy)
     notebook = load(own)
@@ -541,7 +541,7 @@ def test_what_was_imported_is_carried_over(tmp_path: Path) -> None:
     save(notebook, own)
     edit(root / "solutions" / "01_squares.py", ("Various inputs", "Some inputs"))
     build.build(Course(root))
-    [found] = diff.diff_all(Course(root))
+    [found] = migrate.diff_all(Course(root))
     assert found.summary == "changed: sums (checks)"
     done = migrate.migrate(Course(root), found.copy)
     assert (done.answers, done.cells) == (2, 2)
@@ -549,4 +549,4 @@ def test_what_was_imported_is_carried_over(tmp_path: Path) -> None:
     assert {*cells.values(), "squares(4)"} <= {*now}
     assert "squares(3)" not in now
     assert now[now.index("One.") - 1].startswith('"""Several inputs"""')
-    assert diff.diff_all(Course(root)) == []
+    assert migrate.diff_all(Course(root)) == []

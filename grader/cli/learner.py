@@ -18,7 +18,7 @@ from grader.cli.grade import list_manual_tasks, machine_for
 from grader.core import files
 from grader.core.points import number, total
 from grader.core.result import CheckResult, Result, document
-from grader.course import Course, CourseError, diff, migrate, workspace
+from grader.course import Course, CourseError, migrate, workspace
 from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox.accelerators import Hardware
@@ -192,7 +192,7 @@ def carry(lessons: LessonsArgument = None) -> None:
     """Carry your answers and notes over into a newer course's notebooks; the old ones are kept in work/earlier/."""
     course = open_course()
     refuse_unknown(lessons or (), course, course.ids)
-    found = diff.diff_all(course, lessons or None)
+    found = migrate.diff_all(course, lessons or None)
     if not found:
         echo("Your copies are as new as the course: there is nothing to carry over.")
         return
@@ -228,7 +228,7 @@ def _unread(course: Course, copy: workspace.Copy, problem: str | None) -> str:
 
 def _list_changes(course: Course) -> None:
     """Lists the learner's copies that the course has newer notebooks for, if there are any."""
-    found = diff.diff_all(course)
+    found = migrate.diff_all(course)
     for one in found:
         if one.problem is not None:
             warn(_unread(course, one.copy, one.problem))
@@ -246,7 +246,7 @@ def _list_changes(course: Course) -> None:
 
 def show_changes(course: Course, lesson: str | None = None) -> None:
     """Prints which exercises have changed since the learner's copies were made, of a lesson or of all; else nothing."""
-    found = [one for one in diff.diff_all(course, [lesson] if lesson else None) if one.matters]
+    found = [one for one in migrate.diff_all(course, [lesson] if lesson else None) if one.matters]
     if found:
         names = ", ".join(one.copy.lesson for one in found)
         copies = f"since you got your copy ({found[0].summary})" if lesson else f"{names} since you got your copies"

@@ -12,7 +12,7 @@ from typing import Any
 
 from grader.core.notebook import Notebook
 from grader.course import notebook_builder
-from grader.course.problems import CourseError, Problem
+from grader.course.percent import CourseError, Problem
 from grader.course.tree import Course
 
 # What `nbgrader generate_assignment` runs, without its database: its list without IncludeHeaderFooter and

@@ -21,8 +21,7 @@ from grader.core import files, symbols
 from grader.core.layout import COURSE_FILE, course_above
 from grader.course import build, nbgrader_lesson, notebook_builder
 from grader.course.nbgrader_lesson import HEADER, ROLES, ImportedText
-from grader.course.percent import MARKER
-from grader.course.problems import CourseError
+from grader.course.percent import MARKER, CourseError
 from grader.course.scaffold import quoted, write_course, write_secret
 from grader.course.tree import LESSON_ID, Course
 

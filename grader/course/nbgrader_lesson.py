@@ -10,16 +10,15 @@ import json
 import math
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grader.core import symbols
 from grader.course import assertions, exercises, percent, rules_code
-from grader.course.assertions import Ungradable
+from grader.course.assertions import UngradableError
 from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
-from grader.course.percent import Cell
-from grader.course.problems import Files, Findings
+from grader.course.percent import Cell, Files, Findings
 
 HEADER = "# %% [raw] imported="
 GRADE_ID = re.compile(r"[A-Za-z0-9_\-]+")
@@ -55,7 +54,7 @@ class GradableParts:
 
     setup: str
     exercises: tuple[Exercise, ...]
-    ungradable: dict[int, Ungradable]
+    ungradable: dict[int, UngradableError]
 
 
 def is_imported(path: Path) -> bool:
@@ -181,20 +180,23 @@ def gradable_parts(imported: ImportedText) -> GradableParts:
     kinds: dict[str, str] = {}
     owners: dict[str, str] = {}
     checks: dict[str, list[Check]] = {}
-    ungradable: dict[int, Ungradable] = {}
+    ungradable: dict[int, UngradableError] = {}
     for cell in imported.cells:
         if cell.kind == "answer" and cell.id is not None and symbols.syntax_error(cell.source) is None:
             answers[cell.id] = cell
             kinds |= _kinds(cell.source)
             owners |= dict.fromkeys(_kinds(cell.source), cell.id)
         elif cell.kind == "check" and cell.id is not None:
-            source = assertions.read(cell.source, kinds, bound)
-            if isinstance(source, Ungradable):
-                ungradable[cell.line] = source
+            try:
+                source = assertions.read(cell.source, kinds, bound)
+            except UngradableError as reason:
+                ungradable[cell.line] = reason
                 continue
             used = {owners[name] for name in kinds if name in symbols.cell_names(source).free}
             owner = max(used, key=list(answers).index)
-            checks.setdefault(owner, []).append(_check(cell, cell.id, owner, source))
+            docstring = (ast.get_docstring(ast.parse(cell.source)) or "").strip()
+            title = docstring.splitlines()[0] if docstring and not cell.source.lstrip().startswith("#") else cell.id
+            checks.setdefault(owner, []).append(replace(Check.of(cell, cell.id, owner, title), source=source))
     found = tuple(_exercise(cell, name, checks[name]) for name, cell in answers.items() if name in checks)
     return GradableParts(setup, found, ungradable)
 
@@ -220,13 +222,6 @@ def _kinds(answer: str) -> dict[str, str]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found[node.name] = "class" if isinstance(node, ast.ClassDef) else "function"
     return found
-
-
-def _check(cell: Cell, name: str, exercise: str, source: str) -> Check:
-    """A cell of which a part is hidden is judged as a hidden check: its messages contain no input."""
-    docstring = (ast.get_docstring(ast.parse(cell.source)) or "").strip()
-    title = docstring.splitlines()[0] if docstring and not cell.source.lstrip().startswith("#") else name
-    return exercises.check_of(cell, name, exercise, title, source, "BEGIN HIDDEN TESTS" in cell.source)
 
 
 def _exercise(cell: Cell, name: str, checks: Collection[Check]) -> Exercise:

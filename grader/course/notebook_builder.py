@@ -11,7 +11,7 @@ from typing import Any
 
 from grader.core.notebook import Notebook, NotebookCell
 from grader.core.points import phrase, total
-from grader.course import lesson_text
+from grader.course import reader
 from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
 from grader.course.nbgrader_lesson import ROLES, ImportedText
 from grader.course.percent import Cell
@@ -99,7 +99,7 @@ def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
     taken: set[str] = set()
     for cell in cells:
         if cell.kind == "predict":
-            asked = lesson_text.prediction(cell)
+            asked = reader.prediction(cell)
             metadata: dict[str, Any] = {"jaxercise": {"prediction": asked.metadata}}
             built.append(_cell("markdown", asked.markdown, _free(f"predict-{cell.id}", taken), metadata))
             built.append(_cell("code", asked.code, _free(f"choose-{cell.id}", taken), BUTTONS))

@@ -1,4 +1,4 @@
-"""Read a percent script: its cells, what each one is, and the lines that it occupies.
+"""Read a percent script: its cells, what each one is, the lines that it occupies, and its problems.
 
 The dialect is fixed (jupytext's `py:percent` without its header): a line `# %%` opens a cell; words and `key="value"`
 pairs after it state what the cell is. Jupytext itself is not used, because importing it takes longer than grading a
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from grader.course.problems import Findings
+from grader.core import symbols
 
 MARKER = re.compile(r"# %%(?=\s|$)(.*)")
 TOKEN = re.compile(
@@ -54,6 +55,70 @@ ADOPTED: Kinds = {
 PROSE = frozenset({"text", "task", "why", "predict"})
 _NAMING = frozenset("task answer check hidden why wrong right predict imported locked manual".split())
 _TYPES = {int: "a whole number", float: "a number", str: 'text in "quotes"', bool: "true or false", list: "a [list]"}
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing to fix. `path` is relative to the course, `line` counts from 1."""
+
+    path: str
+    line: int
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}. {self.fix}."
+
+
+class CourseError(Exception):
+    """The course's text cannot be used; `problems` contains every reason that was found, in reading order."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that are read as one text, an overlay's after the one that it extends; `begins` counts the lines above."""
+
+    paths: tuple[str, ...]
+    begins: tuple[int, ...] = (0,)
+
+    @classmethod
+    def join(cls, texts: Mapping[str, str]) -> Files:
+        """Returns the files that contain `texts`, by path."""
+        lengths = [text.count("\n") + 1 for text in texts.values()]
+        return cls(tuple(texts), tuple(sum(lengths[:i]) for i in range(len(texts))))
+
+    def place(self, line: int) -> tuple[str, int]:
+        """Returns the file that a line of the whole text is in, and its number there."""
+        at = bisect_left(self.begins, line) - 1
+        return self.paths[at], line - self.begins[at]
+
+
+@dataclass
+class Findings:
+    """Collects the problems of one text, so that an author sees all of them at once."""
+
+    of: str | Files
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, line: int, message: str, fix: str) -> None:
+        path, number = self.of.place(line) if isinstance(self.of, Files) else (self.of, line)
+        self.problems.append(Problem(path, number, message, fix))
+
+    def parses(self, source: str, first: int, fix: str = "Mend the code", what: str = "") -> bool:
+        """Returns whether `source`, which begins in line `first`, is Python; adds a problem where it is not."""
+        wrong = symbols.syntax_error(source)
+        if wrong is not None:
+            self.add(first + wrong[0] - 1, f"{what}a Python syntax error: {wrong[1]}", fix)
+        return wrong is None
+
+    def stop(self) -> None:
+        """Raises CourseError if anything was found."""
+        if self.problems:
+            raise CourseError(self.problems)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from grader.core import symbols
 from grader.core.vocabulary import NOT_IN_PROBES, REACHING
-from grader.course.problems import Findings, Problem
+from grader.course.percent import Findings, Problem
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from grader.core.points import number, total
 from grader.course import exercises
 from grader.course.exercises import BEGIN_SCHEME, END_SCHEME, Parts
-from grader.course.percent import Cell
-from grader.course.problems import Findings
+from grader.course.percent import Cell, Findings
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 CHECK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

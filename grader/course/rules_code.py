@@ -13,8 +13,7 @@ from grader.core import symbols
 from grader.core.vocabulary import SELF_REPORTING
 from grader.course import exercises, probes
 from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
-from grader.course.percent import Cell
-from grader.course.problems import Findings
+from grader.course.percent import Cell, Findings
 
 # These return a truth value, not data that a check could compare.
 VERDICTS = frozenset(

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.core.layout import COURSE_FILE, course_above
-from grader.course import lesson_text, nbgrader_lesson, reader
+from grader.course import nbgrader_lesson, reader
 from grader.course.exercises import Lesson
 from grader.course.nbgrader_lesson import ImportedText
-from grader.course.percent import Cell
-from grader.course.problems import CourseError, Findings, Problem
+from grader.course.percent import Cell, CourseError, Findings, Problem
 
 LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
 OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson")
@@ -169,7 +168,7 @@ class Course:
         """Returns the cells of a lesson's own script, which follow every rule. Raises CourseError."""
         if lesson_id not in self._texts:
             path = self.script(lesson_id)
-            self._texts[lesson_id] = lesson_text.read(path, self.shown(path), lesson_id)
+            self._texts[lesson_id] = reader.script(path, self.shown(path), lesson_id)
         return self._texts[lesson_id]
 
     def shown(self, path: Path) -> str:
