@@ -127,7 +127,7 @@ CASES = {
     ),
     "no begin": (
         BEGIN, "", "    ### END SOLUTION",
-        "a solution ends that did not begin", "Open it with `### BEGIN SOLUTION`",
+        "a solution ends that did not begin", "Write `### BEGIN SOLUTION` before it",
     ),
     "no end": (
         END, "", "    ### BEGIN SOLUTION",
@@ -135,7 +135,7 @@ CASES = {
     ),
     "nested": (
         BEGIN, BEGIN + BEGIN, "    ### BEGIN SOLUTION\n    squared",
-        "a solution begins inside another", "Close the first with `### END SOLUTION`",
+        "a solution begins inside another", "Write `### END SOLUTION` before it",
     ),
     "marker beside code": (
         "### END SOLUTION", "pass  ### END SOLUTION", "    pass  ###",

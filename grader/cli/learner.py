@@ -198,7 +198,7 @@ def carry(lessons: LessonsArgument = None) -> None:
         return
     for one in found:
         if one.problem is None:
-            _show_migration(course, migrate.migrate(course, one.copy))
+            _show_migration(course, one.copy, migrate.migrate(course, one.copy))
     unread = [_unread(course, one.copy, one.problem) for one in found if one.problem is not None]
     if len(found) > len(unread):
         echo(f"Run the checks anew. {RELOAD}")
@@ -206,18 +206,18 @@ def carry(lessons: LessonsArgument = None) -> None:
         raise fail("\n".join(unread), 1)
 
 
-def _show_migration(course: Course, done: migrate.Migration) -> None:
+def _show_migration(course: Course, copy: workspace.Copy, done: migrate.Migration) -> None:
     counts = ((done.answers, "answer"), (done.cells, "cell"))
     parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
     brought = f"{' and '.join(parts)} of yours carried over" if parts else "made new, as nothing in it was yours"
     if not done.told:
         brought = "begun anew, as nothing in it says which cells are yours"
-    lines = [f"{course.shown(done.copy.own)}: {brought}. What was there is kept as {course.shown(done.kept)}."]
+    lines = [f"{course.shown(copy.own)}: {brought}. What was there is kept as {course.shown(done.earlier)}."]
     lines += [f"{name} begins differently now: a comment at your answer says how." for name in done.begin]
     if done.ended:
         lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand below the exercises.")
     if done.restored:
-        text = f"You had changed cells of the course: {', '.join(done.restored)}. "
+        text = f"You had changed cells of the course: {', '.join(dict.fromkeys(done.restored))}. "
         lines.append(text + "They say what the course says again; yours are in what was kept.")
     echo("\n  ".join(lines))
 

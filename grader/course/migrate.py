@@ -103,7 +103,7 @@ def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> Course
         texts = {text(cell) for cell in own["cells"]}
         return CourseDiff(copy, {}, words=any(text(cell) not in texts for cell in now.values()))
     begun, there = exercises(then.values()), exercises(now.values())
-    changed: dict[str, list[str]] = {}
+    changed: dict[str, tuple[str, ...]] = {}
     words = False
     for name in [*now, *(name for name in then if name not in now)]:
         both = name in then and name in now
@@ -111,17 +111,16 @@ def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> Course
             continue
         exercise, part = owner(name, [*there, *begun]), _part(name, now.get(name) or then[name])
         if part == SETUP:
-            changed[SETUP] = []
+            changed[SETUP] = ()
         elif part == "task" and both and _question(then[name]) == _question(now[name]):
             words = True
         elif part is not None and (exercise is None or (exercise in begun and exercise in there)):
-            parts = changed.setdefault(exercise or name, [])
-            parts += [part] if part not in parts else []
+            parts = changed.get(exercise or name, ())
+            changed[exercise or name] = parts if part in parts else (*parts, part)
         else:
             words = True
     added, gone = ([name for name in one if name not in other] for one, other in ((there, begun), (begun, there)))
-    frozen = {name: tuple(parts) for name, parts in changed.items()}
-    return CourseDiff(copy, frozen, tuple(added), tuple(gone), words)
+    return CourseDiff(copy, changed, tuple(added), tuple(gone), words)
 
 
 def exercises(cells: Iterable[NotebookCell]) -> list[str]:
@@ -156,47 +155,38 @@ def _part(name: str, cell: NotebookCell) -> str | None:
     return SETUP if cell["cell_type"] == "code" and name.split("-")[0] == SETUP else None
 
 
-@dataclass(frozen=True)
-class Migration:
-    """The result of updating a learner's copy: how many answers and other cells were merged, and what to look at.
-
-    `begin` names answers whose cell begins differently now, `ended` those no longer asked for, `restored` cells of the
-    course's that the learner had changed. `told` is False if nothing in the old notebook states which cells are the
-    course's: then nothing was merged. `kept` is where the old notebook is now.
-    """
-
-    copy: workspace.Copy
-    kept: Path
-    answers: int
-    cells: int
-    begin: tuple[str, ...]
-    ended: tuple[str, ...]
-    restored: tuple[str, ...]
-    told: bool
-
-
 def migrate(course: Course, copy: workspace.Copy) -> Migration:
     """Replaces a copy by the course's notebook with all that the learner wrote. Raises Unreadable and OSError."""
     own, new = read_complete(copy.own), copy.notebook()
-    marked = bool(cell_origin.by_name(own["cells"]))
-    merge = _Merge(own["cells"] if marked else [], new["cells"])
+    done = Migration(own["cells"], new["cells"])
     # The learner's choices, such as that of a kernel, stay.
     chosen = {name: value for name, value in part(own, "metadata").items() if name != "jaxercise"}
-    merged = {**new, "metadata": {**new["metadata"], **chosen}, "cells": merge.cells()}
+    merged = {**new, "metadata": {**new["metadata"], **chosen}, "cells": done.merged()}
     content = json.dumps(merged, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    kept = workspace.replace(course, copy.own, content.encode(errors="replace"))  # a file may hold halves of characters
+    earlier = workspace.replace(course, copy.own, content.encode(errors="replace"))  # it may hold halves of characters
+    assert earlier is not None, "it has just been read"
+    done.earlier = earlier
     workspace.pictures(course)
-    assert kept is not None, "it has just been read"
-    lists = tuple(merge.begin), tuple(merge.ended), tuple(dict.fromkeys(merge.restored))
-    return Migration(copy, kept, merge.answers, merge.own, *lists, marked)
+    return done
 
 
-class _Merge:
-    """The learner's cells, added one by one in their order, and where each goes in the new notebook."""
+class Migration:
+    """The learner's cells, added one by one in their order, and where each goes in the new notebook.
+
+    Attributes:
+        answers, cells: how many answers and other cells were merged.
+        begin: answers whose cell begins differently now.
+        ended: answers that are no longer asked for.
+        restored: cells of the course's that the learner had changed.
+        told: False if nothing in the old notebook states which cells are the course's: then nothing is merged.
+        earlier: where the old notebook is now.
+    """
 
     def __init__(self, own: list[NotebookCell], new: list[NotebookCell]) -> None:
         self.new, self.course = new, cell_origin.by_name(new)
-        self.answers = self.own = 0
+        self.told = bool(cell_origin.by_name(own))
+        self.earlier = Path()
+        self.answers = self.cells = 0
         self.begin: list[str] = []
         self.ended: list[str] = []
         self.restored: list[str] = []
@@ -209,7 +199,7 @@ class _Merge:
         self.last: list[NotebookCell] = []
         self.after: dict[str, list[NotebookCell]] = {}
         self.place = self.top  # where the next cell of the learner's own goes
-        for cell in own:
+        for cell in own if self.told else ():
             origin = cell_origin.origin_of(cell)
             if origin is None:
                 self._keep(cell)
@@ -233,7 +223,7 @@ class _Merge:
             self._add_answer(name, cell, origin)
         elif name not in self.replaced and origin.checksum == checksum(ours):
             self.replaced[name] = _in_place_of(ours, cell, text(cell))
-            self.own += 1
+            self.cells += 1
         else:
             self._keep(cell)
 
@@ -278,9 +268,9 @@ class _Merge:
         if is_answer(cell):
             self.answers += 1
         else:
-            self.own += 1
+            self.cells += 1
 
-    def cells(self) -> list[NotebookCell]:
+    def merged(self) -> list[NotebookCell]:
         """All cells in their order, each with an id of its own."""
         taken = {cell["id"] for cell in self.new}
         last = [_complete(cell, taken) for cell in ([_markdown(HEADING), *self.last] if self.last else [])]

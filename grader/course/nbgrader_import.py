@@ -172,7 +172,6 @@ def _open(path: Path) -> Any:
             f"{path} has no cell that nbgrader would know: it is a lesson's text. "
             "`jupytext --to py:percent` makes it one; put that under notebooks/."
         )
-    _refuse_ids(notebook, path)
     try:
         nbgraderformat.MetadataValidator().validate_nb(notebook)
     except nbgraderformat.SchemaTooNewError:
@@ -180,21 +179,6 @@ def _open(path: Path) -> Any:
     except nbgraderformat.ValidationError as problem:
         raise ImportRefused(f"nbgrader refuses {path}: {str(problem).strip().splitlines()[0]}.") from None
     return notebook
-
-
-def _refuse_ids(notebook: Any, path: Path) -> None:
-    seen: dict[str, int] = {}
-    for number, cell in enumerate(notebook.cells, 1):
-        if _role(cell) == "cell":
-            continue
-        grade_id = cell.metadata.nbgrader.get("grade_id")
-        if not grade_id:
-            where = f"Cell {number} of {path} has no grade id."
-            raise ImportRefused(f"{where} Give it one in nbgrader's Create Assignment.")
-        if grade_id in seen:
-            where = f"Cells {seen[grade_id]} and {number} of {path}"
-            raise ImportRefused(f"{where} have the same grade id `{grade_id}`. Rename one.")
-        seen[grade_id] = number
 
 
 def _role(cell: Any) -> str:

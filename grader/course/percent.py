@@ -160,6 +160,9 @@ class _Unquoted(str):
     """A bare word where a value was expected: of no type that an attribute takes."""
 
 
+_NOTHING = _Unquoted("nothing")  # the value of a word alone
+
+
 @dataclass(frozen=True)
 class _CellReader:
     line: int
@@ -167,35 +170,34 @@ class _CellReader:
     findings: Findings
 
     def cell(self, marker: str, body: list[str]) -> Cell | None:
-        tokens = self._tokens(marker)
-        if tokens is None:
+        values = self._values(marker)
+        if values is None:
             return None
-        words, values = tokens
         adopted = self.kinds is ADOPTED
-        bracket = next((word for word in sorted(words) if word == "[markdown]" or (adopted and word[0] == "[")), "")
-        words.discard(bracket)
+        bracket = next((key for key in values if key == "[markdown]" or (adopted and key[0] == "[")), "")
+        values.pop(bracket, None)
         prose = bracket == "[markdown]"
-        named = [key for key in values if key in _NAMING]
-        claims = [*sorted(words), *named] or ["cell" if adopted else self._unnamed(prose, values)]
+        unnamed = "cell" if adopted else "text" if prose else "code"
+        # An attribute that only a kind could be is taken for one.
+        unnamed = next((key for key in values if key not in self.kinds.get(unnamed, {})), unnamed)
+        claims = [key for key, value in values.items() if key in _NAMING or value is _NOTHING] or [unnamed]
         kind = claims[0]
         if len(claims) > 1 or kind not in self.kinds or (not adopted and (kind in PROSE) is not prose):
             self._complain(claims, prose)
             return None
-        name = values.pop(kind, _Unquoted("nothing")) if kind in _NAMING else None
+        name = values.pop(kind, None)
         if kind in _NAMING and type(name) is not str:
             self.findings.add(self.line, f"`{kind}` names {name!s}", f'Write `{kind}="topic-thing"`')
             return None
         attributes = self._attributes(kind, values)
-        if adopted:  # its cells are copied to the letter: blank lines that a comment sign makes visible belong to them
-            content, first = _trimmed(body, self.line + 1)
-            content = self._prose(content, first) if bracket else content
-        else:
-            content, first = _trimmed(self._prose(body, self.line + 1) if prose else body, self.line + 1)
+        content, first = _trimmed(body if adopted or not prose else self._prose(body, self.line + 1), self.line + 1)
+        if adopted and bracket:  # copied to the letter: blank lines that a comment sign makes visible belong to it
+            content = self._prose(content, first)
         form = bracket.strip("[]") or "code"
+        name = name if kind in _NAMING else None
         return Cell(kind, name, MappingProxyType(attributes), "\n".join(content), self.line, first, form)
 
-    def _tokens(self, rest: str) -> tuple[set[str], dict[str, Any]] | None:
-        words: set[str] = set()
+    def _values(self, rest: str) -> dict[str, Any] | None:
         values: dict[str, Any] = {}
         while rest.strip():
             match = TOKEN.match(rest)
@@ -206,7 +208,7 @@ class _CellReader:
             rest = rest[match.end() :]
             key, value, word = match.groups()
             if word is not None:
-                words.add(word)
+                values[word] = _NOTHING
             elif key in values:
                 self.findings.add(self.line, f"`{key}` is given twice", "Keep one")
             else:
@@ -214,12 +216,7 @@ class _CellReader:
                     values[key] = json.loads(value)
                 except json.JSONDecodeError:
                     values[key] = _Unquoted(value)
-        return words, values
-
-    def _unnamed(self, prose: bool, values: Mapping[str, Any]) -> str:
-        """The kind of a cell whose line names none; an attribute that only a kind could be is taken for one."""
-        kind = "text" if prose else "code"
-        return next((key for key in values if key not in self.kinds.get(kind, {})), kind)
+        return values
 
     def _complain(self, claims: list[str], prose: bool) -> None:
         kind = claims[0]

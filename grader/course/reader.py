@@ -1,12 +1,6 @@
 """Read a lesson's exercises and its own script from their authored files, and apply every rule to them.
 
-An overlay's text is laid over the lesson that it extends:
-
-setup                       after the setup of the course below
-an exercise of its own      after the exercises below, or where its task says `before="..."` or `after="..."`
-check, hidden               after the checks that the exercise below has
-hidden ... instead=true     the exercise's hidden checks below are left out
-wrong, right                beside those that the exercise below has
+An overlay's text is laid over the lesson that it extends; docs/overlay.md lists where its cells go.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.course import exercises, percent, rules, rules_code
-from grader.course.exercises import Lesson, Parts
+from grader.course.exercises import Lesson
 from grader.course.percent import Cell, Files, Findings
 
 ANSWER_LINE = re.compile(r'^# %% answer="([^"]*)"', re.MULTILINE)
@@ -45,7 +39,6 @@ def lesson(
 
     Args:
         paths: its file, and the overlay's if there is one, by the paths that problems name.
-        lesson_id, title: as in course.toml.
         skill_problem: returns what is wrong with a skill, given the exercises before it, or None.
         taken: the exercise ids of the other lessons.
         without: exercises of the first file that are left out.
@@ -61,7 +54,18 @@ def lesson(
     if all(of.by_hand for of in all_parts):
         fix = 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
         findings.add(1, "the file has no exercise", fix)
-    _check_exercises(all_parts, setup_names, skill_problem, set(taken), findings)
+    ids, answers, before = set(taken), set[str](), list[str]()
+    for of in all_parts:
+        check = rules.check_task if of.by_hand else rules.check_exercise
+        check(of, lambda skill: skill_problem(skill, before), ids, findings)
+        ids.add(of.id)
+        if not of.by_hand:
+            names = rules_code.check_answer(of, setup_names, findings)
+            answers.update(names or ())
+            for cell in of.checks:
+                rules_code.check_check(cell, answers if names is not None else None, setup_names, findings)
+            before.append(of.id)
+            ids.update(f"{of.id}-{cell.attributes.get('name')}" for cell in of.checks)
     rules.check_leaks(cells, findings)
     findings.stop()
     return Lesson(
@@ -75,30 +79,6 @@ def lesson(
         files=files,
         tasks=tuple(exercises.task(of) for of in all_parts if of.by_hand),
     )
-
-
-def _check_exercises(
-    all_parts: Iterable[Parts],
-    setup_names: frozenset[str],
-    skill_problem: SkillRule,
-    taken: set[str],
-    findings: Findings,
-) -> None:
-    answers: set[str] = set()
-    before: list[str] = []
-    for of in all_parts:
-        check = rules.check_task if of.by_hand else rules.check_exercise
-        check(of, lambda skill: skill_problem(skill, before), taken, findings)
-        taken.add(of.id)
-        if of.by_hand:
-            continue
-        rules_code.check_answer(of, setup_names, findings)
-        names = rules_code.answer_names(of)
-        answers.update(names or ())
-        for cell in of.checks:
-            rules_code.check_check(cell, answers if names is not None else None, setup_names, findings)
-        before.append(of.id)
-        taken.update(f"{of.id}-{cell.attributes.get('name')}" for cell in of.checks)
 
 
 def _cells(texts: Iterable[str], files: Files, without: Collection[str], findings: Findings) -> list[Cell]:
