@@ -241,7 +241,7 @@ R = {"display_name": "R", "language": "R", "name": "ir"}
     [
         ([cell("x = 1"), prose("Text.")], {}, "has no cell that nbgrader would know: it is a lesson's text"),
         ([ANSWER], {"kernelspec": R}, "is written in R"),
-        ([ANSWER, ANSWER], {}, "`f` is taken: a duplicate id"),
+        ([ANSWER, ANSWER], {}, "nbgrader refuses .*Duplicate grade id: f"),
         ([cell("x", "check", "", 1)], {}, "nbgrader refuses|no legal grade id"),
         ([cell("x", "check", "a b", 1)], {}, "nbgrader refuses .*a b"),
         ([cell("x", "check", "a")], {}, "nbgrader refuses .*does not have points"),

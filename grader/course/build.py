@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from grader.core import files
 from grader.core.notebook import Notebook
@@ -90,7 +87,7 @@ def text(notebook: Notebook) -> str:
     """Returns the notebook as nbgrader and Jupyter write it: sorted keys, one space, a line end."""
     import nbformat
 
-    return nbformat.writes(nbformat.from_dict(copy.deepcopy(notebook)), version=4) + "\n"
+    return nbformat.writes(nbformat.from_dict(notebook), version=4) + "\n"
 
 
 def lesson_path(course: Course, lesson_id: str) -> Path:
@@ -149,20 +146,12 @@ def _checked(course: Course, lessons: Iterable[str] | None) -> list[str]:
 
 
 def _run(notebook: Notebook, steps: Iterable[str]) -> Notebook:
-    import nbformat
-
-    preprocessors = _preprocessors()
-    node = nbformat.from_dict(copy.deepcopy(notebook))
-    for step in steps:
-        node, _ = getattr(preprocessors, step)().preprocess(node, {})
-    return node
-
-
-@cache
-def _preprocessors() -> Any:
-    """nbgrader's preprocessors. Importing them takes nearly two seconds, so only building does it."""
     with warnings.catch_warnings():
         # nbgrader and what it imports still use names that Python and setuptools have deprecated.
         warnings.simplefilter("ignore")
-        import nbgrader.preprocessors
-    return nbgrader.preprocessors
+        import nbformat
+        from nbgrader import preprocessors  # takes nearly two seconds: only building does it
+    node = nbformat.from_dict(notebook)
+    for step in steps:
+        node, _ = getattr(preprocessors, step)().preprocess(node, {})
+    return node

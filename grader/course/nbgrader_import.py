@@ -263,9 +263,8 @@ def _cell(cell: Any, attachments: str) -> str:
 def _is_plain_code(source: str) -> bool:
     """Whether code can be in the text as it is: Python, without cell lines, without blank lines at its ends."""
     lines = source.split("\n")
-    if any(MARKER.match(line) for line in lines) or symbols.syntax_error(source) is not None:
-        return False
-    return not source or (bool(lines[0].strip()) and bool(lines[-1].strip()))
+    blank_end = bool(source) and not (lines[0].strip() and lines[-1].strip())
+    return not blank_end and not any(map(MARKER.match, lines)) and symbols.syntax_error(source) is None
 
 
 def _commented(source: str) -> str:

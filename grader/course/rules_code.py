@@ -116,7 +116,7 @@ def check_evidence(cell: Cell, answers: Collection[str], findings: Findings) -> 
             message = f"the check uses `{name}`, which only the answer's own process can say, and is not marked so"
             findings.add(cell.first + node.lineno - 1, message, OBSERVED)
     for probe in probes.probes(cell.source, answers):
-        for verdict in (part for value in _results(probe.node) for part in _elements(value) if _is_verdict(part)):
+        for verdict in (part for value in _results(probe) for part in _elements(value) if _is_verdict(part)):
             message = f"a probe returns `{ast.unparse(verdict)}`, a verdict of the answer's own process"
             fix = f"Return what it is about, and judge that here. {OBSERVED}"
             findings.add(cell.first + verdict.lineno - 1, message, fix)
