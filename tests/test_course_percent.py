@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from grader.course import percent
-from grader.course.problems import Findings
+from grader.course.percent import Findings
 
 COURSES = Path(__file__).parent / "courses"
 

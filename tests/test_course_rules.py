@@ -127,7 +127,7 @@ CASES = {
     ),
     "no begin": (
         BEGIN, "", "    ### END SOLUTION",
-        "a solution ends that did not begin", "Open it with `### BEGIN SOLUTION`",
+        "a solution ends that did not begin", "Write `### BEGIN SOLUTION` before it",
     ),
     "no end": (
         END, "", "    ### BEGIN SOLUTION",
@@ -135,7 +135,7 @@ CASES = {
     ),
     "nested": (
         BEGIN, BEGIN + BEGIN, "    ### BEGIN SOLUTION\n    squared",
-        "a solution begins inside another", "Close the first with `### END SOLUTION`",
+        "a solution begins inside another", "Write `### END SOLUTION` before it",
     ),
     "marker beside code": (
         "### END SOLUTION", "pass  ### END SOLUTION", "    pass  ###",
@@ -281,7 +281,7 @@ CASES = {
     "two wrong": (
         WRONG, "", '# %% answer="second-square"',
         "`second-square` has 2 wrong answers of at least 3",
-        'Add `# %% wrong="second-square" because="..."` with answers that people really give',
+        'Add `# %% wrong="second-square" because="..."` as learners really answer',
     ),
     "no right": (
         RIGHT, "", '# %% answer="second-square"',
@@ -299,9 +299,9 @@ CASES = {
         'Write `because="..."`: the misconception behind it, in one sentence',
     ),
     "no why": (
-        WHY, "", '# %% [markdown] task',
-        "`second-square` does not say why its answer works",
-        'Add `# %% [markdown] why="second-square"`: one or two sentences, and a follow-up question',
+        WHY, "", '# %% answer',
+        "`second-square` has no cell that explains why its answer works",
+        'Add `# %% [markdown] why="second-square"`: two sentences, a question',
     ),
     "two whys": (
         WHY, WHY + WHY.replace("cube", "root"), WHY.replace("cube", "root"),
@@ -494,6 +494,5 @@ def test_every_problem_of_a_file_is_told_at_once(tiny):
         Course(tiny).lesson(LESSON)
     assert len(caught.value.problems) == 4
     assert str(caught.value).split("\n")[0] == (
-        "solutions/02_second.py:15: `second-square` does not say why its answer works. "
-        'Add `# %% [markdown] why="second-square"`: one or two sentences, and a follow-up question.'
+        "solutions/02_second.py:15: the task's `stars` are missing or not 1, 2 or 3. Write `stars=`1, 2 or 3."
     )

@@ -19,7 +19,7 @@ from grader.cli.grade import list_manual_tasks, machine_for
 from grader.core import files
 from grader.core.points import number, total
 from grader.core.result import CheckResult, Result, document
-from grader.course import Course, CourseError, diff, migrate, workspace
+from grader.course import Course, CourseError, migrate, workspace
 from grader.grading import batch
 from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
@@ -190,13 +190,13 @@ def carry(lessons: LessonsArgument = None) -> None:
     """Carry your answers and notes over into a newer course's notebooks; the old ones are kept in work/earlier/."""
     course = open_course()
     refuse_unknown(lessons or (), course, course.ids)
-    found = diff.diff_all(course, lessons or None)
+    found = migrate.diff_all(course, lessons or None)
     if not found:
         echo("Your copies are as new as the course: there is nothing to carry over.")
         return
     for one in found:
         if one.problem is None:
-            _show_migration(course, migrate.migrate(course, one.copy))
+            _show_migration(course, one.copy, migrate.migrate(course, one.copy))
     unread = [_unread(course, one.copy, one.problem) for one in found if one.problem is not None]
     if len(found) > len(unread):
         echo(f"Run the checks anew. {RELOAD}")
@@ -204,18 +204,18 @@ def carry(lessons: LessonsArgument = None) -> None:
         raise fail("\n".join(unread), 1)
 
 
-def _show_migration(course: Course, done: migrate.Migration) -> None:
+def _show_migration(course: Course, copy: workspace.Copy, done: migrate.Migration) -> None:
     counts = ((done.answers, "answer"), (done.cells, "cell"))
     parts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n]
     brought = f"{' and '.join(parts)} of yours carried over" if parts else "made new, as nothing in it was yours"
     if not done.told:
         brought = "begun anew, as nothing in it says which cells are yours"
-    lines = [f"{course.shown(done.copy.own)}: {brought}. What was there is kept as {course.shown(done.kept)}."]
+    lines = [f"{course.shown(copy.own)}: {brought}. What was there is kept as {course.shown(done.earlier)}."]
     lines += [f"{name} begins differently now: a comment at your answer says how." for name in done.begin]
     if done.ended:
         lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand below the exercises.")
     if done.restored:
-        text = f"You had changed cells of the course: {', '.join(done.restored)}. "
+        text = f"You had changed cells of the course: {', '.join(dict.fromkeys(done.restored))}. "
         lines.append(text + "They say what the course says again; yours are in what was kept.")
     echo("\n  ".join(lines))
 
@@ -226,7 +226,7 @@ def _unread(course: Course, copy: workspace.Copy, problem: str | None) -> str:
 
 def _list_changes(course: Course) -> None:
     """Lists the learner's copies that the course has newer notebooks for, if there are any."""
-    found = diff.diff_all(course)
+    found = migrate.diff_all(course)
     for one in (one for one in found if one.problem is not None):
         warn(_unread(course, one.copy, one.problem))
     lines = [f"{one.copy.lesson}  {one.summary}" for one in found if one.matters]
@@ -243,7 +243,7 @@ def _list_changes(course: Course) -> None:
 
 def show_changes(course: Course, lesson: str | None = None) -> None:
     """Prints which exercises have changed since the learner's copies were made, of a lesson or of all; else nothing."""
-    found = [one for one in diff.diff_all(course, [lesson] if lesson else None) if one.matters]
+    found = [one for one in migrate.diff_all(course, [lesson] if lesson else None) if one.matters]
     if found:
         names = ", ".join(one.copy.lesson for one in found)
         copies = f"since you got your copy ({found[0].summary})" if lesson else f"{names} since you got your copies"

@@ -4,8 +4,7 @@
 """
 
 from grader.course.exercises import Check, Exercise, Lesson, Task, Variant
-from grader.course.percent import Cell
-from grader.course.problems import CourseError, Problem
+from grader.course.percent import Cell, CourseError, Problem
 from grader.course.tree import Course, Planned
 
 __all__ = ["Cell", "Check", "Course", "CourseError", "Exercise", "Lesson", "Planned", "Problem", "Task", "Variant"]

@@ -10,7 +10,6 @@ import ast
 import builtins
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from grader.core import symbols
 from grader.core.symbols import REACHING
@@ -18,6 +17,7 @@ from grader.course import probes
 
 HIDDEN_MARKER = re.compile(r"^.*(?:BEGIN|END) HIDDEN TESTS.*$", re.MULTILINE)
 NO_CREDIT = re.compile(r"print|display|assert\w*")  # calls on a line of their own that give no partial credit
+FAILING = re.compile(r"raise AssertionError\b|assert (?:False|0)\b")
 # An answer's call that is expected to raise, in place of `try: ... except KIND: pass` with `else: raise ...`.
 RAISES = """\
 def {probe}(*data):
@@ -30,57 +30,44 @@ assert ask({probe}) == 'raised', {message!r}
 """
 
 
-@dataclass(frozen=True)
-class Ungradable:
-    """A reason why a check cannot be judged as it stands; `line` counts within its source."""
+class UngradableError(Exception):
+    """A check cannot be judged as it stands: the reason, and the line within its source."""
 
-    line: int
-    reason: str
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line, self.reason = line, reason
 
 
-def read(source: str, answers: Mapping[str, str], setup: frozenset[str]) -> str | Ungradable:
+def read(source: str, answers: Mapping[str, str], setup: frozenset[str]) -> str:
     """Returns the check as the grader judges it: hidden and visible parts together, with `ask`.
 
-    Args:
-        source: the check cell.
-        answers: for each name that answers bind so far, whether it is a "function", a "class" or a "value".
-        setup: the names of the setup.
+    `answers` states of each name that answers bind so far whether it is a "function", a "class" or a "value"; `setup`
+    are the names of the setup. Raises UngradableError for a check that cannot be judged.
     """
     wrong = symbols.syntax_error(source)
     if wrong is not None:
-        return Ungradable(wrong[0], f"it is not Python ({wrong[1]})")
+        raise UngradableError(wrong[0], f"it is not Python ({wrong[1]})")
     whole = HIDDEN_MARKER.sub("", source)  # an empty line stands for each marker, so that lines keep their numbers
     tree = ast.parse(whole)
     called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     asks = any(isinstance(name, ast.Name) and name.id in REACHING for name in called)
     if not asks:
-        try:
-            _refuse_partial_credit(tree.body)
-            whole = ast.unparse(ast.fix_missing_locations(_AskInserter(answers).visit(tree)))
-        except _UnclearError as unclear:
-            return unclear.reason
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr) and not isinstance(last.value, ast.Constant):
+            function = last.value.func if isinstance(last.value, ast.Call) else None
+            if not NO_CREDIT.fullmatch(getattr(function, "id", getattr(function, "attr", ""))):
+                reason = "its last line may give partial credit, which the grader does not know"
+                raise UngradableError(last.lineno, reason)
+        whole = ast.unparse(ast.fix_missing_locations(_AskInserter(answers).visit(tree)))
     # A check may import again what setup imports, as every cell of a notebook may.
     misuses = probes.misuses(whole, frozenset(answers), (setup | {"ask"}) - symbols.cell_names(whole).binds)
-    return Ungradable(misuses[0].line if asks else 1, misuses[0].message) if misuses else whole
-
-
-class _UnclearError(Exception):
-    def __init__(self, node: ast.AST, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = Ungradable(getattr(node, "lineno", 1), reason)
-
-
-def _refuse_partial_credit(body: list[ast.stmt]) -> None:
-    last = body[-1] if body else None
-    if not isinstance(last, ast.Expr) or isinstance(last.value, ast.Constant):
-        return
-    called = last.value.func if isinstance(last.value, ast.Call) else None
-    if not NO_CREDIT.fullmatch(getattr(called, "id", getattr(called, "attr", ""))):
-        raise _UnclearError(last, "its last line may give partial credit, which the grader does not know")
+    if misuses:
+        raise UngradableError(misuses[0].line if asks else 1, misuses[0].message)
+    return whole
 
 
 class _AskInserter(ast.NodeTransformer):
-    """Puts `ask` before every use of an answer; raises `_UnclearError` where that would not mean the same."""
+    """Puts `ask` before every use of an answer; raises UngradableError where that would not mean the same."""
 
     def __init__(self, answers: Mapping[str, str]) -> None:
         self._answers = answers
@@ -94,9 +81,9 @@ class _AskInserter(ast.NodeTransformer):
             return self.generic_visit(node)
         name = node.func.id
         if self._answers[name] == "class":
-            raise _UnclearError(node, f"it makes a `{name}`, and only data come back from an answer")
+            raise UngradableError(node.lineno, f"it makes a `{name}`, and only data come back from an answer")
         if any(isinstance(value, ast.Starred) for value in node.args) or any(k.arg is None for k in node.keywords):
-            raise _UnclearError(node, f"it calls `{name}` with `*`")
+            raise UngradableError(node.lineno, f"it calls `{name}` with `*`")
         values = [self.visit(value) for value in [*node.args, *(keyword.value for keyword in node.keywords)]]
         asked: ast.expr = node.func
         if node.keywords:
@@ -110,44 +97,45 @@ class _AskInserter(ast.NodeTransformer):
         if node.id not in self._answers:
             return node
         if not isinstance(node.ctx, ast.Load):
-            raise _UnclearError(node, f"it binds or deletes `{node.id}`, an answer's name")
+            raise UngradableError(node.lineno, f"it binds or deletes `{node.id}`, an answer's name")
         if self._answers[node.id] != "value":
-            raise _UnclearError(node, f"it uses `{node.id}` other than by calling it")
+            raise UngradableError(node.lineno, f"it uses `{node.id}` other than by calling it")
         return ast.copy_location(_expression(f"ask(lambda: {node.id})"), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         name = self._mentioned(node.value.func) if isinstance(node.value, ast.Call) else None
         if name:
-            raise _UnclearError(node, f"it calls `{name}` for something other than its result")
+            raise UngradableError(node.lineno, f"it calls `{name}` for something other than its result")
         return self.generic_visit(node)
 
     def visit_Try(self, node: ast.Try) -> ast.AST | list[ast.stmt]:
         name = self._mentioned(node)
         if name is None:
             return node
-        call = node.body[0].value if len(node.body) == 1 and isinstance(node.body[0], ast.Expr) else None
-        kind = _expected_exception(node)
-        if (
-            not isinstance(call, ast.Call)
-            or kind is None
-            or self._mentioned(*call.args, *node.orelse) is not None
-            or not isinstance(call.func, ast.Name)
-            or self._answers.get(call.func.id) != "function"
-            or call.keywords
-        ):
-            raise _UnclearError(node, f"it uses `{name}` inside `try`")
-        function, probe = call.func.id, f"raises_{node.lineno}"
-        text = RAISES.format(probe=probe, function=function, kind=kind, message=f"{function} did not raise {kind}")
-        statements = ast.parse(text).body
-        asked = statements[1].test.left  # type: ignore[attr-defined]
-        asked.args += call.args
-        return statements
+        match node:
+            case ast.Try(
+                body=[ast.Expr(ast.Call(ast.Name(function), arguments, []))],
+                handlers=[ast.ExceptHandler(ast.expr() as kinds, None, [ast.Pass()])],
+                orelse=[otherwise],
+                finalbody=[],
+            ) if (
+                self._answers.get(function) == "function"
+                and not self._mentioned(*arguments, otherwise)
+                and FAILING.match(ast.unparse(otherwise))
+                and all(hasattr(builtins, one) for one in re.split(r"[(), ]+", ast.unparse(kinds)) if one)
+            ):
+                kind, probe = ast.unparse(kinds), f"raises_{node.lineno}"
+                message = f"{function} did not raise {kind}"
+                statements = ast.parse(RAISES.format(probe=probe, function=function, kind=kind, message=message)).body
+                statements[1].test.left.args += arguments  # type: ignore[attr-defined]
+                return statements
+        raise UngradableError(node.lineno, f"it uses `{name}` inside `try`")
 
-    def _refuse(self, node: ast.AST) -> ast.AST:
+    def _refuse(self, node: ast.stmt | ast.Lambda) -> ast.AST:
         name = self._mentioned(node)
         if name is not None:
             where = "`with`" if isinstance(node, ast.With) else "a function or class of its own"
-            raise _UnclearError(node, f"it uses `{name}` inside {where}")
+            raise UngradableError(node.lineno, f"it uses `{name}` inside {where}")
         return node
 
     visit_With = visit_AsyncWith = visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _refuse
@@ -155,18 +143,3 @@ class _AskInserter(ast.NodeTransformer):
 
 def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
-
-
-def _expected_exception(node: ast.Try) -> str | None:
-    """What `try: ... except KIND: pass` with `else: raise ...` catches, if that is all and KIND is Python's own."""
-    if len(node.handlers) != 1 or node.finalbody or len(node.orelse) != 1:
-        return None
-    [handler], [other] = node.handlers, node.orelse
-    passes = len(handler.body) == 1 and isinstance(handler.body[0], ast.Pass) and handler.name is None
-    raises = isinstance(other, ast.Raise) and "AssertionError" in ast.unparse(other)
-    fails = isinstance(other, ast.Assert) and isinstance(other.test, ast.Constant) and not other.test.value
-    if not passes or not (raises or fails) or handler.type is None:
-        return None
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    known = all(isinstance(kind, ast.Name) and hasattr(builtins, kind.id) for kind in kinds)
-    return ast.unparse(handler.type) if known else None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import warnings
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
+from grader.core import files
 from grader.core.notebook import Notebook
 from grader.course import notebook_builder
-from grader.course.problems import CourseError, Problem
+from grader.course.percent import CourseError, Problem
 from grader.course.tree import Course
 
 # What `nbgrader generate_assignment` runs, without its database: its list without IncludeHeaderFooter and
@@ -30,11 +28,10 @@ def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     `lessons` limits it to these ids. Raises CourseError with all problems of all files; then nothing is written.
     """
     wanted = outputs(course, lessons) | sources(course, lessons)
-    changed = [path for path, text in wanted.items() if _read(path) != text]
-    for path in changed:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(wanted[path])
     gone = orphans(course) if lessons is None else []
+    changed = _changed(wanted)
+    for path in changed:
+        files.write(path, wanted[path], mode=0o644)
     for path in gone:
         path.unlink()
         if path.parent.name == path.stem and not any(path.parent.iterdir()):
@@ -43,20 +40,15 @@ def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
 
 
 def build_sources(course: Course) -> None:
-    """Writes only what nbgrader releases from. Raises CourseError with all problems of all files."""
-    for path, text in sources(course).items():
-        if _read(path) == text:
-            path.touch()  # newer than its text, for callers that compare their ages
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text)
+    """Writes what nbgrader releases from, and nothing else. Raises CourseError with all problems of all files."""
+    for path, content in sources(course).items():
+        files.write(path, content, mode=0o644)
 
 
 def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     """Returns the committed notebooks that a rebuild would write or, without `lessons`, remove; none in build/."""
-    wanted = outputs(course, lessons)
     gone = orphans(course) if lessons is None else []
-    return sorted([*(path for path, text in wanted.items() if _read(path) != text), *gone])
+    return sorted([*_changed(outputs(course, lessons)), *gone])
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
@@ -95,7 +87,7 @@ def text(notebook: Notebook) -> str:
     """Returns the notebook as nbgrader and Jupyter write it: sorted keys, one space, a line end."""
     import nbformat
 
-    return nbformat.writes(nbformat.from_dict(copy.deepcopy(notebook)), version=4) + "\n"
+    return nbformat.writes(nbformat.from_dict(notebook), version=4) + "\n"
 
 
 def lesson_path(course: Course, lesson_id: str) -> Path:
@@ -131,8 +123,8 @@ def _pictures(course: Course) -> dict[Path, bytes]:
     return {own: picture.read_bytes() for own, picture in here.items() if not own.exists()}
 
 
-def _read(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
+def _changed(wanted: Mapping[Path, bytes]) -> list[Path]:
+    return [path for path, content in wanted.items() if not path.is_file() or path.read_bytes() != content]
 
 
 def _checked(course: Course, lessons: Iterable[str] | None) -> list[str]:
@@ -154,20 +146,12 @@ def _checked(course: Course, lessons: Iterable[str] | None) -> list[str]:
 
 
 def _run(notebook: Notebook, steps: Iterable[str]) -> Notebook:
-    import nbformat
-
-    preprocessors = _preprocessors()
-    node = nbformat.from_dict(copy.deepcopy(notebook))
-    for step in steps:
-        node, _ = getattr(preprocessors, step)().preprocess(node, {})
-    return node
-
-
-@cache
-def _preprocessors() -> Any:
-    """nbgrader's preprocessors. Importing them takes nearly two seconds, so only building does it."""
     with warnings.catch_warnings():
         # nbgrader and what it imports still use names that Python and setuptools have deprecated.
         warnings.simplefilter("ignore")
-        import nbgrader.preprocessors
-    return nbgrader.preprocessors
+        import nbformat
+        from nbgrader import preprocessors  # takes nearly two seconds: only building does it
+    node = nbformat.from_dict(notebook)
+    for step in steps:
+        node, _ = getattr(preprocessors, step)().preprocess(node, {})
+    return node

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.core import symbols
 from grader.core.points import total
-from grader.course.percent import Cell
-from grader.course.problems import Files
+from grader.course.percent import Cell, Files
 
 BEGIN_SOLUTION = "### BEGIN SOLUTION"
 END_SOLUTION = "### END SOLUTION"
 GRADING = "grade"  # the last cell's id, which grades the notebook; an exercise's has two words
 BEGIN_SCHEME = "### BEGIN MARK SCHEME"
 END_SCHEME = "### END MARK SCHEME"
-# nbgrader's own words for what it takes out; it looks for the short forms anywhere in a line.
+# nbgrader's own words for what it takes out; it looks for the short forms of the markers anywhere in a line.
 STUB_LINES = ("# YOUR CODE HERE", "raise NotImplementedError()")
+SOLUTION = re.compile(r"^([ \t]*).*BEGIN SOLUTION.*\n((?:.*\n)*?).*END SOLUTION.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,13 @@ class Check:
     hidden: bool
     observed: bool
     line: int
+
+    @classmethod
+    def of(cls, cell: Cell, check_id: str, exercise: str, title: str) -> Check:
+        """Returns the check in a cell. One with a part that nbgrader hides is hidden: its messages contain no input."""
+        hidden = cell.kind == "hidden" or "BEGIN HIDDEN TESTS" in cell.source
+        points, observed = cell.attributes["points"], cell.attributes.get("observed", False)
+        return cls(check_id, exercise, title, cell.source, points, hidden, observed, cell.line)
 
 
 @dataclass(frozen=True)
@@ -159,44 +166,24 @@ def parts(cells: Iterable[Cell]) -> list[Parts]:
     return list(found.values())
 
 
-def _lines(answer: str) -> Iterator[tuple[str, str]]:
-    """Each line of an answer cell with what it is: "stub", "solution", or a marker, "begin" or "end"."""
-    part = "stub"
-    for line in answer.split("\n"):
-        if "BEGIN SOLUTION" in line:
-            yield "begin", line
-            part = "solution"
-        elif "END SOLUTION" in line:
-            yield "end", line
-            part = "stub"
-        else:
-            yield part, line
-
-
 def stub(answer: str) -> str:
     """Returns what nbgrader's ClearSolutions leaves of an answer cell."""
-    left: list[str] = []
-    for part, line in _lines(answer):
-        if part == "begin":
-            indent = line[: len(line) - len(line.lstrip())]
-            left.extend(indent + replacement for replacement in STUB_LINES)
-        elif part == "stub":
-            left.append(line)
-    return "\n".join(left)
+    return SOLUTION.sub(lambda found: "\n".join(found[1] + line for line in STUB_LINES), answer)
 
 
 def reference(answer: str) -> str:
     """Returns an answer cell with its solution and without the marker lines."""
-    return "\n".join(line for part, line in _lines(answer) if part in ("stub", "solution"))
+    lines = answer.split("\n")
+    return "\n".join(line for line in lines if "BEGIN SOLUTION" not in line and "END SOLUTION" not in line)
 
 
 def solution(answer: str) -> list[str]:
     """Returns the lines between the markers."""
-    return [line for part, line in _lines(answer) if part == "solution"]
+    return [line for found in SOLUTION.finditer(answer) for line in found[2].splitlines()]
 
 
 def title_of_check(source: str) -> str | None:
-    """Returns the one-line docstring that a check cell opens with, or None."""
+    """Returns the one-line docstring of a check cell, or None."""
     docstring = ast.get_docstring(ast.parse(source))
     return docstring if docstring and "\n" not in docstring.strip() else None
 
@@ -223,7 +210,10 @@ def exercise(of: Parts) -> Exercise:
         names=symbols.defined(stub(answer.source)),
         stub=stub(answer.source),
         reference=reference(answer.source),
-        checks=tuple(_check(cell, of.id) for cell in of.checks),
+        checks=tuple(
+            Check.of(cell, f"{of.id}-{cell.attributes['name']}", of.id, title_of_check(cell.source) or "")
+            for cell in of.checks
+        ),
         wrong=tuple(Variant(cell.source, cell.attributes["because"], cell.line) for cell in of.of("wrong")),
         right=tuple(Variant(cell.source, None, cell.line) for cell in of.of("right")),
         why=why.source,
@@ -238,13 +228,3 @@ def task(of: Parts) -> Task:
     given = cell.attributes
     title = title_of_task(cell.source) or of.id
     return Task(of.id, title, given["points"], cell.source, cell.line, given["stars"], given["minutes"], skills(cell))
-
-
-def _check(cell: Cell, exercise_id: str) -> Check:
-    name, title, hidden = f"{exercise_id}-{cell.attributes['name']}", title_of_check(cell.source), cell.kind == "hidden"
-    return check_of(cell, name, exercise_id, title or "", cell.source, hidden)
-
-
-def check_of(cell: Cell, check_id: str, exercise_id: str, title: str, source: str, hidden: bool) -> Check:
-    points, observed = cell.attributes["points"], cell.attributes.get("observed", False)
-    return Check(check_id, exercise_id, title, source, points, hidden, observed, cell.line)

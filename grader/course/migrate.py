@@ -1,4 +1,4 @@
-"""Merge what a learner wrote into the newer notebook that the course has now.
+"""Compare a learner's copy with the newer notebook that the course has now, and merge what the learner wrote into it.
 
 The new notebook's cells keep their order. Into them go
     answers                 in place of the new answer cell; if that begins differently now, with a comment that shows
@@ -16,15 +16,29 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core import notebook as notebooks
-from grader.core.notebook import NotebookCell, checksum, is_answer, is_locked, part, read_complete, text
-from grader.course import diff, workspace
+from grader.core.notebook import (
+    Notebook,
+    NotebookCell,
+    Unreadable,
+    checksum,
+    is_answer,
+    is_locked,
+    nbgrader,
+    part,
+    read_complete,
+    text,
+)
+from grader.course import workspace
 from grader.course.tree import Course
 
+STARS = re.compile(r"^[★☆]+ · .*$", re.MULTILINE)
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+SETUP = "setup"  # first word of the names of all setup cells; no exercise has this name
 NOTE = "The course has changed how this cell begins since you wrote what stands below. It begins now:"
 INDENT = "#     "
 HEADING = "## No longer in the course\n\nWhat you wrote for exercises that are gone. None of it is graded."
@@ -33,50 +47,150 @@ LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
-class Migration:
-    """The result of updating a learner's copy: how many answers and other cells were merged, and what to look at.
+class CourseDiff:
+    """What the course has changed since a copy was made.
 
-    `begin` names answers whose cell begins differently now, `ended` those no longer asked for, `restored` cells of the
-    course's that the learner had changed. `told` is False if nothing in the old notebook states which cells are the
-    course's: then nothing was merged. `kept` is where the old notebook is now.
+    `changed` has for each exercise its parts that differ (task, answer cell, checks), none for SETUP. `added` are
+    exercises that the copy does not have, `gone` those that only the copy has. `words` is whether anything else
+    differs: prose, what follows an exercise, the whole of a lesson. `problem` is why the copy cannot be read.
     """
 
     copy: workspace.Copy
-    kept: Path
-    answers: int
-    cells: int
-    begin: tuple[str, ...]
-    ended: tuple[str, ...]
-    restored: tuple[str, ...]
-    told: bool
+    changed: Mapping[str, tuple[str, ...]]
+    added: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    words: bool = False
+    problem: str | None = None
+
+    @property
+    def matters(self) -> bool:
+        """Whether anything changed that a learner has done or has to do."""
+        return bool(self.changed or self.added or self.gone)
+
+    @property
+    def summary(self) -> str:
+        """What changed in the exercises, in one line."""
+        parts = [f"{name} ({', '.join(what)})" if what else name for name, what in self.changed.items()]
+        lists = (("changed", parts), ("not in your copy", self.added), ("no longer in the course", self.gone))
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in lists if names)
+
+
+def diff_all(course: Course, lessons: Iterable[str] | None = None) -> list[CourseDiff]:
+    """Returns the diffs of copies that are out of date or cannot be read, of these lessons (None: of all)."""
+    copies = [copy for one in (course.ids if lessons is None else lessons) for copy in workspace.planned(course, one)]
+    return [found for copy in copies if (found := diff_copy(copy)) is not None]
+
+
+def diff_copy(copy: workspace.Copy) -> CourseDiff | None:
+    """Returns what the course has changed since `copy` was made; None if that is nothing, or there is no copy.
+
+    A link was made by the learner, so it is not compared.
+    """
+    if copy.own.is_symlink() or not copy.own.is_file() or not copy.built.is_file():
+        return None
+    try:
+        own = read_complete(copy.own)
+    except Unreadable as problem:
+        return CourseDiff(copy, {}, problem=str(problem))
+    found = diff_notebooks(copy, own, copy.notebook())
+    return found if found.matters or found.words else None
+
+
+def diff_notebooks(copy: workspace.Copy, own: Notebook, new: Notebook) -> CourseDiff:
+    """Returns what differs between the course's notebook `new` and the one that `own` was made from."""
+    then, now = notebooks.cells_by_name(own["cells"]), notebooks.cells_by_name(new["cells"])
+    if not then:  # nothing in it states what it was made from: it is as old as its text
+        texts = {text(cell) for cell in own["cells"]}
+        return CourseDiff(copy, {}, words=any(text(cell) not in texts for cell in now.values()))
+    begun, there = exercises(then.values()), exercises(now.values())
+    changed: dict[str, tuple[str, ...]] = {}
+    words = False
+    for name in [*now, *(name for name in then if name not in now)]:
+        both = name in then and name in now
+        if both and _checksum(then[name]) == _checksum(now[name]):
+            continue
+        exercise, part = owner(name, [*there, *begun]), _part(name, now.get(name) or then[name])
+        if part == SETUP:
+            changed[SETUP] = ()
+        elif part == "task" and both and _question(then[name]) == _question(now[name]):
+            words = True
+        elif part is not None and (exercise is None or (exercise in begun and exercise in there)):
+            parts = changed.get(exercise or name, ())
+            changed[exercise or name] = parts if part in parts else (*parts, part)
+        else:
+            words = True
+    added, gone = ([name for name in one if name not in other] for one, other in ((there, begun), (begun, there)))
+    return CourseDiff(copy, changed, tuple(added), tuple(gone), words)
+
+
+def exercises(cells: Iterable[NotebookCell]) -> list[str]:
+    """Returns the names of what is to be answered, each once: cells to fill in, and tasks that a person grades."""
+    return list(notebooks.cells_by_name(cell for cell in cells if is_answer(cell) or nbgrader(cell).get("task")))
+
+
+def owner(name: str, among: Collection[str]) -> str | None:
+    """Returns the exercise that a cell of the course belongs to, by its name: vmap-axes for vmap-axes-values."""
+    return max((one for one in among if name == one or name.startswith(f"{one}-")), key=len, default=None)
+
+
+def _question(cell: NotebookCell) -> str:
+    """A task without what a new lesson changes: its line of stars, minutes and lessons, and the targets of links."""
+    return LINK.sub(r"\1", STARS.sub("", text(cell)))
+
+
+def _checksum(cell: NotebookCell) -> str:
+    origin = notebooks.origin_of(cell)
+    return (origin.checksum if origin is not None else None) or checksum(cell)
+
+
+def _part(name: str, cell: NotebookCell) -> str | None:
+    """The part of its exercise that the cell is; None for what is read after it, and for prose."""
+    flags = nbgrader(cell)
+    if is_answer(cell):
+        return "answer cell"
+    if flags.get("task") or name.endswith("-task"):
+        return "task"
+    if flags.get("grade"):
+        return "checks"
+    return SETUP if cell["cell_type"] == "code" and name.split("-")[0] == SETUP else None
 
 
 def migrate(course: Course, copy: workspace.Copy) -> Migration:
     """Replaces a copy by the course's notebook with all that the learner wrote. Raises Unreadable and OSError."""
     own, new = read_complete(copy.own), copy.notebook()
-    marked = bool(notebooks.cells_by_name(own["cells"]))
-    merge = _Merge(own["cells"] if marked else [], new["cells"])
+    done = Migration(own["cells"], new["cells"])
     # The learner's choices, such as that of a kernel, stay.
     chosen = {name: value for name, value in part(own, "metadata").items() if name != "jaxercise"}
-    merged = {**new, "metadata": {**new["metadata"], **chosen}, "cells": merge.cells()}
+    merged = {**new, "metadata": {**new["metadata"], **chosen}, "cells": done.merged()}
     content = json.dumps(merged, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    kept = workspace.replace(course, copy.own, content.encode(errors="replace"))  # a file may hold halves of characters
+    earlier = workspace.replace(course, copy.own, content.encode(errors="replace"))  # it may hold halves of characters
+    assert earlier is not None, "it has just been read"
+    done.earlier = earlier
     workspace.pictures(course)
-    assert kept is not None, "it has just been read"
-    lists = tuple(merge.begin), tuple(merge.ended), tuple(dict.fromkeys(merge.restored))
-    return Migration(copy, kept, merge.answers, merge.own, *lists, marked)
+    return done
 
 
-class _Merge:
-    """The learner's cells, added one by one in their order, and where each goes in the new notebook."""
+class Migration:
+    """The learner's cells, added one by one in their order, and where each goes in the new notebook.
+
+    Attributes:
+        answers, cells: how many answers and other cells were merged.
+        begin: answers whose cell begins differently now.
+        ended: answers that are no longer asked for.
+        restored: cells of the course's that the learner had changed.
+        told: False if nothing in the old notebook states which cells are the course's: then nothing is merged.
+        earlier: where the old notebook is now.
+    """
 
     def __init__(self, own: list[NotebookCell], new: list[NotebookCell]) -> None:
         self.new, self.course = new, notebooks.cells_by_name(new)
-        self.answers = self.own = 0
+        self.told = bool(notebooks.cells_by_name(own))
+        self.earlier = Path()
+        self.answers = self.cells = 0
         self.begin: list[str] = []
         self.ended: list[str] = []
         self.restored: list[str] = []
-        begun = {name: cell for name, cell in notebooks.cells_by_name(own).items() if name in diff.exercises(own)}
+        begun = {name: cell for name, cell in notebooks.cells_by_name(own).items() if name in exercises(own)}
         missing = {name: cell for name, cell in begun.items() if name not in self.course}
         self.renamed = _renamed(missing, self.course)
         self.gone = [name for name in missing if name not in self.renamed]
@@ -85,7 +199,7 @@ class _Merge:
         self.last: list[NotebookCell] = []
         self.after: dict[str, list[NotebookCell]] = {}
         self.place = self.top  # where the next cell of the learner's own goes
-        for cell in own:
+        for cell in own if self.told else ():
             origin = notebooks.origin_of(cell)
             if origin is None:
                 self._keep(cell)
@@ -93,7 +207,7 @@ class _Merge:
                 self._add(cell, origin)
 
     def _add(self, cell: NotebookCell, origin: notebooks.CellOrigin) -> None:
-        exercise = diff.owner(origin.name, self.renamed)
+        exercise = owner(origin.name, self.renamed)
         name = self.renamed[exercise] + origin.name[len(exercise) :] if exercise is not None else origin.name
         if name not in self.course:
             self._add_gone(cell, origin.name)
@@ -109,7 +223,7 @@ class _Merge:
             self._add_answer(name, cell, origin)
         elif name not in self.replaced and origin.checksum == checksum(ours):
             self.replaced[name] = _in_place_of(ours, cell, text(cell))
-            self.own += 1
+            self.cells += 1
         else:
             self._keep(cell)
 
@@ -131,7 +245,7 @@ class _Merge:
 
     def _add_gone(self, cell: NotebookCell, name: str) -> None:
         """A cell that the course no longer has: what the learner wrote in it stays."""
-        if diff.owner(name, self.gone) is not None:
+        if owner(name, self.gone) is not None:
             self.place = self.last
         if notebooks.is_unchanged(cell):
             return
@@ -154,9 +268,9 @@ class _Merge:
         if is_answer(cell):
             self.answers += 1
         else:
-            self.own += 1
+            self.cells += 1
 
-    def cells(self) -> list[NotebookCell]:
+    def merged(self) -> list[NotebookCell]:
         """All cells in their order, each with an id of its own."""
         taken = {cell["id"] for cell in self.new}
         last = [_complete(cell, taken) for cell in ([_markdown(HEADING), *self.last] if self.last else [])]
@@ -175,7 +289,7 @@ def _renamed(gone: Mapping[str, NotebookCell], course: Mapping[str, NotebookCell
     found: dict[str, str] = {}
     for old, cell in gone.items():
         origin = notebooks.origin_of(cell)
-        for name in diff.exercises(course.values()):
+        for name in exercises(course.values()):
             if is_answer(cell) and origin is not None and origin.checksum == checksum(cell, text(course[name])):
                 found.setdefault(old, name)
     return found

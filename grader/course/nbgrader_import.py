@@ -21,8 +21,7 @@ from grader.core import files, symbols
 from grader.core.layout import COURSE_FILE, course_above
 from grader.course import build, nbgrader_lesson, notebook_builder
 from grader.course.nbgrader_lesson import HEADER, ROLES, ImportedText
-from grader.course.percent import MARKER
-from grader.course.problems import CourseError
+from grader.course.percent import MARKER, CourseError
 from grader.course.scaffold import quoted, write_course, write_secret
 from grader.course.tree import LESSON_ID, Course
 
@@ -173,7 +172,6 @@ def _open(path: Path) -> Any:
             f"{path} has no cell that nbgrader would know: it is a lesson's text. "
             "`jupytext --to py:percent` makes it one; put that under notebooks/."
         )
-    _refuse_ids(notebook, path)
     try:
         nbgraderformat.MetadataValidator().validate_nb(notebook)
     except nbgraderformat.SchemaTooNewError:
@@ -181,21 +179,6 @@ def _open(path: Path) -> Any:
     except nbgraderformat.ValidationError as problem:
         raise ImportRefused(f"nbgrader refuses {path}: {str(problem).strip().splitlines()[0]}.") from None
     return notebook
-
-
-def _refuse_ids(notebook: Any, path: Path) -> None:
-    seen: dict[str, int] = {}
-    for number, cell in enumerate(notebook.cells, 1):
-        if _role(cell) == "cell":
-            continue
-        grade_id = cell.metadata.nbgrader.get("grade_id")
-        if not grade_id:
-            where = f"Cell {number} of {path} has no grade id."
-            raise ImportRefused(f"{where} Give it one in nbgrader's Create Assignment.")
-        if grade_id in seen:
-            where = f"Cells {seen[grade_id]} and {number} of {path}"
-            raise ImportRefused(f"{where} have the same grade id `{grade_id}`. Rename one.")
-        seen[grade_id] = number
 
 
 def _role(cell: Any) -> str:
@@ -280,9 +263,8 @@ def _cell(cell: Any, attachments: str) -> str:
 def _is_plain_code(source: str) -> bool:
     """Whether code can be in the text as it is: Python, without cell lines, without blank lines at its ends."""
     lines = source.split("\n")
-    if any(MARKER.match(line) for line in lines) or symbols.syntax_error(source) is not None:
-        return False
-    return not source or (bool(lines[0].strip()) and bool(lines[-1].strip()))
+    blank_end = bool(source) and not (lines[0].strip() and lines[-1].strip())
+    return not blank_end and not any(map(MARKER.match, lines)) and symbols.syntax_error(source) is None
 
 
 def _commented(source: str) -> str:

@@ -9,17 +9,16 @@ import ast
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grader.core import symbols
 from grader.course import assertions, exercises, percent, rules_code
-from grader.course.assertions import Ungradable
+from grader.course.assertions import UngradableError
 from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
-from grader.course.percent import Cell
-from grader.course.problems import Files, Findings
+from grader.course.percent import Cell, Files, Findings
 
 HEADER = "# %% [raw] imported="
 GRADE_ID = re.compile(r"[A-Za-z0-9_\-]+")
@@ -55,7 +54,7 @@ class GradableParts:
 
     setup: str
     exercises: tuple[Exercise, ...]
-    ungradable: dict[int, Ungradable]
+    ungradable: dict[int, UngradableError]
 
 
 def is_imported(path: Path) -> bool:
@@ -175,28 +174,42 @@ def lesson(imported: ImportedText, title: str) -> Lesson:
 
 def gradable_parts(imported: ImportedText) -> GradableParts:
     """Returns the exercises: each answer with the checks that use it, and no answer after it."""
-    setup = _setup(imported.cells)
+    # The opening, with what checks need. Magics mean nothing on the grader's side.
+    opening = (cell.source for cell in _opening(imported.cells) if not cell.source.startswith("%%"))
+    sources = [MAGIC_LINE.sub(r"\1pass", source) for source in opening]
+    valid = [source for source in sources if symbols.syntax_error(source) is None]
+    setup = "\n\n".join([*valid, "from grader.checks import ask"])
     bound = symbols.cell_names(setup).binds
     answers: dict[str, Cell] = {}
     kinds: dict[str, str] = {}
     owners: dict[str, str] = {}
     checks: dict[str, list[Check]] = {}
-    ungradable: dict[int, Ungradable] = {}
+    ungradable: dict[int, UngradableError] = {}
     for cell in imported.cells:
         if cell.kind == "answer" and cell.id is not None and symbols.syntax_error(cell.source) is None:
             answers[cell.id] = cell
             kinds |= _kinds(cell.source)
             owners |= dict.fromkeys(_kinds(cell.source), cell.id)
         elif cell.kind == "check" and cell.id is not None:
-            source = assertions.read(cell.source, kinds, bound)
-            if isinstance(source, Ungradable):
-                ungradable[cell.line] = source
+            try:
+                source = assertions.read(cell.source, kinds, bound)
+            except UngradableError as reason:
+                ungradable[cell.line] = reason
                 continue
             used = {owners[name] for name in kinds if name in symbols.cell_names(source).free}
             owner = max(used, key=list(answers).index)
-            checks.setdefault(owner, []).append(_check(cell, cell.id, owner, source))
-    found = tuple(_exercise(cell, name, checks[name]) for name, cell in answers.items() if name in checks)
-    return GradableParts(setup, found, ungradable)
+            docstring = (ast.get_docstring(ast.parse(cell.source)) or "").strip()
+            title = docstring.splitlines()[0] if docstring and not cell.source.lstrip().startswith("#") else cell.id
+            checks.setdefault(owner, []).append(replace(Check.of(cell, cell.id, owner, title), source=source))
+    found = []
+    for name, cell in answers.items():
+        if name in checks:
+            # Without markers nbgrader takes out the whole cell. The reference keeps them: they may stand behind code.
+            marked = "BEGIN SOLUTION" in cell.source
+            stub = exercises.stub(cell.source) if marked else "\n".join(exercises.STUB_LINES)
+            names = symbols.defined(cell.source)
+            found.append(Exercise(name, name, names, stub, cell.source, tuple(checks[name]), cell.line))
+    return GradableParts(setup, tuple(found), ungradable)
 
 
 def _opening(cells: Sequence[Cell]) -> list[Cell]:
@@ -206,13 +219,6 @@ def _opening(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.form == "code" and cell.line < begin]
 
 
-def _setup(cells: Sequence[Cell]) -> str:
-    """The opening, with the imports that checks need. Magics mean nothing on the grader's side."""
-    sources = [MAGIC_LINE.sub(r"\1pass", cell.source) for cell in _opening(cells) if not cell.source.startswith("%%")]
-    valid = [source for source in sources if symbols.syntax_error(source) is None]
-    return "\n\n".join([*valid, "from grader.checks import ask"])
-
-
 def _kinds(answer: str) -> dict[str, str]:
     """What each name is that an answer binds: a function, a class or a value."""
     found = dict.fromkeys(symbols.defined(answer), "value")
@@ -220,17 +226,3 @@ def _kinds(answer: str) -> dict[str, str]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found[node.name] = "class" if isinstance(node, ast.ClassDef) else "function"
     return found
-
-
-def _check(cell: Cell, name: str, exercise: str, source: str) -> Check:
-    """A cell of which a part is hidden is judged as a hidden check: its messages contain no input."""
-    docstring = (ast.get_docstring(ast.parse(cell.source)) or "").strip()
-    title = docstring.splitlines()[0] if docstring and not cell.source.lstrip().startswith("#") else name
-    return exercises.check_of(cell, name, exercise, title, source, "BEGIN HIDDEN TESTS" in cell.source)
-
-
-def _exercise(cell: Cell, name: str, checks: Collection[Check]) -> Exercise:
-    # Without markers nbgrader takes out the whole cell. The reference keeps them: they may stand behind code.
-    whole = "BEGIN SOLUTION" not in cell.source
-    stub = "\n".join(exercises.STUB_LINES) if whole else exercises.stub(cell.source)
-    return Exercise(name, name, symbols.defined(cell.source), stub, cell.source, tuple(checks), cell.line)

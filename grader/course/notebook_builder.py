@@ -7,11 +7,12 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from grader.core.notebook import Notebook, NotebookCell
 from grader.core.points import phrase, total
-from grader.course import lesson_text
+from grader.course import reader
 from grader.course.exercises import GRADING, Check, Exercise, Lesson, Task
 from grader.course.nbgrader_lesson import ROLES, ImportedText
 from grader.course.percent import Cell
@@ -27,7 +28,8 @@ MAGIC = re.compile(r"^(\s*)# (%{1,2}[A-Za-z])", re.MULTILINE)
 # Authors write the labels on lines of their own; Markdown would run them into one paragraph.
 LABEL = re.compile(rf"(?<=[^\n])\n(?=\*\*({'|'.join(LABELS)})\b)")
 # JupyterLab folds the code of the cell that shows a prediction's buttons; without this package the lesson runs on.
-BUTTONS = {"jupyter": {"source_hidden": True}, "tags": ["raises-exception"]}
+RUN_ON = "raises-exception"  # Run All goes on after an exception in the cell
+BUTTONS = {"jupyter": {"source_hidden": True}, "tags": [RUN_ON]}
 LONGEST_CELL_ID = 64
 YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"
 COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
@@ -58,26 +60,24 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
     A notebook that goes out `alone`, without the hidden checks, does not offer to grade itself.
     """
     cells: list[NotebookCell] = []
-    counts = {"text": 0, "setup": 0}
+    taken: set[str] = set()
     by_id = {exercise.id: exercise for exercise in lesson.exercises}
     tasks = {task.id: task for task in lesson.tasks}
     checks = {check.line: check for exercise in lesson.exercises for check in exercise.checks}
     for cell in lesson.cells:
-        exercise = by_id.get(cell.id or "")
-        if cell.kind in counts:
-            counts[cell.kind] += 1
-            name = cell.kind if counts[cell.kind] == 1 else f"{cell.kind}-{counts[cell.kind]}"
+        if cell.id is None:
             source = cell.source if cells else _opening(cell.source, lesson, course)
-            cells.append(_graded("markdown" if cell.prose else "code", source, name, locked=True))
-        elif cell.id in tasks:
+            cells.append(_graded("markdown" if cell.prose else "code", source, _free(cell.kind, taken), locked=True))
+            continue
+        if cell.id in tasks:
             # nbgrader's task cell, and a cell of the learner's own to begin with
             task = tasks[cell.id]
             flags = {"task": True, "locked": True, "points": _integral(task.points)}
             cells.append(_graded("markdown", _task(task.source, task, course), task.id, **flags))
             cells.append(_cell("markdown", YOUR_ANSWER, _cell_id(f"{task.id}-answer")))
-        elif exercise is None:
-            raise AssertionError(f"no rule let a {cell.kind} cell pass without an id")
-        elif cell.kind == "task":
+            continue
+        exercise = by_id[cell.id]
+        if cell.kind == "task":
             cells.append(_graded("markdown", _task(cell.source, exercise, course), f"{exercise.id}-task", locked=True))
         elif cell.kind == "answer":
             cells.append(_graded("code", cell.source, exercise.id, solution=True))
@@ -89,7 +89,7 @@ def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> No
     cells.append(_graded("markdown", _closing(lesson, alone), "closing", locked=True))
     what = "runs all checks on what was saved last" if alone else "grades what was saved last, hidden checks too"
     source = f"# Save first (Ctrl+S): this {what}.\nfrom grader.learning import grade\n\ngrade()"
-    cells.append(_tagged(_graded("code", source, GRADING, locked=True)))
+    cells.append(_graded("code", source, GRADING, RUN_ON, locked=True))
     return _notebook(cells, {"lesson": lesson.id, "holds": "exercises"})
 
 
@@ -99,7 +99,7 @@ def lesson_notebook(lesson_id: str, cells: Iterable[Cell]) -> Notebook:
     taken: set[str] = set()
     for cell in cells:
         if cell.kind == "predict":
-            asked = lesson_text.prediction(cell)
+            asked = reader.prediction(cell)
             metadata: dict[str, Any] = {"jaxercise": {"prediction": asked.metadata}}
             built.append(_cell("markdown", asked.markdown, _free(f"predict-{cell.id}", taken), metadata))
             built.append(_cell("code", asked.code, _free(f"choose-{cell.id}", taken), BUTTONS))
@@ -158,10 +158,8 @@ def answers_notebook(lesson: Lesson) -> Notebook:
 
 def _free(stem: str, taken: set[str]) -> str:
     """A cell id that no cell before has."""
-    name, count = _cell_id(stem), 1
-    while name in taken:
-        count += 1
-        name = _cell_id(f"{stem}-{count}")
+    names = (_cell_id(f"{stem}-{number}" if number > 1 else stem) for number in count(1))
+    name = next(name for name in names if name not in taken)
     taken.add(name)
     return name
 
@@ -184,15 +182,10 @@ def _cell(kind: str, source: str, cell_id: str, metadata: Mapping[str, Any] | No
     return cell | {"execution_count": None, "outputs": []} if kind == "code" else cell
 
 
-def _graded(kind: str, source: str, grade_id: str, **flags: Any) -> NotebookCell:
+def _graded(kind: str, source: str, grade_id: str, *tags: str, **flags: Any) -> NotebookCell:
     nbgrader = {"schema_version": 3, "grade": False, "locked": False, "solution": False, "task": False}
-    return _cell(kind, source, _cell_id(grade_id), {"nbgrader": {**nbgrader, "grade_id": grade_id, **flags}})
-
-
-def _tagged(cell: NotebookCell) -> NotebookCell:
-    """The cell, marked so that Run All goes on after an exception in it."""
-    cell["metadata"]["tags"] = ["raises-exception"]
-    return cell
+    metadata = {"nbgrader": {**nbgrader, "grade_id": grade_id, **flags}}
+    return _cell(kind, source, _cell_id(grade_id), metadata | ({"tags": [*tags]} if tags else {}))
 
 
 def _check(check: Check, lesson: Lesson, alone: bool) -> NotebookCell:
@@ -203,8 +196,8 @@ def _check(check: Check, lesson: Lesson, alone: bool) -> NotebookCell:
         how = "." if alone else f": grader check {lesson.id}"
         comment.append(f"# It runs when the notebook is graded{how}")
         source = "\n".join([*comment, "### BEGIN HIDDEN TESTS", check.source, "### END HIDDEN TESTS"])
-    cell = _graded("code", source, check.id, grade=True, locked=True, points=_integral(check.points))
-    return cell if check.hidden else _tagged(cell)
+    tags = () if check.hidden else (RUN_ON,)
+    return _graded("code", source, check.id, *tags, grade=True, locked=True, points=_integral(check.points))
 
 
 def _integral(points: float) -> float:
@@ -227,13 +220,10 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _opening(source: str, lesson: Lesson, course: Course) -> str:
-    parts: tuple[Exercise | Task, ...] = (*lesson.exercises, *lesson.tasks)
-    minutes = sum(part.minutes for part in parts)
-    line = (
-        f"*The exercises of lesson {_lesson_link(lesson.id, course)} ({course.planned(lesson.id).part}): "
-        f"{_plural(len(lesson.exercises), 'exercise')}, {phrase(lesson.points)}{_points_by_hand(lesson)}, "
-        f"about {minutes} minutes.*"
-    )
+    minutes = sum(one.minutes for one in lesson.exercises) + sum(one.minutes for one in lesson.tasks)
+    part = course.planned(lesson.id).part
+    counts = f"{_plural(len(lesson.exercises), 'exercise')}, {phrase(lesson.points)}{_points_by_hand(lesson)}"
+    line = f"*The exercises of lesson {_lesson_link(lesson.id, course)} ({part}): {counts}, about {minutes} minutes.*"
     return _below_heading(source, line)
 
 

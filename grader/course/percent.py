@@ -1,4 +1,4 @@
-"""Read a percent script: its cells, what each one is, and the lines that it occupies.
+"""Read a percent script: its cells, what each one is, the lines that it occupies, and its problems.
 
 The dialect is fixed (jupytext's `py:percent` without its header): a line `# %%` opens a cell; words and `key="value"`
 pairs after it state what the cell is. Jupytext itself is not used, because importing it takes longer than grading a
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from grader.course.problems import Findings
+from grader.core import symbols
 
 MARKER = re.compile(r"# %%(?=\s|$)(.*)")
 TOKEN = re.compile(
@@ -54,6 +55,70 @@ ADOPTED: Kinds = {
 PROSE = frozenset({"text", "task", "why", "predict"})
 _NAMING = frozenset("task answer check hidden why wrong right predict imported locked manual".split())
 _TYPES = {int: "a whole number", float: "a number", str: 'text in "quotes"', bool: "true or false", list: "a [list]"}
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing to fix. `path` is relative to the course, `line` counts from 1."""
+
+    path: str
+    line: int
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}. {self.fix}."
+
+
+class CourseError(Exception):
+    """The course's text cannot be used; `problems` contains every reason that was found, in reading order."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that are read as one text, an overlay's after the one that it extends; `begins` counts the lines above."""
+
+    paths: tuple[str, ...]
+    begins: tuple[int, ...] = (0,)
+
+    @classmethod
+    def join(cls, texts: Mapping[str, str]) -> Files:
+        """Returns the files that contain `texts`, by path."""
+        lengths = [text.count("\n") + 1 for text in texts.values()]
+        return cls(tuple(texts), tuple(sum(lengths[:i]) for i in range(len(texts))))
+
+    def place(self, line: int) -> tuple[str, int]:
+        """Returns the file that a line of the whole text is in, and its number there."""
+        at = bisect_left(self.begins, line) - 1
+        return self.paths[at], line - self.begins[at]
+
+
+@dataclass
+class Findings:
+    """Collects the problems of one text, so that an author sees all of them at once."""
+
+    of: str | Files
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, line: int, message: str, fix: str) -> None:
+        path, number = self.of.place(line) if isinstance(self.of, Files) else (self.of, line)
+        self.problems.append(Problem(path, number, message, fix))
+
+    def parses(self, source: str, first: int, fix: str = "Mend the code", what: str = "") -> bool:
+        """Returns whether `source`, which begins in line `first`, is Python; adds a problem where it is not."""
+        wrong = symbols.syntax_error(source)
+        if wrong is not None:
+            self.add(first + wrong[0] - 1, f"{what}a Python syntax error: {wrong[1]}", fix)
+        return wrong is None
+
+    def stop(self) -> None:
+        """Raises CourseError if anything was found."""
+        if self.problems:
+            raise CourseError(self.problems)
 
 
 @dataclass(frozen=True)
@@ -95,6 +160,9 @@ class _Unquoted(str):
     """A bare word where a value was expected: of no type that an attribute takes."""
 
 
+_NOTHING = _Unquoted("nothing")  # the value of a word alone
+
+
 @dataclass(frozen=True)
 class _CellReader:
     line: int
@@ -102,35 +170,34 @@ class _CellReader:
     findings: Findings
 
     def cell(self, marker: str, body: list[str]) -> Cell | None:
-        tokens = self._tokens(marker)
-        if tokens is None:
+        values = self._values(marker)
+        if values is None:
             return None
-        words, values = tokens
         adopted = self.kinds is ADOPTED
-        bracket = next((word for word in sorted(words) if word == "[markdown]" or (adopted and word[0] == "[")), "")
-        words.discard(bracket)
+        bracket = next((key for key in values if key == "[markdown]" or (adopted and key[0] == "[")), "")
+        values.pop(bracket, None)
         prose = bracket == "[markdown]"
-        named = [key for key in values if key in _NAMING]
-        claims = [*sorted(words), *named] or ["cell" if adopted else self._unnamed(prose, values)]
+        unnamed = "cell" if adopted else "text" if prose else "code"
+        # An attribute that only a kind could be is taken for one.
+        unnamed = next((key for key in values if key not in self.kinds.get(unnamed, {})), unnamed)
+        claims = [key for key, value in values.items() if key in _NAMING or value is _NOTHING] or [unnamed]
         kind = claims[0]
         if len(claims) > 1 or kind not in self.kinds or (not adopted and (kind in PROSE) is not prose):
             self._complain(claims, prose)
             return None
-        name = values.pop(kind, _Unquoted("nothing")) if kind in _NAMING else None
+        name = values.pop(kind, None)
         if kind in _NAMING and type(name) is not str:
             self.findings.add(self.line, f"`{kind}` names {name!s}", f'Write `{kind}="topic-thing"`')
             return None
         attributes = self._attributes(kind, values)
-        if adopted:  # its cells are copied to the letter: blank lines that a comment sign makes visible belong to them
-            content, first = _trimmed(body, self.line + 1)
-            content = self._prose(content, first) if bracket else content
-        else:
-            content, first = _trimmed(self._prose(body, self.line + 1) if prose else body, self.line + 1)
+        content, first = _trimmed(body if adopted or not prose else self._prose(body, self.line + 1), self.line + 1)
+        if adopted and bracket:  # copied to the letter: blank lines that a comment sign makes visible belong to it
+            content = self._prose(content, first)
         form = bracket.strip("[]") or "code"
+        name = name if kind in _NAMING else None
         return Cell(kind, name, MappingProxyType(attributes), "\n".join(content), self.line, first, form)
 
-    def _tokens(self, rest: str) -> tuple[set[str], dict[str, Any]] | None:
-        words: set[str] = set()
+    def _values(self, rest: str) -> dict[str, Any] | None:
         values: dict[str, Any] = {}
         while rest.strip():
             match = TOKEN.match(rest)
@@ -141,7 +208,7 @@ class _CellReader:
             rest = rest[match.end() :]
             key, value, word = match.groups()
             if word is not None:
-                words.add(word)
+                values[word] = _NOTHING
             elif key in values:
                 self.findings.add(self.line, f"`{key}` is given twice", "Keep one")
             else:
@@ -149,12 +216,7 @@ class _CellReader:
                     values[key] = json.loads(value)
                 except json.JSONDecodeError:
                     values[key] = _Unquoted(value)
-        return words, values
-
-    def _unnamed(self, prose: bool, values: Mapping[str, Any]) -> str:
-        """The kind of a cell whose line names none; an attribute that only a kind could be is taken for one."""
-        kind = "text" if prose else "code"
-        return next((key for key in values if key not in self.kinds.get(kind, {})), kind)
+        return values
 
     def _complain(self, claims: list[str], prose: bool) -> None:
         kind = claims[0]

@@ -9,36 +9,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from grader.core import symbols
 from grader.core.symbols import NOT_IN_PROBES, REACHING
-from grader.course.problems import Findings, Problem
+from grader.course.percent import Findings, Problem
 
 
-@dataclass(frozen=True)
-class CheckProbe:
-    """One probe. `text` is a `def` statement when `name` is given, else a lambda; `line` counts within the cell."""
-
-    name: str | None
-    text: str
-    line: int
-    free: frozenset[str]
-    node: ast.FunctionDef | ast.Lambda = field(repr=False, compare=False)
-
-
-def probes(check_source: str, answer_names: Collection[str]) -> list[CheckProbe]:
+def probes(check_source: str, answer_names: Collection[str]) -> list[ast.FunctionDef | ast.Lambda]:
     """Returns every probe of the cell, in reading order. `answer_names`: those of this answer and of earlier ones."""
     cell = _parsed(check_source)
     asked = cell.asked - set(answer_names)
     nodes: list[ast.FunctionDef | ast.Lambda] = [node for node in cell.defs if node.name in asked]
     nodes += [call.args[0] for call in cell.calls if call.args and isinstance(call.args[0], ast.Lambda)]
-    found = []
-    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
-        text = ast.unparse(node)
-        found.append(CheckProbe(getattr(node, "name", None), text, node.lineno, symbols.cell_names(text).free, node))
-    return found
+    return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
 def split(check_source: str, answer_names: Collection[str], filename: str = "<check>") -> ast.Module:
@@ -108,7 +92,7 @@ def misuses(check_source: str, answer_names: Collection[str], setup_names: Colle
     rest = _Splitter(probe_names, blank=True).visit(ast.parse(check_source))
     _check_calls(cell, answer_names, findings)
     for probe in probes(check_source, answer_names):
-        _check_probe(probe, {*answer_names, *setup_names}, findings)
+        _check_probe(probe, {*answer_names, *setup_names, *symbols.BUILTINS}, findings)
     _check_rest(rest, set(answer_names), set(setup_names), findings)
     probe_names &= {node.name for node in cell.defs}
     for node in ast.walk(rest):
@@ -140,16 +124,16 @@ def _check_calls(cell: _ParsedCell, answer_names: Collection[str], findings: Fin
             findings.add(node.lineno, f"`{node.id}` is used other than by calling it", fix)
 
 
-def _check_probe(probe: CheckProbe, allowed: Collection[str], findings: Findings) -> None:
-    what = f"the probe `{probe.name}`" if probe.name else "a lambda probe"
-    for name in sorted(probe.free - (set(allowed) | symbols.BUILTINS) | (probe.free & NOT_IN_PROBES)):
+def _check_probe(probe: ast.FunctionDef | ast.Lambda, allowed: set[str], findings: Findings) -> None:
+    what = f"the probe `{probe.name}`" if isinstance(probe, ast.FunctionDef) else "a lambda probe"
+    for name in sorted(symbols.cell_names(ast.unparse(probe)).free - (allowed - NOT_IN_PROBES)):
         if name in NOT_IN_PROBES:
             message = f"{what} uses `{name}`, which judges or draws on the grader's side only"
             fix = "Return data from the probe, and judge it in the check"
         else:
             message = f"{what} uses `{name}`, which is no name of setup, of an answer or of its own"
             fix = f"Pass `{name}` as an argument, or bind it in a setup cell"
-        findings.add(symbols.line_of(probe.node, name), message, fix)
+        findings.add(symbols.line_of(probe, name), message, fix)
 
 
 def _check_rest(rest: ast.Module, answers: set[str], setup: set[str], findings: Findings) -> None:

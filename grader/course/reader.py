@@ -1,28 +1,24 @@
-"""Read a lesson's exercises from its authored file, and apply every rule to them.
+"""Read a lesson's exercises and its own script from their authored files, and apply every rule to them.
 
-An overlay's text is laid over the lesson that it extends:
-
-setup                       after the setup of the course below
-an exercise of its own      after the exercises below, or where its task says `before="..."` or `after="..."`
-check, hidden               after the checks that the exercise below has
-hidden ... instead=true     the exercise's hidden checks below are left out
-wrong, right                beside those that the exercise below has
+An overlay's text is laid over the lesson that it extends; docs/overlay.md lists where its cells go.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader.course import exercises, percent, rules, rules_code
-from grader.course.exercises import Lesson, Parts
-from grader.course.lesson_text import check_title
-from grader.course.percent import Cell
-from grader.course.problems import Files, Findings
+from grader.course.exercises import Lesson
+from grader.course.percent import Cell, Files, Findings
 
 ANSWER_LINE = re.compile(r'^# %% answer="([^"]*)"', re.MULTILINE)
 SkillRule = Callable[[str, Collection[str]], str | None]
+CHOICE = re.compile(r"- \[( |x|X)\] +(.*)")
+LETTERS = "ABCDEFGH"
 UNWRITTEN = re.compile(r"FILL IN: ([^\n\"*]+)")  # what `grader new exercise` leaves for its author
 
 
@@ -43,7 +39,6 @@ def lesson(
 
     Args:
         paths: its file, and the overlay's if there is one, by the paths that problems name.
-        lesson_id, title: as in course.toml.
         skill_problem: returns what is wrong with a skill, given the exercises before it, or None.
         taken: the exercise ids of the other lessons.
         without: exercises of the first file that are left out.
@@ -59,7 +54,18 @@ def lesson(
     if all(of.by_hand for of in all_parts):
         fix = 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
         findings.add(1, "the file has no exercise", fix)
-    _check_exercises(all_parts, setup_names, skill_problem, set(taken), findings)
+    ids, answers, before = set(taken), set[str](), list[str]()
+    for of in all_parts:
+        check = rules.check_task if of.by_hand else rules.check_exercise
+        check(of, lambda skill: skill_problem(skill, before), ids, findings)
+        ids.add(of.id)
+        if not of.by_hand:
+            names = rules_code.check_answer(of, setup_names, findings)
+            answers.update(names or ())
+            for cell in of.checks:
+                rules_code.check_check(cell, answers if names is not None else None, setup_names, findings)
+            before.append(of.id)
+            ids.update(f"{of.id}-{cell.attributes.get('name')}" for cell in of.checks)
     rules.check_leaks(cells, findings)
     findings.stop()
     return Lesson(
@@ -73,30 +79,6 @@ def lesson(
         files=files,
         tasks=tuple(exercises.task(of) for of in all_parts if of.by_hand),
     )
-
-
-def _check_exercises(
-    all_parts: Iterable[Parts],
-    setup_names: frozenset[str],
-    skill_problem: SkillRule,
-    taken: set[str],
-    findings: Findings,
-) -> None:
-    answers: set[str] = set()
-    before: list[str] = []
-    for of in all_parts:
-        check = rules.check_task if of.by_hand else rules.check_exercise
-        check(of, lambda skill: skill_problem(skill, before), taken, findings)
-        taken.add(of.id)
-        if of.by_hand:
-            continue
-        rules_code.check_answer(of, setup_names, findings)
-        names = rules_code.answer_names(of)
-        answers.update(names or ())
-        for cell in of.checks:
-            rules_code.check_check(cell, answers if names is not None else None, setup_names, findings)
-        before.append(of.id)
-        taken.update(f"{of.id}-{cell.attributes.get('name')}" for cell in of.checks)
 
 
 def _cells(texts: Iterable[str], files: Files, without: Collection[str], findings: Findings) -> list[Cell]:
@@ -178,3 +160,106 @@ def _place(cells: list[Cell], opening: Cell, findings: Findings) -> int:
             return at[0] if key == "before" else at[-1] + 1
         findings.add(opening.line, f"`{key}` names `{exercise}`, which is no exercise above", "Name one of this lesson")
     return len(cells)
+
+
+@dataclass(frozen=True)
+class AuthoredChoice:
+    """One choice of a prediction; `reason` is why it is right, or tempting."""
+
+    text: str
+    reason: str
+    right: bool
+    line: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    id: str
+    question: str
+    choices: tuple[AuthoredChoice, ...]
+
+    @property
+    def markdown(self) -> str:
+        """The question, its choices by letter, and the reasons, folded away."""
+        lettered = list(zip(LETTERS, self.choices, strict=False))
+        choices = [f"- **{letter}** {choice.text}" for letter, choice in lettered]
+        reasons = [f"- {'✓' if choice.right else '✗'} **{letter}** {choice.reason}" for letter, choice in lettered]
+        # The blank lines make every renderer read what is folded as Markdown.
+        fold = "\n".join(["<details><summary>What is behind each choice</summary>", "", *reasons, "", "</details>"])
+        return "\n\n".join([f"**Predict first.** {self.question}", "\n".join(choices), fold])
+
+    @property
+    def code(self) -> str:
+        """The cell below the question, which shows the buttons (`grader.learning`)."""
+        # JupyterLab shows the first line of what it folds.
+        return f'# Choose, then run the next cell.\nimport grader.learning\n\ngrader.learning.predict("{self.id}")'
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the question's cell contains in its metadata, for the buttons below it."""
+        choices = [{"text": choice.text, "reason": choice.reason, "right": choice.right} for choice in self.choices]
+        return {"id": self.id, "choices": choices}
+
+
+def prediction(cell: Cell) -> Prediction:
+    """Returns the question and its choices; a choice may continue over lines that are indented."""
+    question: list[str] = []
+    items: list[tuple[bool, list[str], int]] = []
+    for number, line in enumerate(cell.source.split("\n"), cell.first):
+        match = CHOICE.match(line)
+        if match:
+            items.append((match[1] != " ", [match[2]], number))
+        elif items and line.startswith("  "):
+            items[-1][1].append(line.strip())
+        elif line.strip() or not items:
+            question.append(line)
+    choices = []
+    for right, lines, number in items:
+        text, _, reason = " ".join(lines).partition(" | ")
+        choices.append(AuthoredChoice(text.strip(), reason.strip(), right, number))
+    return Prediction(cell.id or "", "\n".join(question).strip(), tuple(choices))
+
+
+def script(path: Path, shown: str, lesson_id: str) -> tuple[Cell, ...]:
+    """Returns the cells of the script in `path`, which problems call `shown`. Raises CourseError."""
+    findings = Findings(shown)
+    cells = percent.read(path.read_text(encoding="utf-8"), percent.LESSON, findings)
+    check_title(cells, rf"# {lesson_id[:2]} · \S", f"# {lesson_id[:2]} · Title", findings)
+    seen: set[str] = set()
+    for cell in cells:
+        if cell.kind == "code":
+            findings.parses(cell.source, cell.first, "Mend the code; write a magic as a comment, `# %timeit f(x)`")
+            if not all(isinstance(tag, str) for tag in cell.attributes.get("tags", [])):
+                findings.add(cell.line, "a tag is not text", 'Write `tags=["raises-exception"]`')
+        elif cell.kind == "predict":
+            _check_prediction(cell, findings)
+            if cell.id in seen:
+                findings.add(cell.line, f"`{cell.id}` is taken: a duplicate id", "Choose another id")
+            seen.add(cell.id or "")
+    findings.stop()
+    return tuple(cells)
+
+
+def check_title(cells: list[Cell], pattern: str, example: str, findings: Findings) -> None:
+    """Requires that the first cell is prose that begins as `pattern` does."""
+    if not cells or not cells[0].prose or not re.match(pattern, cells[0].source):
+        line = cells[0].line if cells else 1
+        findings.add(line, "the first cell is not the title", f"Begin with a `# %% [markdown]` cell: `{example}`")
+
+
+def _check_prediction(cell: Cell, findings: Findings) -> None:
+    authored = prediction(cell)
+    if not rules.ID.fullmatch(authored.id):
+        fix = "Use small letters, digits and hyphens, as in `topic-thing`"
+        findings.add(cell.line, f"`{authored.id}` is no legal id for a prediction", fix)
+    if not authored.question:
+        findings.add(cell.line, "the prediction asks nothing", "Write the question above its choices")
+    if not 2 <= len(authored.choices) <= len(LETTERS):
+        fix = f"Write two to {len(LETTERS)} lines `- [ ] choice | why it is tempting`"
+        findings.add(cell.line, f"the prediction has {len(authored.choices)} choices", fix)
+    ticked = sum(choice.right for choice in authored.choices)
+    if ticked != 1:
+        findings.add(cell.line, f"{ticked} choices are ticked", "Tick exactly one: `- [x] choice | why it is right`")
+    for choice in authored.choices:
+        if not choice.text or not choice.reason:
+            findings.add(choice.line, "the choice has no reason", "Write `- [ ] choice | why it is tempting`")

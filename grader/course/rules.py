@@ -1,9 +1,7 @@
 """Rules for the parts of an exercise, and for what a learner sees of it.
 
-Every exercise has a task with its hints, checks with their points, and wrong and right answers. Nothing that a learner
-sees may contain a solution or a hidden check. A text leaks when one of its telling lines appears word for word where
-the learner looks. Lines that any answer could have are no leak, and a visible check may open with the same two lines
-as a hidden one.
+A solution or a hidden check leaks when one of its telling lines appears word for word in what a learner sees. Lines
+that any answer could have are no leak, and a visible check may open with the same two lines as a hidden one.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from grader.core.points import number, total
 from grader.course import exercises
 from grader.course.exercises import BEGIN_SCHEME, END_SCHEME, Parts
-from grader.course.percent import Cell
-from grader.course.problems import Findings
+from grader.course.percent import Cell, Findings
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 CHECK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -29,6 +26,20 @@ SHORTEST = 20  # characters; `return x + y` is no secret
 LONGEST_SHARED = 2  # lines in a row that a visible and a hidden check may share
 # nbgrader cuts at these words wherever they are, and runs what follows AUTOTEST.
 NBGRADER_WORDS = ("BEGIN HIDDEN TESTS", "END HIDDEN TESTS", "BEGIN MARK SCHEME", "END MARK SCHEME", "AUTOTEST")
+# What an exercise needs: the kind of cell, how many at least, what is missing, and what to add.
+NEEDED = (
+    ("task", 1, "no task", '# %% [markdown] task="{id}"` before the answer'),
+    ("check", 1, "no check that the learner can run", '# %% check="{id}" name="values" points=1`'),
+    ("hidden", 1, "no hidden check", '# %% hidden="{id}" name="program" points=2`'),
+    (
+        "wrong",
+        3,
+        "{count} wrong answers of at least 3",
+        '# %% wrong="{id}" because="..."` as learners really answer',
+    ),
+    ("right", 1, "no right answer beside its reference", '# %% right="{id}"` with the answer written another way'),
+    ("why", 1, "no cell that explains why its answer works", '# %% [markdown] why="{id}"`: two sentences, a question'),
+)
 SkillRule = Callable[[str], str | None]
 
 
@@ -47,10 +58,12 @@ def check_exercise(of: Parts, skill_problem: SkillRule, taken: Collection[str], 
     for kind in ("task", "answer", "why"):
         for cell in of.of(kind)[1:]:
             findings.add(cell.line, f"a second `{kind}` for `{of.id}`: a duplicate id", "Give it an id of its own")
-    task = of.one("task")
-    if task is None:
-        findings.add(answer.line, f"`{of.id}` has no task", f'Add `# %% [markdown] task="{of.id}"` before the answer')
-    else:
+    for kind, least, missing, line in NEEDED:
+        count = len(of.of(kind))
+        if count < least:
+            message = f"`{of.id}` has {missing.format(count=count)}"
+            findings.add(answer.line, message, f"Add `{line.format(id=of.id)}")
+    for task in of.of("task")[:1]:
         _check_labels(task, LABELS, findings)
         _check_hints(task, findings)
         _check_skills(task, skill_problem, findings)
@@ -59,11 +72,11 @@ def check_exercise(of: Parts, skill_problem: SkillRule, taken: Collection[str], 
     for cell in of.cells:
         if cell.kind not in ("task", "answer") and cell.line < answer.line:
             findings.add(cell.line, f"a `{cell.kind}` cell stands before its answer", "Put it after the answer")
-    _check_checks(of, answer, taken, findings)
-    _check_variants(of, answer, findings)
-    if of.one("why") is None:
-        fix = f'Add `# %% [markdown] why="{of.id}"`: one or two sentences, and a follow-up question'
-        findings.add(of.cells[0].line, f"`{of.id}` does not say why its answer works", fix)
+    _check_checks(of, taken, findings)
+    for cell in of.of("wrong"):
+        if not cell.attributes.get("because", "").strip():
+            fix = 'Write `because="..."`: the misconception behind it, in one sentence'
+            findings.add(cell.line, "a wrong answer does not say `because`", fix)
 
 
 def check_task(of: Parts, skill_problem: SkillRule, taken: Collection[str], findings: Findings) -> None:
@@ -124,13 +137,7 @@ def _check_skills(task: Cell, skill_problem: SkillRule, findings: Findings) -> N
             findings.add(task.line, f"the skill `{skill}` {wrong}", "Name what is taught before this exercise")
 
 
-def _check_checks(of: Parts, answer: Cell, taken: Collection[str], findings: Findings) -> None:
-    if not of.of("check"):
-        fix = f'Add `# %% check="{of.id}" name="values" points=1`'
-        findings.add(answer.line, f"`{of.id}` has no check that the learner can run", fix)
-    if not of.of("hidden"):
-        fix = f'Add `# %% hidden="{of.id}" name="program" points=2`'
-        findings.add(answer.line, f"`{of.id}` has no hidden check", fix)
+def _check_checks(of: Parts, taken: Collection[str], findings: Findings) -> None:
     seen: set[str] = set()
     for cell in of.checks:
         name = cell.attributes.get("name")
@@ -158,20 +165,6 @@ def _check_points(cell: Cell, what: str, findings: Findings) -> None:
         findings.add(cell.line, f"the {what}'s points are {wrong}", "Write `points=1` or more")
 
 
-def _check_variants(of: Parts, answer: Cell, findings: Findings) -> None:
-    wrong = of.of("wrong")
-    if len(wrong) < 3:
-        fix = f'Add `# %% wrong="{of.id}" because="..."` with answers that people really give'
-        findings.add(answer.line, f"`{of.id}` has {len(wrong)} wrong answers of at least 3", fix)
-    if not of.of("right"):
-        fix = f'Add `# %% right="{of.id}"` with the answer written another way'
-        findings.add(answer.line, f"`{of.id}` has no right answer beside its reference", fix)
-    for cell in wrong:
-        if not cell.attributes.get("because", "").strip():
-            fix = 'Write `because="..."`: the misconception behind it, in one sentence'
-            findings.add(cell.line, "a wrong answer does not say `because`", fix)
-
-
 def check_leaks(cells: Collection[Cell], findings: Findings) -> None:
     """Adds a problem for each line of a solution or a hidden check that a learner would see."""
     solutions: dict[str, str | None] = {}
@@ -179,14 +172,17 @@ def check_leaks(cells: Collection[Cell], findings: Findings) -> None:
         _check_nbgrader_words(cell, findings)
         if cell.kind == "answer":
             public = set(telling(exercises.stub(cell.source).split("\n")))
-            secret = telling(exercises.solution(cell.source))
-            solutions.update({line: cell.id for line in secret if line not in public})
+            own = telling(exercises.solution(cell.source))
+            solutions.update({line: cell.id for line in own if line not in public})
     hidden = [(cell.id, telling(cell.source.split("\n")[1:])) for cell in cells if cell.kind == "hidden"]
+    secrets = [(line, f"the solution of `{owner}`") for line, owner in solutions.items()]
+    secrets += [(line, f"a hidden check of `{owner}`") for owner, lines in hidden for line in lines]
     for cell in cells:
         if cell.prose:
-            _check_prose(cell, solutions, "the solution", findings)
-            for owner, lines in hidden:
-                _check_prose(cell, dict.fromkeys(lines, owner), "a hidden check", findings)
+            for at, line in enumerate(cell.source.split("\n"), cell.first):
+                for secret, what in secrets:
+                    if secret in line:
+                        findings.add(at, f"the text shows {what}: `{secret}`", "Say it in other words")
         elif cell.kind in ("check", "setup", "answer"):
             _check_code(cell, solutions, hidden, findings)
 
@@ -207,29 +203,20 @@ def _check_nbgrader_words(cell: Cell, findings: Findings) -> None:
             findings.add(at, "a SOLUTION marker outside an answer cell", "Take the marker out")
 
 
-def _check_prose(cell: Cell, secrets: Mapping[str, str | None], what: str, findings: Findings) -> None:
-    for at, line in enumerate(cell.source.split("\n"), cell.first):
-        for secret, owner in secrets.items():
-            if secret in line:
-                findings.add(at, f"the text shows {what} of `{owner}`: `{secret}`", "Say it in other words")
-
-
 def _check_code(
     cell: Cell, solutions: Mapping[str, str | None], hidden: Iterable[tuple[str | None, list[str]]], findings: Findings
 ) -> None:
     source = exercises.stub(cell.source) if cell.kind == "answer" else cell.source
     shown = {line.strip().removeprefix("return ") for line in source.split("\n")}
 
-    def line_of(text: str) -> int:
-        return next(at for at, line in enumerate(cell.source.split("\n"), cell.first) if text in line)
-
+    first_line = lambda text: next(at for at, line in enumerate(cell.source.split("\n"), cell.first) if text in line)
     for secret, owner in solutions.items():
         if secret in shown:
             message = f"the cell shows the solution of `{owner}`: `{secret}`"
-            findings.add(line_of(secret), message, "Write it another way")
+            findings.add(first_line(secret), message, "Write it another way")
     for owner, lines in hidden:
         runs = (lines[start : start + LONGEST_SHARED + 1] for start in range(len(lines) - LONGEST_SHARED))
         run = next((run for run in runs if shown.issuperset(run)), None)
         if run is not None:
             message = f"the cell shows {len(run)} lines of a hidden check of `{owner}`, from `{run[0]}` on"
-            findings.add(line_of(run[0]), message, "Let the hidden check differ, or move what they share to setup")
+            findings.add(first_line(run[0]), message, "Let the hidden check differ, or move what they share to setup")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
+from itertools import cycle
 
 from grader.core import symbols
 from grader.core.symbols import SELF_REPORTING
 from grader.course import exercises, probes
 from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
-from grader.course.percent import Cell
-from grader.course.problems import Findings
+from grader.course.percent import Cell, Findings
 
 # These return a truth value, not data that a check could compare.
 VERDICTS = frozenset(
@@ -38,21 +38,17 @@ def check_setup(cells: Iterable[Cell], findings: Findings) -> frozenset[str]:
     return frozenset(bound)
 
 
-def answer_names(of: Parts) -> tuple[str, ...] | None:
-    """Returns the names of this exercise's answer; None if there is none, or its stub does not parse."""
-    answer = of.one("answer")
-    stub = exercises.stub(answer.source) if answer is not None else None
-    return symbols.defined(stub) if stub is not None and symbols.syntax_error(stub) is None else None
+def check_answer(of: Parts, setup_names: Collection[str], findings: Findings) -> tuple[str, ...] | None:
+    """Adds the problems of the answer cell, and of every wrong and right answer beside it.
 
-
-def check_answer(of: Parts, setup_names: Collection[str], findings: Findings) -> None:
-    """Adds the problems of the answer cell, and of every wrong and right answer beside it."""
+    Returns the names that the answer's stub binds; None if there is no answer, or its stub does not parse.
+    """
     cell = of.one("answer")
     if cell is None:
-        return
-    wanted = answer_names(of) or ()
+        return None
+    stub = exercises.stub(cell.source)
+    wanted = symbols.defined(stub) if symbols.syntax_error(stub) is None else None
     if _has_markers(cell, findings) and findings.parses(cell.source, cell.first):
-        stub = exercises.stub(cell.source)
         if findings.parses(stub, cell.first, what="without its solution, ") and not wanted:
             fix = "Leave a `def`, `class` or `name = None` outside the SOLUTION markers"
             findings.add(cell.line, "the stub binds no name that a check could ask for", fix)
@@ -60,10 +56,11 @@ def check_answer(of: Parts, setup_names: Collection[str], findings: Findings) ->
     for variant in of.of("wrong", "right"):
         if findings.parses(variant.source, variant.first):
             _check_binds(variant, setup_names, findings)
-            for name in wanted:
+            for name in wanted or ():
                 if name not in symbols.cell_names(variant.source).binds and name not in setup_names:
                     message = f"a {variant.kind} answer does not bind `{name}`"
                     findings.add(variant.line, message, f"Write the whole answer cell, with `{name}`")
+    return wanted
 
 
 def _check_binds(cell: Cell, setup_names: Collection[str], findings: Findings) -> None:
@@ -75,27 +72,22 @@ def _check_binds(cell: Cell, setup_names: Collection[str], findings: Findings) -
 
 def _has_markers(cell: Cell, findings: Findings) -> bool:
     """Whether the SOLUTION markers are there, paired, and written as nbgrader requires."""
-    before = len(findings.problems)
-    open_line = None
-    regions = 0
-    for number, line in enumerate(cell.source.split("\n"), cell.first):
-        begins, ends = "BEGIN SOLUTION" in line, "END SOLUTION" in line
-        if (begins and line.strip() != BEGIN_SOLUTION) or (ends and line.strip() != END_SOLUTION):
-            findings.add(number, "a SOLUTION marker shares its line", f"Write `{BEGIN_SOLUTION}` on a line of its own")
-        elif begins and open_line is not None:
-            findings.add(number, "a solution begins inside another", f"Close the first with `{END_SOLUTION}`")
-        elif begins:
-            open_line, regions = number, regions + 1
-        elif ends and open_line is None:
-            findings.add(number, "a solution ends that did not begin", f"Open it with `{BEGIN_SOLUTION}`")
-        elif ends:
-            open_line = None
-    if open_line is not None:
-        findings.add(open_line, "a solution does not end", f"Close it with `{END_SOLUTION}`")
-    if regions == 0 and len(findings.problems) == before:
+    lines = enumerate(cell.source.split("\n"), cell.first)
+    markers = [(at, line.strip()) for at, line in lines if "BEGIN SOLUTION" in line or "END SOLUTION" in line]
+    for (at, marker), due in zip(markers, cycle((BEGIN_SOLUTION, END_SOLUTION)), strict=False):
+        if marker not in (BEGIN_SOLUTION, END_SOLUTION):
+            findings.add(at, "a SOLUTION marker shares its line", f"Write `{BEGIN_SOLUTION}` on a line of its own")
+            return False
+        if marker != due:
+            begins = "begins inside another" if due == END_SOLUTION else "ends that did not begin"
+            findings.add(at, f"a solution {begins}", f"Write `{due}` before it")
+            return False
+    if not markers:
         fix = f"Put the answer between `{BEGIN_SOLUTION}` and `{END_SOLUTION}`"
         findings.add(cell.line, "the answer has no SOLUTION markers", fix)
-    return len(findings.problems) == before
+    elif len(markers) % 2:
+        findings.add(markers[-1][0], "a solution does not end", f"Close it with `{END_SOLUTION}`")
+    return bool(markers) and len(markers) % 2 == 0
 
 
 def check_check(cell: Cell, answers: Collection[str] | None, setup_names: Collection[str], findings: Findings) -> None:
@@ -124,7 +116,7 @@ def check_evidence(cell: Cell, answers: Collection[str], findings: Findings) -> 
             message = f"the check uses `{name}`, which only the answer's own process can say, and is not marked so"
             findings.add(cell.first + node.lineno - 1, message, OBSERVED)
     for probe in probes.probes(cell.source, answers):
-        for verdict in (part for value in _results(probe.node) for part in _elements(value) if _is_verdict(part)):
+        for verdict in (part for value in _results(probe) for part in _elements(value) if _is_verdict(part)):
             message = f"a probe returns `{ast.unparse(verdict)}`, a verdict of the answer's own process"
             fix = f"Return what it is about, and judge that here. {OBSERVED}"
             findings.add(cell.first + verdict.lineno - 1, message, fix)

@@ -16,7 +16,7 @@ from typing import Any
 from grader.core import files, symbols
 from grader.core.layout import COURSE_FILE
 from grader.course import percent, rules
-from grader.course.problems import Findings
+from grader.course.percent import Findings
 from grader.course.tree import Course
 
 TEMPLATES = Path(__file__).parent / "templates"

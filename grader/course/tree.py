@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.core.layout import COURSE_FILE, course_above
-from grader.course import lesson_text, nbgrader_lesson, reader
+from grader.course import nbgrader_lesson, reader
 from grader.course.exercises import Lesson
 from grader.course.nbgrader_lesson import ImportedText
-from grader.course.percent import Cell
-from grader.course.problems import CourseError, Findings, Problem
+from grader.course.percent import Cell, CourseError, Findings, Problem
 
 LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
 OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson")
@@ -31,36 +30,6 @@ class Planned:
     part: str
 
 
-@dataclass(frozen=True)
-class Outline:
-    """A course.toml, read. Of an overlay: `extends` is the folder of the course below it, `chosen` the lessons that
-    it offers (None for all), `without` the exercises of the course below that it leaves out."""
-
-    name: str
-    lessons: tuple[Planned, ...]
-    extends: Path | None = None
-    chosen: frozenset[str] | None = None
-    without: frozenset[str] = frozenset()
-
-    def upon(self, base: Outline) -> Outline:
-        """Returns this overlay's outline with the lessons of the course that it extends, in order of their numbers.
-
-        Raises CourseError if a number is taken twice, or a lesson is chosen that is in neither.
-        """
-        findings = Findings(COURSE_FILE)
-        taken = {planned.id[:2]: planned.id for planned in base.lessons}
-        for planned in self.lessons:
-            if planned.id[:2] in taken:
-                message = f"lesson `{planned.id}` has the number of `{taken[planned.id[:2]]}` of the course below"
-                findings.add(1, message, "Give it a number that is free")
-        lessons = tuple(sorted((*base.lessons, *self.lessons), key=lambda planned: planned.id))
-        known = [planned.id for planned in lessons]
-        for lesson_id in sorted((self.chosen or set()) - set(known)):
-            findings.add(1, f"`lessons` names `{lesson_id}`, which is no lesson", f"The lessons are {', '.join(known)}")
-        findings.stop()
-        return replace(self, name=self.name or base.name, lessons=lessons)
-
-
 class Course:
     """A course below `root`. Files are read when they are needed, once; CourseError lists what is wrong in them.
 
@@ -69,10 +38,12 @@ class Course:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root).resolve()
-        own = _read_outline(self.root)
-        self.base = _course_below(own.extends) if own.extends is not None else None
-        self._outline: Outline = own if self.base is None else own.upon(self.base._outline)
-        self.name = self._outline.name
+        content = _read_outline(self.root)
+        self.base = _course_below((self.root / content["extends"]).resolve()) if "extends" in content else None
+        self.name: str = content.get("name") or (self.base.name if self.base is not None else "")
+        self._chosen: list[str] | None = content.get("lessons") if self.base is not None else None
+        self._without = frozenset[str](content.get("without", ()) if self.base is not None else ())
+        self._own = tuple(Planned(one["id"], one["title"], one["part"]) for one in content.get("lesson", ()))
         self._lessons: dict[str, Lesson] = {}
         self._adopted: dict[str, ImportedText | None] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
@@ -90,9 +61,10 @@ class Course:
 
     @cached_property
     def outline(self) -> tuple[Planned, ...]:
-        """The lessons that the course offers, in order."""
-        chosen = self._outline.chosen
-        return tuple(one for one in self._outline.lessons if chosen is None or one.id in chosen)
+        """The lessons that the course offers, in order of their numbers."""
+        below = self.base.outline if self.base is not None else ()
+        lessons = sorted((*below, *self._own), key=lambda planned: planned.id)
+        return tuple(one for one in lessons if self._chosen is None or one.id in self._chosen)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -133,26 +105,22 @@ class Course:
 
     def lesson(self, lesson_id: str) -> Lesson:
         """Returns the exercises of a lesson, which follow every rule. Raises CourseError."""
-        if lesson_id not in self._lessons:
-            self._lessons[lesson_id] = self._read_lesson(self.planned(lesson_id))
-        return self._lessons[lesson_id]
-
-    def _read_lesson(self, planned: Planned) -> Lesson:
-        if planned.id not in self.lesson_ids:
-            message = f"lesson `{planned.id}` has no exercises yet"
+        title = self.planned(lesson_id).title
+        if lesson_id not in self.lesson_ids:
+            message = f"lesson `{lesson_id}` has no exercises yet"
             fix = f"Lessons with exercises: {', '.join(self.lesson_ids) or 'none'}"
-            raise CourseError([Problem(self.shown(self.solutions(planned.id)), 1, message, fix)])
-        imported = self.adopted(planned.id)
-        if imported is not None:
-            return nbgrader_lesson.lesson(imported, planned.title)
-        return reader.lesson(
-            {self.shown(path): path for path in self.sources(planned.id)},
-            planned.id,
-            planned.title,
-            lambda skill, before: self._skill_problem(skill, planned.id, before),
-            {e for one in self._all_ids if one != planned.id for e in self.exercise_ids(one)},
-            self._outline.without,
-        )
+            raise CourseError([Problem(self.shown(self.solutions(lesson_id)), 1, message, fix)])
+        if lesson_id not in self._lessons:
+            imported = self.adopted(lesson_id)
+            texts = {self.shown(path): path for path in self.sources(lesson_id)}
+            rule = lambda skill, before: self._skill_problem(skill, lesson_id, before)
+            taken = {e for one in self._all_ids if one != lesson_id for e in self.exercise_ids(one)}
+            self._lessons[lesson_id] = (
+                nbgrader_lesson.lesson(imported, title)
+                if imported is not None
+                else reader.lesson(texts, lesson_id, title, rule, taken, self._without)
+            )
+        return self._lessons[lesson_id]
 
     def adopted(self, lesson_id: str) -> ImportedText | None:
         """Returns the text of a lesson whose exercises were imported from nbgrader; None for any other lesson."""
@@ -169,7 +137,7 @@ class Course:
         """Returns the cells of a lesson's own script, which follow every rule. Raises CourseError."""
         if lesson_id not in self._texts:
             path = self.script(lesson_id)
-            self._texts[lesson_id] = lesson_text.read(path, self.shown(path), lesson_id)
+            self._texts[lesson_id] = reader.script(path, self.shown(path), lesson_id)
         return self._texts[lesson_id]
 
     def shown(self, path: Path) -> str:
@@ -181,48 +149,56 @@ class Course:
         below = self.base.exercise_ids(lesson_id) if self.base is not None else ()
         own = self.solutions(lesson_id)
         written = reader.answer_ids(own) if own.is_file() else ()
-        return (*(one for one in below if one not in self._outline.without), *written)
+        return (*(one for one in below if one not in self._without), *written)
 
-    @property
+    @cached_property
     def _all_ids(self) -> tuple[str, ...]:
         """Includes lessons that an overlay does not offer: what they teach counts as taught."""
-        return tuple(planned.id for planned in self._outline.lessons)
+        below = self.base.ids if self.base is not None else ()
+        return tuple(sorted((*below, *(planned.id for planned in self._own))))
 
     def _skill_problem(self, skill: str, lesson_id: str, before: Collection[str]) -> str | None:
         """What is wrong with a skill that an exercise of this lesson uses after the exercises `before` it, or None."""
         every = self._all_ids
-        place = every.index(lesson_id)
-        if skill in every:
-            return None if every.index(skill) <= place else "is taught in a later lesson"
-        if skill in before or skill in self._outline.without:
+        until = every[: every.index(lesson_id)]
+        if skill in (*until, lesson_id, *before, *self._without):
             return None
-        for at, other in enumerate(every):
-            if skill in self.exercise_ids(other):
-                return None if at < place else f"is an exercise of {other}, which comes no earlier"
-        return "is no lesson of course.toml and no exercise"
+        if skill in every:
+            return "is taught in a later lesson"
+        owner = next((one for one in every if skill in self.exercise_ids(one)), None)
+        if owner is None:
+            return "is no lesson of course.toml and no exercise"
+        return None if owner in until else f"is an exercise of {owner}, which comes no earlier"
 
     def _refuse_strays(self) -> None:
-        """A file that course.toml does not list would never be built, and nobody would notice."""
-        fix = "Add it there, or rename the file"
-        problems = [
-            Problem(self.shown(path), 1, f"{COURSE_FILE} lists no lesson `{path.stem}`", fix)
-            for folder in ("solutions", "notebooks")
-            for path in (self.root / folder).glob("*.py")
-            if path.stem not in self._all_ids
-        ]
+        """Raises CourseError for ids that lead nowhere, and for files that course.toml does not list: nobody would
+        notice that those are never built."""
+        findings = Findings(COURSE_FILE)
         if self.base is not None:
+            taken = {one[:2]: one for one in self.base.ids}
+            for planned in self._own:
+                if planned.id[:2] in taken:
+                    message = f"lesson `{planned.id}` has the number of `{taken[planned.id[:2]]}` of the course below"
+                    findings.add(1, message, "Give it a number that is free")
+            for lesson_id in sorted({*(self._chosen or ())} - {*self._all_ids}):
+                fix = f"The lessons are {', '.join(self._all_ids)}"
+                findings.add(1, f"`lessons` names `{lesson_id}`, which is no lesson", fix)
             below = {one for lesson_id in self.base.ids for one in self.base.exercise_ids(lesson_id)}
-            for one in self._outline.without - below:
+            for one in self._without - below:
                 message = f"`without` names `{one}`, which is no exercise of the course below"
-                problems.append(Problem(COURSE_FILE, 1, message, "Correct the id"))
-        if problems:
-            raise CourseError(problems)
+                findings.add(1, message, "Correct the id")
+        for folder in ("solutions", "notebooks"):
+            for path in (self.root / folder).glob("*.py"):
+                if path.stem not in self._all_ids:
+                    message, fix = f"{COURSE_FILE} lists no lesson `{path.stem}`", "Add it there, or rename the file"
+                    findings.problems.append(Problem(self.shown(path), 1, message, fix))
+        findings.stop()
 
 
 def _course_below(root: Path) -> Course:
     """The course that an overlay extends; its problems are reported with its folder."""
     try:
-        if _read_outline(root).extends is not None:
+        if "extends" in _read_outline(root):
             message = "this is an overlay, and an overlay extends no other"
             raise CourseError([Problem(COURSE_FILE, 1, message, "Extend the course that it extends")])
         return Course(root)
@@ -230,52 +206,45 @@ def _course_below(root: Path) -> Course:
         raise CourseError(replace(problem, path=str(root / problem.path)) for problem in error.problems) from None
 
 
-def _read_outline(root: Path) -> Outline:
+def _read_outline(root: Path) -> dict[str, Any]:
+    """The content of course.toml, checked; "extends" is in that of an overlay."""
     source = (root / COURSE_FILE).read_text(encoding="utf-8")
     findings = Findings(COURSE_FILE)
     try:
         content = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
-        findings.add(int(line[1]) if line else 1, f"not TOML: {error}", "Mend the line")
-        content = {}
-    findings.stop()
-    overlay = "extends" in content
+        problem = Problem(COURSE_FILE, int(line[1]) if line else 1, f"not TOML: {error}", "Correct the line")
+        raise CourseError([problem]) from None
+    overlay, lessons = "extends" in content, content.get("lesson", [])
     if not isinstance(content.get("name", "" if overlay else None), str):
         findings.add(1, "the course has no name", 'Add `name = "..."` at the top')
-    lessons: list[Planned] = []
-    for entry in content.get("lesson", []):
-        lessons.append(_planned(entry, [planned.id for planned in lessons], source, findings))
-    if not lessons and not overlay:
+    for number, entry in enumerate(lessons):
+        _check_lesson(entry, [str(one.get("id")) for one in lessons[:number]], source, findings)
+    if overlay:
+        _check_overlay(root, content, source, findings)
+    elif not lessons:
         findings.add(1, "the course lists no lesson", "Add `[[lesson]]` with id, title and part")
-    outline = _overlay(root, content, source, findings) if overlay else Outline("", ())
     findings.stop()
-    return replace(outline, name=content.get("name", ""), lessons=tuple(lessons))
+    return content
 
 
-def _overlay(root: Path, content: dict[str, Any], source: str, findings: Findings) -> Outline:
-    def line(key: str) -> int:
-        return next((n for n, text in enumerate(source.split("\n"), 1) if text.lstrip().startswith(key)), 1)
-
+def _check_overlay(root: Path, content: dict[str, Any], source: str, findings: Findings) -> None:
+    line = lambda key: next((n for n, text in enumerate(source.split("\n"), 1) if text.lstrip().startswith(key)), 1)
     for key in content:
         if key not in OVERLAY_KEYS:
             findings.add(line(key), f"an overlay has no `{key}`", f"It takes {', '.join(OVERLAY_KEYS)}")
-    lists: dict[str, frozenset[str] | None] = {}
     for key in ("lessons", "without"):
         value = content.get(key, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             findings.add(line(key), f"`{key}` is no list of ids", f'Write `{key} = ["...", "..."]`')
-            value = []
-        lists[key] = frozenset(value) if key in content else None
     extends = content["extends"]
     if not isinstance(extends, str) or not (root / extends / COURSE_FILE).is_file():
         fix = f"Let it lead to the folder that holds the other course's {COURSE_FILE}, from here or from /"
         findings.add(line("extends"), f"there is no course in `{extends}`, which `extends` names", fix)
-        extends = ""
-    return Outline("", (), (root / extends).resolve(), lists["lessons"], lists["without"] or frozenset())
 
 
-def _planned(entry: dict[str, Any], before: list[str], source: str, findings: Findings) -> Planned:
+def _check_lesson(entry: dict[str, Any], before: list[str], source: str, findings: Findings) -> None:
     lesson_id = entry.get("id")
     line = max((n for n, text in enumerate(source.split("\n"), 1) if f'"{lesson_id}"' in text), default=1)
     if not isinstance(lesson_id, str) or not LESSON_ID.fullmatch(lesson_id):
@@ -287,4 +256,3 @@ def _planned(entry: dict[str, Any], before: list[str], source: str, findings: Fi
     for key in ("title", "part"):
         if not isinstance(entry.get(key), str) or not entry[key]:
             findings.add(line, f"lesson `{lesson_id}` has no {key}", f'Add `{key} = "..."`')
-    return Planned(str(lesson_id), str(entry.get("title")), str(entry.get("part")))
