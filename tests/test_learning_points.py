@@ -18,10 +18,8 @@ from grader.learning import progress, state
 from grader.learning.course_map import GRADED, Tile
 from grader.learning.progress import ExerciseProgress, LessonProgress
 from grader.learning.result_view import view
-from grader.learning.watch import TRIES, Watch
-from grader.learning.watch_backend import GradeRequest
-from grader.learning.watch_screen import mark_of, screen
-from grader.learning.watch_terminal import verdict_lines
+from grader.learning.watch import TRIES, GradeRequest, Watch
+from grader.learning.watch_screen import mark_of, screen, verdict_lines
 
 LESSON = "01_small"
 TENTHS = (0.1, 0.2, 0.3)  # their sum in binary is 0.6000000000000001

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core.layout import COURSE_FILE
@@ -13,12 +14,21 @@ from grader.core.result import Result, grader_fault
 from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
 from grader.learning.progress import ExerciseProgress, LessonProgress, NotebookState
-from grader.learning.watch_backend import GradeRequest, file_stamp
 
 # An editor may write a file in pieces, or delete it and write it again: an unreadable file is reported after so long.
 DOUBT_S = 3.0
 TRIES = 2  # of a request at which the grader failed
 LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages
+
+
+@dataclass(frozen=True)
+class GradeRequest:
+    """One request about an exercise, by its id and the lesson's."""
+
+    do: str  # "grade", "name" (grade it and name its misconception), or "prepare" (for grading it)
+    lesson: str
+    exercise: str
+    key: str = ""  # `NotebookState.key` of the text to judge
 
 
 class Watch:
@@ -261,3 +271,12 @@ def stamp(course: Course) -> tuple[object, ...]:
     for lesson in course.ids:
         paths += [*course.sources(lesson), course.solutions(lesson), course.script(lesson)]
     return tuple((str(path), file_stamp(path)) for path in paths)
+
+
+def file_stamp(path: Path) -> tuple[int, int, int]:
+    """Returns modification time, size and inode, of which every kind of save changes one; zeros without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
