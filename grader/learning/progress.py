@@ -114,18 +114,13 @@ def _texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
 
 
 class NotebookState:
-    """One lesson's notebook in `grader watch`: `take` reads a saved one, `file` stores the results of its checks.
-
-    Attributes:
-        todo: exercises to judge, those that the last save changed first.
-        edited: exercises that the last save changed.
-    """
+    """One lesson's notebook in `grader watch`: `take` reads a saved one, `file` stores the results of its checks."""
 
     def __init__(self, lesson: Lesson) -> None:
         self.lesson = lesson
         self.content = b""
-        self.todo: list[str] = []
-        self.edited: list[str] = []
+        self.todo: list[str] = []  # exercises to judge, those that the last save changed first
+        self.edited: list[str] = []  # exercises that the last save changed
         self._texts: dict[str, ExerciseText] = {}
         self._judged: dict[str, tuple[str, tuple[CheckResult, ...]]] = {}  # the key of the judged text, its results
 

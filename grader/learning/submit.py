@@ -47,10 +47,8 @@ def grade() -> None:
     it is graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or "NBGRADER_EXECUTION" in os.environ:  # nbgrader, run by a kernel, inherits its environment
-        path = None
-    else:
-        path = session_notebook(shell.user_ns)
+    nbgraders = "NBGRADER_EXECUTION" in os.environ  # nbgrader, run by a kernel, inherits its environment
+    path = None if shell is None or nbgraders else session_notebook(shell.user_ns)
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
@@ -146,8 +144,7 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
     texts = {text(cell).strip() for cell in code}
     by_id = {cell.get("id"): cell for cell in code}
     learners = [(notebook_cell_names(text(cell)).binds, cell) for cell in code if not nbgrader(cell).get("locked")]
-    found: list[str] = []
-    newer: set[str] = set()  # names that later runs bind
+    found, newer = list[str](), set[str]()  # `newer` are names that later runs bind
     for run in runs_since(notebook.when):
         binds = notebook_cell_names(run.source).binds
         cell = by_id.get(run.cell_id) if run.cell_id is not None else None
@@ -168,11 +165,7 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
 
 
 def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, str]:
-    """Returns the result, whether it is of public checks alone, and why `grader check` could not begin.
-
-    `tell` gets the lines about exercises so far, each second. Raises NotGradable; after KeyboardInterrupt nothing is
-    left running.
-    """
+    """Returns the result, whether it is of public checks alone, and why `grader check` could not begin."""
     refusal = ""
     if _has_command() and course_above(path.parent) is not None:
         result, refusal = _run("grader check", path, tell)
@@ -187,7 +180,8 @@ def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, 
 def _run(command: str, path: Path, tell: Callable[[str], None]) -> tuple[Result | None, str]:
     """Runs a grading command; returns the result that it wrote, None where it did not begin, and its last message.
 
-    Raises NotGradable where it began and wrote no result.
+    `tell` gets the lines about exercises so far, each second. Raises NotGradable where it began and wrote no result;
+    after KeyboardInterrupt nothing is left running.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     package = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))

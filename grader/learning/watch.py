@@ -18,7 +18,7 @@ from grader.learning.progress import ExerciseProgress, LessonProgress, NotebookS
 # An editor may write a file in pieces, or delete it and write it again: an unreadable file is reported after so long.
 DOUBT_S = 3.0
 TRIES = 2  # of a request at which the grader failed
-LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages
+LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages: `SURE` asks whether to show an answer
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,14 @@ class GradeRequest:
 
 
 class Watch:
-    """State alone: it starts no process and no thread, and prints nothing.
-
-    Attributes:
-        says: a sentence for the learner.
-        warning: the same about a course that can no longer be read.
-        page: `LESSON`, `SURE` (asks whether to show an answer) or `ANSWER`.
-        saved_at: when its notebook was saved, in seconds since the epoch; None before that.
-        took: how long the first verdict on it took in seconds, once it is there.
-        current: the lesson that is shown.
-        lessons: progress in every lesson.
-    """
+    """State alone: it starts no process and no thread, and prints nothing."""
 
     def __init__(self, course: Course) -> None:
-        self.says = self.warning = ""
+        self.says = ""  # a sentence for the learner
+        self.warning = ""  # the same about a course that can no longer be read
         self.page = LESSON
-        self.saved_at: float | None = None
-        self.took: float | None = None
+        self.saved_at: float | None = None  # when the current notebook was saved, in seconds since the epoch
+        self.took: float | None = None  # seconds until the first verdict on it
         self._shown_hints: dict[str, int] = {}
         self._open(course)
 

@@ -276,9 +276,8 @@ def _plain(text: str) -> str:
 def _colours() -> str:
     """The style sheet of what `_code` returns, for light and for dark pages."""
     light, dark = (
-        [rule for rule in rules.splitlines() if rule.startswith("pre.code .")]
+        re.findall(r"^pre\.code \..*$", HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code"), re.M)
         for style in ("xcode", "github-dark")
-        for rules in [HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code")]
     )
     return "\n".join([*light, "@media screen and (prefers-color-scheme: dark) {", *dark, "}"])
 

@@ -117,8 +117,7 @@ class FetchedRepository:
     def fetch(self) -> tuple[str, str]:
         """Fetches that commit without its history, and no file that is larger than any notebook.
 
-        Returns:
-            The commit's id, and its date as its author's machine had it, ISO 8601.
+        Returns its id, and its date as its author's machine had it, ISO 8601.
         """
         words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
