@@ -226,34 +226,21 @@ class Watch:
         if self.page == ANSWER:
             self.page = LESSON
         elif key == "h":
-            self._hint()
+            there, shown = len(self._task_hints()), self._shown_hints.get(self.at_hand.id, 0)
+            self.says = "" if shown < there else f'"{self.at_hand.title}" has no {"more " if there else ""}hints.'
+            self._shown_hints[self.at_hand.id] = min(there, shown + 1)
+        elif key == "n" and (following := self.following):
+            self.says, (lesson, step) = "", following
+            if lesson.lesson != self.current:
+                self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
+            self._chosen = step.exercise.id
         elif key == "n":
-            self._next()
-        elif key == "s":
-            self._solution()
-        return key != "q"
-
-    def _hint(self) -> None:
-        exercise = self.at_hand
-        there, shown = len(self._task_hints()), self._shown_hints.get(exercise.id, 0)
-        self.says = "" if shown < there else f'"{exercise.title}" has no {"more " if there else ""}hints.'
-        self._shown_hints[exercise.id] = min(there, shown + 1)
-
-    def _next(self) -> None:
-        if self.following is None:
             self.says = "Everything is done."
-            return
-        self.says, (lesson, step) = "", self.following
-        if lesson.lesson != self.current:
-            self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
-        self._chosen = step.exercise.id
-
-    def _solution(self) -> None:
-        exercise = self.at_hand
-        if self.notebook.tried(exercise) or self.best(exercise):
+        elif key == "s" and (self.notebook.tried(self.at_hand) or self.best(self.at_hand)):
             self.says, self.page = "", SURE
-        else:
-            self.says = f'First a try of your own: answer "{exercise.title}" and save it. Then s shows an answer.'
+        elif key == "s":
+            self.says = f'First a try of your own: answer "{self.at_hand.title}" and save it. Then s shows an answer.'
+        return key != "q"
 
 
 def stamp(course: Course) -> tuple[object, ...]:

@@ -160,7 +160,8 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
     another file is in its place.
     """
     before = _listed(folder)
-    strangers = [path for path, digest in before.items() if _digest(folder / path) not in (digest, None)]
+    there = {path: (folder / path).read_bytes() for path in before if (folder / path).is_file()}
+    strangers = [path for path, content in there.items() if hashlib.sha256(content).hexdigest() != before[path]]
     strangers += [path for path in files if path not in before and os.path.lexists(folder / path)]
     if strangers:
         raise NoBundle(f"{folder} holds files that no bundle wrote: {', '.join(strangers[:5])}. Move them away first.")
@@ -226,10 +227,6 @@ def _listed(folder: Path) -> dict[str, str]:
         inside = lambda path: not path.is_absolute() and ".." not in path.parts
         return {path: str(digest) for path, digest in found.items() if inside(Path(path))}
     return {}
-
-
-def _digest(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _put(path: Path, content: bytes) -> None:

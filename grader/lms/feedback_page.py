@@ -11,7 +11,6 @@ import html
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -250,7 +249,7 @@ def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = 
     }
     renderer = IPythonRenderer(escape=False, exclude_anchor_links=True, attachments=own)
     try:
-        return str(_cleaner().clean(MarkdownWithMath(renderer).render(text)))
+        return str(CLEANER.clean(MarkdownWithMath(renderer).render(text)))
     except Exception:  # nested too deeply, or a fault of the parser's: it must not cost a learner the page
         return _plain(text)
 
@@ -282,11 +281,6 @@ def _colours() -> str:
     return "\n".join([*light, "@media screen and (prefers-color-scheme: dark) {", *dark, "}"])
 
 
-@cache
-def _cleaner() -> Cleaner:
-    return Cleaner(tags=TAGS, attributes=_allowed, protocols={"http", "https", "mailto", "data"}, strip=False)
-
-
 def _allowed(tag: str, name: str, value: str) -> bool:
     """No attribute that styles, names or places an element: learners' text shall not look like the page around it."""
     if tag == "a" and name == "href":
@@ -294,3 +288,6 @@ def _allowed(tag: str, name: str, value: str) -> bool:
     if tag == "img" and name == "src":
         return PICTURE.fullmatch(value) is not None
     return (tag, name) in (("img", "alt"), ("td", "align"), ("th", "align"))
+
+
+CLEANER = Cleaner(tags=TAGS, attributes=_allowed, protocols={"http", "https", "mailto", "data"}, strip=False)

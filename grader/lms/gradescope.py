@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path, PurePath
-from typing import IO
+from typing import Any
 
 from grader.core import files as files_module
 from grader.core.faults import UnconfinedError
@@ -171,7 +171,9 @@ def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes
     """
     files = _files(folder)
     found: dict[str, Reader] = {
-        name: partial(_read, path) for name, path in files.items() if name.lower().endswith(".ipynb")
+        name: partial(_read, partial(path.open, "rb"), path.name)
+        for name, path in files.items()
+        if name.lower().endswith(".ipynb")
     }
     if not found:
         zips = [(name, path) for name, path in files.items() if name.lower().endswith(".zip")]
@@ -207,11 +209,6 @@ def _files(folder: Path) -> dict[str, Path]:
     return {str(path.relative_to(folder)): path for path in found if stat.S_ISREG(path.lstat().st_mode)}
 
 
-def _read(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return _read_bounded(stream, path.name)
-
-
 def _zipped(name: str, path: Path) -> Iterator[tuple[str, Reader]]:
     """Notebooks in a zip; a zip in it is not looked into."""
     try:
@@ -228,16 +225,17 @@ def _zipped(name: str, path: Path) -> Iterator[tuple[str, Reader]]:
 
 def _unzipped(path: Path, entry: zipfile.ZipInfo) -> bytes:
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
-            return _read_bounded(stream, PurePath(entry.filename).name)
+        with zipfile.ZipFile(path) as archive:
+            return _read(partial(archive.open, entry), PurePath(entry.filename).name)
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
         kind = "locked" if "password" in str(problem) else "damaged"
         raise NotOneNotebook(f"{legible(path.name, 100)} is {kind}. Hand in the notebook alone.") from None
 
 
-def _read_bounded(stream: IO[bytes], name: str) -> bytes:
-    """At most as much as is read of any notebook, whatever a zip says of its size."""
-    content = stream.read(MAX_BYTES + 1)
+def _read(opens: Callable[[], Any], name: str) -> bytes:
+    """Reads a binary file, at most as much as is read of any notebook, whatever a zip says about its size."""
+    with opens() as stream:
+        content: bytes = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and hand it in again."
         raise NotOneNotebook(f"{legible(name, 100)} {text}")
