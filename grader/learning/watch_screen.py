@@ -34,8 +34,7 @@ def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType
     head = Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
     lines = [head, *middle, *(Text() for _ in range(room - len(middle))), *foot][:height]
     for line in lines:
-        line.no_wrap = True
-        line.truncate(width, overflow="ellipsis")
+        line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
 
 

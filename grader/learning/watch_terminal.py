@@ -108,18 +108,14 @@ class ExaminerClient:
     def reopen(self, course: Course) -> None:
         """Starts new examiners, for a course that has changed."""
         self.close()
-        self._busy = [False, False]
+        self.busy = [False, False]  # whether the examiner for verdicts, and the other one, is at work
         opening = {"root": str(course.root), "secret": secret(course)}
-        self._pool = Pool(EXAMINER, opening, len(self._busy), imports(course, course.lesson_ids), patient=1).__enter__()
-
-    def busy(self, place: int) -> bool:
-        """Whether the examiner for verdicts (0), or the other one (1), is at work."""
-        return self._busy[place]
+        self._pool = Pool(EXAMINER, opening, len(self.busy), imports(course, course.lesson_ids), patient=1).__enter__()
 
     def ask(self, request: GradeRequest, content: bytes) -> None:
         """Sends a request to its examiner, which must be free; `content` is the notebook as it was read."""
         place = 0 if request.do == "grade" else 1
-        self._busy[place] = True
+        self.busy[place] = True
         message: dict[str, Any] = {"learner": LEARNER, "lesson": request.lesson}
         if request.do == "prepare":
             message |= {"do": "prepare", "exercise": request.exercise}
@@ -134,7 +130,7 @@ class ExaminerClient:
     def _exchange(self, pool: Pool, place: int, request: GradeRequest, message: dict[str, Any]) -> None:
         reply = pool.ask(place, message)
         if pool is self._pool:  # else it was closed meanwhile
-            self._busy[place] = False
+            self.busy[place] = False
             faulty = isinstance(reply, Fault)
             result = grader_fault(LEARNER, request.lesson, reply.message) if faulty else Result.from_json(reply)
             self.tell(request, result)
@@ -213,11 +209,11 @@ def _loop(watch: Watch, events: Events, saves: NotebookWatcher, view: WatchView)
                 signal.signal(one, lambda number, frame: events.put(("stop", number)))
         while True:
             for place, next_request in enumerate((watch.next_grading, watch.next_background)):
-                request = None if examiners.busy(place) else next_request()
+                request = None if examiners.busy[place] else next_request()
                 if request is not None:
                     examiners.ask(request, watch.notebook.content)
             seconds = watch.doubted()
-            view.show(watch, busy=examiners.busy(0))
+            view.show(watch, busy=examiners.busy[0])
             for kind, *what in _wait(events, seconds):
                 if kind == "stop":
                     raise Stopped(what[0])
