@@ -98,7 +98,7 @@ class FetchLimits:
 class FetchedRepository:
     """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise GitFailed.
 
-    Once `stop` is set, the git process that runs is ended, and no more begin.
+    Once `stop` is set, a git process that runs or begins is ended.
     """
 
     def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, stop: threading.Event) -> None:
