@@ -14,14 +14,12 @@ from rich.console import Console
 from grader.core import points
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course, Exercise
-from grader.learning import progress, state
-from grader.learning.course_map import GRADED, Tile
+from grader.learning import progress
+from grader.learning.course_map import GRADED, STATE, Tile, read_state
 from grader.learning.progress import ExerciseProgress, LessonProgress
 from grader.learning.result_view import view
-from grader.learning.watch import TRIES, Watch
-from grader.learning.watch_backend import GradeRequest
-from grader.learning.watch_screen import mark_of, screen
-from grader.learning.watch_terminal import verdict_lines
+from grader.learning.watch import TRIES, GradeRequest, Watch
+from grader.learning.watch_screen import mark_of, screen, verdict_lines
 
 LESSON = "01_small"
 TENTHS = (0.1, 0.2, 0.3)  # their sum in binary is 0.6000000000000001
@@ -110,8 +108,8 @@ def test_the_state_file_is_read_once_for_each_verdict(watch: Watch, monkeypatch:
     count = lambda path, *args, **more: (reads.append(path.name), read_text(path, *args, **more))[1]
     monkeypatch.setattr(Path, "read_text", count)
     assert watch.replied(request(watch), result("small-double", *["passed"] * 3))
-    assert reads.count(state.NAME) <= 1
-    assert state.read(GRADED, watch.course.root)[LESSON]["small-double"] == [0.6, Tenths.points]
+    assert reads.count(STATE) <= 1
+    assert read_state(GRADED, watch.course.root)[LESSON]["small-double"] == [0.6, Tenths.points]
 
 
 FAULTS = {
@@ -131,7 +129,7 @@ def test_a_graders_fault_is_no_zero_in_watch(watch: Watch, fault: Result) -> Non
     row = next(line for line in page.splitlines() if "1 Double" in line)
     assert row.split() == ["▸", "!", "1", "Double", "–/0.6"]
     assert "Not judged: the grader is at fault, not your answer." in page
-    assert not (watch.course.root / "work" / state.NAME).exists(), "and nothing is stored"
+    assert not (watch.course.root / "work" / STATE).exists(), "and nothing is stored"
     watch.saved(LESSON)
     assert watch.replied(request(watch), result("small-double", *["passed"] * 3))
 
@@ -154,5 +152,5 @@ def test_what_the_grader_failed_at_leaves_earlier_points(course: Course) -> None
     progress.note(course, result("small-double", *["passed"] * 3))
     progress.note(course, FAULTS["the notebook"])
     progress.note(course, FAULTS["a check"])
-    kept = json.loads((course.root / "work" / state.NAME).read_text())["graded"][LESSON]
+    kept = json.loads((course.root / "work" / STATE).read_text())["graded"][LESSON]
     assert points.is_full(kept["small-double"][0], 0.6)

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from grader.learning import state
+from grader.learning.course_map import change_state, read_state, state_path
 
 LESSON = "01_first"
 WRONG = "✗ You predicted A, an error. Tempting: `max([])` does raise."
@@ -47,7 +47,7 @@ def after(outputs: dict[str, list[Any]]) -> str:
 def test_what_is_chosen_stands_beside_the_result_and_is_kept(lesson: Path) -> None:
     assert after(run(lesson)) == "", "nothing was predicted, so nothing is said"
     assert after(run(lesson, "a")) == f"{WRONG}\n\n{RIGHT}"
-    assert state.read("predictions") == {}, "not in this process' folder"
+    assert read_state("predictions") == {}, "not in this process' folder"
     [own] = lesson.parent.glob(".jaxercise.json")
     assert json.loads(own.read_text())["predictions"]["first-sum"] == {"choice": "A", "text": "an error"}
     assert after(run(lesson)) == f"{WRONG}\n\n{RIGHT}", "remembered on the next day"
@@ -82,12 +82,15 @@ def test_a_notebook_that_is_elsewhere_runs_on(lesson: Path, tmp_path: Path) -> N
 def test_what_is_kept_survives_anything(content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     if content is not None:
-        state.path().write_text(content, errors="surrogateescape")
-    assert state.read("predictions") == {}
-    state.add("predictions", "a", {"choice": "A"})
-    state.add("predictions", "b", {"choice": "B"})
-    state.add("progress", "c", 1)
-    assert state.read("predictions") == {"a": {"choice": "A"}, "b": {"choice": "B"}}
+        state_path().write_text(content, errors="surrogateescape")
+    assert read_state("predictions") == {}
+    with change_state("predictions") as entries:
+        entries["a"] = {"choice": "A"}
+    with change_state("predictions") as entries:
+        entries["b"] = {"choice": "B"}
+    with change_state("progress") as entries:
+        entries["c"] = 1
+    assert read_state("predictions") == {"a": {"choice": "A"}, "b": {"choice": "B"}}
     assert [path.name for path in tmp_path.iterdir()] == [".jaxercise.json"], "no draft is left"
 
 
@@ -95,4 +98,4 @@ def test_in_a_course_it_lies_with_the_learners_work(tmp_path: Path, monkeypatch:
     (tmp_path / "course.toml").touch()
     (tmp_path / "work" / "lessons").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work" / "lessons")
-    assert state.path() == tmp_path / "work" / ".jaxercise.json"
+    assert state_path() == tmp_path / "work" / ".jaxercise.json"

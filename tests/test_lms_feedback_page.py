@@ -14,7 +14,7 @@ import payloads
 import pytest
 from feedback_class import ANSWERS, HOSTILE, LESSON, SCRIPT, with_feedback
 
-from grader.lms import safe_html
+from grader.lms import feedback_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -188,7 +188,7 @@ def test_each_text_alone_does_nothing(watched: Watched, tmp_path: Path) -> None:
     watched.open(place)
     watched.did.clear()
     for name, text in payloads.EVERY.items():
-        watched.page.set_content(f"<title>t</title><div class=written>{safe_html.markdown(text)}</div>")
+        watched.page.set_content(f"<title>t</title><div class=written>{feedback_page.markdown(text)}</div>")
         assert watched.page.evaluate(ALIVE) == [], name
         assert watched.page.evaluate(RAN) is False, name
     assert [url for url in watched.did if not url.startswith("data:image/")] == []
@@ -222,6 +222,6 @@ def test_pages_fit_a_phone_and_paper(pages: dict[str, Path], watched: Watched) -
 
 def test_a_cell_that_a_parser_gives_up_on_is_shown_as_it_is() -> None:
     deep = "> " * 9_000 + "text"
-    assert safe_html.markdown(deep).startswith(("<pre>", "<blockquote>"))
-    assert len(safe_html.markdown("x" * 10**6)) < 30_000
-    assert "<script" not in safe_html.code(f"'''{payloads.OPENED['script']}")
+    assert feedback_page.markdown(deep).startswith(("<pre>", "<blockquote>"))
+    assert len(feedback_page.markdown("x" * 10**6)) < 30_000
+    assert "<script" not in feedback_page._code(f"'''{payloads.OPENED['script']}")

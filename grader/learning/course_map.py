@@ -1,17 +1,27 @@
-"""The course map of the start notebook: all lessons and the learner's progress, as HTML and as text."""
+"""The course map of the start notebook, and the learner's small file under work/ that it is read from.
+
+The file contains progress and predictions; it can be deleted.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from grader.core import files
 from grader.core.layout import COURSE_FILE, course_above
+from grader.core.notebook import part
 from grader.core.points import is_full, number, total
-from grader.learning import state
 
+STATE = ".jaxercise.json"
+VERSION = 1
 GRADED = "graded"  # part of the learner's file: by lesson, [earned, points] of each exercise
 NOTHING = "There is no course above this folder, so there is no map to draw."
 # JupyterLab's own colours where there are any, so that it is legible in its dark theme; place and words say the same.
@@ -20,6 +30,36 @@ TILE = (
 )
 BAR = "height:6px;border-radius:3px"
 SMALL = "font-size:85%;color:var(--jp-ui-font-color2,#666)"
+
+
+def state_path(here: Path | None = None) -> Path:
+    """Returns the file's path: in work/ of the course above `here` (the current folder), else in `here` itself."""
+    here = here or Path.cwd()
+    root = course_above(here)
+    return root / "work" / STATE if root is not None else here / STATE
+
+
+def _state(here: Path | None) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(state_path(here).read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content.get("version") == VERSION:
+            return content
+    return {"version": VERSION}
+
+
+def read_state(name: str, here: Path | None = None) -> dict[str, Any]:
+    """Returns one part of the file; empty where there is none that this version can read."""
+    return dict(part(_state(here), name))
+
+
+@contextlib.contextmanager
+def change_state(name: str, here: Path | None = None) -> Iterator[dict[str, Any]]:
+    """Yields one part of the file to be changed, then writes the file. One that cannot be written stays as it is."""
+    content = _state(here)
+    content[name] = dict(part(content, name))
+    yield content[name]
+    with contextlib.suppress(OSError):
+        files.write(state_path(here), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -62,8 +102,8 @@ class Map:
 
     def _repr_html_(self) -> str:
         parts = [] if self.tiles else [f"<p>{NOTHING}</p>"]
-        for part, tiles in groupby(self.tiles, lambda tile: tile.part):
-            parts.append(f'<div style="margin:14px 0 6px;font-weight:600">{escape(part)}</div>')
+        for name, tiles in groupby(self.tiles, lambda tile: tile.part):
+            parts.append(f'<div style="margin:14px 0 6px;font-weight:600">{escape(name)}</div>')
             parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(t.html() for t in tiles)}</div>')
         return f"<div>{''.join(parts)}</div>"
 
@@ -79,7 +119,7 @@ def course_map() -> Map:
     """
     here = Path.cwd()
     root = course_above(here)
-    graded = state.read(GRADED)
+    graded = read_state(GRADED)
     try:
         lessons = tomllib.loads((root / COURSE_FILE).read_text(encoding="utf-8"))["lesson"] if root else []
         return Map(tuple(_tile(lesson, here, graded.get(lesson["id"])) for lesson in lessons))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import math
 import os
 import shutil
 import tempfile
@@ -87,18 +88,15 @@ def get() -> Digits:
     setting = os.environ.get(SETTING, "").strip()
     if setting == "embedded":
         return _embedded(f"{SETTING}=embedded")
+    folder = Path(setting).expanduser()
+    for root in (folder, *folder.parents[:2]) if setting else _places():
+        if any((root / RAW / f"{name}{end}").exists() for name in NAMES for end in ("", ".gz")):
+            return _mnist(root, f"MNIST, a copy in {root}")
     if setting:
-        folder = Path(setting).expanduser()
-        for root in (folder, *folder.parents[:2]):
-            if _has_files(root / RAW):
-                return _mnist(root, f"MNIST, a copy in {root}")
         raise DigitsDamaged(
             f"{SETTING} is {folder}, and there is no MNIST in it: wanted {folder / RAW / NAMES[0]} (or .gz) and its "
             "three neighbours. Set it to a folder that has them, or to nothing."
         )
-    for place in _places():
-        if _has_files(place / RAW):
-            return _mnist(place, f"MNIST, a copy in {place}")
     place = _writable()
     failure = _download(place)
     return _embedded(failure) if failure else _mnist(place, f"MNIST, downloaded to {place}")
@@ -182,10 +180,6 @@ def _download(place: Path) -> str:
     return outcome[0] if outcome else TOO_LONG if deadline.received else NO_CONNECTION
 
 
-def _has_files(raw: Path) -> bool:
-    return any((raw / f"{name}{end}").exists() for name in NAMES for end in ("", ".gz"))
-
-
 def _mnist(root: Path, where: str) -> Digits:
     """Unpacks and checks the files in a folder."""
     raw = root / RAW
@@ -196,10 +190,9 @@ def _mnist(root: Path, where: str) -> Digits:
                 with gzip.open(packed) as file, _draft(raw) as draft:
                     Path(draft, name).write_bytes(file.read(MOST + 1))
                     os.replace(Path(draft, name), raw / name)
-            except (EOFError, gzip.BadGzipFile, zlib.error):
-                raise _damaged(packed, "it cannot be unpacked") from None
-            except OSError as problem:
-                raise _damaged(packed, f"it cannot be unpacked ({problem.strerror})") from None
+            except (EOFError, OSError, zlib.error) as problem:
+                reason = getattr(problem, "strerror", None)
+                raise _damaged(packed, f"it cannot be unpacked{f' ({reason})' if reason else ''}") from None
     train, test = _check(raw)
     return Digits(root, "MNIST", f"{where}: {train:,} images to train on, {test:,} to test with.")
 
@@ -227,22 +220,26 @@ def _check(raw: Path) -> list[int]:
 
 def _idx(path: Path) -> np.ndarray:
     """Returns images (n, 28, 28) or labels (n,), uint8, from an IDX file. Raises DigitsDamaged."""
-    images = "images" in path.name
-    wanted, shape = ([2051, 0, SIDE, SIDE], (-1, SIDE, SIDE)) if images else ([2049, 0], (-1,))
-    start = 4 * len(wanted)  # bytes
+    kind, size = ("images", (SIDE, SIDE)) if "images" in path.name else ("labels", ())
     try:
-        content = np.fromfile(path, np.uint8)
+        content = path.read_bytes()
     except FileNotFoundError:
         raise _damaged(path, "it is missing") from None
     except OSError as problem:
         raise _damaged(path, f"it cannot be read ({problem.strerror})") from None
-    header = [int.from_bytes(content[i : i + 4].tobytes()) for i in range(0, start, 4)]
-    if [header[0], 0, *header[2:]] != wanted or header[1] < 1:
-        raise _damaged(path, f"it does not begin as {'images' if images else 'labels'} of MNIST do")
-    whole = start + header[1] * (SIDE * SIDE if images else 1)
+    shape = (int.from_bytes(content[4:8]), *size)
+    header = _header(shape)
+    if not shape[0] or not content.startswith(header):
+        raise _damaged(path, f"it does not begin as {kind} of MNIST do")
+    whole = len(header) + math.prod(shape)
     if len(content) != whole:
         raise _damaged(path, f"it has {len(content):,} of {whole:,} bytes")
-    return content[start:].reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    """The first bytes of an IDX file: the format's number for images or labels, then the shape."""
+    return np.array([2051 if len(shape) == 3 else 2049, *shape], ">u4").tobytes()
 
 
 def read_half(root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -283,18 +280,14 @@ def _write(raw: Path) -> None:
     images, labels = enlarged(small.images)[order], small.target.astype(np.uint8)[order]
     raw.mkdir(parents=True)
     for train, half in ((True, slice(TEST, None)), (False, slice(TEST))):
-        for kind, magic, content in (("images-idx3", 2051, images[half]), ("labels-idx1", 2049, labels[half])):
-            header = np.array([magic, *content.shape], ">i4")
-            (raw / f"{PARTS[train]}-{kind}-ubyte").write_bytes(header.tobytes() + content.tobytes())
+        for kind, content in (("images-idx3", images[half]), ("labels-idx1", labels[half])):
+            (raw / f"{PARTS[train]}-{kind}-ubyte").write_bytes(_header(content.shape) + content.tobytes())
 
 
 def enlarged(images: np.ndarray) -> np.ndarray:
     """Returns 8 × 8 images with values 0 to 16 in MNIST's format: (n, 28, 28) uint8, interpolated linearly to 24 × 24,
     with a border of 2."""
-    at = np.clip((np.arange(24) + 0.5) / 3 - 0.5, 0, 7)  # each new pixel's centre among the old ones
-    left = np.minimum(at.astype(int), 6)
-    weights = np.zeros((24, 8))
-    weights[np.arange(24), left] = 1 - (at - left)
-    weights[np.arange(24), left + 1] = at - left
-    large = weights @ (images / 16 * 255) @ weights.T
+    centres = (np.arange(24) + 0.5) / 3 - 0.5  # of the new pixels, among the old ones
+    weights = np.array([np.interp(centres, np.arange(8), unit) for unit in np.eye(8)])
+    large = weights.T @ (images / 16 * 255) @ weights
     return np.pad(large.round().astype(np.uint8), ((0, 0), (2, 2), (2, 2)))

@@ -27,26 +27,16 @@ class StandInMNIST:
     Before `transform`, images are NumPy arrays (28, 28) uint8, as np.asarray makes of torchvision's.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        train: bool = True,
-        transform: Callable[[Any], Any] | None = None,
-        target_transform: Callable[[int], Any] | None = None,
-    ) -> None:
-        self.root, self.train = Path(root), train
-        self.transform, self.target_transform = transform, target_transform
+    def __init__(self, root: str | Path, train: bool = True, transform: Callable[[Any], Any] | None = None) -> None:
+        self.root, self.transform = Path(root), transform
         self.data, self.targets = digits.read_half(self.root, train)
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        image, label = self.data[index], int(self.targets[index])
-        return (
-            image if self.transform is None else self.transform(image),
-            label if self.target_transform is None else self.target_transform(label),
-        )
+        image = self.data[index]
+        return image if self.transform is None else self.transform(image), int(self.targets[index])
 
 
 class StandInDataLoader:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grader.core.notebook import Unreadable, cells, parse, part
-from grader.learning import state
+from grader.learning.course_map import change_state, read_state
 
 PART = "predictions"
 LETTERS = "ABCDEFGH"
@@ -48,7 +48,7 @@ class PredictionWidget:
         self.choices = dict(zip(LETTERS, choices, strict=False))
         self.seen = False  # whether the cell after the question has run
         self.reply: Any = None
-        before = part(state.read(PART), prediction)
+        before = part(read_state(PART), prediction)
         letter = before.get("choice")
         same_words = letter in self.choices and self.choices[letter].text == before.get("text")
         self.chosen: str | None = letter if same_words else None
@@ -57,24 +57,11 @@ class PredictionWidget:
 
     def show(self) -> None:
         """Shows the buttons; where a front end has none, what to type."""
+        import ipywidgets
         from IPython.display import display
 
         say = f'grader.learning.predict("{self.prediction}", "{LETTERS[0]}")'
         plain = f"Your prediction: {self.chosen or 'not chosen'}. To choose: {say}"
-        display({**self._buttons(), "text/plain": plain}, raw=True)
-
-    def choose(self, letter: str) -> None:
-        """Stores this choice, and shows what comes next."""
-        if letter in self.choices:
-            self.chosen = letter
-            state.add(PART, self.prediction, {"choice": letter, "text": self.choices[letter].text})
-            self._answer()
-
-    def _buttons(self) -> dict[str, Any]:
-        try:
-            import ipywidgets
-        except ImportError:
-            return {}
         radio = ipywidgets.RadioButtons(
             options=list(self.choices), value=self.chosen, description="Your prediction:", orientation="horizontal",
             style={"description_width": "initial"},
@@ -82,7 +69,16 @@ class PredictionWidget:
         self.reply = ipywidgets.Output()
         self._answer()
         radio.observe(lambda change: self.choose(change["new"]), "value")
-        return dict(ipywidgets.VBox([radio, self.reply])._repr_mimebundle_())
+        buttons = ipywidgets.VBox([radio, self.reply])._repr_mimebundle_()
+        display({**buttons, "text/plain": plain}, raw=True)
+
+    def choose(self, letter: str) -> None:
+        """Stores this choice, and shows what comes next."""
+        if letter in self.choices:
+            self.chosen = letter
+            with change_state(PART) as choices:
+                choices[self.prediction] = {"choice": letter, "text": self.choices[letter].text}
+            self._answer()
 
     def _answer(self) -> None:
         """Shows under the buttons that the choice is stored, and once the result is there the reason."""

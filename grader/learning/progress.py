@@ -1,4 +1,4 @@
-"""Progress in the course as the learner's file has it (`learning.state`), and in a notebook that is being watched."""
+"""Progress in the course as the learner's file has it (`course_map`), and in a notebook that is being watched."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from grader.core.result import CheckResult, Result
 from grader.course import Course, Exercise, Lesson
 from grader.grading.cache import digest, lesson_fingerprint
 from grader.grading.plan import JudgeExercise, plan
-from grader.learning import state
-from grader.learning.course_map import GRADED
+from grader.learning.course_map import GRADED, change_state, read_state
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def note(course: Course, result: Result) -> dict[str, Any] | None:
     """
     if result.problem is not None:
         return None
-    with state.change(GRADED, course.root) as graded:
+    with change_state(GRADED, course.root) as graded:
         before, best = _best(graded.get(result.lesson)), {}
         for exercise in course.lesson(result.lesson).exercises:
             earned = total(check.points for check in result.checks if check.exercise == exercise.id)
@@ -71,7 +70,7 @@ def lesson_progress(course: Course, graded: Mapping[str, Any] | None = None) -> 
 
     Raises CourseError where a text of the course breaks a rule.
     """
-    graded = state.read(GRADED, course.root) if graded is None else graded
+    graded = read_state(GRADED, course.root) if graded is None else graded
     found = []
     for name in course.lesson_ids:
         lesson, best = course.lesson(name), _best(graded.get(name))
@@ -115,18 +114,13 @@ def _texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
 
 
 class NotebookState:
-    """One lesson's notebook in `grader watch`: `take` reads a saved one, `file` stores the results of its checks.
-
-    Attributes:
-        todo: exercises to judge, those that the last save changed first.
-        edited: exercises that the last save changed.
-    """
+    """One lesson's notebook in `grader watch`: `take` reads a saved one, `file` stores the results of its checks."""
 
     def __init__(self, lesson: Lesson) -> None:
         self.lesson = lesson
         self.content = b""
-        self.todo: list[str] = []
-        self.edited: list[str] = []
+        self.todo: list[str] = []  # exercises to judge, those that the last save changed first
+        self.edited: list[str] = []  # exercises that the last save changed
         self._texts: dict[str, ExerciseText] = {}
         self._judged: dict[str, tuple[str, tuple[CheckResult, ...]]] = {}  # the key of the judged text, its results
 

@@ -71,14 +71,10 @@ class ResultView:
 def view(
     result: Result, cells: Iterable[NotebookCell], unsaved: Sequence[str], remarks: Sequence[str], public_only: bool
 ) -> ResultView:
-    """Returns the view of a result.
+    """Returns the view of the result of a notebook with these cells, which contain the titles of tasks.
 
-    Args:
-        result: the notebook's result.
-        cells: the notebook's cells, for the titles of tasks.
-        unsaved: names of cells that were run with a text that was not saved.
-        remarks: sentences to end with.
-        public_only: whether hidden checks were left out.
+    `unsaved` are names of cells that were run with a text that was not saved, `remarks` sentences to end with;
+    `public_only` says that hidden checks were left out.
     """
     titles, by_hand = {}, []
     for cell in cells:

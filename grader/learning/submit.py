@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import queue
 import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,10 +47,8 @@ def grade() -> None:
     it is graded, and nothing is started. Interrupting the kernel ends all that was started. Raises nothing.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None or "NBGRADER_EXECUTION" in os.environ:  # nbgrader, run by a kernel, inherits its environment
-        path = None
-    else:
-        path = session_notebook(shell.user_ns)
+    nbgraders = "NBGRADER_EXECUTION" in os.environ  # nbgrader, run by a kernel, inherits its environment
+    path = None if shell is None or nbgraders else session_notebook(shell.user_ns)
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
@@ -148,8 +144,7 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
     texts = {text(cell).strip() for cell in code}
     by_id = {cell.get("id"): cell for cell in code}
     learners = [(notebook_cell_names(text(cell)).binds, cell) for cell in code if not nbgrader(cell).get("locked")]
-    found: list[str] = []
-    newer: set[str] = set()  # names that later runs bind
+    found, newer = list[str](), set[str]()  # `newer` are names that later runs bind
     for run in runs_since(notebook.when):
         binds = notebook_cell_names(run.source).binds
         cell = by_id.get(run.cell_id) if run.cell_id is not None else None
@@ -170,81 +165,57 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
 
 
 def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, str]:
-    """Returns the result, whether it is of public checks alone, and why `grader check` could not begin.
-
-    `tell` gets the lines about exercises so far, each second. Raises NotGradable; after KeyboardInterrupt nothing is
-    left running.
-    """
-    refusal, again = "", "Run it in a terminal to see more:"
+    """Returns the result, whether it is of public checks alone, and why `grader check` could not begin."""
+    refusal = ""
     if _has_command() and course_above(path.parent) is not None:
-        status, result, last = _run(["grader", "check"], path, tell)
+        result, refusal = _run("grader check", path, tell)
         if result is not None:
             return result, False, ""
-        if status != REFUSED:
-            why = last or f"status {status}"
-            raise NotGradable(f"`grader check` ended without a result: {why}. {again} grader check {path.stem}")
-        refusal = last
-    status, result, last = _run(["grader.checks"], path, tell)
+    result, last = _run("python -m grader.checks", path, tell)
     if result is None:
-        why = last or f"status {status}"
-        raise NotGradable(f"The checks ended without a result: {why}. {again} python -m grader.checks {path.stem}")
+        raise NotGradable(f"Nothing was graded: {last}")
     return result, True, refusal
 
 
-def _run(words: list[str], path: Path, tell: Callable[[str], None]) -> tuple[int, Result | None, str]:
-    """Runs a grading command; returns its exit status, the result that it wrote, and its last message."""
+def _run(command: str, path: Path, tell: Callable[[str], None]) -> tuple[Result | None, str]:
+    """Runs a grading command; returns the result that it wrote, None where it did not begin, and its last message.
+
+    `tell` gets the lines about exercises so far, each second. Raises NotGradable where it began and wrote no result;
+    after KeyboardInterrupt nothing is left running.
+    """
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     package = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="grade-") as folder:
-        written = Path(folder) / "result.json"
-        # -P: a file beside the notebook may have the name of a module of Python's.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *words, str(path), "--json", str(written)],
-            cwd=path.parent, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env={**inherited, "PYTHONPATH": package, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
-            text=True, encoding="utf-8", errors="replace",
-        )  # fmt: skip
+        written, log = Path(folder) / "result.json", Path(folder) / "stderr"
+
+        def lines() -> list[str]:
+            return [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+
+        with log.open("wb") as stream:
+            # -P: a file beside the notebook may have the name of a module of Python's.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", *command.removeprefix("python -m ").split(), path, "--json", written],
+                cwd=path.parent, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stream,
+                env={**inherited, "PYTHONPATH": package, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
+            )  # fmt: skip
         try:
-            last = _follow(process, tell)
+            while process.poll() is None:
+                tell("\n".join(filter(EXERCISE_LINE.fullmatch, lines())))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(TICK_S)
         finally:
             _end(process)
+        last = next((line[:LONGEST] for line in reversed(lines()) if not EXERCISE_LINE.fullmatch(line)), "")
         with contextlib.suppress(NoResults, IndexError):
-            return process.returncode, read_document(written)[0], last
-        return process.returncode, None, last
+            return read_document(written)[0], last
+    if process.returncode == REFUSED:
+        return None, last
+    why = last or f"status {process.returncode}"
+    terminal = f"Run it in a terminal to see more: {command} {path.stem}"
+    raise NotGradable(f"`{command}` ended without a result: {why}. {terminal}")
 
 
-def _follow(process: subprocess.Popen[str], tell: Callable[[str], None]) -> str:
-    """Tells what the command prints about exercises until it ends; returns its last other line."""
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-    def listen() -> None:
-        assert process.stderr is not None
-        with process.stderr as stream:
-            for line in stream:
-                lines.put(line.rstrip())
-        lines.put(None)
-
-    threading.Thread(target=listen, daemon=True).start()
-    exercises: list[str] = []
-    last = ""
-    while True:
-        tell("\n".join(exercises))
-        try:
-            line = lines.get(timeout=TICK_S)  # an interrupt is noticed while this waits
-        except queue.Empty:
-            if process.poll() is None:
-                continue
-            line = None  # a process that it started still has its stderr
-        if line is None:
-            process.wait()
-            return last
-        if EXERCISE_LINE.fullmatch(line):
-            exercises.append(line)
-        elif line.strip():
-            last = line.strip()[:LONGEST]
-
-
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends it if it has not ended: in good order, so that it ends what it started, else at once."""
     if process.poll() is None:
         process.terminate()

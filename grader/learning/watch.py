@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core.layout import COURSE_FILE
@@ -13,32 +14,32 @@ from grader.core.result import Result, grader_fault
 from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
 from grader.learning.progress import ExerciseProgress, LessonProgress, NotebookState
-from grader.learning.watch_backend import GradeRequest, file_stamp
 
 # An editor may write a file in pieces, or delete it and write it again: an unreadable file is reported after so long.
 DOUBT_S = 3.0
 TRIES = 2  # of a request at which the grader failed
-LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages
+LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages: `SURE` asks whether to show an answer
+
+
+@dataclass(frozen=True)
+class GradeRequest:
+    """One request about an exercise, by its id and the lesson's."""
+
+    do: str  # "grade", "name" (grade it and name its misconception), or "prepare" (for grading it)
+    lesson: str
+    exercise: str
+    key: str = ""  # `NotebookState.key` of the text to judge
 
 
 class Watch:
-    """State alone: it starts no process and no thread, and prints nothing.
-
-    Attributes:
-        says: a sentence for the learner.
-        warning: the same about a course that can no longer be read.
-        page: `LESSON`, `SURE` (asks whether to show an answer) or `ANSWER`.
-        saved_at: when its notebook was saved, in seconds since the epoch; None before that.
-        took: how long the first verdict on it took in seconds, once it is there.
-        current: the lesson that is shown.
-        lessons: progress in every lesson.
-    """
+    """State alone: it starts no process and no thread, and prints nothing."""
 
     def __init__(self, course: Course) -> None:
-        self.says = self.warning = ""
+        self.says = ""  # a sentence for the learner
+        self.warning = ""  # the same about a course that can no longer be read
         self.page = LESSON
-        self.saved_at: float | None = None
-        self.took: float | None = None
+        self.saved_at: float | None = None  # when the current notebook was saved, in seconds since the epoch
+        self.took: float | None = None  # seconds until the first verdict on it
         self._shown_hints: dict[str, int] = {}
         self._open(course)
 
@@ -225,34 +226,21 @@ class Watch:
         if self.page == ANSWER:
             self.page = LESSON
         elif key == "h":
-            self._hint()
+            there, shown = len(self._task_hints()), self._shown_hints.get(self.at_hand.id, 0)
+            self.says = "" if shown < there else f'"{self.at_hand.title}" has no {"more " if there else ""}hints.'
+            self._shown_hints[self.at_hand.id] = min(there, shown + 1)
+        elif key == "n" and (following := self.following):
+            self.says, (lesson, step) = "", following
+            if lesson.lesson != self.current:
+                self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
+            self._chosen = step.exercise.id
         elif key == "n":
-            self._next()
-        elif key == "s":
-            self._solution()
-        return key != "q"
-
-    def _hint(self) -> None:
-        exercise = self.at_hand
-        there, shown = len(self._task_hints()), self._shown_hints.get(exercise.id, 0)
-        self.says = "" if shown < there else f'"{exercise.title}" has no {"more " if there else ""}hints.'
-        self._shown_hints[exercise.id] = min(there, shown + 1)
-
-    def _next(self) -> None:
-        if self.following is None:
             self.says = "Everything is done."
-            return
-        self.says, (lesson, step) = "", self.following
-        if lesson.lesson != self.current:
-            self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
-        self._chosen = step.exercise.id
-
-    def _solution(self) -> None:
-        exercise = self.at_hand
-        if self.notebook.tried(exercise) or self.best(exercise):
+        elif key == "s" and (self.notebook.tried(self.at_hand) or self.best(self.at_hand)):
             self.says, self.page = "", SURE
-        else:
-            self.says = f'First a try of your own: answer "{exercise.title}" and save it. Then s shows an answer.'
+        elif key == "s":
+            self.says = f'First a try of your own: answer "{self.at_hand.title}" and save it. Then s shows an answer.'
+        return key != "q"
 
 
 def stamp(course: Course) -> tuple[object, ...]:
@@ -261,3 +249,12 @@ def stamp(course: Course) -> tuple[object, ...]:
     for lesson in course.ids:
         paths += [*course.sources(lesson), course.solutions(lesson), course.script(lesson)]
     return tuple((str(path), file_stamp(path)) for path in paths)
+
+
+def file_stamp(path: Path) -> tuple[int, int, int]:
+    """Returns modification time, size and inode, of which every kind of save changes one; zeros without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,4 +1,4 @@
-"""The screen of `grader watch`: the lesson's exercises, what the one at hand lacks, what comes next, the keys."""
+"""The screen of `grader watch`, and the lines in its place where there is no terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from grader.core.points import number, total
-from grader.core.result import CheckResult
+from grader.core.result import CheckResult, Result
 from grader.core.text import MARKS, legible
 from grader.course import Exercise
-from grader.learning.watch import ANSWER, SURE, Watch
+from grader.learning.watch import ANSWER, SURE, GradeRequest, Watch
 
 MESSAGE_LINES = 4  # of what a check says, its title not counted; `grader check` shows it all
 ROWS = 3  # of exercises, where there is no room for all
@@ -34,8 +34,7 @@ def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType
     head = Text.assemble((watch.current, "bold"), f" · {watch.lesson.title} · {lesson_points(watch)}")
     lines = [head, *middle, *(Text() for _ in range(room - len(middle))), *foot][:height]
     for line in lines:
-        line.no_wrap = True
-        line.truncate(width, overflow="ellipsis")
+        line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines)
 
 
@@ -59,6 +58,27 @@ def lesson_points(watch: Watch) -> str:
     """Returns the points of the current lesson, such as "3 of 9 points"."""
     earned = total(watch.earned(one) for one in watch.lesson.exercises)
     return f"{number(earned)} of {number(watch.lesson.points)} points"
+
+
+def verdict_lines(watch: Watch, request: GradeRequest, result: Result) -> str:
+    """Returns the verdict on one exercise, with a few lines about what fails."""
+    exercise = watch.course.lesson(request.lesson).exercise(request.exercise)
+    if request.do == "name":
+        perhaps = next((check.misconception for check in result.checks if check.misconception), None)
+        return f"  Perhaps ({exercise.title}): {perhaps}" if perhaps else ""
+    points = f"{number(result.score)} of {number(result.max_score)} points"
+    lines = [f"{mark_of(watch, exercise)[0]} {request.lesson} · {exercise.title}: {points}"]
+    missed = next((check for check in result.checks if check.status != "passed"), None)
+    if missed is not None:
+        lines.append(f"  {MARKS[missed.status][0]} {missed.title}{' (hidden)' if missed.hidden else ''}")
+        message = legible(missed.message).strip().split("\n") if missed.message else []
+        lines += [f"    {line}" for line in message[:MESSAGE_LINES]]
+    return "\n".join(lines)
+
+
+def lesson_line(watch: Watch) -> str:
+    """Returns the lesson in one line, and what comes next."""
+    return f"{watch.current}: {lesson_points(watch)}. {next_step(watch)}"
 
 
 def _row(watch: Watch, place: int, exercise: Exercise, width: int) -> Text:

@@ -122,10 +122,9 @@ def _fill(template: str, **values: str) -> bytes:
 def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool, python: str) -> bytes:
     rows = []
     for lesson in ids:
-        to_read, to_fill = f"notebooks/{lesson}.ipynb", f"exercises/{lesson}/{lesson}.ipynb"
-        read = f"[read]({to_read})" if to_read in made else ""
-        fill = f"[fill in]({to_fill})" if to_fill in made else ""
-        rows.append(f"| {lesson[:2]} · {course.planned(lesson).title} | {read} | {fill} |")
+        places = {"read": f"notebooks/{lesson}.ipynb", "fill in": f"exercises/{lesson}/{lesson}.ipynb"}
+        links = (f"[{text}]({place})" if place in made else "" for text, place in places.items())
+        rows.append(f"| {lesson[:2]} · {course.planned(lesson).title} | {' | '.join(links)} |")
     example = next((lesson for lesson in ids if lesson in course.lesson_ids), ids[0])
     return _fill(
         "README.md",
@@ -161,7 +160,8 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
     another file is in its place.
     """
     before = _listed(folder)
-    strangers = [path for path, digest in before.items() if _digest(folder / path) not in (digest, None)]
+    there = {path: (folder / path).read_bytes() for path in before if (folder / path).is_file()}
+    strangers = [path for path, content in there.items() if hashlib.sha256(content).hexdigest() != before[path]]
     strangers += [path for path in files if path not in before and os.path.lexists(folder / path)]
     if strangers:
         raise NoBundle(f"{folder} holds files that no bundle wrote: {', '.join(strangers[:5])}. Move them away first.")
@@ -196,9 +196,9 @@ def commit(course: Course, files: Mapping[str, bytes], folder: Path) -> str:
         changed = staged & {*files, LIST, *gone}
         if not changed:
             return ""
-        identity = []  # the person's, where git knows one
         try:
             git.run(folder, "var", "GIT_COMMITTER_IDENT")
+            identity = []  # the person's
         except git.GitFailed:
             identity = ["-c", f"user.name={course.name}", "-c", "user.email=grader@localhost"]
         words = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", f"{course.name}: lessons and exercises"]
@@ -222,16 +222,11 @@ def _refuse_history(course: Course, folder: Path) -> None:
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    try:
+    with suppress(OSError, ValueError, AttributeError):
         found = json.loads((folder / LIST).read_text(encoding="utf-8"))
-        inside = {path for path in found if not Path(path).is_absolute() and ".." not in Path(path).parts}
-        return {path: str(found[path]) for path in inside}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
-
-
-def _digest(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        inside = lambda path: not path.is_absolute() and ".." not in path.parts
+        return {path: str(digest) for path, digest in found.items() if inside(Path(path))}
+    return {}
 
 
 def _put(path: Path, content: bytes) -> None:

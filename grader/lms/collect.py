@@ -11,6 +11,7 @@ import csv
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +21,7 @@ from typing import Any
 
 from grader.core import files
 from grader.core.text import legible
-from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, GitProcesses, Repository
+from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, Repository
 
 RECORD = "collected.json"
 PLACES = ("work/{0}/{0}.ipynb", "exercises/{0}/{0}.ipynb", "{0}/{0}.ipynb", "{0}.ipynb")
@@ -114,7 +115,7 @@ class Collection:
     """The folder `to`, and what an earlier collection noted in it. Raises OSError where it cannot be written."""
 
     def __init__(self, to: Path, lessons: Iterable[str], limits: FetchLimits) -> None:
-        self.to, self.lessons, self.limits, self.children = to, list(lessons), limits, GitProcesses()
+        self.to, self.lessons, self.limits, self.stop = to, list(lessons), limits, threading.Event()
         to.mkdir(parents=True, exist_ok=True)
         self.record: dict[str, Any] = {}
         # What an earlier collection noted and cannot be read counts for nothing, and is collected again.
@@ -127,26 +128,24 @@ class Collection:
         self, repositories: list[Repository], jobs: int, on_done: Callable[[CollectedRepository], None] = lambda _: None
     ) -> list[CollectedRepository]:
         """Reads all repositories, `jobs` at a time, and returns results in their order; each is recorded when done."""
-        done: dict[str, CollectedRepository] = {}
         pool = ThreadPoolExecutor(jobs)
         try:
             waiting = [pool.submit(self._one, repository) for repository in repositories]
             for future in as_completed(waiting):
                 result = future.result()
-                done[result.learner] = result
                 if not result.problem:
                     self._note(result)
                 on_done(result)
         finally:
-            self.children.stop()
+            self.stop.set()
             pool.shutdown(cancel_futures=True)
-        return [done[repository.learner] for repository in repositories]
+        return [future.result() for future in waiting]
 
     def _one(self, repository: Repository) -> CollectedRepository:
         """One repository; a fault of its costs the others nothing."""
         try:
             with tempfile.TemporaryDirectory(prefix="collect-", ignore_cleanup_errors=True) as folder:
-                fetched = FetchedRepository(repository, Path(folder), self.limits, self.children)
+                fetched = FetchedRepository(repository, Path(folder), self.limits, self.stop)
                 before = self._before(repository)
                 return before if before and fetched.tip() == before.commit else self._read(repository, fetched)
         except Exception as problem:

@@ -1,34 +1,50 @@
 """The page that a learner gets back: points by exercise, each check with its message, their code, a person's comments.
 
 `nbgrader generate_feedback` makes it from the autograded notebook, which contains the verdict (`write_down`), and from
-the points and comments in nbgrader's database.
+the points and comments in nbgrader's database. Of a learner's text nothing runs on it, nothing is loaded, and nothing
+leaves its place.
 """
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
+from bleach.sanitizer import Cleaner
 from jinja2 import Environment, StrictUndefined
 from nbconvert.exporters import Exporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 from nbgrader.preprocessors import GetGrades
 from nbgrader.utils import is_grade, is_locked, is_solution, is_task
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 from grader.core.notebook import grade_id
 from grader.core.points import number, total
 from grader.core.result import Result
 from grader.core.text import MARKS, legible
 from grader.course import Lesson
-from grader.lms import safe_html
 
 VERDICT = "jaxercise_verdict"
 GRADE = "jaxercise_grade"
 MOST_OF_OWN = 300_000  # characters of cells of a learner's own; what is judged is always shown
 NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was given out; its checks say so too
 OTHERS = ""  # the section of what stands before the first exercise and after the last
+MOST_OF_CELL = 20_000  # characters; parsers of Markdown and of Python are slow on what is made to be
+TAGS = frozenset(
+    "a abbr b blockquote br code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img kbd li ol p pre s span strong "
+    "sub summary sup table tbody td th thead tr ul".split()
+)
+# What a learner may link to; only a click follows it. Nothing relative: beside the page may lie files of theirs.
+LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
+PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*")
+ATTACHED = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def write_down(nb: NotebookNode, lesson: Lesson, result: Result) -> None:
@@ -78,7 +94,7 @@ class Part:
     """One piece of an exercise's section; what does not apply is empty."""
 
     kind: str  # check, task, code or prose
-    html: str = ""  # made by `safe_html`, so safe
+    html: str = ""  # made by `markdown`, `_code` or `_plain`, so safe
     own: bool = False  # whether the course does not have this cell
     title: str = ""
     status: str = ""
@@ -143,7 +159,7 @@ def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
         exercises=[section for section in sections if section.graded],
         waiting=total(part.most for section in sections for part in section.graded if part.waiting),
         left_out=left_out,
-        colours=safe_html.colours(),
+        colours=_colours(),
     )
 
 
@@ -190,7 +206,7 @@ def _graded(cell: NotebookNode, check: Mapping[str, Any]) -> list[Part]:
     """What a cell of the course's shows: a check, or what a learner wrote into it. Prose and setup are left out."""
     nbgrader, hands = cell.metadata.nbgrader, cell.metadata.get(GRADE, {})
     comment = nbgrader.get("comment") or ""
-    told: dict[str, Any] = {"comment": safe_html.markdown(comment) if comment not in ("", NO_RESPONSE) else ""}
+    told: dict[str, Any] = {"comment": markdown(comment) if comment not in ("", NO_RESPONSE) else ""}
     if is_grade(cell) or is_task(cell):
         points, most = float(nbgrader.get("score") or 0), float(nbgrader.get("points") or 0)
         by_hand, waiting = hands.get("by_hand", False), hands.get("waiting", False)
@@ -212,7 +228,66 @@ def _graded(cell: NotebookNode, check: Mapping[str, Any]) -> list[Part]:
 def _written(cell: NotebookNode, **told: Any) -> Part:
     """What a learner wrote, or a person is to look at."""
     if cell.cell_type == "code":
-        return Part("code", safe_html.code(cell.source), **told)
+        return Part("code", _code(cell.source), **told)
     if cell.cell_type == "markdown":
-        return Part("prose", safe_html.markdown(cell.source, cell.get("attachments")), **told)
-    return Part("prose", safe_html.plain(legible(cell.source)), **told)
+        return Part("prose", markdown(cell.source, cell.get("attachments")), **told)
+    return Part("prose", _plain(legible(cell.source)), **told)
+
+
+# --- a learner's text as HTML -----------------------------------------------------------------------------------------
+
+
+def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """Markdown with HTML in it, rendered and reduced to tags that only shape text. Formulas stay as they were typed.
+
+    What is not allowed is shown as the text that it is. `attachments` are a cell's own pictures, by name.
+    """
+    text = legible(source, MOST_OF_CELL)
+    own = {  # in the forms that may be shown; the renderer wants one
+        name: {kind: "".join(data) for kind, data in kinds.items() if kind in ATTACHED} or {ATTACHED[0]: ""}
+        for name, kinds in (attachments or {}).items()
+    }
+    renderer = IPythonRenderer(escape=False, exclude_anchor_links=True, attachments=own)
+    try:
+        return str(CLEANER.clean(MarkdownWithMath(renderer).render(text)))
+    except Exception:  # nested too deeply, or a fault of the parser's: it must not cost a learner the page
+        return _plain(text)
+
+
+def _code(source: str) -> str:
+    """Python as coloured HTML, for a `<pre>`; its colours are those of `_colours`."""
+    return str(highlight(legible(source, MOST_OF_CELL), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)))
+
+
+def escape_names(nb: Any, resources: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A step of nbconvert's for Formgrader, whose templates put a learner's name into the page as it stands."""
+    for name in ("student", "last_name", "first_name"):
+        if resources.get(name):
+            resources[name] = html.escape(resources[name])
+    return nb, resources
+
+
+def _plain(text: str) -> str:
+    """Text as it stands."""
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def _colours() -> str:
+    """The style sheet of what `_code` returns, for light and for dark pages."""
+    light, dark = (
+        re.findall(r"^pre\.code \..*$", HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code"), re.M)
+        for style in ("xcode", "github-dark")
+    )
+    return "\n".join([*light, "@media screen and (prefers-color-scheme: dark) {", *dark, "}"])
+
+
+def _allowed(tag: str, name: str, value: str) -> bool:
+    """No attribute that styles, names or places an element: learners' text shall not look like the page around it."""
+    if tag == "a" and name == "href":
+        return LINK.match(value) is not None
+    if tag == "img" and name == "src":
+        return PICTURE.fullmatch(value) is not None
+    return (tag, name) in (("img", "alt"), ("td", "align"), ("th", "align"))
+
+
+CLEANER = Cleaner(tags=TAGS, attributes=_allowed, protocols={"http", "https", "mailto", "data"}, strip=False)

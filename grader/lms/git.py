@@ -16,7 +16,6 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grader.core.notebook import MAX_BYTES
 
@@ -27,6 +26,7 @@ PASSED_ON = re.compile(
 )
 COMMIT = "refs/collected/head"
 LFS = b"version https://git-lfs.github.com/spec/"
+TICK_S = 0.1  # until a stop is noticed
 MEMORY = 4 << 30  # bytes of addresses: a small pack may ask for any amount
 # The bound on bytes is the kernel's, on any one file: fetched objects come as one pack.
 BOUNDED = 'ulimit -f "$1" || exit 125; ulimit -v "$2" 2>/dev/null; shift 2; exec git "$@"'
@@ -95,45 +95,14 @@ class FetchLimits:
     bytes: int = 200 << 20
 
 
-class GitProcesses:
-    """The git processes that run now: `stop` ends them all, and no more begin."""
-
-    def __init__(self) -> None:
-        self._lock, self._running, self._stopped = threading.Lock(), set[subprocess.Popen[bytes]](), False
-
-    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a process in a session of its own: without a terminal to ask, and its children end with it."""
-        with self._lock:
-            if self._stopped:
-                raise GitFailed("stopped")
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
-            self._running.add(child)
-            return child
-
-    def end(self, child: subprocess.Popen[bytes]) -> None:
-        """Ends a process and all that it started."""
-        _kill_session(child)
-        child.wait()
-        with self._lock:
-            self._running.discard(child)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            for child in self._running:
-                _kill_session(child)
-
-
-def _kill_session(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-
-
 class FetchedRepository:
-    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise GitFailed."""
+    """A learner's repository at one commit, in `folder`, which the caller removes. Methods raise GitFailed.
 
-    def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, children: GitProcesses) -> None:
-        self.repository, self.folder, self.limits, self.children = repository, folder, limits, children
+    Once `stop` is set, a git process that runs or begins is ended.
+    """
+
+    def __init__(self, repository: Repository, folder: Path, limits: FetchLimits, stop: threading.Event) -> None:
+        self.folder, self.limits, self.stop = folder, limits, stop
         self.until = time.monotonic() + limits.seconds
         self.ref = f"refs/heads/{repository.branch}" if repository.branch else "HEAD"
         self.protocols = "file" if Path(repository.url).is_absolute() else "https:ssh:git"
@@ -148,8 +117,7 @@ class FetchedRepository:
     def fetch(self) -> tuple[str, str]:
         """Fetches that commit without its history, and no file that is larger than any notebook.
 
-        Returns:
-            The commit's id, and its date as its author's machine had it, ISO 8601.
+        Returns its id, and its date as its author's machine had it, ISO 8601.
         """
         words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
@@ -190,13 +158,23 @@ class FetchedRepository:
         variables = {name: text for name, text in (environment() | inert).items() if name != "SSH_ASKPASS"}
         # Files, which are bounded like all that git writes.
         with (self.folder / "stdout").open("w+b") as out, (self.folder / "stderr").open("w+b") as err:
-            child = self.children.start(command, cwd=self.folder, env=variables, stdout=out, stderr=err)
+            # In a session of its own: without a terminal to ask, and what it starts ends with it.
+            child = subprocess.Popen(
+                command, cwd=self.folder, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
             try:
-                child.wait(max(0.0, self.until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise GitFailed(f"no answer, or not all of it, within {self.limits.seconds:g} s") from None
+                while child.poll() is None:
+                    left = self.until - time.monotonic()
+                    if self.stop.is_set() or left <= 0:
+                        late = f"no answer, or not all of it, within {self.limits.seconds:g} s"
+                        raise GitFailed("stopped" if self.stop.is_set() else late)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(min(left, TICK_S))
             finally:
-                self.children.end(child)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
             if child.returncode != 0:
                 bound = self.limits.bytes >> 9 << 9  # a file that has come up to it was cut there
                 if any(path.stat().st_size >= bound for path in self.folder.rglob("*") if path.is_file()):

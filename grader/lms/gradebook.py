@@ -154,17 +154,16 @@ class CourseGradebook:
 
     def _shared(self, lesson: str, connection: Connection) -> str:
         """What holds for every learner: nbgrader, its configuration and record of the lesson, the released notebook."""
-        queries = [select(api.Assignment.name, api.Assignment.duedate).where(api.Assignment.name == lesson)]
-        for columns in (
-            (api.SourceCell.name, api.SourceCell.checksum, api.SourceCell.cell_type, api.SourceCell.locked),
-            (api.GradeCell.name, api.GradeCell.id, api.GradeCell.max_score),
-            (api.TaskCell.name, api.TaskCell.id, api.TaskCell.max_score),
+        assignment = select(api.Assignment.name, api.Assignment.duedate).where(api.Assignment.name == lesson)
+        of_lesson = assignment.join(api.Notebook, api.Notebook.assignment_id == api.Assignment.id)
+        queries: list[Select[Any]] = [assignment]
+        for cell, *columns in (
+            (api.SourceCell, api.SourceCell.checksum, api.SourceCell.cell_type, api.SourceCell.locked),
+            (api.GradeCell, api.GradeCell.id, api.GradeCell.max_score),
+            (api.TaskCell, api.TaskCell.id, api.TaskCell.max_score),
         ):
-            query = select(*columns).join(api.Notebook, columns[0].class_.notebook_id == api.Notebook.id)
-            query = query.join(api.Assignment, api.Notebook.assignment_id == api.Assignment.id).where(
-                api.Assignment.name == lesson
-            )
-            queries.append(query.order_by(columns[0]))
+            query = of_lesson.join(cell, cell.notebook_id == api.Notebook.id)
+            queries.append(query.with_only_columns(cell.name, *columns).order_by(cell.name))
         released = exercises_path(self.course, lesson)
         text = self.course.lesson(lesson)
         return digest(
@@ -180,24 +179,22 @@ class CourseGradebook:
 
 def _rows(lesson: str, connection: Connection, learner: str | None = None) -> dict[str, Any]:
     """What nbgrader's own grading writes of each learner (or one), by learner."""
-
-    def of(*columns: Any) -> Select[Any]:
-        query = select(api.SubmittedAssignment.student_id, *columns).select_from(api.SubmittedAssignment)
-        query = query.join(api.Assignment, api.SubmittedAssignment.assignment_id == api.Assignment.id)
-        query = query.join(api.SubmittedNotebook, api.SubmittedNotebook.assignment_id == api.SubmittedAssignment.id)
-        query = query.where(api.Assignment.name == lesson)
-        return query if learner is None else query.where(api.SubmittedAssignment.student_id == learner)
-
-    notebook = (api.SubmittedNotebook.id, api.SubmittedAssignment.timestamp, api.SubmittedAssignment.extension)
+    submitted, notebook = api.SubmittedAssignment, api.SubmittedNotebook
+    query = select(submitted.student_id).join(api.Assignment, submitted.assignment_id == api.Assignment.id)
+    query = query.join(notebook, notebook.assignment_id == submitted.id).where(api.Assignment.name == lesson)
+    if learner is not None:
+        query = query.where(submitted.student_id == learner)
     found: dict[str, Any] = defaultdict(list)
-    for query in (
-        of(*notebook, api.SubmittedNotebook.late_submission_penalty),
-        of(api.Grade.cell_id, api.Grade.auto_score).join(api.Grade, api.Grade.notebook_id == api.SubmittedNotebook.id),
-        of(api.Comment.cell_id, api.Comment.auto_comment).join(
-            api.Comment, api.Comment.notebook_id == api.SubmittedNotebook.id
+    for columns in (
+        query.add_columns(notebook.id, submitted.timestamp, submitted.extension, notebook.late_submission_penalty),
+        query.add_columns(api.Grade.cell_id, api.Grade.auto_score).join(
+            api.Grade, api.Grade.notebook_id == notebook.id
+        ),
+        query.add_columns(api.Comment.cell_id, api.Comment.auto_comment).join(
+            api.Comment, api.Comment.notebook_id == notebook.id
         ),
     ):
-        for student, *row in connection.execute(query):
+        for student, *row in connection.execute(columns):
             found[student].append(list(map(str, row)))
     return {student: sorted(rows) for student, rows in found.items()}
 

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path, PurePath
-from typing import IO
+from typing import Any
 
 from grader.core import files as files_module
 from grader.core.faults import UnconfinedError
@@ -102,8 +102,7 @@ class Autograder:
             entry = batch.Entry(path, learner, self.lesson.id)
             print_level = lambda found: print(f"Learners' processes are confined: {found.level}. {found.refused or ''}")
             allowed = self.allow_unsandboxed
-            [result] = batch.grade(self.course, [entry], jobs=1, on_confined=print_level, allow_unsandboxed=allowed)
-        return result
+            return batch.grade(self.course, [entry], jobs=1, on_confined=print_level, allow_unsandboxed=allowed)[0]
 
     def rehearse(self) -> str | None:
         """Grades the course's own answers; returns what is wrong with that, or None."""
@@ -170,15 +169,18 @@ def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes
 
     Of several, it is the one that has cells with these `ids`. Links are not followed.
     """
-    plain: dict[str, Reader] = {
-        str(path.relative_to(folder)): partial(_read, path) for path in _files(folder, ".ipynb")
+    files = _files(folder)
+    found: dict[str, Reader] = {
+        name: partial(_read, partial(path.open, "rb"), path.name)
+        for name, path in files.items()
+        if name.lower().endswith(".ipynb")
     }
-    found = plain or dict(_zipped(folder))
+    if not found:
+        zips = [(name, path) for name, path in files.items() if name.lower().endswith(".zip")]
+        found = dict(notebook for name, path in zips for notebook in _zipped(name, path))
     if not found:
         raise NotOneNotebook(f"There is no notebook in what you handed in. Hand in {lesson}.ipynb.")
-    if len(found) == 1:
-        return next(iter(found.values()))()
-    meant = [read for read in found.values() if _has_cells(read, ids)]
+    meant = list(found.values()) if len(found) == 1 else [read for read in found.values() if _has_cells(read, ids)]
     if len(meant) != 1:
         names = legible(", ".join(sorted(found)[:6]), 300)
         which = "several of them are" if meant else "none of them is"
@@ -196,52 +198,44 @@ def _has_cells(read: Reader, ids: Collection[str]) -> bool:
         return False
 
 
-def _files(folder: Path, ending: str) -> Iterator[Path]:
-    """Regular files with this ending."""
-    seen = 0
+def _files(folder: Path) -> dict[str, Path]:
+    """Regular files by their paths in the folder."""
+    found: list[Path] = []
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in NOT_LEARNERS)
-        for path in (Path(place, name) for name in sorted(names)):
-            seen += 1
-            if seen > MAX_FILES:
-                raise NotOneNotebook(f"You handed in more than {MAX_FILES:,} files. Hand in the notebook alone.")
-            if path.name.lower().endswith(ending) and stat.S_ISREG(path.lstat().st_mode):
-                yield path
+        found += [Path(place, name) for name in sorted(names)]
+        if len(found) > MAX_FILES:
+            raise NotOneNotebook(f"You handed in more than {MAX_FILES:,} files. Hand in the notebook alone.")
+    return {str(path.relative_to(folder)): path for path in found if stat.S_ISREG(path.lstat().st_mode)}
 
 
-def _read(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return _read_bounded(stream, path.name)
-
-
-def _zipped(folder: Path) -> Iterator[tuple[str, Reader]]:
-    """Notebooks in the zips; a zip in a zip is not looked into."""
-    for path in _files(folder, ".zip"):
-        name = str(path.relative_to(folder))
-        try:
-            with zipfile.ZipFile(path) as archive:
-                entries = archive.infolist()[:MAX_FILES]
-        except (zipfile.BadZipFile, OSError, NotImplementedError):
-            text = f"{legible(name, 100)} is no zip that can be read. Hand in the notebook alone."
-            raise NotOneNotebook(text) from None
-        for entry in entries:
-            inside = PurePath(entry.filename)
-            if inside.suffix.lower() == ".ipynb" and not NOT_LEARNERS & set(inside.parts):
-                yield f"{name}/{inside}", partial(_unzipped, path, entry)
+def _zipped(name: str, path: Path) -> Iterator[tuple[str, Reader]]:
+    """Notebooks in a zip; a zip in it is not looked into."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()[:MAX_FILES]
+    except (zipfile.BadZipFile, OSError, NotImplementedError):
+        text = f"{legible(name, 100)} is no zip that can be read. Hand in the notebook alone."
+        raise NotOneNotebook(text) from None
+    for entry in entries:
+        inside = PurePath(entry.filename)
+        if inside.suffix.lower() == ".ipynb" and not NOT_LEARNERS & set(inside.parts):
+            yield f"{name}/{inside}", partial(_unzipped, path, entry)
 
 
 def _unzipped(path: Path, entry: zipfile.ZipInfo) -> bytes:
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
-            return _read_bounded(stream, PurePath(entry.filename).name)
+        with zipfile.ZipFile(path) as archive:
+            return _read(partial(archive.open, entry), PurePath(entry.filename).name)
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
         kind = "locked" if "password" in str(problem) else "damaged"
         raise NotOneNotebook(f"{legible(path.name, 100)} is {kind}. Hand in the notebook alone.") from None
 
 
-def _read_bounded(stream: IO[bytes], name: str) -> bytes:
-    """At most as much as is read of any notebook, whatever a zip says of its size."""
-    content = stream.read(MAX_BYTES + 1)
+def _read(opens: Callable[[], Any], name: str) -> bytes:
+    """Reads a binary file, at most as much as is read of any notebook, whatever a zip says about its size."""
+    with opens() as stream:
+        content: bytes = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and hand it in again."
         raise NotOneNotebook(f"{legible(name, 100)} {text}")

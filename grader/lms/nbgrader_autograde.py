@@ -1,13 +1,12 @@
 """`nbgrader autograde` on a course of ours: our examiner judges, and an odd submission costs no other learner anything.
 
-What runs a learner's code is confined, and the hidden cells are nowhere near it. nbgrader itself passes over a folder
-that lacks its notebook, copies what a link leads to, and stops at a date that it cannot read. The rest (its database,
-late penalties, manual grading, feedback) is nbgrader's own, and goes on from the outputs of grade cells as always.
+What runs a learner's code is confined, and the hidden cells are nowhere near it. The rest (nbgrader's database, late
+penalties, manual grading, feedback) is nbgrader's own, and goes on from the outputs of grade cells as always.
 
 nbgrader trusts the metadata in a notebook: which cell is a check, and what it is worth. So it gets a merged notebook:
 the course's cells are recognised by their ids and get the course's own metadata, once each. A check or a task that was
-deleted is put back in its place. Every other cell is the learner's own. What is no notebook becomes the course's, with
-nothing done in it.
+deleted is put back in its place. Every other cell is the learner's own. A file that is no notebook is replaced by the
+course's, untouched.
 """
 
 from __future__ import annotations

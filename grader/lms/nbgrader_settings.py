@@ -44,8 +44,8 @@ def configure(config: Any, root: Path) -> None:
     config.GenerateFeedback.exporter_class = FeedbackPage
     # Formgrader shows a learner's notebook to an instructor, in a page that may do all that the instructor may.
     config.HTMLExporter.sanitize_html = True  # outputs
-    config.HTMLExporter.filters = {"markdown2html": "grader.lms.safe_html.markdown"}
-    config.HTMLExporter.preprocessors = ["grader.lms.safe_html.escape_names"]
+    config.HTMLExporter.filters = {"markdown2html": "grader.lms.feedback_page.markdown"}
+    config.HTMLExporter.preprocessors = ["grader.lms.feedback_page.escape_names"]
     # nbgrader would hand these on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
     formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
