@@ -58,7 +58,7 @@ def plan(submission: Submission, lesson: Lesson) -> tuple[list[RunCell | JudgeEx
             if name in checks or name == GRADING or name.split("-")[0] == "setup":
                 judge_waiting()
             else:
-                steps.append(RunCell(cell.source, f"cell {cell.position}"))
+                steps.append(RunCell(cell.source, f"code cell {cell.number}"))
             continue
         if waiting and waiting[0] is not exercise:
             judge_waiting()

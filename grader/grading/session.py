@@ -210,7 +210,7 @@ class GradingSession:
         for missing in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
             for ran in self.failed:
                 if missing in ran.binds and ran not in runs:  # it would have bound this
-                    label = f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
+                    label = f"your {ran.label}" if ran.label.startswith("code cell ") else f"the answer of {ran.label}"
                     message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
                     return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)
