@@ -186,7 +186,7 @@ def test_a_flood_is_a_failed_check(examiner: Examiner, monkeypatch: pytest.Monke
     assert_whole(result)
     flooded = [check for check in result.checks if check.exercise == TOTAL]
     assert [check.status for check in flooded] == ["failed"] * 2
-    assert flooded[0].message.startswith("Your answer returned too much: the reply has 314,572,")
+    assert flooded[0].message.startswith("Your answer returned too much: the reply has more than 268,435,456 bytes")
     assert points(result)[MEAN] == 3
 
 

@@ -19,7 +19,7 @@ from grader.core.result import CheckResult
 from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
-from grader.grading.message_guard import SHOWN, MessageGuard, constants, guard
+from grader.grading.message_guard import SHOWN, MessageGuard, guard
 from grader.grading.plan import JudgeExercise
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
 from grader.program.environment import CellEnvironment
@@ -31,6 +31,7 @@ FAULTS = {
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
+DID_NOT_REPEAT = "One of your cells failed, but not in the same way when it was run again."
 
 
 class CheckRunner:
@@ -63,9 +64,9 @@ class CheckRunner:
         before, asked = set_backend(isolated), isolated.asked
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
+        told: list[Any] = []
+        names[SHOWN] = shown = MessageGuard(f"{self.lesson.setup}\n{check.source}", told)
         if check.hidden:
-            told: list[Any] = []
-            names[SHOWN] = MessageGuard(constants(self.lesson.setup) | constants(check.source), told)
             overhear(told)
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
@@ -77,7 +78,7 @@ class CheckRunner:
         except CheckFailed as ended:
             if ended.kind == "malformed":
                 isolated.drop()  # a process that lies is trusted with no other question
-            message = ended.hidden_message if check.hidden else str(ended)
+            message = shown.message(ended.hidden_message) if check.hidden else str(ended)
             return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:
             return record(check, "skipped", ended.message)
@@ -146,8 +147,9 @@ class GradingSession:
         self.bound |= ran.bound
         if ran.problem is not None:
             self.failed.append(ran)
-            if exercise is None:
-                self.notes.append(f"Your {label} {ran.short}.")
+            note = f"Your {label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
+            if exercise is None and note not in self.notes:
+                self.notes.append(note)
         if exercise is not None:
             self.answers.setdefault(exercise, []).append(ran)
 
@@ -173,9 +175,9 @@ class GradingSession:
             if result.status == "timeout":
                 late = check
             if check.hidden:
-                self.isolated.confided = True
-            elif result.status == "failed" and self.isolated.confided and self.isolated.known is not None:
-                result = self._retell(result, check, exercise)  # not for answers of the course's own
+                self.isolated.confided = self.isolated.known is not None  # answers of the course's own may know
+            elif result.status == "failed" and self.isolated.confided:
+                result = self._retell(result, check, exercise)
             yield result
 
     def pass_by(self, step: JudgeExercise) -> None:
@@ -210,7 +212,8 @@ class GradingSession:
         for missing in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
             for ran in self.failed:
                 if missing in ran.binds and ran not in runs:  # it would have bound this
-                    label = f"your {ran.label}" if ran.label.startswith("code cell ") else f"the answer of {ran.label}"
+                    own = f"your {ran.label}" if ran.repeats else "one of your cells"
+                    label = own if ran.label.startswith("code cell ") else f"the answer of {ran.label}"
                     message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
                     return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,8 @@ NAME_LISTS = ("binds", "needs", "bound", "restored")
 class CellOutcome:
     """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
 
-    `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind. `repeats`: a failure may be
+    told, since it is the same in processes that know nothing of hidden checks.
     """
 
     label: str
@@ -46,6 +47,7 @@ class CellOutcome:
     short: str = ""
     fault: str | None = None
     stub: bool = False
+    repeats: bool = True
 
 
 @contextlib.contextmanager
@@ -81,13 +83,24 @@ class WorkerPair:
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
+        self._read: dict[str, dict[str, Any] | Fault] = {}  # names in each cell's text, or its syntax error
+
+    def read(self, sources: Iterable[str]) -> None:
+        """Find the names in all cells while nothing of a learner's has run: what is told of them then is true."""
+        for source in sources:
+            try:
+                self._in_time()
+                self._read[source] = self._tell({"do": "read", "source": source}, CELL_S)
+            except Fault as fault:
+                self.drop()
+                self._read[source] = fault
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known)
         clean._history, clean._state = self._history[:last], self._state
-        clean._minutes, clean._ends = self._minutes, self._ends
+        clean._minutes, clean._ends, clean._read = self._minutes, self._ends, self._read
         return clean
 
     def limit(self, minutes: float) -> None:
@@ -111,40 +124,48 @@ class WorkerPair:
         known, request = CellOutcome(label), {"do": "run", "source": source, "name": label}
         try:
             self._in_time()
-            names = self._tell({"do": "read", "source": source}, CELL_S)
+            if source not in self._read:
+                self.read([source])
+            names = self._read[source]
+            if isinstance(names, Fault):
+                raise names
             if names["status"] != "ok":
-                names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
                 place, quoted = _place_and_text(names)
                 return replace(known, problem=f"has a syntax error{place}{quoted}", short=f"has a syntax error{place}")
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
             reply = self._remembered(request, seconds)
         except Fault as fault:
             self.drop()
-            return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
+            repeats = not self.confided or self._alone(request, seconds) == fault.kind
+            return replace(
+                known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind, repeats=repeats
+            )
         if reply["status"] == "ok":
             return replace(known, bound=known.binds)
         known = replace(known, bound=frozenset(reply["bound"]))
         if reply["status"] == "unattempted":
             return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-        reply = self._alone(request, reply, seconds) if self.confided and reply["status"] == "raised" else reply
+        if self.confided:
+            second = self._alone(request, seconds, last=-1)
+            if isinstance(second, str) or any(second[key] != reply[key] for key in ("status", "kind", "line")):
+                unclear = "raised an exception, but not the same one when it was run again"
+                return replace(known, problem=unclear, short=unclear, repeats=False)
+            reply = second
         # In a note, no class of a learner's: its name may be a text of any kind.
         kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
         place, quoted = _place_and_text(reply)
         return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
-    def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
-        what a hidden one asked. Without words where those end otherwise."""
-        clean = self.fresh_copy(-1 if request["do"] == "run" else 0)  # without the cell itself, or all
+    def _alone(self, request: dict[str, Any], seconds: float, last: int | None = None) -> dict[str, Any] | str:
+        """The reply to `request`, or the kind of fault, of processes that no check has asked anything: this notebook's
+        own may tell by how a cell fails what a hidden check asked."""
+        clean = self.fresh_copy(last)
         try:
-            second = clean._tell(request, seconds)
-        except Fault:
-            second = {}
+            return clean._tell(request, seconds)
+        except Fault as fault:
+            return fault.kind
         finally:
             clean.drop()
-        if all(second.get(key) == reply[key] for key in ("status", "kind", "line")):
-            return reply | {"text": second["text"], "source": second["source"]}
-        return reply | {"kind": "an exception of its own", "text": "", "source": ""}
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
         """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
