@@ -247,7 +247,7 @@ class WorkerPair:
 
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
-            reply = read_reply(self.worker.exchange(encode(request), seconds=seconds))
+            reply = read_reply(self.worker.exchange(encode(request), seconds=seconds), seconds=seconds)
             for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
                 if type(names) is not list or any(type(name) is not str for name in names):
                     raise Malformed("it lists something that is no name")
