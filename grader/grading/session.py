@@ -19,6 +19,7 @@ from grader.core.result import CheckResult
 from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
+from grader.grading.executors import ATTEMPTS
 from grader.grading.message_guard import SHOWN, MessageGuard, guard
 from grader.grading.plan import JudgeExercise
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
@@ -171,7 +172,7 @@ class GradingSession:
                 message = f"Not run: the check before it ({late.title}) already ran out of time."
                 yield record(check, "timeout", message, kind="timeout")
                 continue
-            result = self.runner.run(check, exercise, self.isolated, self.seed)
+            result = self._run(check, exercise, self.isolated)
             if result.status == "timeout":
                 late = check
             if check.hidden:
@@ -179,6 +180,14 @@ class GradingSession:
             elif result.status == "failed" and self.isolated.confided:
                 result = self._retell(result, check, exercise)
             yield result
+
+    def _run(self, check: Check, exercise: Exercise, isolated: WorkerPair) -> CheckResult:
+        """Run a check, and where a process ended, once more: that may not have been the answer's doing."""
+        for _ in range(ATTEMPTS):
+            result = self.runner.run(check, exercise, isolated, self.seed)
+            if result.kind not in ("crashed", "broken"):
+                break
+        return result
 
     def pass_by(self, step: JudgeExercise) -> None:
         """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
@@ -190,7 +199,7 @@ class GradingSession:
         have kept what one asked, and quote it in what it raises or returns."""
         clean = self.isolated.fresh_copy()
         try:
-            second = self.runner.run(check, exercise, clean, self.seed)
+            second = self._run(check, exercise, clean)
         finally:
             clean.drop()
         if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):

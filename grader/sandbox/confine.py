@@ -158,7 +158,7 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     """
     rung, driver = confinement.rung, confinement.accelerator.files
     with contextlib.suppress(OSError):  # when memory runs out, the kernel ends such a process before any other
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text(str(restrictions.OOM_SCORE))
     user = None
     if rung.users and not writable:
         # Outside, this process has another number than in a namespace of its own.
