@@ -8,15 +8,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from grader.core.notebook import Submission, read_submission
+
 ROOT = Path(__file__).parents[1]
 COURSES = Path(__file__).parent / "courses"
 Grader = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def handed_in(
+    cells: Iterable[tuple[str | None, str]], lesson: str, learner: str = "someone", **also: Any
+) -> Submission:
+    """A submission read from a notebook file with these code cells: the course's id or None, and text."""
+    told = [{"cell_type": "code", "metadata": {"nbgrader": {"grade_id": name}}, "source": text} for name, text in cells]
+    return read_submission(json.dumps({"cells": told, **also}).encode(), learner, lesson)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -79,6 +79,9 @@ def test_nobody_was_reached_over_a_socket(run: Run, attacked: Corpus) -> None:
 
 def test_nothing_secret_is_shown(run: Run) -> None:
     assert CANARY not in run.output + run.json
+    # The inputs of a hidden check of guard-tally, which some answers try to tell without words.
+    told = [text for one in run.results.values() for text in (*one["notes"], *(c["message"] for c in one["checks"]))]
+    assert not [text for text in told if "3100" in text.replace(",", "").replace("_", "")]
 
 
 def test_all_that_is_shown_is_plain_text(run: Run) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 import jax
 import psutil
 import pytest
-from conftest import COURSES
+from conftest import COURSES, handed_in
 from fill import fill, write
 
 from grader.checks import devices
 from grader.core.faults import Fault
-from grader.core.notebook import Submission, SubmittedCell, Unreadable, read_bytes, read_submission
+from grader.core.notebook import Submission, Unreadable, read_bytes, read_submission
 from grader.core.result import STATUSES, Result
 from grader.course import Course
 from grader.course.build import exercises_path
@@ -62,7 +62,7 @@ def submission(*cells: str, learner: str = "someone", **answers: str) -> Submiss
     for exercise in LESSON.exercises:
         own.append((exercise.id, sources[exercise.id]))
         own += [(check.id, "" if check.hidden else check.source) for check in exercise.checks]
-    return Submission(learner, LESSON.id, tuple(SubmittedCell(*cell, i) for i, cell in enumerate(own, start=1)))
+    return handed_in(own, LESSON.id, learner)
 
 
 def points(result: Result) -> dict[str, float]:
@@ -186,7 +186,7 @@ def test_a_flood_is_a_failed_check(examiner: Examiner, monkeypatch: pytest.Monke
     assert_whole(result)
     flooded = [check for check in result.checks if check.exercise == TOTAL]
     assert [check.status for check in flooded] == ["failed"] * 2
-    assert flooded[0].message.startswith("Your answer returned too much: the reply has 314,572,")
+    assert flooded[0].message.startswith("Your answer returned too much: the reply has more than 268,435,456 bytes")
     assert points(result)[MEAN] == 3
 
 
@@ -272,7 +272,7 @@ def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> N
 
     broken = WorkerPair("1 / 0", {}, ExecutorPrograms(examiner.zygote, CompileCache()))
     with pytest.raises(CheckBroken, match="the course's setup raised ZeroDivisionError: division by zero"):
-        broken.run_cell("x = 1", "cell 1")
+        broken.run_cell("x = 1", "code cell 1")
     broken.drop()
 
 
@@ -286,7 +286,7 @@ def test_what_a_failing_cell_defined_before_it_failed_counts(examiner: Examiner)
     )
     assert_whole(result)
     assert result.score == result.max_score
-    assert result.notes == ("Your cell 1 raised ZeroDivisionError on line 3.",)
+    assert result.notes == ("Your code cell 1 raised ZeroDivisionError on line 3.",)
 
 
 def test_the_answer_of_another_exercise_is_not_taken_for_a_broken_one(examiner: Examiner) -> None:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import ast
+import io
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from conftest import handed_in
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from rich.console import Console
 
 from grader.checks import devices
 from grader.checks.verbs import AnswerName, ProbeSource
-from grader.course import Course
+from grader.core.result import CheckResult
+from grader.course import Check, Course, Exercise
+from grader.grading.examiner import Examiner
 from grader.grading.message_guard import NOT_SHOWN, SHOWN, MessageGuard, guard
 from grader.grading.session import CheckRunner
-from grader.program.codec import encode
+from grader.grading.worker_pair import WorkerPair
+from grader.program.codec import decode, encode
+from grader.reports import terminal
+from grader.reports.forms import FORMS
+from grader.sandbox.process import Process, Zygote
 
 devices.start(8)
 ROOT = Path(__file__).parents[1]
@@ -87,25 +98,52 @@ def test_no_reply_finds_its_way_into_the_message_of_a_hidden_check(course: str, 
 
 
 def shown(value: Any, told: Any = ()) -> Any:
-    return MessageGuard(frozenset({"d", "rows"}), [told])(value)
+    return MessageGuard("'d', 'rows'", [told])(value)
 
 
 def test_short_facts_are_shown() -> None:
-    for value in (None, True, 7, -(10**9), "seven rows", ("d", 3), P("d"), np.dtype("float32"), "ValueError"):
-        assert shown(value, ["d", "rows", "ValueError", 7]) is value
+    for value in (None, True, 7, -9_999, "seven rows", ("d", 3), P("d"), np.dtype("float32"), "ValueError"):
+        assert shown(value, ["d", "rows", "ValueError", 7]) == value
     assert shown(0.123456789) == 0.123
+    assert shown((0.123456789, [np.float32(2.5)])) == (0.123, [2.5])
     assert shown(np.float32(2.5)) == 2.5
     assert shown(jax.numpy.asarray(3)) == 3
     assert shown(np.zeros((2, 3), "f")) == "float32[2,3]"
 
 
+def test_of_a_large_number_one_digit_is_shown() -> None:
+    assert [shown(n) for n in (31_000, 4_194_304, -(10**9) - 1)] == [
+        "over 30,000",
+        "over 4,000,000",
+        "below -1,000,000,000",
+    ]
+    assert f"{shown(31_000):>9,.1f} {shown(10**13):d} {shown((20_000,))}" == f"over 30,000 {NOT_SHOWN} (over 20,000,)"
+
+
+def test_a_shape_that_could_hold_a_message_is_not_shown() -> None:
+    for shape in ((31_000, 300, 37, 0), (1, 2, 3, 4, 5), (1_025,)):
+        assert shown(np.zeros(shape, "int8")) == "int8 of another shape"
+
+
 def test_words_of_another_process_and_long_numbers_are_not_shown() -> None:
     for value, told in (
-        ("x", "x"), ("it says x!", ("a", {"b": ["x"]})), (P("q"), P("q")), ((1, "q"), [(1, "q")]), ("k", {"k": 1}),
-        (10**12, ()), (f"bytes: {10**12}", ()), ("y" * 201, ()), (list(range(99)), ()), ("mesh q", MESH_Q),
+        ("x", "x"), ("it says x!", ("a", {"b": ["x"]})), (P("q"), P("q")), ("k", {"k": 1}), ("1, 2, 3, 4, 5", ()),
+        (10**12, ()), (f"bytes: {10**4}", ()), ("y" * 81, ()), (list(range(99)), ()), ("mesh q", MESH_Q),
         ("z", ["other"] * 1_001),
     ):  # fmt: skip
         assert shown(value, told) == NOT_SHOWN, value
+    assert shown((1, "q"), [(1, "q")]) == (1, NOT_SHOWN)
+
+
+def test_a_whole_message_has_no_word_but_the_courses_and_the_graders() -> None:
+    guarded = MessageGuard("require(got == 3, 'Every row has a label.')", [])
+    kept = "Every row has shape (3, 1e-05); wanted float32[2,3]. `got` raised ValueError."
+    assert guarded.message(kept) == kept
+    assert guarded.message("Every canary-0.25 row, deadbeef 0xdeadbeef") == (
+        f"Every {NOT_SHOWN}-0.25 row, {NOT_SHOWN} {NOT_SHOWN}"
+    )
+    numbers = guarded.message(",".join(str(n) for n in range(100, 140))).split(",")
+    assert numbers == [str(n) for n in range(100, 116)] + [NOT_SHOWN] * 24
 
 
 MESH_Q = NamedSharding(Mesh(np.array(jax.devices()), ("q",)), P())
@@ -129,3 +167,72 @@ compare(f"{word}", 2, 1e-3, 1e-3, word)
         ((2,), {"label": "with <w>"}),
         ((2, 1e-3, 1e-3, "<w>"), {}),
     ]
+
+
+RAISED = ("kind", "text", "source", "line", "bound")  # fields of a reply that tells an exception
+FIELDS = (*RAISED, "status", "value", "binds", "needs", "restored", "facts", "outputs", CANARY)
+LIES: dict[str, Any] = {
+    "text": CANARY, "number": NUMBER, "names": [CANARY], "keys": {CANARY: NUMBER}, "array": np.zeros((0, NUMBER), "f"),
+}  # fmt: skip
+# The first exercise is right, and its hidden checks ask; from then on the notebook's processes say what they like.
+CELLS = {
+    "double": "def double(x):\n    return 2 * x\n",
+    "mean": "def loss(x):\n    return other(x)\n",
+    "total": "def loss(x):\n    return x + 1\n",
+}
+
+
+def lie(reply: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
+    """A reply in which one field is a lie; an exception where only that has such a field."""
+    raised = {"status": "raised", "kind": "ValueError", "text": "", "source": "", "line": 1, "bound": []}
+    return {**reply, **(raised if field in RAISED else {}), field: value}
+
+
+@pytest.fixture(scope="module")
+def examiner() -> Iterator[Examiner]:
+    zygote = Zygote.start([])
+    one = Examiner(Course(COURSES["small"]).lesson("01_small"), zygote, "secret")
+    yield one
+    one.close()
+    zygote.stop()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_surface_shows_a_word_of_a_process_that_knows_hidden_inputs(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    knows: set[Process] = set()
+    exchange, run, lied = Process.exchange, CheckRunner.run, []
+
+    def noted(self: CheckRunner, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
+        result = run(self, check, exercise, isolated, seed)
+        if check.hidden and isolated.known is not None and isolated._worker is not None:
+            knows.add(isolated._worker)
+        return result
+
+    def lying(self: Process, *frames: bytes, **limits: Any) -> bytes:
+        reply = exchange(self, *frames, **limits)
+        if self not in knows:
+            return reply
+        lied.append(decode(frames[0])["do"])
+        return encode(lie(decode(reply), field, value))
+
+    monkeypatch.setattr(CheckRunner, "run", noted)
+    monkeypatch.setattr(Process, "exchange", lying)
+    cells: list[tuple[str | None, str]] = []
+    for exercise in examiner.lesson.exercises:
+        cells.append((exercise.id, CELLS[exercise.id.removeprefix("small-")]))
+        cells += [(check.id, "") for check in exercise.checks]
+        cells.append((None, "other = 1 / 0"))
+    for value in LIES.values():
+        lied.clear()
+        result = examiner.grade(handed_in(cells, "01_small"))
+        assert "run" in lied, "nothing was told"
+        for form, render in FORMS.items():
+            told = render([result])
+            assert CANARY not in told, (form, value)
+            assert not re.search(str(NUMBER)[:6], re.sub(r"[,.]", "", told)), (form, value)
+        shown = Console(file=io.StringIO(), width=200)
+        terminal.show([result], shown)
+        assert CANARY not in shown.file.getvalue()  # type: ignore[attr-defined]

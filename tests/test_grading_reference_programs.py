@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COURSES
+from conftest import COURSES, handed_in
 
 from grader.checks import devices
-from grader.core.notebook import Submission, SubmittedCell
+from grader.core.notebook import Submission
 from grader.core.result import Result
 from grader.course import Course, Exercise
 from grader.grading.cache import ReferenceCache, ReferenceNote
@@ -61,7 +61,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def submission(source: str, exercise: Exercise = MEAN) -> Submission:
     cells = [(exercise.id, source), *((check.id, "") for check in exercise.checks)]
-    return Submission("someone", LESSON.id, tuple(SubmittedCell(*cell, i) for i, cell in enumerate(cells, start=1)))
+    return handed_in(cells, LESSON.id)
 
 
 def points(result: Result, exercise: Exercise = MEAN) -> float:

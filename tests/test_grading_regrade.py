@@ -142,7 +142,10 @@ def answers(exercise: str, more: str) -> Callable[[Regrade], object]:
 INPUTS = "and with them the inputs of hidden checks"
 CHANGES: dict[str, tuple[Callable[[Regrade], object], tuple[str, ...]]] = {
     "nothing": (lambda regrade: None, (CHANCE,)),
-    "outputs only": (lambda regrade: regrade.entry.path.write_text(regrade.entry.path.read_text() + " "), (CHANCE,)),
+    "no code": (
+        lambda regrade: regrade.entry.path.write_text(regrade.entry.path.read_text() + " "),
+        ("the notebook file apart from its code cells, and with it the inputs of hidden checks",),
+    ),
     "its answer": (answers("small-double", "# x\n"), ("the answer in the notebook",)),
     "another answer": (answers("small-mean", "# x\n"), (f"other cells of the notebook, {INPUTS}",)),
     "secret": (

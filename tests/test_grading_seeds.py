@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COURSES
+from conftest import COURSES, handed_in
 
 from grader.checks import devices
-from grader.core.notebook import Submission, SubmittedCell
+from grader.core.notebook import read_submission
 from grader.core.result import Result
 from grader.course import Course
 from grader.grading.examiner import Examiner
@@ -62,7 +63,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def grade(zygote: Zygote, asked: list[str]) -> Callable[..., tuple[Result, list[str]]]:
     """Grade a notebook with this first answer: its result, and the inputs that the answer met."""
 
-    def graded(double: str, learner: str = "one", salt: str = "salt", mean: str = TELLS) -> tuple[Result, list[str]]:
+    def graded(
+        double: str, learner: str = "one", salt: str = "salt", mean: str = TELLS, **also: Any
+    ) -> tuple[Result, list[str]]:
         examiner = Examiner(LESSON, zygote, salt)
         for exercise in LESSON.exercises:
             examiner.note(exercise)
@@ -70,8 +73,7 @@ def grade(zygote: Zygote, asked: list[str]) -> Callable[..., tuple[Result, list[
         cells: list[tuple[str | None, str]] = []
         for exercise, source in zip(LESSON.exercises, (double, mean, LESSON.exercises[2].reference), strict=True):
             cells += [(exercise.id, source), *((check.id, "") for check in exercise.checks)]
-        notebook = Submission(learner, LESSON.id, tuple(SubmittedCell(*cell, i) for i, cell in enumerate(cells, 1)))
-        result = examiner.grade(notebook)
+        result = examiner.grade(handed_in(cells, LESSON.id, learner, **also))
         examiner.close()
         return result, list(asked)
 
@@ -97,6 +99,23 @@ def test_inputs_depend_on_every_character_the_learner_and_the_secret(grade: Told
     assert grade(SPY)[1] == first  # a regrade of the same file is fair
     for changed in ({"double": SPY + " \n"}, {"learner": "two"}, {"salt": "other"}):
         assert set(grade(**{"double": SPY} | changed)[1]) & set(first) == {first[0]}, changed
+
+
+# The same code in every one of these, so the same answer could hard-code what another one of them was asked.
+@pytest.mark.parametrize("also", [{"metadata": {"title": "again"}}, {"nbformat": 4}, {"outputs": [1]}])
+def test_inputs_depend_on_what_is_no_code_too(grade: Told, also: dict[str, Any]) -> None:
+    first = grade(SPY)[1]
+    assert set(grade(SPY, **also)[1]) & set(first) == {first[0]}
+
+
+def test_a_cell_does_not_learn_how_much_prose_stands_before_it() -> None:
+    """A resubmission of the same code could find its own number of prose cells, and look up what to answer by it."""
+    code, prose = {"cell_type": "code", "source": "x = 1"}, {"cell_type": "markdown", "source": "Again."}
+    files = [json.dumps({"cells": cells}).encode() for cells in ([code, code], [prose, code, 7, prose, code])]
+    plain, wordy = (read_submission(file, "one", LESSON.id) for file in files)
+    assert plain.cells == wordy.cells
+    assert [cell.number for cell in wordy.cells] == [1, 2]
+    assert plain.seed("salt") != wordy.seed("salt")
 
 
 @pytest.mark.parametrize(

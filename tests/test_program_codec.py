@@ -20,8 +20,10 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import devices
+from grader.core.faults import Fault
 from grader.program import codec
 from grader.program.codec import Slot, decode, encode
+from grader.program.endpoints import MAX_LINE, MAX_TEXT, read_reply
 from grader.program.payload import Malformed, PayloadLimits, Unsendable
 
 devices.start(8)
@@ -448,6 +450,47 @@ def test_a_small_payload_makes_no_large_work(name: str) -> None:
         tracemalloc.stop()
     assert used < 5, "seconds"
     assert peak < 40 * len(bomb) + (1 << 20)
+
+
+# Within every other limit, and slow to read: all of it is some ten to a hundred seconds of work.
+SLOW: dict[str, Any] = {
+    "abstract arrays on devices": ["abstract", [8], "float32", False, ["sharding", EIGHT, [["a"], [], []], None]],
+    "meshes": ["mesh", *EIGHT],
+    "abstract keys on devices": ["abstract key", [8], "fry", ["sharding", EIGHT, [["a"], [], []], None]],
+    "floats": ["float", "0x1p-3"],
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_reading_ends_when_its_time_is_over(name: str) -> None:
+    slow, seconds = payload(["list", [SLOW[name]] * 50_000]), 0.05
+    with pytest.raises(Fault, match=r"^reading what it returned took more than 0.05 s of computing$") as caught:
+        decode(slow, limits=PayloadLimits(seconds=seconds))
+    assert caught.value.kind == "timeout"
+
+
+def test_an_abstract_key_is_read_as_fast_as_an_abstract_array() -> None:
+    """Its dtype took a trace for each: 50,000 of them a minute."""
+
+    def seconds(item: Any) -> float:
+        began = time.thread_time()
+        decode(payload(["list", [item] * 2_000]))
+        return time.thread_time() - began
+
+    seconds(["abstract key", [3], "fry", None])
+    key, array = (
+        min(seconds(item) for _ in range(5))
+        for item in (["abstract key", [3], "fry", None], ["abstract", [3], "float32", False, None])
+    )
+    assert key < 10 * array  # it was 100 times
+
+
+@pytest.mark.parametrize("field", ["kind", "text", "source"])
+def test_a_reply_of_long_texts_is_malformed(field: str) -> None:
+    reply = {"status": "raised", "kind": "ValueError", "text": "t" * MAX_TEXT, "source": "s" * MAX_LINE, "line": 1}
+    assert read_reply(encode(reply)) == reply
+    with pytest.raises(Malformed):
+        read_reply(encode({**reply, field: reply[field] + "x" * MAX_LINE}))
 
 
 def test_limits_hold_for_what_is_received() -> None:

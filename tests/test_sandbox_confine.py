@@ -381,3 +381,46 @@ def test_memory_of_all_together_is_bounded(worker: Process, monkeypatch: pytest.
     with pytest.raises(Fault, match="used more than 1 GiB of memory") as caught:
         ask(worker, "fill()", seconds=60)
     assert caught.value.kind == "memory"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may say so of processes that let nobody look at them")
+@on("full")
+def test_the_kernel_ends_a_bombs_children_before_an_honest_worker(zygote: Zygote, worker: Process) -> None:
+    """Each of them is smaller than the honest one; all of them together are not."""
+    other = zygote.fork(WORKER)
+    try:
+        # Both answer for longer than it takes to look at their memory.
+        run(worker, "import numpy as np\nkept = np.ones(3 << 25)\ntime.sleep(0.5)")
+        fill = "    if os.fork() == 0:\n        kept = bytearray(48 << 20)\n        time.sleep(60)"
+        run(
+            other,
+            f"import os, time, warnings\nwarnings.simplefilter('ignore')\nfor _ in range(40):\n{fill}\ntime.sleep(2)",
+        )
+        bomb, honest = ([_score(pid) for pid in ProcessTree(one.pid).members()] for one in (other, worker))
+        assert len(bomb) == 41
+        assert min(bomb) > max(honest)
+    finally:
+        other.kill()
+
+
+def _score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score").read_text())
+
+
+@on("full")
+def test_worker_and_executor_share_one_bound_of_memory(
+    zygote: Zygote, worker: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's children go on while the executor of the same notebook is asked."""
+    monkeypatch.setattr("grader.sandbox.process.MEMORY", 1 << 30)
+    fill = "import os, warnings\nwarnings.simplefilter('ignore')\nif os.fork() == 0:\n    time.sleep(0.5)\n"
+    fill += "    kept = bytearray(2 << 30)\n    time.sleep(60)"
+    run(worker, fill)
+    other = zygote.fork(WORKER)
+    try:
+        with pytest.raises(Fault, match="used more than 1 GiB of memory"):
+            other.exchange(
+                encode({"do": "run", "source": "import time\ntime.sleep(20)", "name": "1"}), seconds=20, beside=worker
+            )
+    finally:
+        other.kill()

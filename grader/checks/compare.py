@@ -19,6 +19,8 @@ TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (1e-4, 1e-5), "float16": (1e-2
 
 MAX_SHOWN = 100
 MAX_AXES, MAX_SIZE = 8, 10**9
+# The same in hidden checks: a process chooses the shape that it returns, and could reveal by it what it was asked.
+HIDDEN_AXES, HIDDEN_SIZE = 4, 1024
 
 
 def compare(
@@ -69,12 +71,21 @@ def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | N
 
 def _same_container(got: Any, want: Any, path: str) -> None:
     if type(got) is not type(want):
-        _fail("structure", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
+        _other_type(got, "structure", path, _article(want))
     if isinstance(want, dict) and set(got) != set(want):
         has = f"has the keys {_keys(got)}" if got else "has no keys"
         _fail("structure", path, f"{path} {has}; wanted {_keys(want)}.", f"The keys of {path} are not right.")
     if len(got) != len(want):
-        _fail("structure", path, f"{path} has {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}.")
+        message = f"{path} has {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}."
+        few = len(got) <= HIDDEN_SIZE
+        _fail("structure", path, message, message if few else f"{path} has too many items; wanted {len(want)}.")
+
+
+def _other_type(got: Any, kind: str, path: str, wanted: str) -> None:
+    found, hidden = _article(got), _article(got)
+    if isinstance(got, np.ndarray | jax.Array):
+        hidden = f"an array {describe_hidden(got)}"
+    _fail(kind, path, f"{path} is {found}; wanted {wanted}.", f"{path} is {hidden}; wanted {wanted}.")
 
 
 def _keys(value: dict[Any, Any]) -> str:
@@ -92,7 +103,7 @@ def _children(got: Any, want: Any) -> list[tuple[str, Any, Any]]:
 def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
     both_dtypes = isinstance(got, np.dtype) and isinstance(want, np.dtype)
     if type(got) is not type(want) and not both_dtypes:
-        _fail("type", path, f"{path} is {_article(got)}; wanted {_article(want)}.")
+        _other_type(got, "type", path, _article(want))
     number = isinstance(want, float | complex)
     if not (np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True) if number else got == want):
         one, other = (legible(str(value) if both_dtypes else repr(value), MAX_SHOWN) for value in (got, want))
@@ -101,10 +112,11 @@ def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float 
 
 def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
     if not isinstance(got, np.ndarray | np.generic | jax.Array):
-        _fail("type", path, f"{path} is {_article(got)}; wanted an array {describe_array(want)}.")
+        _other_type(got, "type", path, f"an array {describe_array(want)}")
     if got.shape != want.shape:
-        message = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
-        _fail("shape", path, message, shapes=(got.shape, want.shape))
+        shown = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
+        hidden = f"{path} has {f'shape {got.shape}' if _is_modest(got) else 'another shape'}; wanted {want.shape}."
+        _fail("shape", path, shown, hidden, shapes=(got.shape, want.shape))
     if got.dtype != want.dtype:
         _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
     if is_key(want):
@@ -155,8 +167,17 @@ def describe_array(value: Any) -> str:
     return f"{value.dtype}[{sizes}]"
 
 
+def describe_hidden(value: Any) -> str:
+    """Returns the same for a hidden check, without a shape that could hold a message."""
+    return describe_array(value) if _is_modest(value) else f"{value.dtype} of another shape"
+
+
+def _is_modest(value: Any) -> bool:
+    return len(value.shape) <= HIDDEN_AXES and max(value.shape, default=0) <= HIDDEN_SIZE
+
+
 def _sizes(shape: tuple[int, ...]) -> str:
-    """A shape as it is shown: an answer chooses it, so it could reveal what a hidden check asked."""
+    """A shape as it is shown, whatever a process claims."""
     return str(shape) if len(shape) <= MAX_AXES and max(shape, default=0) < MAX_SIZE else f"of {len(shape)} axes"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Backend(Protocol):
 
     @property
     def classes(self) -> Classes: ...  # that may cross as data
+    @property
+    def seconds(self) -> float: ...  # of computing that reading a reply may take
     def ask(self, question: Any, payload: bytes) -> bytes: ...
     def export(self, question: Any, payload: bytes) -> bytes: ...
     def load(self, payload: bytes) -> bytes: ...
@@ -57,6 +60,7 @@ class InProcessBackend(ProgramEndpoint):
     def __init__(self) -> None:
         super().__init__()
         self.classes: dict[str, type] = {}  # the setup's named tuples
+        self.seconds = math.inf
 
     def ask(self, question: Callable[..., Any], payload: bytes) -> bytes:
         return AnswerEndpoint(self.classes, _check_file()).ask(question, payload)
@@ -230,7 +234,7 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
 
 def _decoded(reply: bytes) -> dict[str, Any]:
     try:
-        return read_reply(reply, _backend.classes)
+        return read_reply(reply, _backend.classes, _backend.seconds)
     except Malformed as problem:
         raise CheckFailed(f"The reply could not be read: {problem}.", kind="malformed") from None
 

@@ -23,3 +23,10 @@ class GraderFault(Exception):
 
 class UnconfinedError(GraderFault):
     """Only resource limits would confine learners' code here, and the caller did not allow that; the text says so."""
+
+
+class ZygoteEnded(BaseException):
+    """The process that all others are forked from has ended: this one can judge nothing any more, and another will.
+
+    No `Exception`, since nothing that turns faults into verdicts may take it.
+    """

@@ -37,30 +37,31 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class SubmittedCell:
-    """One code cell: the course's id of the cell (None for a learner's own), its text, its place in the file from 1."""
+    """One code cell: the course's id of it (None for a learner's own), its text, its number among code cells from 1.
+
+    Markdown cells do not count: a process is told the number, and may tell no two files with the same code apart by it.
+    """
 
     grade_id: str | None
     source: str
-    position: int
+    number: int
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A learner's notebook of one lesson, reduced to its code cells."""
+    """A learner's notebook of one lesson: its code cells, and the SHA-256 digest of the file as it was submitted."""
 
     learner: str
     lesson: str
     cells: tuple[SubmittedCell, ...]
+    digest: str
 
     def seed(self, secret: str) -> str:
-        """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret."""
-        return "/".join((secret, self.lesson, self.learner, self.fingerprint))
+        """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret.
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the cells: part of the seed, so that a resubmission meets fresh inputs."""
-        text = json.dumps([[cell.grade_id, cell.source] for cell in self.cells])
-        return hashlib.sha256(text.encode()).hexdigest()
+        Every byte of the file counts: whatever differs between two submissions, they meet different inputs.
+        """
+        return "/".join((secret, self.lesson, self.learner, self.digest))
 
 
 def read_bytes(path: Path) -> bytes:
@@ -131,17 +132,17 @@ def read_complete(path: Path) -> Notebook:
 
 def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
     """Returns the submission in these bytes. Raises `Unreadable` for anything that cannot be graded."""
-    found = []
-    for position, cell in enumerate(parse(content)["cells"], start=1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+    found: list[SubmittedCell] = []
+    for cell in cells(parse(content)):
+        if cell.get("cell_type") != "code":
             continue
-        source = _source({"source": "", **cell})
+        number, source = len(found) + 1, _source({"source": "", **cell})
         if source is None:
-            raise Unreadable(f"Cell {position} holds no text. Save the notebook again and hand it in.")
+            raise Unreadable(f"Code cell {number} has no text. Save the notebook again and hand it in.")
         if len(source) > MAX_SOURCE:
-            raise Unreadable(f"Cell {position} has {len(source):,} characters; at most {MAX_SOURCE:,} are read.")
-        found.append(SubmittedCell(grade_id(cell), source, position))
-    return Submission(learner, lesson, tuple(found))
+            raise Unreadable(f"Code cell {number} has {len(source):,} characters; at most {MAX_SOURCE:,} are read.")
+        found.append(SubmittedCell(grade_id(cell), source, number))
+    return Submission(learner, lesson, tuple(found), hashlib.sha256(content).hexdigest())
 
 
 def _source(cell: NotebookCell) -> str | None:

@@ -93,6 +93,7 @@ class Examiner:
         session.isolated.limit(self.minutes)
         results: list[CheckResult] = []
         try:
+            session.isolated.read(step.source for step in steps if not isinstance(step, JudgeExercise))
             for step in steps:
                 if not isinstance(step, JudgeExercise):
                     session.run(step.source, step.label, step.exercise)

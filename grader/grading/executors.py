@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grader.checks.outcomes import CheckBroken
-from grader.core.faults import Fault
+from grader.core.faults import Fault, ZygoteEnded
 from grader.core.layout import EXECUTOR
 from grader.grading.cache import compiler_fingerprint
 from grader.program.codec import encode
@@ -19,6 +19,9 @@ from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import Process, Zygote
 
 BEGIN_S = 20.0  # four times as long on an accelerator
+# A process may be ended from outside: by a person, by the kernel when memory runs out. So what ends one is asked again,
+# once, of a fresh process, and is the answer's doing only where that one ends too.
+ATTEMPTS = 2
 DEVICES = 8
 # What JAX compiles when an answer runs operation by operation, named as it names them: elementwise functions,
 # reductions, shapes, random bits. None of them takes a function or anything else of an answer's into its code, as
@@ -95,19 +98,29 @@ def _made(folder: Path) -> Path | None:
 
 
 def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
-    """Fork a worker or an executor. Raises `CheckBroken` where it does not start, since no answer is at fault yet."""
+    """Fork a worker or an executor.
+
+    Raises:
+        CheckBroken: it does not start, twice: no answer is at fault yet.
+        ZygoteEnded: there is nothing to fork from.
+    """
     folders = [str(compiled.folder)] if compiled.folder is not None else []
     readable, writable = ([], folders) if compiled.write else (folders, [])
-    try:
-        process = zygote.fork(entry, readable=readable, writable=writable)
-    except OSError as problem:
-        raise CheckBroken(str(problem)) from None
-    try:
-        process.exchange(encode({"do": "begin", **compiled.terms}), seconds=BEGIN_S)
-    except Fault as fault:
-        process.kill()
-        raise CheckBroken(f"a process to run answers in did not start: {fault.message}") from None
-    return process
+    for attempt in range(ATTEMPTS):
+        try:
+            process = zygote.fork(entry, readable=readable, writable=writable)
+        except ConnectionError as problem:
+            raise ZygoteEnded(str(problem)) from None
+        except OSError as problem:
+            raise CheckBroken(str(problem)) from None
+        try:
+            process.exchange(encode({"do": "begin", **compiled.terms}), seconds=BEGIN_S)
+            return process
+        except Fault as fault:
+            process.kill()
+            if attempt == ATTEMPTS - 1:
+                raise CheckBroken(f"a process to run answers in did not start: {fault.message}") from None
+    raise AssertionError
 
 
 class ExecutorPrograms:
@@ -115,7 +128,8 @@ class ExecutorPrograms:
 
     def __init__(self, zygote: Zygote, compiled: CompileCache) -> None:
         self.zygote, self.compiled = zygote, compiled
-        self._executor: Process | None = None
+        self.executor: Process | None = None
+        self.beside: Callable[[], Process | None] = lambda: None  # the worker of the same notebook, if there is one
 
     def load(self, payload: bytes, seconds: float) -> bytes:
         """Load a program; the reply tells its facts."""
@@ -126,19 +140,19 @@ class ExecutorPrograms:
         return self._exchange(encode({"do": "run", "program": program}), payload, seconds=seconds)
 
     def _exchange(self, *frames: bytes, seconds: float) -> bytes:
-        if self._executor is None:
-            self._executor = start(self.zygote, EXECUTOR, self.compiled)
+        if self.executor is None:
+            self.executor = start(self.zygote, EXECUTOR, self.compiled)
         try:
-            return self._executor.exchange(*frames, seconds=seconds)
+            return self.executor.exchange(*frames, seconds=seconds, beside=self.beside())
         except Fault as fault:
             self.drop()
             raise Fault("broken", fault.message) if fault.kind == "crashed" else fault from None
 
     def drop(self) -> None:
         """End the executor; the next program starts another."""
-        if self._executor is not None:
-            self._executor.kill()
-        self._executor = None
+        if self.executor is not None:
+            self.executor.kill()
+        self.executor = None
 
 
 class ReferencePrograms(ExecutorPrograms):
@@ -160,8 +174,8 @@ class ReferencePrograms(ExecutorPrograms):
         self.news |= {payload} - self.payloads
         self.payloads.add(payload)
         loaded_by, reply = self._replies.get(payload, (None, b""))
-        if loaded_by is None or loaded_by is not self._executor:
+        if loaded_by is None or loaded_by is not self.executor:
             reply = super().load(payload, seconds)
-            assert self._executor is not None
-            self._replies[payload] = self._executor, reply
+            assert self.executor is not None
+            self._replies[payload] = self.executor, reply
         return reply

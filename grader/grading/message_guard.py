@@ -1,13 +1,15 @@
-"""Guard of hidden messages: a hidden check shows its own words and short facts, never text of a learner's process.
+"""Guard of hidden messages: every one consists of words of the course and the grader, and of a few short numbers.
 
-In a check's `f"It was traced {calls} times."`, `calls` may come from the learner's process and hold the inputs as a
-text, so whatever stands in such a message is looked at before it is put in.
+A learner's process knows what a hidden check asked, and may put that into whatever it replies: a name, an exception's
+class, a shape, a count. So each value that a check puts into its message (`f"It was traced {calls} times."`) is looked
+at before it is put in, and each whole message once more before it leaves: the rule does not depend on who wrote it.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -16,13 +18,19 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from grader.checks.compare import describe_array
+from grader.checks.compare import describe_hidden
 from grader.checks.verbs import exception_names
+from grader.core.layout import PACKAGE
 from grader.core.symbols import JUDGING
+from grader.program.codec import DTYPES, KEY_IMPLS
 
 NOT_SHOWN = "(not shown)"
-LARGEST = 10**12  # bytes of a large model have so many digits, and an input in full has more
-LONGEST, MOST_STRINGS = 200, 1_000
+# A count below EXACT is shown as it is, a larger one by its first digit, from LARGEST on (a large model's bytes) none.
+EXACT, LARGEST = 10**4, 10**12
+LONGEST, MOST_NUMBERS, MOST_STRINGS = 80, 4, 1_000  # of one value: characters, numbers in it, texts that were told
+MOST_TOKENS = 16  # numbers of one message, each group of digits for itself
+_WORD = re.compile(r"\w+")
+_DIGITS = re.compile(r"\d{1,12}(e\d{0,2})?")
 # No name of Python's, so no check and no setup binds it.
 SHOWN = "<shown>"
 
@@ -61,34 +69,74 @@ def constants(source: str) -> frozenset[str]:
     return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-class MessageGuard:
-    """A value as a hidden check may show it. `known` are the course's own words, `told` what a learner's process said.
+@functools.cache
+def _words_of_ours() -> frozenset[str]:
+    """Every word with which `grader.checks` makes messages, and the names of dtypes."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((PACKAGE / "checks").glob("*.*"))]
+    return frozenset(_WORD.findall("\n".join(texts))) | DTYPES | KEY_IMPLS.keys()
 
-    Numbers lose digits beyond a count's, arrays become their shape, and text that holds another process' words is not
-    shown. So one value carries no more than some forty bits of what a process would like to tell.
+
+class _Words(str):
+    """Words in the place of a number, whatever format is asked for."""
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+    __repr__ = str.__str__
+
+
+def _magnitude(value: int) -> _Words:
+    """A large number by its first digit, such as `over 40,000`."""
+    if abs(value) >= LARGEST:
+        return _Words(NOT_SHOWN)
+    unit = 10 ** (len(str(abs(value))) - 1)
+    return _Words(f"{'over' if value > 0 else 'below'} {int(value / unit) * unit:,}")
+
+
+class MessageGuard:
+    """Messages of one hidden check. `source` is the course's text about it: its setup, the check, its exercise.
+
+    `told` is what the learner's process said. Of that a message contains no word, and numbers of so few digits, and so
+    few of them, that they carry some hundred bits at most.
     """
 
-    def __init__(self, known: frozenset[str], told: list[Any]) -> None:
-        self.known, self.told = known, told
+    def __init__(self, source: str, told: list[Any]) -> None:
+        self.source, self.told = source, told
 
     def __call__(self, value: Any) -> Any:
+        """Returns the value where it may be shown, or what is shown in its place."""
         if value is None or isinstance(value, bool | np.bool_):
             return value
         if isinstance(value, np.ndarray | jax.Array) and value.size != 1:
-            return describe_array(value)
+            return describe_hidden(value)
         if isinstance(value, np.ndarray | np.generic | jax.Array):
             value = value.item()
         if isinstance(value, float):
             return float(f"{value:.3g}")
         if isinstance(value, int):
-            return value if abs(value) < LARGEST else NOT_SHOWN
+            return value if abs(value) < EXACT else _magnitude(value)
+        if type(value) in (tuple, list):
+            return type(value)(map(self, value)) if len(value) <= MOST_NUMBERS else _Words(NOT_SHOWN)
         text = str(value)
-        return value if len(text) <= LONGEST and not re.search(r"\d{13}", text) and self.own(text) else NOT_SHOWN
+        numbers = [int(number) for number in re.findall(r"\d+", text)]
+        short = len(text) <= LONGEST and len(numbers) <= MOST_NUMBERS and max(numbers, default=0) < EXACT
+        return value if short and self.own(text) else _Words(NOT_SHOWN)
 
     def own(self, text: str) -> bool:
         """Whether nothing in `text` was written by a learner's process."""
-        known = self.known | exception_names()
+        known = constants(self.source) | exception_names()
         return not any(i == MOST_STRINGS or (s in text and s not in known) for i, s in enumerate(_strings(self.told)))
+
+    def message(self, text: str) -> str:
+        """Returns a message without words that are neither the course's nor the grader's, and with few numbers."""
+        words, numbers = _words_of_ours() | frozenset(_WORD.findall(self.source)) | exception_names(), itertools.count()
+
+        def shown(found: re.Match[str]) -> str:
+            word = found[0]
+            own = next(numbers) < MOST_TOKENS if _DIGITS.fullmatch(word) else word in words
+            return word if own else NOT_SHOWN
+
+        return _WORD.sub(shown, text)
 
 
 def _strings(told: Any) -> Iterator[str]:

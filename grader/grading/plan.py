@@ -55,7 +55,7 @@ def plan(submission: Submission, lesson: Lesson) -> tuple[list[RunCell | JudgeEx
             if name in checks or name == GRADING or name.split("-")[0] == "setup":
                 judge_waiting()
             else:
-                steps.append(RunCell(cell.source, f"cell {cell.position}"))
+                steps.append(RunCell(cell.source, f"code cell {cell.number}"))
         elif cell in pieces[name]:
             if waiting != [name]:
                 judge_waiting()

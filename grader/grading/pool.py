@@ -18,6 +18,7 @@ from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.process import Process, Zygote
 
 NEWS = "news"  # the one key of a frame that comes before a reply
+ATTEMPTS = 4  # processes of ours that take a request: one may be ended from outside, which says nothing of the request
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -119,7 +120,8 @@ class Pool:
         """Returns the replies in the order of `requests`; each request is taken by the first process that is free.
 
         `on_reply` is called in the caller's thread with each reply when it comes, `on_news` with what comes before it.
-        A process that ends without a reply leaves a `Fault` in its place, and another process replaces it.
+        A process that ends without a reply is replaced, and the request asked again; after some attempts there is a
+        `Fault` in the place of its reply.
         """
         todo = iter(range(len(requests)))  # shared: each thread takes the next number, in one step of Python's
         done: queue.SimpleQueue[tuple[int, bool, Any]] = queue.SimpleQueue()
@@ -140,17 +142,26 @@ class Pool:
         return [replies[i] for i in range(len(requests))]
 
     def ask(self, place: int, request: dict[str, Any], on_news: Callable[[Any], None] = lambda news: None) -> Any:
-        """Returns the reply of the process at this place. Any problem is a `Fault`, since `map` waits for a reply."""
-        try:
-            process = self.processes[place] = self.processes[place] or self._fork(place)
-            wire.send(process.stream, json.dumps(request).encode())
-            while True:
-                reply = json.loads(wire.receive(process.stream))
-                if not isinstance(reply, dict) or set(reply) != {NEWS}:
-                    return reply
-                on_news(reply[NEWS])
-        except Exception as problem:
-            lost, self.processes[place] = self.processes[place], None
-            if lost is not None:
-                lost.kill()
-            return problem if isinstance(problem, Fault) else Fault("crashed", f"{type(problem).__name__}: {problem}")
+        """Returns the reply of the process at this place; where it ends without one, that of another in its place.
+
+        Any problem is a `Fault`, since `map` waits for a reply.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                process = self.processes[place] = self.processes[place] or self._fork(place)
+                wire.send(process.stream, json.dumps(request).encode())
+                while True:
+                    reply = json.loads(wire.receive(process.stream))
+                    if not isinstance(reply, dict) or set(reply) != {NEWS}:
+                        return reply
+                    on_news(reply[NEWS])
+            except Exception as problem:
+                lost, self.processes[place] = self.processes[place], None
+                if lost is not None:
+                    lost.kill()
+                fault = (
+                    problem if isinstance(problem, Fault) else Fault("crashed", f"{type(problem).__name__}: {problem}")
+                )
+                if self._closed or attempt == ATTEMPTS - 1:
+                    return fault
+        raise AssertionError

@@ -114,6 +114,8 @@ def _reasons(
         yield "the answer in the notebook"
     if changed - {check.exercise} or then["notebook"]["others"] != parts["notebook"]["others"]:
         yield "other cells of the notebook, and with them the inputs of hidden checks"
+    elif not changed and then["notebook"]["file"] != parts["notebook"]["file"]:
+        yield "the notebook file apart from its code cells, and with it the inputs of hidden checks"
     if then["secret"] != parts["secret"]:
         yield "the course's secret, and with it the inputs of hidden checks"
     for name, version in parts["around"].items():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grader.core.faults import Fault
+from grader.core.faults import Fault, ZygoteEnded
 from grader.core.notebook import Unreadable, read_bytes, read_submission
 from grader.core.result import CheckResult, Result, grader_fault
 from grader.course import Course
@@ -92,7 +92,11 @@ def answer(
         if server is None:
             server = ExaminerServer(Zygote(control), **request)
         else:
-            wire.send(stream, json.dumps(reply(server, request)).encode())
+            try:
+                told = reply(server, request)
+            except ZygoteEnded:  # nothing can be started any more: whoever asks will ask another examiner
+                return
+            wire.send(stream, json.dumps(told).encode())
     for examiner in server.examiners.values() if server else ():
         examiner.close()
 

@@ -19,7 +19,8 @@ from grader.core.result import CheckResult
 from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
-from grader.grading.message_guard import SHOWN, MessageGuard, constants, guard
+from grader.grading.executors import ATTEMPTS
+from grader.grading.message_guard import SHOWN, MessageGuard, guard
 from grader.grading.plan import JudgeExercise
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
 from grader.program.environment import CellEnvironment
@@ -31,6 +32,7 @@ FAULTS = {
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
+DID_NOT_REPEAT = "One of your cells failed, but not in the same way when it was run again."
 
 
 class CheckRunner:
@@ -63,9 +65,9 @@ class CheckRunner:
         before, asked = set_backend(isolated), isolated.asked
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
+        told: list[Any] = []
+        names[SHOWN] = shown = MessageGuard(f"{self.lesson.setup}\n{check.source}", told)
         if check.hidden:
-            told: list[Any] = []
-            names[SHOWN] = MessageGuard(constants(self.lesson.setup) | constants(check.source), told)
             overhear(told)
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
@@ -77,7 +79,7 @@ class CheckRunner:
         except CheckFailed as ended:
             if ended.kind == "malformed":
                 isolated.drop()  # a process that lies is trusted with no other question
-            message = ended.hidden_message if check.hidden else str(ended)
+            message = shown.message(ended.hidden_message) if check.hidden else str(ended)
             return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:
             return record(check, "skipped", ended.message)
@@ -142,8 +144,9 @@ class GradingSession:
         self.bound |= ran.bound
         if ran.problem is not None:
             self.failed.append(ran)
-            if exercise is None:
-                self.notes.append(f"Your {label} {ran.short}.")
+            note = f"Your {label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
+            if exercise is None and note not in self.notes:
+                self.notes.append(note)
         if exercise is not None:
             self.answers.setdefault(exercise, []).append(ran)
 
@@ -165,14 +168,22 @@ class GradingSession:
                 message = f"Not run: the check before it ({late.title}) already ran out of time."
                 yield record(check, "timeout", message, kind="timeout")
                 continue
-            result = self.runner.run(check, exercise, self.isolated, self.seed)
+            result = self._run(check, exercise, self.isolated)
             if result.status == "timeout":
                 late = check
             if check.hidden:
-                self.isolated.confided = True
-            elif result.status == "failed" and self.isolated.confided and self.isolated.known is not None:
-                result = self._retell(result, check, exercise)  # not for answers of the course's own
+                self.isolated.confided = self.isolated.known is not None  # answers of the course's own may know
+            elif result.status == "failed" and self.isolated.confided:
+                result = self._retell(result, check, exercise)
             yield result
+
+    def _run(self, check: Check, exercise: Exercise, isolated: WorkerPair) -> CheckResult:
+        """Run a check, and where a process ended, once more: that may not have been the answer's doing."""
+        for _ in range(ATTEMPTS):
+            result = self.runner.run(check, exercise, isolated, self.seed)
+            if result.kind not in ("crashed", "broken"):
+                break
+        return result
 
     def pass_by(self, step: JudgeExercise) -> None:
         """Leave an exercise unjudged, and what comes after it as its checks would have left it."""
@@ -184,7 +195,7 @@ class GradingSession:
         have kept what one asked, and quote it in what it raises or returns."""
         clean = self.isolated.fresh_copy()
         try:
-            second = self.runner.run(check, exercise, clean, self.seed)
+            second = self._run(check, exercise, clean)
         finally:
             clean.drop()
         if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
@@ -206,7 +217,8 @@ class GradingSession:
         for missing in sorted(set().union(*(ran.needs for ran in runs)) - self.bound):
             for ran in self.failed:
                 if missing in ran.binds and ran not in runs:  # it would have bound this
-                    label = f"your {ran.label}" if ran.label.startswith("cell ") else f"the answer of {ran.label}"
+                    own = f"your {ran.label}" if ran.repeats else "one of your cells"
+                    label = own if ran.label.startswith("code cell ") else f"the answer of {ran.label}"
                     message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
                     return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +15,12 @@ from grader.checks.outcomes import CheckBroken, explained
 from grader.checks.verbs import AnswerName, ProbeSource, exception_names
 from grader.core.faults import Fault
 from grader.core.layout import WORKER
-from grader.grading.executors import ExecutorPrograms, ReferencePrograms, start
+from grader.grading.executors import ATTEMPTS, ExecutorPrograms, ReferencePrograms, start
 from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
 from grader.program.payload import Malformed
 from grader.program.validate import MAX_BYTES
-from grader.sandbox.process import Process
+from grader.sandbox.process import REPLY_LIMIT, Process
 
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
@@ -35,7 +35,8 @@ NAME_LISTS = ("binds", "needs", "bound", "restored")
 class CellOutcome:
     """How a cell ran: `problem` is None when it ran to its end, else a sentence; `stub`: it is an untouched stub.
 
-    `binds` and `needs` are the names in its text; `bound` are those that it came to bind.
+    `binds` and `needs` are the names in its text; `bound` are those that it came to bind. `repeats`: a failure may be
+    told, since it is the same in processes that know nothing of hidden checks.
     """
 
     label: str
@@ -46,6 +47,7 @@ class CellOutcome:
     short: str = ""
     fault: str | None = None
     stub: bool = False
+    repeats: bool = True
 
 
 @contextlib.contextmanager
@@ -81,13 +83,25 @@ class WorkerPair:
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
+        self.programs.beside = lambda: self._worker
+        self._read: dict[str, dict[str, Any] | Fault] = {}  # names in each cell's text, or its syntax error
+
+    def read(self, sources: Iterable[str]) -> None:
+        """Find the names in all cells while nothing of a learner's has run: what is told of them then is true."""
+        for source in sources:
+            try:
+                self._in_time()
+                self._read[source] = self._tell({"do": "read", "source": source}, CELL_S)
+            except Fault as fault:
+                self.drop()
+                self._read[source] = fault
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known)
         clean._history, clean._state = self._history[:last], self._state
-        clean._minutes, clean._ends = self._minutes, self._ends
+        clean._minutes, clean._ends, clean._read = self._minutes, self._ends, self._read
         return clean
 
     def limit(self, minutes: float) -> None:
@@ -101,58 +115,69 @@ class WorkerPair:
 
     def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
         """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
-        used = self._worker is not None
         ran = self._run_cell(source, label, seconds)
-        if ran.fault == "crashed" and used:  # by what ran before it, perhaps: in a fresh process it shows
-            ran = self._run_cell(source, label, seconds)
-        return ran
+        return self._run_cell(source, label, seconds) if ran.fault == "crashed" else ran
 
     def _run_cell(self, source: str, label: str, seconds: float) -> CellOutcome:
         known, request = CellOutcome(label), {"do": "run", "source": source, "name": label}
         try:
             self._in_time()
-            names = self._tell({"do": "read", "source": source}, CELL_S)
+            if source not in self._read:
+                self.read([source])
+            names = self._read[source]
+            if isinstance(names, Fault):
+                raise names
             if names["status"] != "ok":
-                names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
                 place, quoted = _place_and_text(names)
                 return replace(known, problem=f"has a syntax error{place}{quoted}", short=f"has a syntax error{place}")
             known = replace(known, binds=frozenset(names["binds"]), needs=frozenset(names["needs"]))
             reply = self._remembered(request, seconds)
         except Fault as fault:
             self.drop()
-            return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
+            repeats = not self.confided or self._alone(request, seconds, fault.kind) == fault.kind
+            return replace(
+                known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind, repeats=repeats
+            )
         if reply["status"] == "ok":
             return replace(known, bound=known.binds)
         known = replace(known, bound=frozenset(reply["bound"]))
         if reply["status"] == "unattempted":
             return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
-        reply = self._alone(request, reply, seconds) if self.confided and reply["status"] == "raised" else reply
+        if self.confided:
+            second = self._alone(request, seconds, "raised", last=-1)
+            if isinstance(second, str) or any(second[key] != reply[key] for key in ("status", "kind", "line")):
+                unclear = "raised an exception, but not the same one when it was run again"
+                return replace(known, problem=unclear, short=unclear, repeats=False)
+            reply = second
         # In a note, no class of a learner's: its name may be a text of any kind.
         kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
         place, quoted = _place_and_text(reply)
         return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
-    def _alone(self, request: dict[str, Any], reply: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """How a cell failed, in the words of processes that no check has asked anything: this notebook's own may tell
-        what a hidden one asked. Without words where those end otherwise."""
-        clean = self.fresh_copy(-1 if request["do"] == "run" else 0)  # without the cell itself, or all
-        try:
-            second = clean._tell(request, seconds)
-        except Fault:
-            second = {}
-        finally:
-            clean.drop()
-        if all(second.get(key) == reply[key] for key in ("status", "kind", "line")):
-            return reply | {"text": second["text"], "source": second["source"]}
-        return reply | {"kind": "an exception of its own", "text": "", "source": ""}
+    def _alone(
+        self, request: dict[str, Any], seconds: float, ended: str, last: int | None = None
+    ) -> dict[str, Any] | str:
+        """The reply to `request`, or the kind of fault, of processes that no check has asked anything: this notebook's
+        own may tell by how a cell fails what a hidden check asked. `ended` is how it ended here."""
+        for attempt in range(ATTEMPTS):
+            clean = self.fresh_copy(last)
+            try:
+                return clean._tell(request, seconds)
+            except Fault as fault:
+                if fault.kind != "crashed" or ended == "crashed" or attempt == ATTEMPTS - 1:
+                    return fault.kind
+            finally:
+                clean.drop()
+        raise AssertionError
 
     def prepare(self, answers: tuple[str, ...]) -> list[str]:
         """Put setup names, configuration and mesh back before an exercise's checks; returns the names put back."""
-        try:
-            return list(self._remembered({"do": "prepare", "answers": list(answers)}, CELL_S)["restored"])
-        except Fault:
-            self.drop()
-            return []
+        for _ in range(ATTEMPTS):
+            try:
+                return list(self._remembered({"do": "prepare", "answers": list(answers)}, CELL_S)["restored"])
+            except Fault:
+                self.drop()
+        return []
 
     def _remembered(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Tell the worker something that a replay has to tell it again."""
@@ -171,14 +196,17 @@ class WorkerPair:
         self._earlier |= self._exports
         self._exports = dict(self._earlier) if reuse else {}
         if self._worker is not None:
-            self._tell({"do": "fresh"}, CELL_S)
+            try:
+                self._tell({"do": "fresh"}, CELL_S)
+            except Fault:
+                self.drop()  # the next is fresh anyway
 
     @exchange()
     def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
         """Call the answer, in the worker."""
         self._in_time()
         self.asked += 1
-        return self.worker.exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
+        return self._exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
     @exchange()
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
@@ -188,7 +216,7 @@ class WorkerPair:
         key = (self._state, question, payload)
         if key not in self._exports:
             asked = encode({"do": "export", **_question(question)})
-            self._exports[key] = self.worker.exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
+            self._exports[key] = self._exchange(asked, payload, seconds=self.seconds, most=LARGEST_EXPORT)
         return self._exports[key]
 
     @exchange()
@@ -206,27 +234,38 @@ class WorkerPair:
     @property
     def worker(self) -> Process:
         """The worker, forked when first needed and, after a fault, forked again with its cells run again."""
+        lost: dict[int, int] = {}  # how often each request ended it
         while self._worker is None:
-            self._worker = start(self.programs.zygote, WORKER, self.programs.compiled)
+            at = -1  # the setup
             try:
-                ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
-            except Fault as fault:
-                raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
-            if ran["status"] != "ok":
-                raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
-            for i, (request, seconds) in enumerate(self._history):
-                self._in_time()
-                try:
+                self._worker = start(self.programs.zygote, WORKER, self.programs.compiled)
+                self._setup()
+                for request, seconds in self._history:
+                    at += 1
+                    self._in_time()
                     self._tell(request, seconds)
-                except Fault:  # it ran before and now does not: left out from here on, as the others count
-                    del self._history[i]
-                    self.drop()
-                    break
+            except Fault as fault:
+                self.drop()
+                self._in_time()
+                lost[at] = lost.get(at, 0) + 1
+                if at == -1 and lost[at] == ATTEMPTS:
+                    raise CheckBroken(f"the course's setup did not run: {fault.message}") from None
+                if lost[at] == ATTEMPTS:  # it ran before and now does not: left out from here on, as the others count
+                    del self._history[at]
+                    lost = {}
         return self._worker
+
+    def _setup(self) -> None:
+        ran = self._tell({"do": "setup", "source": self.setup}, CELL_S)
+        if ran["status"] != "ok":
+            raise CheckBroken(f"the course's setup raised {ran['kind']}: {ran['text']}")
+
+    def _exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT) -> bytes:
+        return self.worker.exchange(*frames, seconds=seconds, most=most, beside=self.programs.executor)
 
     def _tell(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         try:
-            reply = read_reply(self.worker.exchange(encode(request), seconds=seconds))
+            reply = read_reply(self._exchange(encode(request), seconds=seconds), seconds=seconds)
             for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
                 if type(names) is not list or any(type(name) is not str for name in names):
                     raise Malformed("it lists something that is no name")

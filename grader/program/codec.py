@@ -10,10 +10,12 @@ is allocated.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import math
 import struct
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ from jax._src.array import ArrayImpl  # weak types have no public maker
 from jax._src.literals import TypedNdArray  # what a function with a custom derivative gets for a NumPy argument
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from grader.core.faults import Fault
 from grader.program.payload import (
     LIMITS,
     READERS,
@@ -83,7 +86,9 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
 
     Raises:
         Malformed: the bytes are not a payload, or are beyond `limits`.
+        Fault: reading them takes longer than `limits.seconds`; its kind is "timeout".
     """
+    began = time.thread_time()
     view = memoryview(payload)
     if len(view) < 4:
         raise Malformed("shorter than its own header")
@@ -102,10 +107,10 @@ def decode(payload: bytes | memoryview, classes: Classes | None = None, limits: 
         raise Malformed("buffers do not add up")
     ends = itertools.accumulate(sizes, initial=0)
     buffers = [body[start:end] for start, end in itertools.pairwise(ends)]
-    decoder = _Decoder(classes or {}, limits, buffers)
+    decoder = _Decoder(classes or {}, limits, buffers, began)
     try:
         value = decoder.value(content, 0)
-    except Malformed:
+    except (Malformed, Fault):
         raise
     except Exception as problem:  # any surprise in hostile bytes is the same verdict
         raise Malformed(f"{type(problem).__name__} while reading") from None
@@ -222,8 +227,9 @@ def _dtype_name(dtype: Any) -> str:
 
 
 class _Decoder:
-    def __init__(self, classes: Classes, limits: PayloadLimits, buffers: list[memoryview]) -> None:
+    def __init__(self, classes: Classes, limits: PayloadLimits, buffers: list[memoryview], began: float) -> None:
         self.classes, self.limits, self.buffers = classes, limits, buffers
+        self.ends = began + limits.seconds
         self.count = self.bytes = 0
         self.unread = set(range(len(buffers)))
         self.readers: dict[str, Callable[..., Any]] = {
@@ -242,6 +248,8 @@ class _Decoder:
         self.count += 1
         if depth > self.limits.depth or self.count > self.limits.values:
             raise Malformed("nested too deeply or too many values")
+        if self.count % 16 == 0 and time.thread_time() > self.ends:  # a key or a sharding takes a tenth of a ms
+            raise Fault("timeout", f"reading what it returned took more than {self.limits.seconds:g} s of computing")
         if type(tagged) is int and tagged.bit_length() > self.limits.bits:
             raise Malformed("int of too many bits")
         if tagged is None or type(tagged) in (bool, int, str):
@@ -273,8 +281,7 @@ class _Decoder:
         return jax.ShapeDtypeStruct(axes(shape), _read_dtype(dtype), sharding=where, weak_type=bool(weak))
 
     def abstract_key(self, shape: Any, impl: str, sharding: Any) -> jax.ShapeDtypeStruct:
-        dtype = jax.eval_shape(lambda: jax.random.key(0, impl=_key_impl(impl))).dtype
-        return jax.ShapeDtypeStruct(axes(shape), dtype, sharding=read_place(sharding))
+        return jax.ShapeDtypeStruct(axes(shape), _key_dtype(_key_impl(impl)), sharding=read_place(sharding))
 
     def array(self, kind: str, dtype: str, shape: Any, weak: bool, sharding: Any, index: int) -> Any:
         plain = self.buffer(index, _read_dtype(dtype), axes(shape))
@@ -317,6 +324,11 @@ def _key_impl(impl: Any) -> str:
     if impl not in KEY_IMPLS:
         raise Malformed("unknown key implementation")
     return KEY_IMPLS[impl]
+
+
+@functools.cache
+def _key_dtype(impl: str) -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype
 
 
 def _read_dtype(name: Any) -> np.dtype:

@@ -12,7 +12,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import jax
@@ -23,10 +23,10 @@ from grader.program.codec import Classes, decode, encode
 from grader.program.environment import simulate
 from grader.program.export import export
 from grader.program.load import Loaded
-from grader.program.payload import Malformed, Unsendable
+from grader.program.payload import LIMITS, Malformed, Unsendable
 from grader.program.validate import ProgramRefused
 
-MAX_TEXT = 2_000
+MAX_TEXT, MAX_LINE = 2_000, 200  # characters of an exception's text; of its class, and of a line of source
 STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
 SETUP_FILE = "<setup>"
 
@@ -62,14 +62,20 @@ def request(args: tuple[Any, ...], classes: Classes | None = None) -> bytes:
     return encode({"args": args, "mesh": None if mesh.empty else mesh}, classes)
 
 
-def read_reply(payload: bytes, classes: Classes | None = None) -> dict[str, Any]:
-    """Returns a reply with every field. Raises `Malformed` where it is none: whoever replies may lie."""
-    data = decode(payload, classes)
+def read_reply(payload: bytes, classes: Classes | None = None, seconds: float = math.inf) -> dict[str, Any]:
+    """Returns a reply with every field. Whoever replies may lie.
+
+    Raises:
+        Malformed: it is no reply.
+        Fault: reading it takes longer than `seconds` of computing.
+    """
+    data = decode(payload, classes, replace(LIMITS, seconds=seconds))
     if not isinstance(data, dict) or type(data.get("status")) is not str or data["status"] not in STATUSES:
         raise Malformed("it is not a reply")
     reply: dict[str, Any] = {"kind": "", "text": "", "source": "", "line": None} | data
-    if any(type(reply[name]) is not str for name in ("kind", "text", "source")):
-        raise Malformed("it says something that is no text")
+    for name, most in (("kind", MAX_LINE), ("text", MAX_TEXT), ("source", MAX_LINE)):
+        if type(reply[name]) is not str or len(reply[name]) > most:
+            raise Malformed("it says something that is no text, or too long a one")
     if reply["line"] is not None and (type(reply["line"]) is not int or not 0 <= reply["line"] < 1 << 31):
         raise Malformed("its line is no number of a line")
     return reply
@@ -114,7 +120,7 @@ class AnswerEndpoint:
             with _on(asked["mesh"]), _all_bits():
                 return encode({"status": "ok", "value": what(asked["args"])}, self.classes)
         except Unsendable as problem:
-            return encode({"status": "unsendable", "kind": str(problem)[:MAX_TEXT]})
+            return encode({"status": "unsendable", "kind": str(problem)[:MAX_LINE]})
         except BaseException as problem:  # SystemExit and KeyboardInterrupt are an answer's fault too, not ours
             return encode(describe(problem, self.check_file))
 
@@ -145,10 +151,10 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
         text = ""
     return {
         "status": "raised",
-        "kind": type(problem).__name__[:200],
+        "kind": type(problem).__name__[:MAX_LINE],
         "text": text[:MAX_TEXT],
         "line": own[-1].lineno if own else None,
-        "source": (own[-1].line or "")[:200] if own else "",
+        "source": (own[-1].line or "")[:MAX_LINE] if own else "",
     }
 
 
@@ -202,6 +208,6 @@ class ProgramEndpoint:
         try:
             return encode({"status": "ok", "value": self._loaded[name].run(decode(payload))})
         except Unsendable as problem:
-            return encode({"status": "unsendable", "kind": str(problem)})
+            return encode({"status": "unsendable", "kind": str(problem)[:MAX_LINE]})
         except Exception as problem:
             return encode(describe(problem))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ class PayloadLimits:
     bits: int = 256  # of an int
     head: int = 8 << 20  # bytes
     buffers: int = 512 << 20  # bytes of all arrays together; a replicated one counts once for each device
+    seconds: float = math.inf  # of processor time to read it
 
 
 LIMITS = PayloadLimits()

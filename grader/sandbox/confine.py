@@ -138,7 +138,7 @@ def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), 
     """
     level, users, driver = confinement.level, confinement.users, confinement.accelerator.files
     with contextlib.suppress(OSError):  # when memory runs out, the kernel ends such a process before any other
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text(str(restrictions.OOM_SCORE))
     user = None
     if users and not writable:
         # Outside, this process has another number than in a namespace of its own.

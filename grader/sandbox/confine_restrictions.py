@@ -29,6 +29,7 @@ SCRATCH = 256 * _MIB
 OPEN_FILES = 256
 CPU_S = 3600  # each question has its own; this ends what nobody waits for any more
 ACCELERATED_MEMORY = 16 * _GIB  # the same beside an accelerator: its libraries alone take some
+OOM_SCORE = 700  # of 1000: whom the kernel ends first when memory runs out. The rest depends on what a submission uses
 MEMORY = 4 * _GIB  # of a process and all that it started; watched from outside, where the others are the kernel's
 
 

@@ -25,7 +25,7 @@ from grader.core.layout import SOURCE
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.accelerators import environment as told
 from grader.sandbox.confine import LEVELS
-from grader.sandbox.confine_restrictions import ACCELERATED_MEMORY, MEMORY
+from grader.sandbox.confine_restrictions import ACCELERATED_MEMORY, MEMORY, OOM_SCORE
 from grader.sandbox.wire import Expired, receive, send, silent
 
 START_S = 120.0
@@ -153,8 +153,9 @@ class Process:
         self.pid, self.stream, self.folder, self.accelerated = pid, stream, folder, accelerated
         self.ended = False
 
-    def exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT) -> bytes:
-        """Send frames, receive one of at most `most` bytes.
+    def exchange(self, *frames: bytes, seconds: float, most: int = REPLY_LIMIT, beside: Process | None = None) -> bytes:
+        """Send frames, receive one of at most `most` bytes. `beside` is the other process of the same submission: what
+        both use counts.
 
         Each question opens with a number that nobody can guess, and its reply with the same one: else what a process
         says without being asked would be taken for the answer to another question. Raises `Fault` after `seconds` of
@@ -162,7 +163,8 @@ class Process:
         """
         if not silent(self.stream):
             raise Fault("crashed", "the process ended, or spoke without being asked")
-        budget, turn = _budget(self.pid, seconds, self.accelerated), os.urandom(16)
+        pids = [self.pid, *([beside.pid] if beside is not None and not beside.ended else [])]
+        budget, turn = _budget(pids, seconds, self.accelerated), os.urandom(16)
         for frame in (turn, *frames):
             send(self.stream, frame, budget)
         if receive(self.stream, REPLY_LIMIT, budget) != turn:
@@ -200,20 +202,23 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _budget(pid: int, seconds: float, accelerated: bool) -> Expired:
+def _budget(pids: list[int], seconds: float, accelerated: bool) -> Expired:
     """Expires on processor time: a slow compile on a busy machine costs nobody points. The clock backs it up, and
     stands still while the process stands in line for a processor, as it may beside one that starts a hundred.
 
-    What the process started counts with it, and so does their memory together.
+    What the processes started counts with them, and so does their memory together. The more of that they use, the
+    sooner the kernel ends them when it has none left: each alone may be smaller than the next submission's.
     """
     seconds *= ACCELERATED_FACTOR if accelerated else 1
     wall, most = seconds * WALL_FACTOR, ACCELERATED_MEMORY if accelerated else MEMORY
-    began, family = time.monotonic(), ProcessTree(pid)
+    began, family = time.monotonic(), ProcessTree(*pids)
 
     def expired() -> Fault | None:
         if family.seconds() > seconds:
             return Fault("timeout", f"stopped after {seconds:g} s of computing")
-        if family.memory(most) > most:
+        used = family.memory(most)
+        family.offer(used / most)
+        if used > most:
             return Fault("memory", f"used more than {most >> 30} GiB of memory")
         passed = time.monotonic() - began
         if passed - family.stood() > wall or passed > wall * IN_LINE_FACTOR:
@@ -224,20 +229,20 @@ def _budget(pid: int, seconds: float, accelerated: bool) -> Expired:
 
 
 class ProcessTree:
-    """Processor time and memory that a process and everything that it started use together.
+    """Processor time and memory that processes and everything that they started use together.
 
     To make one costs little: the descendants are looked for when one asks.
     """
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, *pids: int) -> None:
+        self.pids = pids
         self._began = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS if _PROC else 0.0
-        self._before = {pid: _times(pid)[0]}
+        self._before = {pid: _times(pid)[0] for pid in pids}
         self._stood: dict[str, int] | None = None
 
     def members(self) -> list[int]:
         """Process ids; none when all have ended."""
-        found, todo = [], [self.pid]
+        found, todo = [], [*self.pids]
         for pid in todo:
             with contextlib.suppress(OSError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
@@ -248,7 +253,7 @@ class ProcessTree:
     def seconds(self) -> float:
         """Processor time since this was made: of those that are there, and of those that they have waited for."""
         used = 0.0
-        for pid in self.members() if _PROC else [self.pid]:
+        for pid in self.members() if _PROC else self.pids:
             now, started = _times(pid)
             before = self._before.setdefault(pid, now if started < self._began else 0.0)
             used += max(0.0, now - before)
@@ -259,8 +264,8 @@ class ProcessTree:
         which stood longest. 0 where the system does not tell."""
         now: dict[str, int] = {}
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{self.pid}/task"):
-                fields = _read(f"/proc/{self.pid}/task/{thread}/schedstat").split()
+            for thread in os.listdir(f"/proc/{self.pids[0]}/task"):
+                fields = _read(f"/proc/{self.pids[0]}/task/{thread}/schedstat").split()
                 now[thread] = int(fields[1]) if fields else 0
         if self._stood is None:
             self._stood = now
@@ -272,6 +277,14 @@ class ProcessTree:
         members = self.members() if _PROC else []
         counted = sum(map(_resident, members))
         return counted if counted <= enough else sum(map(_share, members))
+
+    def offer(self, share: float) -> None:
+        """Have the kernel end one of these when memory runs out, and the sooner the larger a `share` they use of what
+        they may. Only root may say so of processes that, like confined ones, let nobody look at them."""
+        score = str(OOM_SCORE + round((1000 - OOM_SCORE) * min(share, 1.0)))
+        for pid in self.members() if _PROC else []:
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+                file.write(score)
 
 
 def _read(path: str) -> str:

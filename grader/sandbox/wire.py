@@ -32,7 +32,7 @@ def receive(stream: socket.socket, limit: int = MAX_FRAME, expired: Expired = la
     """The next frame. Raises `Fault` at end of file, beyond `limit` bytes, or when `expired()` gives a fault."""
     (size,) = struct.unpack("<Q", _exactly(stream, 8, expired))
     if size > limit:
-        raise Fault("flooded", f"the reply has {size:,} bytes; {limit:,} are allowed")
+        raise Fault("flooded", f"the reply has more than {limit:,} bytes")
     return _exactly(stream, size, expired)
 
 

@@ -21,7 +21,16 @@ from typing import Any
 from grader.core.faults import Fault
 from grader.core.symbols import cell_names, plain_python
 from grader.program.codec import decode, encode
-from grader.program.endpoints import SETUP_FILE, AnswerEndpoint, ProgramEndpoint, begin, describe, namedtuples
+from grader.program.endpoints import (
+    MAX_LINE,
+    MAX_TEXT,
+    SETUP_FILE,
+    AnswerEndpoint,
+    ProgramEndpoint,
+    begin,
+    describe,
+    namedtuples,
+)
 from grader.program.environment import CellEnvironment
 from grader.sandbox import wire
 
@@ -63,10 +72,16 @@ class Worker:
         try:
             names = cell_names(plain_python(source))
         except SyntaxError as problem:
-            found = {"kind": type(problem).__name__, "text": problem.msg, "line": problem.lineno}
-            return {"status": "raised", **found, "source": (problem.text or "").strip()[:200]}
+            found = {"kind": type(problem).__name__, "text": problem.msg[:MAX_TEXT], "line": problem.lineno}
+            return {"status": "raised", **found, "source": (problem.text or "").strip()[:MAX_LINE]}
         except Exception as problem:  # text that no compiler takes: a NUL, half a character, nesting without end
-            return {"status": "raised", "kind": "SyntaxError", "text": str(problem), "line": None, "source": ""}
+            return {
+                "status": "raised",
+                "kind": "SyntaxError",
+                "text": str(problem)[:MAX_TEXT],
+                "line": None,
+                "source": "",
+            }
         return {"status": "ok", "binds": sorted(names.binds), "needs": sorted(names.needs)}
 
     def run(self, source: str, name: str, filename: str = "") -> dict[str, Any]:
