@@ -35,6 +35,12 @@ LINE = re.compile(r"^# ([a-z][a-z -]*): (.+)$")
 Notebook = dict[str, Any]
 
 
+# Who grades: the user that runs the tests, and where that is root one without root's rights.
+OWN, PLAIN = "own", "plain user"
+AS_PLAIN_USER = ["unshare", "--map-user=1000", "--map-group=1000"]
+USERS = [OWN, PLAIN] if os.geteuid() == 0 and sys.platform == "linux" else [OWN]
+
+
 @dataclass(frozen=True)
 class Case:
     """One submission: `cells` are (kind, id without `guard-`, source), `lines` the keys and texts of its head."""
@@ -140,8 +146,8 @@ class Corpus:
         """Listen no more."""
         self.listeners.close()
 
-    def grade(self, *words: str, timeout: float = 400) -> Run:
-        """Grade the class with the real command."""
+    def grade(self, *words: str, user: str = OWN, timeout: float = 400) -> Run:
+        """Grade the class with the real command, as `user`, one of `USERS`."""
         places, results, report = self.places, self.places.base / "results.json", self.places.base / "left.json"
         before = places.guarded()
         command = [sys.executable, "-m", "grader", "--course", places.course, "grade", places.submitted,
@@ -149,6 +155,8 @@ class Corpus:
         environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONPATH": str(Path(__file__).parents[1]),
                        "TMPDIR": str(places.scratch), "HOME": str(places.home),
                        "CANARY": f"{CANARY}-ENVIRONMENT"}  # fmt: skip
+        if user == PLAIN:
+            command = [*AS_PLAIN_USER, *command]
         if sys.platform == "linux":
             command = [sys.executable, Path(__file__).with_name("reaper.py"), report, *command]
         done = subprocess.run(

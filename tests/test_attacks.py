@@ -27,8 +27,14 @@ FAMILIES = "machinery equal read write wire program end bomb net kernel file nam
 KNOWN_HOLES: dict[str, str] = {}
 
 
+@pytest.fixture(scope="module", params=corpus.USERS)
+def user(request: pytest.FixtureRequest) -> str:
+    """Who grades."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def attacked(built) -> Iterator[Corpus]:
+def attacked(built, user: str) -> Iterator[Corpus]:
     base = Path(tempfile.mkdtemp(prefix="attacked-", dir="/tmp"))
     one = Corpus(base, built("guarded"), list(CASES.values()), references=False)
     yield one
@@ -37,9 +43,9 @@ def attacked(built) -> Iterator[Corpus]:
 
 
 @pytest.fixture(scope="module")
-def run(attacked: Corpus) -> Run:
+def run(attacked: Corpus, user: str) -> Run:
     """All attacks and two neighbours, graded by one command."""
-    done = attacked.grade()
+    done = attacked.grade(user=user)
     if not done.results and "--allow-unsandboxed" in done.output:
         pytest.skip("this machine confines by limits alone, and grading refuses that")
     return done

@@ -421,15 +421,21 @@ def test_a_check_that_writes_into_the_setups_arrays_is_at_fault(isolated: Worker
     assert "read-only" in ended.message
 
 
-def test_an_examiner_that_ends_costs_one_notebook(tmp_path: Path) -> None:
+def test_an_examiner_that_ends_costs_no_notebook(tmp_path: Path) -> None:
     notebook = tmp_path / f"{LESSON.id}.ipynb"
     notebook.write_text('{"cells": []}')
     one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id}
     with Pool("grader.grading.server:serve", {"root": str(COURSES / "small"), "secret": "s"}, 1) as pool:
         os.kill(pool.processes[0].pid, signal.SIGKILL)
-        lost, *others = pool.map([one] * 3)
-        assert isinstance(lost, Fault)
-        assert [Result.from_json(other).max_score for other in others] == [9.0] * 2
+        assert [Result.from_json(reply).max_score for reply in pool.map([one] * 3)] == [9.0] * 3
+
+
+def test_examiners_that_all_end_are_a_fault(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """They cannot open the course. Nobody waits for ever."""
+    with Pool("grader.grading.server:serve", {"root": str(tmp_path), "secret": "s"}, 1) as pool:
+        [lost] = pool.map([{"path": "x", "learner": "someone", "lesson": LESSON.id}])
+    assert isinstance(lost, Fault)
+    assert "course.toml" in capfd.readouterr().err
 
 
 def test_a_patient_examiner_gives_way_with_all_that_it_starts(built: Callable[[str], Path], tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.thorough
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "honest").glob("*.py"))}
 
 
-@pytest.fixture(scope="module")
-def run(built) -> Iterator[Run]:
+@pytest.fixture(scope="module", params=corpus.USERS)
+def run(built, request: pytest.FixtureRequest) -> Iterator[Run]:
     base = Path(tempfile.mkdtemp(prefix="honest-"))
     one = Corpus(base, built("guarded"), list(CASES.values()), references=True)
-    yield one.grade()
+    yield one.grade(user=request.param)
     one.close()
     shutil.rmtree(base, ignore_errors=True)
 

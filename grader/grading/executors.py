@@ -17,6 +17,7 @@ from grader.grading.cache import compiler_fingerprint
 from grader.program.codec import encode
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import Process, Zygote
+from grader.sandbox.wire import silent
 
 BEGIN_S = 20.0  # four times as long on an accelerator
 # A process may be ended from outside: by a person, by the kernel when memory runs out. So what ends one is asked again,
@@ -171,6 +172,8 @@ class ReferencePrograms(ExecutorPrograms):
 
     def load(self, payload: bytes, seconds: float) -> bytes:
         """Load a program of the course's own; from then on it is known."""
+        if self.executor is not None and not silent(self.executor.stream):
+            self.drop()  # ended from outside since the last notebook: programs of the course's own end nothing
         self.news |= {payload} - self.payloads
         self.payloads.add(payload)
         loaded_by, reply = self._replies.get(payload, (None, b""))

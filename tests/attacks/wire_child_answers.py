@@ -1,6 +1,6 @@
 """Forks at every question; child and parent both go on and both answer."""
 # with: stream
-# tally: passed, crashed
+# tally: passed, failed|crashed
 # %% answer="tally"
 import warnings
 

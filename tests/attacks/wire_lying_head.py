@@ -1,7 +1,7 @@
 """Sends heads that lie about the buffers behind them: one array in two places, sizes without end, shapes beyond."""
 # with: stream, lie
 # tally: failed, failed
-# keep: failed, crashed, failed
+# keep: failed, failed|crashed, failed
 # says tally-example: The reply could not be read: no such buffer
 # %% answer="tally"
 def tally(counts, start):
