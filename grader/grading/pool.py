@@ -15,7 +15,7 @@ from typing import Any
 from grader.core.faults import Fault
 from grader.sandbox import wire
 from grader.sandbox.accelerators import CPU, Platform
-from grader.sandbox.process import Process, Zygote
+from grader.sandbox.process import ConfinementReport, Process, Zygote
 
 NEWS = "news"  # the one key of a frame that comes before a reply
 ATTEMPTS = 4  # processes of ours that take a request: one may be ended from outside, which says nothing of the request
@@ -75,14 +75,14 @@ class Pool:
         self._first_patient = jobs - patient
         self.processes: list[Process | None] = [None] * jobs
         self._closed = False
+        self._zygote: Zygote | None = None
+        self.confined: ConfinementReport
 
     def __enter__(self) -> Pool:
-        self._zygote = self._start()
-        self.confined = self._zygote.confined  # how what learners wrote is confined
         try:
             self.processes = [self._fork(place) for place in range(self.jobs)]
         except BaseException:
-            self._zygote.stop(1)
+            self._stop_zygote(1)
             raise
         return self
 
@@ -92,24 +92,33 @@ class Pool:
         if kind is None:
             for process in left:
                 process.finish()
-        self._zygote.stop(5 if kind is None else 1)
+        self._stop_zygote(5 if kind is None else 1)
         for process in left:
             process.kill()
+
+    def _stop_zygote(self, seconds: float) -> None:
+        if self._zygote is not None:
+            self._zygote.stop(seconds)
+        self._zygote = None
 
     def _fork(self, place: int) -> Process:
         """A process for this place; where the zygote has ended, another is started."""
         with self._lock:
             if self._closed:
                 raise Fault("crashed", "grading was stopped")
-            fork = lambda: self._zygote.fork(self.entry, control=True, patient=place >= self._first_patient)
-            try:
-                process = fork()
-            except ConnectionError:
-                self._zygote.stop(0)
-                self._zygote = self._start()
-                process = fork()
-        wire.send(process.stream, json.dumps(self.opening).encode())
-        return process
+            for attempt in range(ATTEMPTS):
+                try:
+                    self._zygote = self._zygote or self._start()
+                    self.confined = self._zygote.confined  # how what learners wrote is confined
+                    patient = place >= self._first_patient
+                    process = self._zygote.fork(self.entry, control=True, patient=patient)
+                    wire.send(process.stream, json.dumps(self.opening).encode())
+                    return process
+                except (OSError, Fault):  # it was ended from outside, perhaps while it started
+                    self._stop_zygote(0)
+                    if attempt == ATTEMPTS - 1:
+                        raise
+        raise AssertionError
 
     def map(
         self,
