@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -10,15 +11,31 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import desk
 import pytest
+from forked_kernel import KernelServer
+
+if TYPE_CHECKING:
+    from grader.sandbox.process import Process, Zygote
 
 from grader.core.notebook import Submission, read_submission
 
 ROOT = Path(__file__).parents[1]
+PYTHONPATH = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "without")])
+sys.path.insert(0, str(Path(__file__).parent / "without"))
 COURSES = Path(__file__).parent / "courses"
+SCREENSHOTS = ROOT / "build" / "screenshots"  # what the tests saw in a browser
 Grader = Callable[..., subprocess.CompletedProcess[str]]
+BROWSER = {
+    "Chromium (Debian's package `chromium`)": desk.CHROMIUM,
+    "playwright (pip's group `dev`)": importlib.util.find_spec("playwright"),
+}
+needs_browser = pytest.mark.skipif(
+    not all(BROWSER.values()),
+    reason=f"no {' and no '.join(name for name, found in BROWSER.items() if not found)} on this machine",
+)
 
 
 def handed_in(
@@ -57,13 +74,21 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --lesson keep that lesson's tests."""
+    """Proofs, which take longest, come first, and the runs of single lessons come last: so neither of two processes
+    waits long for the other at the end. With --lesson only that lesson's tests are kept."""
+    items.sort(key=_turn)
     lesson = config.getoption("--lesson")
     if lesson is None:
         return
     kept = [item for item in items if _lesson(item) == lesson]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.path.name != "test_course_lessons.py":
+        return 1
+    return 2 if item.name.startswith("test_a_lesson_runs") else 0
 
 
 def _lesson(item: pytest.Item) -> str | None:
@@ -95,7 +120,7 @@ def grader() -> Grader:
 
     def run(*words: object, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "grader", *map(str, words)]
-        wide = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONPATH": str(ROOT), **environment}
+        wide = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONPATH": PYTHONPATH, **environment}
         return subprocess.run(command, cwd=cwd, env=wide, capture_output=True, text=True, timeout=600, check=False)
 
     return run
@@ -117,6 +142,93 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return made[name]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def _small_with_work(built: Callable[[str], Path], grader: Grader, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("with_work") / "course"
+    shutil.copytree(built("small"), root, ignore=shutil.ignore_patterns("graded", "work"))
+    assert grader("--course", root, "lab", "--no-open").returncode == 0
+    return root
+
+
+@pytest.fixture
+def course(_small_with_work: Path, tmp_path: Path) -> Path:
+    """A copy of tests/courses/small, built, with a learner's notebooks from `grader lab`: its path."""
+    return Path(shutil.copytree(_small_with_work, tmp_path / "course"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def courses_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that grades, builds or proves in tests/courses would leave caches there: it takes a copy."""
+    before = _files_of_courses()
+    yield
+    if not request.config.getoption("--update-goldens"):
+        changed = [str(path) for path, _ in sorted(before ^ _files_of_courses())]
+        assert not changed, f"tests (perhaps of another file that runs beside this one) wrote {', '.join(changed)}"
+
+
+def _files_of_courses() -> set[tuple[Path, int]]:
+    return {(path, path.stat().st_mtime_ns) for path in COURSES.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
+    """Started with what the test's module says in `ZYGOTE`. As a parameter it takes a level of confinement, and skips
+    the tests where the machine refuses that level."""
+    from grader.sandbox.process import AT_MOST, Zygote
+
+    level = getattr(request, "param", None)
+    with pytest.MonkeyPatch.context() as patch:
+        if level:
+            patch.setenv(AT_MOST, level)
+        one = Zygote.start(*getattr(request.module, "ZYGOTE", ([],)))
+    try:
+        if level and one.confined.level != level:
+            pytest.skip(f"this machine refuses it: {one.confined.refused[level]}")
+        yield one
+    finally:
+        one.stop()
+
+
+@pytest.fixture
+def worker(zygote: Zygote) -> Iterator[Process]:
+    """A confined worker in which the modules that probes need are imported."""
+    from grader.core.layout import WORKER
+
+    process = zygote.fork(WORKER)
+    run(process, "import ctypes, os, resource, signal, socket, subprocess, sys, threading, time")
+    yield process
+    process.kill()
+
+
+def run(process: Process, source: str, seconds: float = 20.0) -> dict[str, Any]:
+    """Run a cell in a worker; returns its reply."""
+    from grader.program.codec import decode, encode
+
+    return decode(process.exchange(encode({"do": "run", "source": source, "name": "1"}), seconds=seconds))
+
+
+def ask(process: Process, probe: str, seconds: float = 20.0) -> Any:
+    """The value of an expression in a worker, or the kind of the error that it raises there."""
+    from grader.program.codec import decode, encode
+
+    asked = encode({"do": "ask", "probe": f"lambda: {probe}", "name": ""})
+    reply = decode(process.exchange(asked, encode({"args": (), "mesh": None}), seconds=seconds))
+    return reply["value"] if "value" in reply else reply.get("kind", reply)
+
+
+@pytest.fixture(scope="session")
+def _kernel_server() -> Iterator[KernelServer]:
+    one = KernelServer(ROOT)
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def forked_kernels(_kernel_server: KernelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel of the test is forked from one that has imported JAX, which saves a second of computing."""
+    monkeypatch.setattr("jupyter_client.provisioning.local_provisioner.launch_kernel", _kernel_server.launch_kernel)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT
+from conftest import PYTHONPATH, ROOT
 
 _SUBMITTED = """
     join submitted_notebook on submitted_notebook.id = {table}.notebook_id
@@ -37,7 +37,7 @@ Rows = dict[str, list[tuple[object, ...]]]
 def nbgrader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A stock command, run at the top of the course."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(course / "none")}
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": PYTHONPATH, "JUPYTER_CONFIG_DIR": str(course / "none")}
     command = [sys.executable, "-m", "nbgrader", *words]
     return subprocess.run(command, cwd=course, env=variables, capture_output=True, text=True, timeout=300, check=False)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from pathlib import Path
 
 import nbformat
+from conftest import ROOT
 from nbclient import NotebookClient
 
 from grader.checks.outcomes import WIDTH
@@ -38,9 +41,11 @@ def verdicts_of_kernel(lesson: Lesson, folder: Path) -> list[dict[str, str]]:
         for check in exercises[exercise].checks:
             places.append((number, check.id, len(notebook.cells)))
             notebook.cells.append(nbformat.v4.new_code_cell(check.source))
-    NotebookClient(
+    client = NotebookClient(
         notebook, timeout=300, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(folder)}}
-    ).execute()
+    )
+    # Unlike `execute`, this closes its event loop also in a thread other than the main one.
+    asyncio.run(client.async_execute(env={**os.environ, "PYTHONPATH": str(ROOT)}))
     assert not any(output.output_type == "error" for output in notebook.cells[0].outputs), notebook.cells[0].outputs
     verdicts: list[dict[str, str]] = [{} for _ in answers(lesson)]
     for number, check, cell in places:
@@ -55,10 +60,9 @@ def verdicts_of_kernel(lesson: Lesson, folder: Path) -> list[dict[str, str]]:
     return verdicts
 
 
-def compare(lesson: Lesson, proof: Proof, folder: Path) -> None:
-    """Assert that a kernel gives every answer of a lesson the verdicts that the examiner gave in its full proof."""
+def compare(lesson: Lesson, proof: Proof, kernel: list[dict[str, str]]) -> None:
+    """Assert that a kernel gave every answer of a lesson the verdicts that the examiner gave in its full proof."""
     examined = [verdicts for row in proof.rows for verdicts in row.verdicts]
-    kernel = verdicts_of_kernel(lesson, folder)
     for (exercise, source), here, there in zip(answers(lesson), kernel, examined, strict=True):
         # A class's stub raises when its cell runs: the kernel then still holds the answer tried before it.
         if "not attempted" in there.values() and "class " in source:

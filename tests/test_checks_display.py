@@ -21,6 +21,8 @@ from grader.checks import drawings
 from grader.checks.failure import UNKNOWN, CheckEvaluator
 from grader.checks.outcomes import CheckFailed
 
+pytestmark = pytest.mark.usefixtures("forked_kernels")
+
 SETUP = """
 from grader.checks import ask, compare, devices, program, require
 import jax

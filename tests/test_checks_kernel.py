@@ -17,6 +17,8 @@ from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+pytestmark = pytest.mark.usefixtures("forked_kernels")
+
 SETUP = """
 from grader.checks import ask, compare, devices, error, program, require
 import jax

@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import nbformat
 import pytest
+from conftest import PYTHONPATH
 
 from grader.course import Course, CourseError, build
 
@@ -113,7 +115,8 @@ def test_the_release_is_what_nbgrader_makes_of_the_same_source(built, tmp_path):
     """Same bytes, no exception. nbgrader calls `alembic` by name, so the environment's programs must be on PATH."""
     root, lesson = built[0], "02_second"
     shutil.copytree(root / "build/source", tmp_path / "source")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": PYTHONPATH}
     command = [sys.executable, "-m", "nbgrader", "generate_assignment", lesson, "--course-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -253,10 +256,15 @@ def secrets(lesson):
         yield from (s for text in texts for s in map(str.strip, text.split("\n")) if len(s) > 8 and s not in lines)
 
 
+@cache
+def made(root):
+    """What a build of a course makes; of this one that takes three seconds."""
+    return build.outputs(Course(root))
+
+
 @pytest.mark.parametrize("root", [TINY, ROOT], ids=["tiny", "this course"])
 def test_no_solution_hidden_check_or_wrong_answer_reaches_a_learner(root, tmp_path):
-    course = Course(root)
-    outputs = build.outputs(course)
+    course, outputs = Course(root), made(root)
     for lesson_id in course.lesson_ids:
         notebook = json.loads(outputs[build.exercises_path(course, lesson_id)])
         code = {
@@ -295,5 +303,5 @@ def test_this_courses_notebooks_are_up_to_date():
 
 def test_this_courses_notebooks_are_small():
     course = Course(ROOT)
-    sizes = {path.name: len(text) for path, text in {**build.outputs(course), **build.sources(course)}.items()}
+    sizes = {path.name: len(text) for path, text in {**made(ROOT), **build.sources(course)}.items()}
     assert {name: size for name, size in sizes.items() if size >= LARGEST} == {}

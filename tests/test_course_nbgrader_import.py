@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import PYTHONPATH
 from fill import fill
 from fill import write as hand_in
 from old_notebooks import FLAGS, NOTEBOOKS, RAISES, SQUARES, cell, prose, write
@@ -26,7 +27,13 @@ DROPPED = {"collapsed", "scrolled"}
 def nbgrader(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run nbgrader itself."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic by its name
-    home = {**os.environ, "PATH": path, "JUPYTER_CONFIG_DIR": str(cwd / "none"), "HOME": str(cwd)}
+    home = {
+        **os.environ,
+        "PATH": path,
+        "JUPYTER_CONFIG_DIR": str(cwd / "none"),
+        "HOME": str(cwd),
+        "PYTHONPATH": PYTHONPATH,
+    }
     command = [sys.executable, "-m", "nbgrader", *words]
     return subprocess.run(command, cwd=cwd, env=home, capture_output=True, text=True, timeout=300, check=False)
 

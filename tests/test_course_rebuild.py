@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -14,14 +12,6 @@ from conftest import ROOT, Grader
 from nbclient import NotebookClient
 
 LESSON = "01_small"
-
-
-@pytest.fixture
-def course(tmp_path: Path, built: Callable[[str], Path], grader: Grader) -> Path:
-    root = tmp_path / "course"
-    shutil.copytree(built("small"), root, ignore=shutil.ignore_patterns("work"))
-    assert grader("--course", root, "lab", "--no-open").returncode == 0
-    return root
 
 
 def own(course: Path) -> Path:

@@ -10,22 +10,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Grader
+from conftest import ROOT, Grader, ask, run
 from typer.testing import CliRunner
 
 from grader import cli
 from grader.course import Course
 from grader.grading.batch import device_groups
-from grader.program.codec import decode, encode
 from grader.sandbox import accelerators
 from grader.sandbox.accelerators import CPU, ON_CPUS, PLATFORMS, Absent, Hardware, Platform, needs
-from grader.sandbox.process import AT_MOST, Process, Zygote
+from grader.sandbox.process import Process, Zygote
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 STAND_IN = Platform("cuda", jax="cpu", device="cpu", made_by="NVIDIA", files=("/dev/tty",), shown=("/sys/kernel",))
@@ -156,38 +155,8 @@ def test_grading_on_cpus_does_not_load_what_is_installed_for_gpus(tmp_path: Path
 
 # What a driver is let to, on every rung with namespaces or Landlock.
 
-
-@pytest.fixture(scope="module", params=["full", "namespaces", "landlock"])
-def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(AT_MOST, request.param)
-        one = Zygote.start([], STAND_IN, 8)
-    try:
-        if one.confined.level != request.param:
-            pytest.skip(f"this machine refuses it: {one.confined.refused[request.param]}")
-        yield one
-    finally:
-        one.stop()
-
-
-@pytest.fixture
-def worker(zygote: Zygote) -> Iterator[Process]:
-    process = zygote.fork("grader.sandbox.worker:serve")
-    run(process, "import os, resource, socket, threading")
-    yield process
-    process.kill()
-
-
-def run(process: Process, source: str) -> dict[str, Any]:
-    return decode(process.exchange(encode({"do": "run", "source": source, "name": "1"}), seconds=20))
-
-
-def ask(process: Process, probe: str) -> Any:
-    asked = encode({"do": "ask", "probe": f"lambda: {probe}", "name": ""})
-    reply = decode(process.exchange(asked, encode({"args": (), "mesh": None}), seconds=20))
-    return reply["value"] if "value" in reply else reply.get("kind", reply)
-
-
+ZYGOTE = ([], STAND_IN, 8)  # what the fixture `zygote` starts one with
+on_each_level = pytest.mark.parametrize("zygote", ["full", "namespaces", "landlock"], indirect=True, scope="module")
 OWN_NETWORK = """
 def spoken():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
@@ -197,6 +166,7 @@ def spoken():
 
 
 @linux
+@on_each_level
 def test_a_driver_finds_what_it_asks_for(worker: Process, zygote: Zygote) -> None:
     """Its device files, what it reads of /sys, files in memory, names for its threads, addresses without end; and a
     network of the process's own, which devices that compute together find each other by."""
@@ -210,6 +180,7 @@ def test_a_driver_finds_what_it_asks_for(worker: Process, zygote: Zygote) -> Non
 
 
 @linux
+@on_each_level
 def test_that_opens_nothing_else(worker: Process, zygote: Zygote) -> None:
     inside = zygote.confined.level in ("full", "namespaces")
     refused = ("FileNotFoundError", "PermissionError", "OSError")

@@ -40,12 +40,10 @@ RIGHT = {exercise.id: f"{exercise.reference}\n" for exercise in LESSON.exercises
 
 
 @pytest.fixture(scope="module")
-def examiner() -> Iterator[Examiner]:
-    zygote = Zygote.start([])
+def examiner(zygote: Zygote) -> Iterator[Examiner]:
     one = Examiner(LESSON, zygote, "secret")
     yield one
     one.close()
-    zygote.stop()
 
 
 @pytest.fixture

@@ -31,13 +31,6 @@ OTHER_WORDS = "def loss(numbers):\n    # another name, on another line\n\n    re
 UNKNOWN = "def loss(x):\n    return jnp.sum(x * x * 3.0) / x.size / 3.0\n"
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    one = Zygote.start([])
-    yield one
-    one.stop()
-
-
 @pytest.fixture
 def examiner(zygote: Zygote, tmp_path: Path) -> Iterator[Examiner]:
     one = Examiner(LESSON, zygote, "secret", tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,6 @@ replies = {known!r}
 def double(x):
     return 2 * x if np.asarray(x).tobytes().hex() in replies else x
 """
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    one = Zygote.start([])
-    yield one
-    one.stop()
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import pytest
 from conftest import ROOT
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.usefixtures("forked_kernels")
+
 # As released notebooks have them.
 CELLS = (
     "from grader.lessons import grade\n\ngrade()",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import desk
 import pytest
+from conftest import SCREENSHOTS, needs_browser
 
 from grader.course import Course, Exercise, workspace
 from grader.course.exercises import GRADING
@@ -16,18 +16,9 @@ pytestmark = pytest.mark.thorough
 LESSON = "05_vmap"
 EXERCISES = f"{LESSON}/{LESSON}.ipynb"
 PANELS = "jupyterapp.commands.listCommands().filter(name => name.startsWith('nbgrader:open'))"
-SCREENSHOTS = desk.ROOT / "build" / "screenshots"
-MISSING = [
-    name
-    for name, there in (
-        ("Chromium (Debian's package `chromium`)", desk.CHROMIUM),
-        ("playwright (pip's group `dev`)", importlib.util.find_spec("playwright")),
-    )
-    if not there
-]
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)} on this machine")
+@needs_browser
 def test_first_hour(tmp_path: Path) -> None:
     course = desk.copy_course(tmp_path)
     first, *others = Course(course).lesson(LESSON).exercises

@@ -13,6 +13,8 @@ from nbclient import NotebookClient
 
 from grader.learning.course_map import change_state, read_state, state_path
 
+pytestmark = pytest.mark.usefixtures("forked_kernels")
+
 LESSON = "01_first"
 WRONG = "✗ You predicted A, an error. Tempting: `max([])` does raise."
 RIGHT = "It is B, `0`. Right: the sum of nothing is 0 < 1, which is where adding begins."

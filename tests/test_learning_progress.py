@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import fill
@@ -15,14 +13,6 @@ from grader.course import Course
 
 LESSON = "01_small"
 WRONG = "def loss(x):\n    return x.sum()\n"
-
-
-@pytest.fixture
-def course(tmp_path: Path, built: Callable[[str], Path], grader: Grader) -> Path:
-    root = tmp_path / "course"
-    shutil.copytree(built("small"), root, ignore=shutil.ignore_patterns("work"))
-    assert grader("--course", root, "lab", "--no-open").returncode == 0
-    return root
 
 
 def answer(course: Path, **answers: str) -> None:

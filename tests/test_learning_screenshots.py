@@ -7,7 +7,7 @@ from pathlib import Path
 
 import desk
 import pytest
-from test_learning_browser import MISSING, SCREENSHOTS
+from conftest import SCREENSHOTS, needs_browser
 
 from grader.course import Course, Exercise
 
@@ -30,7 +30,7 @@ CUT_OFF = """id => {
 }"""
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)} on this machine")
+@needs_browser
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_nothing_is_cut_off(theme: str, tmp_path: Path) -> None:
     course = desk.copy_course(tmp_path)

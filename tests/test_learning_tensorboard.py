@@ -12,25 +12,13 @@ from typing import TYPE_CHECKING, Any
 import desk
 import psutil
 import pytest
+from conftest import SCREENSHOTS, needs_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
 
 pytestmark = pytest.mark.thorough
 LESSON = "lessons/14_profiling.ipynb"
-SCREENSHOTS = desk.ROOT / "build" / "screenshots"
-MISSING = [
-    name
-    for name, there in (
-        ("Chromium (Debian's package `chromium`)", desk.CHROMIUM),
-        ("playwright (pip's group `dev`)", importlib.util.find_spec("playwright")),
-        (
-            "TensorBoard's profile page (`tensorboard-plugin-profile`)",
-            importlib.util.find_spec("tensorboard_plugin_profile"),
-        ),
-    )
-    if not there
-]
 # What the trace viewer has drawn: the titles of its bars. It reads the events into a model before it draws.
 BARS = """() => {
     const view = document.querySelector('tr-ui-timeline-view');
@@ -38,7 +26,11 @@ BARS = """() => {
 }"""
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)} on this machine")
+@needs_browser
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard_plugin_profile") is None,
+    reason="no TensorBoard profile page (`tensorboard-plugin-profile`) on this machine",
+)
 def test_the_profile_page_shows_the_run(tmp_path: Path) -> None:
     course = desk.copy_course(tmp_path)
     with desk.lab(course) as address, desk.page(address) as page:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import desk
 import payloads
 import pytest
+from conftest import needs_browser
 from feedback_class import ANSWERS, HOSTILE, LESSON, SCRIPT, with_feedback
 
 from grader.lms import feedback_page
@@ -19,16 +19,11 @@ from grader.lms import feedback_page
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-# `desk.CHROMIUM` and playwright: CI and `make setup` have them.
-WITHOUT_BROWSER = pytest.mark.skipif(
-    not (desk.CHROMIUM and importlib.util.find_spec("playwright")),
-    reason="no Chromium or no playwright on this machine",
-)
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
 
 def in_a_browser(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.thorough(WITHOUT_BROWSER(test))
+    return pytest.mark.thorough(needs_browser(test))
 
 
 @pytest.fixture(scope="module")

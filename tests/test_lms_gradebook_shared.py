@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Grader
+from conftest import PYTHONPATH, ROOT, Grader
 from fill import fill, write
 
 from grader.course import Course
@@ -51,7 +51,7 @@ def command(root: Path) -> list[str]:
 
 
 def start(root: Path) -> subprocess.Popen[str]:
-    variables = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONPATH": PYTHONPATH}
     return subprocess.Popen(
         command(root), env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -79,7 +79,7 @@ def graded(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
     for learner, answers in CLASS.items():
         hand_in(root, learner, answers)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(root / "none")}
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": PYTHONPATH, "JUPYTER_CONFIG_DIR": str(root / "none")}
     release = [sys.executable, "-m", "nbgrader", "generate_assignment", LESSON, "--force"]
     done = subprocess.run(release, cwd=root, env=variables, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -243,7 +243,7 @@ def test_a_second_grader_waits_and_says_so(full: Path) -> None:
         )
         other = subprocess.Popen(
             [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -318,7 +318,7 @@ def test_what_cannot_be_written_to_is_refused_before_anything_is_graded(course: 
         run = ["unshare", "--mount", "sh", "-c", script, "sh", str(place), *run]
     else:
         place.chmod(0o444 if place.is_file() else 0o555)
-    variables = {**os.environ, "COLUMNS": "160", "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "COLUMNS": "160", "PYTHONPATH": PYTHONPATH}
     done = subprocess.run(run, env=variables, capture_output=True, text=True, timeout=120, check=False)
     place.chmod(0o755)
     assert done.returncode == 2, done.stderr

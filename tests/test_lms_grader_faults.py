@@ -79,7 +79,9 @@ def test_our_command_stores_nothing_and_says_so(course: Path, before: Path, faul
         assert result["fault"] == "grader" or failed == ["small-total-values"]
 
 
-def test_a_notebook_that_cannot_be_written_is_not_collected_as_a_missing_one(grader: Grader, tmp_path: Path) -> None:
+def test_a_notebook_that_cannot_be_written_is_not_collected_as_a_missing_one(
+    built: Callable[[str], Path], grader: Grader, tmp_path: Path
+) -> None:
     """A learner's folder without its notebook would be graded as one that holds nothing: with a zero."""
     for learner, size in (("large", 40_000), ("small", 100)):
         place = tmp_path / learner / "exercises" / LESSON / f"{LESSON}.ipynb"
@@ -90,12 +92,12 @@ def test_a_notebook_that_cannot_be_written_is_not_collected_as_a_missing_one(gra
     (tmp_path / "repos.csv").write_text("large,large\nsmall,small\n")
     # Git's own processes set their own limit; ours may write no file of more than 8 KB, as on a full disk.
     script = 'ulimit -S -f 8; exec "$@"'
-    command = [sys.executable, "-m", "grader", "--course", COURSES / "small", "collect", "repos.csv", "--to", "here"]
+    command = [sys.executable, "-m", "grader", "--course", built("small"), "collect", "repos.csv", "--to", "here"]
     done = subprocess.run(
         ["bash", "-c", script, "bash", *map(str, command)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "File too large" in done.stdout
     assert sorted(path.name for path in (tmp_path / "here").glob("*/*")) == [LESSON]
-    done = grader("--course", COURSES / "small", "grade", tmp_path / "here", "--json", tmp_path / "results.json")
+    done = grader("--course", built("small"), "grade", tmp_path / "here", "--json", tmp_path / "results.json")
     assert [one["learner"] for one in json.loads((tmp_path / "results.json").read_text())["results"]] == ["small"]

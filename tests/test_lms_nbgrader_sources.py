@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COURSES, ROOT
+from conftest import COURSES, PYTHONPATH, ROOT
 
 LESSON = "01_small"
 
@@ -24,7 +24,7 @@ def course(tmp_path: Path) -> Path:
 
 def generate(course: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(course / "none")}
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": PYTHONPATH, "JUPYTER_CONFIG_DIR": str(course / "none")}
     command = [sys.executable, "-m", "nbgrader", "generate_assignment", LESSON]
     return subprocess.run(command, cwd=course, env=variables, capture_output=True, text=True, timeout=300, check=False)
 

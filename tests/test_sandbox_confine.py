@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import ROOT, ask, run
 
 from grader.core.faults import Fault
 from grader.core.layout import WORKER
@@ -23,7 +23,7 @@ from grader.program.codec import decode, encode
 from grader.sandbox import confine
 from grader.sandbox.confine import without
 from grader.sandbox.confine_restrictions import FILE, OPEN_FILES, SCRATCH
-from grader.sandbox.process import AT_MOST, Process, ProcessTree, Zygote
+from grader.sandbox.process import Process, ProcessTree, Zygote
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 INSIDE = ("full", "namespaces")  # with namespaces of its own
@@ -47,41 +47,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("zygote", levels, indirect=True, scope="module")
 
 
-@pytest.fixture(scope="module")
-def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
-    """One for each level that this machine gives."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(AT_MOST, request.param)
-        one = Zygote.start([])
-    try:
-        if one.confined.level != request.param:
-            pytest.skip(f"this machine refuses it: {one.confined.refused[request.param]}")
-        yield one
-    finally:
-        one.stop()
-
-
-@pytest.fixture
-def worker(zygote: Zygote) -> Iterator[Process]:
-    process = zygote.fork(WORKER)
-    run(process, "import ctypes, os, signal, socket, subprocess, sys, threading, time")
-    yield process
-    process.kill()
-
-
 @pytest.fixture
 def level(zygote: Zygote) -> str:
     return zygote.confined.level
-
-
-def run(process: Process, source: str, seconds: float = 20.0) -> dict[str, Any]:
-    return decode(process.exchange(encode({"do": "run", "source": source, "name": "1"}), seconds=seconds))
-
-
-def ask(process: Process, probe: str, seconds: float = 20.0) -> Any:
-    asked = encode({"do": "ask", "probe": f"lambda: {probe}", "name": ""})
-    reply = decode(process.exchange(asked, encode({"args": (), "mesh": None}), seconds=seconds))
-    return reply["value"] if "value" in reply else reply.get("kind", reply)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from conftest import run
 
 from grader.core.faults import Fault
 from grader.core.layout import EXECUTOR, WORKER
@@ -68,10 +69,6 @@ def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
     while not holds() and time.monotonic() < end:
         time.sleep(0.01)
     return holds()
-
-
-def run(process: Process, source: str, seconds: float = 20.0) -> dict[str, Any]:
-    return decode(process.exchange(encode({"do": "run", "source": source, "name": "1"}), seconds=seconds))
 
 
 def ask(process: Process, probe: str, *args: Any, seconds: float = 20.0) -> Any:

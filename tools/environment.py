@@ -223,7 +223,7 @@ def setup(asked: "str | None", python: "str | None", root: "Path" = ROOT) -> "No
 def install(venv: "Path", torch: "str", torch_before: "str", root: "Path") -> "int":
     """Puts what is pinned, and the course itself, into an environment; returns the bytes downloaded."""
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--progress-bar", "off"]
+    pip = [python, "-m", "pip", "install", "--progress-bar", "off", "--no-compile"]
     run_pip([*pip, pin((root / LOCK).read_text(), "pip")], root)
     if torch != "no":
         refuse_unasked_cuda(torch_report(python, torch != torch_before, root), torch)
@@ -235,7 +235,16 @@ def install(venv: "Path", torch: "str", torch_before: "str", root: "Path") -> "i
     requirements = [part for name in locks(torch) for part in ("-r", name)]
     downloaded = run_pip([*pip, *requirements], root)
     run_pip([*pip, "--no-deps", "--no-build-isolation", "-e", "."], root)
+    compile_packages(venv)
     return downloaded
+
+
+def compile_packages(venv: "Path") -> "None":
+    """Compiles what was installed, on all cores, where pip would use one. It is done here because a confined process
+    could not store what it compiles."""
+    folders = [str(path) for path in venv.glob("lib/python*/site-packages")]
+    # Quietly: packages hold files that are no Python, or that are for a later one.
+    subprocess.run([str(venv / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", *folders])
 
 
 def main() -> "int":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from grader.cli import author, grade, instructor, learner
 from grader.cli.app import app
@@ -14,6 +15,9 @@ __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
 
 def main() -> None:
     """Run the command; a fault in the course, or of a file, is reported in a sentence."""
+    # nbformat imports jsonschema, which imports this package if it can, to check a format that no schema here uses. The
+    # package parses a grammar while it is imported, which takes more than a second.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     try:
         app()
     except CourseError as problem:

@@ -210,5 +210,5 @@ def imports(course: Course, lessons: Iterable[str]) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            found.add("flax.nnx" if node.module == "flax" else node.module)
     return {name for name in found if name.partition(".")[0] not in NEVER_PRELOAD}

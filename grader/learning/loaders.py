@@ -108,7 +108,6 @@ def _torchvision() -> Any:
 _kept: list[Any] = []
 _order = np.random.default_rng(0)
 MNIST: Any
-DataLoader: Any
 try:
     MNIST = _torchvision().MNIST
     from torch.utils.data import DataLoader

@@ -59,7 +59,7 @@ class Zygote:
 
     @classmethod
     def start(cls, modules: list[str], platform: Platform = CPU, count: int = 1) -> Zygote:
-        """Start a zygote that has imported `modules` besides JAX, Flax and Optax. Takes about two seconds.
+        """Start a zygote that has imported `modules` besides JAX. Takes about a second and a half.
 
         All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
         """

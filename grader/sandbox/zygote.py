@@ -40,7 +40,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 CONFINED = frozenset({WORKER, EXECUTOR})
 TRUSTED = frozenset({EXAMINER, PROOF})
 ALWAYS = """
-    jax jax.numpy jax.export optax flax.nnx IPython.core.inputtransformer2 grader.checks grader.sandbox.worker
+    jax jax.numpy jax.export IPython.core.inputtransformer2 grader.checks grader.sandbox.worker
 """.split()
 # The first export and the first compile import these; in every fork anew that would cost 0.2 s.
 AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
