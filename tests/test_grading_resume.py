@@ -359,7 +359,7 @@ def test_killed_from_outside_at_random_it_grades_as_if_nothing_had_been(lesson: 
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     moments = random.Random(seed)
-    for number in range(4 * KILLS + 4):
+    for number in range(8 * KILLS + 4):
         mean = [MEAN, "def loss(x):\n    return x.sum()\n", "raise ValueError\n", "x = 1 +\n"][number % 4]
         lesson.submit(f"one-{number:04}", mean=f"{mean}# {number}\n")
     undisturbed = lesson.grade()
