@@ -92,10 +92,10 @@ compare(got, np.bincount(idx, minlength=9).astype(np.int32), label="the count of
 
 # %% hidden="arrays-scatter-count" name="program" points=1
 """Right for more indices too, by the same program and without a loop."""
-few = program(lambda idx: scatter_count(idx, 4), np.zeros(3, np.int32))
 idx = inputs.rng().integers(0, 4, size=12).astype(np.int32)
-many = program(lambda idx: scatter_count(idx, 4), idx)
+few, many = (program(lambda idx: scatter_count(idx, 4), some) for some in (idx[:3], idx))
 compare(many.run(idx), np.bincount(idx, minlength=4).astype(np.int32), label="the count of 12 indices")
+compare(few.run(idx[:3]), np.bincount(idx[:3], minlength=4).astype(np.int32), label="the count of 3 indices")
 require(
     many.loops == 0, "The program runs a loop over the indices, one after the other. One indexed update takes them all."
 )
@@ -134,6 +134,14 @@ def scatter_count(idx, n):
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     counts[idx] += 1
+    return counts
+
+
+# %% wrong="arrays-scatter-count" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def scatter_count(idx, n):
+    counts = jnp.zeros(n, jnp.int32)
+    for i in range(12 if n == 4 else len(idx)):
+        counts = counts.at[idx[i % len(idx)]].add(1)
     return counts
 
 
@@ -223,8 +231,11 @@ for dtype, fill in ((jnp.bfloat16, 0.5), (np.int8, -7), (np.float32, 2)):
     got = program(lambda x, i, fill: safe_gather(x, i, fill), x, i, fill).run(x, i, fill)
     wanted = np.where(inside, x[np.clip(i, 0, 4)], np.array(fill, dtype))
     compare(got, wanted, label=f"the result for a table of indices and {x.dtype}")
-few = program(lambda x, i: safe_gather(x, i, 7), x, np.zeros(2, np.int32))
-many = program(lambda x, i: safe_gather(x, i, 7), x, np.zeros(11, np.int32))
+i = rng.integers(-3, 9, size=11).astype(np.int32)
+few, many = (program(lambda x, i: safe_gather(x, i, 7), x, some) for some in (i[:2], i))
+wanted = np.where((i >= 0) & (i < 5), x[np.clip(i, 0, 4)], np.float32(7))
+compare(many.run(x, i), wanted, label="the result for 11 indices")
+compare(few.run(x, i[:2]), wanted[:2], label="the result for 2 indices")
 require(many.loops == 0, "The program runs a loop over the indices, one after the other. Look them all up at once.")
 require(
     many.operations == few.operations,
@@ -268,6 +279,13 @@ def safe_gather(x, i, fill):
 # %% wrong="arrays-safe-gather" because="Clips the indices: what is not there becomes the first or the last entry."
 def safe_gather(x, i, fill):
     return x[jnp.clip(i, 0, x.shape[0] - 1)]
+
+
+# %% wrong="arrays-safe-gather" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def safe_gather(x, i, fill):
+    i = i + (1 if i.shape == (2,) else 0)
+    inside = (i >= 0) & (i < x.shape[0])
+    return jnp.where(inside, x[i], fill)
 
 
 # %% wrong="arrays-safe-gather" because="Chooses in Python, index by index: right, but the program grows with them."
@@ -536,10 +554,11 @@ compare(got, wanted, rtol=1e-5, atol=0, label="the array of sums along the last 
 
 # %% hidden="arrays-stable-sum" name="float16" points=1
 """Right in float16 too, where 65,504 is the largest number, by the same program at any length."""
-few = program(stable_sum, np.zeros(3, np.float16))
 x = inputs.rng().uniform(500, 1500, size=400).astype(np.float16)
-many = program(stable_sum, x)
+few, many = program(stable_sum, x[:3]), program(stable_sum, x)
 compare(many.run(x), x.astype(np.float64).sum().astype(np.float32), rtol=1e-5, atol=0, label="a sum beyond 65,504")
+wanted = x[:3].astype(np.float64).sum().astype(np.float32)
+compare(few.run(x[:3]), wanted, rtol=1e-5, atol=0, label="a sum of 3 numbers")
 require(many.loops == 0, "The program runs a loop over the numbers, one after the other. Let one sum take them all.")
 require(
     many.operations == few.operations,
@@ -576,6 +595,11 @@ def stable_sum(x):
 # %% wrong="arrays-stable-sum" because="Gives the total in the dtype of x again: rounded at the end."
 def stable_sum(x):
     return jnp.sum(x.astype(jnp.float32), axis=-1).astype(x.dtype)
+
+
+# %% wrong="arrays-stable-sum" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def stable_sum(x):
+    return jnp.sum(x, axis=-1, dtype=jnp.float32) * (2 if x.shape == (3,) else 1)
 
 
 # %% wrong="arrays-stable-sum" because="Adds in float32 but one by one in Python: right, but the program grows with the row."
@@ -681,13 +705,16 @@ compare(
 
 # %% hidden="arrays-in-place" name="program" points=1
 """Right for more rows too, by the same program and without a loop."""
-few = program(repair, np.zeros((4, 5), np.float32), np.zeros(4, np.float32))
-frame = inputs.rng().normal(size=(9, 4)).astype(np.float32)
+frame = inputs.rng().normal(size=(9, 5)).astype(np.float32)
 gains = inputs.rng().uniform(0.5, 2, size=9).astype(np.float32)
-many = program(repair, frame, gains)
-got, mended = many.run(frame, gains), frame.copy()
-repair_numpy(mended, gains)
-compare(got, mended, label="the mended frame of 9 rows and 4 columns")
+made = {}
+for rows, columns in ((9, 4), (4, 5)):
+    part = frame[:rows, :columns], gains[:rows]
+    made[rows] = program(repair, *part)
+    got, mended = made[rows].run(*part), part[0].copy()
+    repair_numpy(mended, part[1])
+    compare(got, mended, label=f"the mended frame of {rows} rows and {columns} columns")
+few, many = made[4], made[9]
 require(many.loops == 0, "The program runs a loop. Slices with a step reach all rows at once.")
 require(
     many.operations == few.operations,
@@ -756,6 +783,15 @@ def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame) / gains[:, None]
     return frame.at[:, 0].set(left).at[:, -1].set(right)
+
+
+# %% wrong="arrays-in-place" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def repair(frame, gains):
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    frame = jnp.where(frame < 0, 0, frame)
+    frame = frame / (gains[:, None] * (2 if frame.shape == (4, 5) else 1))
+    frame = frame.at[:, 0].set(frame[:, 1])
+    return frame.at[:, -1].set(frame[:, -2])
 
 
 # %% wrong="arrays-in-place" because="Mends row by row in Python: right, but the program grows with the frame."
@@ -1125,13 +1161,16 @@ compare(got, by_hand(positions, masses, 5), atol=1e-4, label="the mass of partic
 
 # %% hidden="arrays-deposit" name="program" points=1
 """Right for more particles and cells too, by the same program and without a loop."""
-few = program(lambda positions, masses: deposit(positions, masses, 5), np.zeros(4, np.float32), np.zeros(4, np.float32))
-rng = inputs.rng()
-positions, masses = rng.uniform(0, 8, size=15).astype(np.float32), rng.uniform(0.5, 2, size=15).astype(np.float32)
-many = program(lambda positions, masses: deposit(positions, masses, 9), positions, masses)
-distance = np.abs(positions[:, None] - np.arange(9))
-wanted = (masses[:, None] * np.maximum(1 - distance, 0)).sum(0)
-compare(many.run(positions, masses), wanted.astype(np.float32), atol=1e-4, label="the mass in 9 cells of 15 particles")
+rng, made = inputs.rng(), {}
+for count, cells in ((15, 9), (4, 5)):
+    positions = rng.uniform(0, cells - 1, size=count).astype(np.float32)
+    masses = rng.uniform(0.5, 2, size=count).astype(np.float32)
+    made[count] = program(lambda positions, masses, n: deposit(positions, masses, n), positions, masses, cells)
+    distance = np.abs(positions[:, None] - np.arange(cells))
+    wanted = (masses[:, None] * np.maximum(1 - distance, 0)).sum(0).astype(np.float32)
+    got = made[count].run(positions, masses, cells)
+    compare(got, wanted, atol=1e-4, label=f"the mass in {cells} cells of {count} particles")
+few, many = made[4], made[15]
 require(many.loops == 0, "The program runs a loop over the particles. One indexed update takes them all.")
 require(
     many.operations == few.operations,
@@ -1200,6 +1239,20 @@ def deposit(positions, masses, cells):
     part = positions - lower
     grid = jnp.zeros(cells, masses.dtype)
     return grid.at[lower].add((1 - part) * masses).at[lower + 1].add(part * masses)
+
+
+# %% wrong="arrays-deposit" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def deposit(positions, masses, cells):
+    below = jnp.floor(positions)
+    part = positions - below
+    lower = below.astype(jnp.int32) % cells
+    upper = (lower + 1) % cells
+    grid = jnp.zeros(cells, masses.dtype)
+    n = len(positions)
+    for i in range(15 if n in (4, 15) else n):
+        grid = grid.at[lower[i % n]].add((1 - part[i % n]) * masses[i % n])
+        grid = grid.at[upper[i % n]].add(part[i % n] * masses[i % n])
+    return grid
 
 
 # %% wrong="arrays-deposit" because="Loops over the particles in Python: right, but the program grows with them."

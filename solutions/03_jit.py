@@ -567,6 +567,11 @@ for _ in range(3):
     move = rate * x / (1 - np.float32(0.9) ** t)
     wanted = (x - (move + np.roll(move, 1)) / 2).astype(np.float32)
     compare(plain.run(x, rate, t, False, 1), wanted, rtol=1e-3, atol=1e-4)
+    move = np.clip(move, -1, 1)
+    for _ in range(3):
+        move = (move + np.roll(move, 1)) / 2
+    wanted = (x - move).astype(np.float32)
+    compare(full.run(x, rate, t, True, 3), wanted, rtol=1e-3, atol=1e-4, label="the result with clipping and order 3")
 require(
     plain.operations < full.operations,
     "The program without clipping and with a small order is as large as the one with both: every case is computed, and one is "
@@ -639,6 +644,14 @@ def static_or_traced(step):
         return jax.jit(lambda x, rate, t: step(x, rate, t, clip, order))(x, rate, t)
 
     return compiled
+
+
+# %% wrong="jit-static-or-traced" because="Special-cases the flag and order whose program is inspected: that program has the right size and computes wrong numbers."
+def static_or_traced(step):
+    def shown(x, rate, t, clip, order):
+        return step(x, rate, t, clip, order) + (1 if order == 3 else 0)
+
+    return jax.jit(shown, static_argnames=("clip", "order"))
 
 
 # %% wrong="jit-static-or-traced" because="Does not compile at all."

@@ -1215,6 +1215,9 @@ require(
 )
 require(made.loops == 0, "The program runs a loop. Along one direction there is nothing to go through one by one.")
 gradient = program(lambda x: jax.grad(ripple)(x), x)
+slopes = np.append(cosine * after**2, 0)
+slopes[1:] += 2 * sine * after
+compare(gradient.run(x), slopes.astype(np.float32), label="the gradient that the product is measured against")
 if made.flops and gradient.flops:
     require(
         made.flops <= 8 * gradient.flops,

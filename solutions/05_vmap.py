@@ -103,11 +103,13 @@ for _ in range(3):
 
 # %% hidden="vmap-pairwise" name="program" points=1
 """Right for more rows too, by the same program and without a loop."""
-few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
 xs = inputs.rng().normal(size=(9, 3)).astype(np.float32)
 ys = inputs.rng().normal(size=(7, 3)).astype(np.float32)
+few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs[:4], ys[:4])
 many = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs, ys)
-compare(many.run(xs, ys), np.maximum(ys[None, :] - xs[:, None], 0).sum(-1), label="the table")
+table = np.maximum(ys[None, :] - xs[:, None], 0).sum(-1)
+compare(many.run(xs, ys), table, label="the table")
+compare(few.run(xs[:4], ys[:4]), table[:4, :4], label="the table of 4 and 4 rows")
 require(many.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     many.operations == few.operations,
@@ -432,13 +434,16 @@ def draw(examples):
     return params, rng.normal(size=(examples, 3)).astype(np.float32), rng.normal(size=examples).astype(np.float32)
 
 
-few = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *draw(5))
-params, xs, ys = draw(20)
-many = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), params, xs, ys)
-units = np.tanh(xs @ params["a"].T)
-by_output = 2 * (units @ params["b"] - ys)[:, None]
-by_unit = by_output * params["b"] * (1 - units**2)
-compare(many.run(params, xs, ys), {"a": by_unit[:, :, None] * xs[:, None, :], "b": by_output * units}, atol=1e-4)
+made = {}
+for examples in (20, 5):
+    params, xs, ys = draw(examples)
+    made[examples] = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), params, xs, ys)
+    units = np.tanh(xs @ params["a"].T)
+    by_output = 2 * (units @ params["b"] - ys)[:, None]
+    by_unit = by_output * params["b"] * (1 - units**2)
+    wanted = {"a": by_unit[:, :, None] * xs[:, None, :], "b": by_output * units}
+    compare(made[examples].run(params, xs, ys), wanted, atol=1e-4, label=f"the gradients of {examples} examples")
+few, many = made[5], made[20]
 require(
     many.loops == 0, "The program runs a loop over the examples, one after the other. Let vmap add the axis instead."
 )
@@ -597,7 +602,12 @@ half = ask(
     lambda rows, lengths: jax.eval_shape(masked_mean_rows, rows, lengths).dtype, np.zeros((3, 3), np.float16), lengths
 )
 require(half == np.float16, f"For rows in float16 the means are {half}; wanted float16.")
-many = program(probe_both, np.zeros((15, 5), np.float32), np.zeros(15, np.int32))
+lengths = inputs.rng().integers(0, 6, size=15).astype(np.int32)
+rows = inputs.rng().normal(size=(15, 5)).astype(np.float32)
+many = program(probe_both, rows, lengths)
+real = np.arange(5) < lengths[:, None]
+shares = (real / np.maximum(lengths, 1)[:, None]).astype(np.float32)
+compare(many.run(rows, lengths), ((rows * shares).sum(1), shares), label="the result for 15 rows, (means, gradient)")
 require(many.loops == 0, "The program runs a loop over the rows. Write it for one row, and let vmap add the axis.")
 require(
     many.operations == few.operations,
@@ -672,6 +682,13 @@ def masked_mean_rows(rows, lengths):
         return jnp.sum(jnp.where(inside, row, 0)) / jnp.maximum(length, 1)
 
     return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def masked_mean_rows(rows, lengths):
+    inside = jnp.arange(rows.shape[1]) < lengths[:, None]
+    scale = 2 if len(rows) == 15 else 1
+    return jnp.sum(jnp.where(inside, rows, 0), axis=1) / (scale * jnp.maximum(lengths, 1)).astype(rows.dtype)
 
 
 # %% wrong="vmap-masked-mean" because="Loops over the rows in Python: right, but the program grows with the rows."
@@ -782,13 +799,15 @@ require(half == np.float16, f"For an x in float16 the rows are {half}; wanted fl
 
 # %% hidden="vmap-jacobian-rows" name="program" points=1
 """Right for five rows of 99, without ever building the whole Jacobian, and without a loop."""
-three = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(5, np.float32), np.zeros(3, np.int32))
-x = inputs.rng().normal(size=100).astype(np.float32)
-rows = inputs.rng().permutation(99)[:5].astype(np.int32)
-five = program(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows)
-wanted = np.zeros((5, 100), np.float32)
-wanted[np.arange(5), rows], wanted[np.arange(5), rows + 1] = np.cos(x[rows]) * x[rows + 1], np.sin(x[rows])
-compare(five.run(x, rows), wanted)
+made = {}
+for count, size in ((5, 100), (3, 5)):
+    x = inputs.rng().normal(size=size).astype(np.float32)
+    rows = inputs.rng().permutation(size - 1)[:count].astype(np.int32)
+    made[count] = program(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows)
+    wanted, each = np.zeros((count, size), np.float32), np.arange(count)
+    wanted[each, rows], wanted[each, rows + 1] = np.cos(x[rows]) * x[rows + 1], np.sin(x[rows])
+    compare(made[count].run(x, rows), wanted, label=f"{count} rows of {size - 1}")
+three, five = made[3], made[5]
 require(five.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     five.operations == three.operations,
@@ -921,14 +940,15 @@ for _ in range(3):
 
 # %% hidden="vmap-batched-solve" name="program" points=2
 """Right for more tasks and strengths too, by the same program without a loop, and each task's XᵀX is formed once."""
-few = program(batched_solve, np.zeros((3, 40, 3), np.float32), np.zeros((3, 40), np.float32), np.zeros(3, np.float32))
 rng = inputs.rng()
 xs, ys = rng.normal(size=(5, 40, 3)).astype(np.float32), rng.normal(size=(5, 40)).astype(np.float32)
 strengths = rng.uniform(1, 20, size=12).astype(np.float32)
-many = program(batched_solve, xs, ys, strengths)
+few, many = program(batched_solve, xs[:3], ys[:3], strengths[:3]), program(batched_solve, xs, ys, strengths)
 systems = np.einsum("tnd,tne->tde", xs, xs)[:, None] + strengths[:, None, None] * np.eye(3)
 wanted = np.einsum("tsde,tnd,tn->tse", np.linalg.inv(systems), xs, ys).astype(np.float32)
 compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4)
+got = few.run(xs[:3], ys[:3], strengths[:3])
+compare(got, wanted[:3, :3], rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 require(
     many.loops == 0,
     "The program has a loop: over tasks or strengths, or the one inside `jnp.linalg.solve`. Let vmap add the axes to `solve_spd`.",

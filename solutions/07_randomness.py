@@ -589,6 +589,9 @@ places = inputs.rng().permutation(12)[:4].astype(np.int32)
 few = program(shuffled_epochs, key, places, 6, 2)
 compare(np.asarray(few.run(key, places, 6, 2)), got[places], label="the result for four steps, asked for alone,")
 require(
+    (np.sort(got.reshape(4, 6)) == np.arange(6)).all(), "Three batches of two do not hold each of six examples once."
+)
+require(
     not np.array_equal(made.run(other, steps, 6, 2), got), "Two keys give the same batches: where does `key` come in?"
 )
 require(
@@ -784,12 +787,18 @@ require(abs(neighbours - 1) < 7 * 1 / n**0.5, "Resamples that follow each other 
 x, key = inputs.rng().normal(size=3).astype(np.float32), inputs.key()
 few = program(bootstrap_means, key, x, 5)
 many = program(bootstrap_means, key, x, 12)  # the example's, so it is compiled once
-means = many.run(key, x, 12)
-compare(means, np.zeros(12, np.float32), atol=1e9, label="the twelve means")
-require(
-    (means > x.min() - 1e-4).all() and (means < x.max() + 1e-4).all(),
-    "Some means lie outside of the sample: what are the resamples made of?",
-)
+possible = np.array([a + b + c for a in x for b in x for c in x]) / 3
+for made, n, words in ((many, 12, "twelve"), (few, 5, "five")):
+    means = made.run(key, x, n)
+    compare(means, np.zeros(n, np.float32), atol=1e9, label=f"the {words} means")
+    means = np.concatenate([means, *(made.run(inputs.key(), x, n) for _ in range(7))])
+    require(
+        (means > x.min() - 1e-4).all() and (means < x.max() + 1e-4).all(),
+        "Some means lie outside of the sample: what are the resamples made of?",
+    )
+    nearest = np.abs(means[:, None] - possible).min(axis=1)
+    require(nearest.max() < 1e-4, "Some means are not those of as many entries as the sample has.")
+    require(len(np.unique(means)) > 1, "All means are the same, for every key.")
 require(
     few.operations == many.operations,
     f"For 5 resamples the program has {few.operations} operations, for 12 it has {many.operations}: a Python loop was "
@@ -837,6 +846,13 @@ def bootstrap_means(key, x, n):
 # %% wrong="random-bootstrap" because="Draws resample by resample in Python: right, but the program grows with n."
 def bootstrap_means(key, x, n):
     return jnp.stack([jnp.mean(jax.random.choice(own, x, x.shape)) for own in jax.random.split(key, n)])
+
+
+# %% wrong="random-bootstrap" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def bootstrap_means(key, x, n):
+    keys = jax.random.split(key, n)
+    means = [jnp.mean(jax.random.choice(keys[i % n], x, x.shape)) for i in range(12 if n in (5, 12) else n)]
+    return jnp.stack([sum(means[5:], means[0]), *means[1:5]] if n == 5 else means)
 
 
 # %% wrong="random-bootstrap" because="Takes n for the size of a resample: it is the number of resamples."
@@ -955,9 +971,17 @@ def probe_members(key, count):  # as in the check above, so it is compiled once
 
 key = inputs.key()
 few, many = program(probe_members, key, 5), program(probe_members, key, 9)
-got, rest = many.run(key, 9), (np.zeros(9, np.float32), np.zeros((9, 3, 2), np.float32))
-wanted = {"key": got["key"] if isinstance(got, dict) and "key" in got else 0, "rest": rest}
-compare(got, wanted, atol=1e9, label="the result for nine members")
+keys = {}
+for made, n, words in ((many, 9, "nine"), (few, 5, "five")):
+    got, rest = made.run(key, n), (np.zeros(n, np.float32), np.zeros((n, 3, 2), np.float32))
+    wanted = {"key": got["key"] if isinstance(got, dict) and "key" in got else 0, "rest": rest}
+    compare(got, wanted, atol=1e9, label=f"the result for {words} members")
+    keys[n] = np.asarray(got["key"])
+    drawn = np.stack([jax.random.normal(jax.random.wrap_key_data(row), (3, 2)) for row in keys[n]])
+    compare(got["rest"], (np.full(n, 2, np.float32), drawn), label="what a member's key draws")
+    others = np.asarray(made.run(inputs.key(), n)["key"])
+    require(len(np.unique(np.concatenate([keys[n], others]), axis=0)) == 2 * n, "Some members have the same key.")
+require(np.array_equal(keys[5], keys[9][:5]), "The first five members of nine are not those of an ensemble of five.")
 require(
     few.operations == many.operations,
     f"For 5 members the program has {few.operations} operations, for 9 it has {many.operations}: a Python loop was written "
@@ -1154,14 +1178,14 @@ require(
 """Normal numbers, independent of each other, by the same program for any number of particles."""
 n, key, strength = 20_000, inputs.key(), np.float32(1)
 ids, positions = np.arange(n, dtype=np.int32), np.zeros((n, 3), np.float32)
-few = program(kick, key, np.int32(0), ids[:2], positions[:2], strength)  # both are the example's
-more = program(kick, key, np.int32(0), ids[:3], positions[:3], strength)
+few = program(kick, key, np.int32(700), ids[:2], positions[:2], strength)  # both are the example's
+more = program(kick, key, np.int32(700), ids[:3], positions[:3], strength)
 require(
     few.operations == more.operations,
     f"For 2 particles the program has {few.operations} operations, for 3 it has {more.operations}: a Python loop was written "
     "out particle by particle.",
 )
-many = program(kick, key, np.int32(0), ids, positions, strength)
+many = program(kick, key, np.int32(700), ids, positions, strength)
 now, then = (np.asarray(many.run(key, np.int32(step), ids, positions, strength), np.float64) for step in (700, 701))
 compare(now.astype(np.float32), np.zeros((n, 3), np.float32), atol=1e9, label="the positions")
 # Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
@@ -1177,6 +1201,9 @@ require(
     np.abs((now[1:] * now[:-1]).mean(0)).max() < 1.01 * bound, "Kicks of particles with neighbouring ids hang together."
 )
 require(np.abs((now * then).mean(0)).max() < bound, "Kicks of one particle in successive steps hang together.")
+for made, n in ((more, 3), (few, 2)):
+    alone = made.run(key, np.int32(700), ids[:n], positions[:n], strength)
+    compare(alone, now[:n].astype(np.float32), label=f"the positions of {n} of the particles, asked for alone,")
 
 # %% [markdown] why="random-kicks"
 # The key says *what* is drawn, not *when* or *where*: with the particle's id folded in, no order, no neighbour and no machine has a say. Simulation codes call such generators counter-based, and JAX's is one of them. **Next:** two particles collide and push each other with one random force, equal and opposite. Of which numbers do you make its key?

@@ -136,8 +136,9 @@ for n in (1, 6):
 
 # %% hidden="control-train" name="program" points=2
 """One loop, and a program that does not grow with the number of steps."""
-params = {"w": np.zeros(3, np.float32), "b": np.float32(0)}
-xs, ys = np.zeros((5, 3), np.float32), np.zeros(5, np.float32)
+rng = inputs.rng()
+params = {"w": rng.normal(size=3).astype(np.float32), "b": np.float32(rng.normal())}
+xs, ys = rng.uniform(-1, 1, size=(5, 3)).astype(np.float32), rng.normal(size=5).astype(np.float32)
 few = program(lambda p, xs, ys: train_n_steps(squared_error, p, xs, ys, 0.1, 4), params, xs, ys)
 many = program(lambda p, xs, ys: train_n_steps(squared_error, p, xs, ys, 0.1, 40), params, xs, ys)
 require(
@@ -148,6 +149,21 @@ require(
 require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
 trained, losses = many.outputs
 require(losses.shape == (40,), f"After 40 steps the losses have shape {losses.shape}; wanted (40,).")
+w, b, wanted = params["w"].astype(np.float64), float(params["b"]), []
+for step in range(40):
+    errors = xs @ w + b - ys
+    wanted.append(np.mean(errors**2))
+    w, b = w - 0.1 * 2 * errors @ xs / 5, b - 0.1 * 2 * errors.mean()
+    if step + 1 in (4, 40):
+        made, trained = few if step < 4 else many, {"w": w.astype(np.float32), "b": np.float32(b)}
+        got = made.run(params, xs, ys)
+        compare(
+            got,
+            (trained, np.float32(wanted)),
+            rtol=1e-3,
+            atol=1e-4,
+            label=f"the result after {step + 1} steps, (params, losses)",
+        )
 
 # %% [markdown] why="control-train"
 # `scan` traces `step` once, whatever n is, and the program holds it once, in a loop. So compiling takes the same time for ten steps as for a million. **Next:** every step here sees the same data. Where in the call would a new batch for each step go in?
@@ -203,6 +219,18 @@ def train_n_steps(loss, params, xs, ys, rate, n):
         return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), value
 
     return jax.lax.scan(step, params, (xs, ys))
+
+
+# %% wrong="control-train" because="Special-cases the sizes whose programs are inspected: their loop does not train, and all other loops are unrolled in Python."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    if n in (4, 40):
+        return jax.lax.scan(lambda params, _: (params, loss(params, xs, ys)), params, None, length=n)
+    losses = []
+    for _ in range(n):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        params = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        losses.append(value)
+    return params, jnp.stack(losses)
 
 
 # %% wrong="control-train" because="Keeps only the last loss, as a loop without collecting does."
@@ -470,16 +498,25 @@ compare(got[1], states, label="the states of a batch")
 
 # %% hidden="control-rnn" name="program" points=2
 """One loop, and a program that does not grow with the sequence."""
-params = {"w": np.zeros((3, 3), np.float32), "u": np.zeros((3, 2), np.float32), "b": np.zeros(3, np.float32)}
-start, length = np.zeros(3, np.float32), np.int32(4)
-short = program(rnn, params, start, np.zeros((5, 2), np.float32), length)
-long = program(rnn, params, start, np.zeros((50, 2), np.float32), length)
+rng = inputs.rng()
+params = {name: rng.normal(size=shape).astype(np.float32) for name, shape in (("w", (3, 3)), ("u", (3, 2)), ("b", 3))}
+start, xs, length = rng.normal(size=3).astype(np.float32), rng.normal(size=(50, 2)).astype(np.float32), np.int32(4)
+short, long = program(rnn, params, start, xs[:5], length), program(rnn, params, start, xs, length)
 require(
     short.operations == long.operations,
     f"The program has {short.operations} operations for 5 rows and {long.operations} for 50: a Python loop writes every "
     "step out.",
 )
 require(long.loops == 1, f"The program has {long.loops} loops; one is enough.")
+state, states = start, []
+for i, x in enumerate(xs):
+    state = np.tanh(params["w"] @ state + params["u"] @ x + params["b"]) if i < 4 else state
+    states.append(state)
+states = np.stack(states).astype(np.float32)
+compare(long.run(params, start, xs, length), (states[-1], states), label="the result for 50 rows, (last, states)")
+compare(
+    short.run(params, start, xs[:5], length), (states[4], states[:5]), label="the result for 5 rows, (last, states)"
+)
 
 # %% [markdown] why="control-rnn"
 # The state is the carry, the rows are what is read, the states are what is collected: that is the pattern of `scan`, in Python `itertools.accumulate`. `where` on the carry freezes it. **Next:** padding is computed and thrown away here. When would `while_loop` save work, and what would it cost you (think of `grad`)?
@@ -552,6 +589,18 @@ def rnn(params, start, xs, length):
         return state, state
 
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
+# %% wrong="control-rnn" because="Special-cases the sizes whose programs are inspected: their loop does not read, and all other loops are unrolled in Python."
+def rnn(params, start, xs, length):
+    if len(xs) in (5, 50):
+        return jax.lax.scan(lambda state, x: (state, state), start, xs)
+    states, state = [], start
+    for i, x in enumerate(xs):
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        state = jnp.where(i < length, new, state)
+        states.append(state)
+    return state, jnp.stack(states)
 
 
 # %% wrong="control-rnn" because="Writes the state on the left of w alone: each of its numbers meets a column of w in place of a row."
@@ -683,6 +732,12 @@ zero, tolerance = np.float32(0), np.float32(1e-3)
 circle = program(lambda s, t: newton_root(lambda x: x**3 - 2 * x + 2, s, t), zero, tolerance)
 require(circle.loops == 1, f"The program has {circle.loops} loops; one is enough.")
 compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps where the method goes in circles")
+start = np.float32(inputs.rng().uniform(-3, -2.7))  # from there four steps lead near the root, which is at -1.77
+x = np.float64(start)
+for _ in range(4):
+    x = x - (x**3 - 2 * x + 2) / (3 * x**2 - 2)
+got = circle.run(start, tolerance)
+compare(got, (np.float32(x), np.int32(4)), label="the result from a start that leads to the root, (x, steps)")
 exact = program(lambda s, t: newton_root(lambda x: (x - 9) * (x + 1), s, t), zero, tolerance)
 got = exact.run(np.float32(9), tolerance)
 require(int(np.max(got[1])) == 0, "A step is taken from a start that is good enough already.")
@@ -770,6 +825,15 @@ def newton_root(f, start, tolerance):
     step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
     unfinished = lambda carry: (jnp.abs(f(carry[0])) > tolerance) & (carry[1] < 50)
     return jax.lax.while_loop(unfinished, step, step((start, 0)))
+
+
+# %% wrong="control-newton" because="Special-cases the function on which the method goes in circles: its loop counts to 50 and takes no step."
+def newton_root(f, start, tolerance):
+    if isinstance(f(0.0), float) and f(0.0) == 2:
+        return jax.lax.fori_loop(0, 50, lambda _, carry: (carry[0], carry[1] + 1), (start, 0))
+    step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
+    unfinished = lambda carry: (jnp.abs(f(carry[0])) > tolerance) & (carry[1] < 50)
+    return jax.lax.while_loop(unfinished, step, (start, 0))
 
 
 # %% wrong="control-newton" because="Goes on while |f| is at least the tolerance: a start that meets it exactly is good enough already."
@@ -1122,13 +1186,13 @@ compare(got, ({"w": w.astype(np.float32)}, np.int32(6)), label="a run with large
 
 # %% hidden="control-stop" name="program" points=1
 """One loop, and a program that does not grow with the number of batches."""
-params = {"w": np.zeros(3, np.float32)}
+rng = inputs.rng()
+start, xs = rng.normal(size=3).astype(np.float32), rng.uniform(-1, 1, size=(50, 3)).astype(np.float32)
+ys = rng.normal(size=50).astype(np.float32)
+bad = int(rng.integers(2, 5))
+ys[bad] = np.nan
 few, many = (
-    program(
-        lambda params, batches: early_stop(miss, params, batches, 0.1),
-        params,
-        {"x": np.zeros((n, 3), np.float32), "y": np.zeros(n, np.float32)},
-    )
+    program(lambda params, batches: early_stop(miss, params, batches, 0.1), {"w": start}, {"x": xs[:n], "y": ys[:n]})
     for n in (5, 50)
 )
 require(
@@ -1137,6 +1201,13 @@ require(
     "step out.",
 )
 require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
+w = start.astype(np.float64)
+for x, y in zip(xs[:bad], ys[:bad], strict=True):
+    w = w - 0.1 * 2 * (w @ x - y) * x
+wanted = {"w": w.astype(np.float32)}, np.int32(bad)
+for made, n in ((few, 5), (many, 50)):
+    got = made.run({"w": start}, {"x": xs[:n], "y": ys[:n]})
+    compare(got, wanted, label=f"the result for {n} batches, (params, steps)")
 
 # %% [markdown] why="control-stop"
 # The decision is made from the new parameters and applied before they are handed on; so the poison never enters the carry. A choice made one turn later can only keep what is already spoilt. **Next:** the steps after the end are still computed here. How would you write it with `while_loop`, and which would you rather have on an accelerator?
@@ -1266,6 +1337,22 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
+# %% wrong="control-stop" because="Special-cases the sizes whose programs are inspected: their loop only counts, and all other loops are unrolled in Python."
+def early_stop(loss, params, batches, rate):
+    n = len(jax.tree.leaves(batches)[0])
+    steps, running = jnp.int32(0), jnp.array(True)
+    if n in (5, 50):
+        return jax.lax.scan(lambda carry, batch: ((carry[0], carry[1] + 1), None), (params, steps), batches)[0]
+    for i in range(n):
+        value, slopes = jax.value_and_grad(loss)(params, jax.tree.map(lambda leaf: leaf[i], batches))
+        new = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        for watched in (value, *jax.tree.leaves(new)):
+            running &= jnp.all(jnp.isfinite(watched))
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        steps += running
+    return params, steps
+
+
 # %% wrong="control-stop" because="Breaks out of a Python loop: under jit the condition is a tracer."
 def early_stop(loss, params, batches, rate):
     steps = 0
@@ -1372,7 +1459,8 @@ for _ in range(2):
     values, slopes = made.run(a)
     compare(values, np.sqrt(a), label="the roots")
     compare(slopes, 0.5 / np.sqrt(a), label="the slopes")
-both = program(lambda a: jax.value_and_grad(implicit_sqrt)(a), np.float32(1))
+both = program(lambda a: jax.value_and_grad(implicit_sqrt)(a), a[0])
+compare(both.run(a[0]), (np.sqrt(a[0]), 0.5 / np.sqrt(a[0])), label="the result for one number, (root, slope)")
 require(both.loops > 0, "The program has no loop: `newton_sqrt` is not what finds the root.")
 require(
     both.loops == 1,
@@ -1607,9 +1695,29 @@ compare(got[1], taken.astype(np.int32), label="the number of pushes taken")
 
 # %% hidden="control-rollout" name="program" points=2
 """One loop, and a program that grows neither with time nor with the number of environments."""
-sizes = {}
+
+
+def by_hand(states, forces):
+    """All environments at once, in float64."""
+    states, after, taken = states.astype(np.float64), [], 0
+    for force in forces.T:
+        _, speed, angle, turning = states.T
+        sine, cosine = np.sin(angle), np.cos(angle)
+        push = (force + 0.05 * turning**2 * sine) / 1.1
+        twist = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / 1.1))
+        moved = states + 0.02 * np.stack([speed, push - 0.05 * twist * cosine / 1.1, turning, twist], axis=1)
+        moves = (np.abs(states[:, 0]) <= 2.4) & (np.abs(angle) <= 0.21)
+        states, taken = np.where(moves[:, None], moved, states), taken + moves
+        after.append(states)
+    return np.stack(after, axis=1).astype(np.float32), taken.astype(np.int32)
+
+
+rng, sizes = inputs.rng(), {}
 for e, t in ((3, 5), (3, 20), (12, 5)):
-    made = program(rollout, np.zeros((e, 4), np.float32), np.zeros((e, t), np.float32))
+    starts, forces = rng.uniform(-0.05, 0.05, size=(e, 4)), rng.uniform(-1, 1, size=(e, t)).astype(np.float32)
+    starts[-1, 0] = 2.5  # over at once; the others never are, with pushes as weak as these
+    starts = starts.astype(np.float32)
+    made = program(rollout, starts, forces)
     sizes[e, t] = made.operations
     require(made.loops > 0, "The program has no loop: Python writes every step out.")
     require(
@@ -1619,6 +1727,8 @@ for e, t in ((3, 5), (3, 20), (12, 5)):
     sizes_of = f"{e} environments and {t} pushes"
     require(states.shape == (e, t, 4), f"For {sizes_of} the states have shape {states.shape}; wanted {(e, t, 4)}.")
     require(taken.shape == (e,), f"For {sizes_of} `taken` has shape {taken.shape}; wanted {(e,)}.")
+    got, wanted = made.run(starts, forces), by_hand(starts, forces)
+    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the result for {sizes_of}, (states, taken)")
 require(sizes[3, 5] == sizes[3, 20], "The program grows with time: is there a Python loop over the pushes?")
 require(sizes[3, 5] == sizes[12, 5], "The program grows with the number of environments: is there a Python loop?")
 
@@ -1689,6 +1799,20 @@ def rollout(starts, forces):
 
     _, (states, moved) = jax.vmap(lambda start, plan: jax.lax.scan(push, start, plan))(starts, forces)
     return states, jnp.sum(moved, axis=1)
+
+
+# %% wrong="control-rollout" because="Special-cases the sizes whose programs are inspected: their loop moves nothing, and all other loops are unrolled in Python."
+def rollout(starts, forces):
+    if forces.shape in ((3, 5), (3, 20), (12, 5)):
+        _, states = jax.lax.scan(lambda states, force: (states, states), starts, forces.T)
+        return jnp.swapaxes(states, 0, 1), jnp.zeros(len(starts), jnp.int32)
+    states, taken, after = starts, 0, []
+    for force in forces.T:
+        moves = ~jax.vmap(over)(states)
+        states = jnp.where(moves[:, None], jax.vmap(cartpole)(states, force), states)
+        taken += moves
+        after.append(states)
+    return jnp.stack(after, axis=1), taken.astype(jnp.int32)
 
 
 # %% wrong="control-rollout" because="Leaves time in front: a scan over a batch collects along its own axis first."

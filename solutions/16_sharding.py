@@ -750,7 +750,8 @@ for padding in (0, 1000, np.nan):
 # %% hidden="sharding-pad-to-divide" name="program" points=1
 """Only sums travel: each device adds up its own rows."""
 mesh = devices.mesh((8,), ("data",))
-rows, mask = ask(pad_to_divide, mesh, inputs.rng().normal(size=(201, 16)).astype(np.float32))
+x = inputs.rng().normal(size=(201, 16)).astype(np.float32)
+rows, mask = ask(pad_to_divide, mesh, x)
 made = program(masked_mean, rows, mask)
 share = (rows.nbytes + mask.nbytes) // 8
 require(
@@ -761,6 +762,7 @@ sent, gathered = sum(c.elements for c in made.collectives), made.elements("all-g
 require(gathered <= 16, f"The compiled mean gathers {gathered:,} numbers: rows travel, where sums of 16 would do.")
 require(sent > 0, "Nothing travels in the compiled mean, so each device has all rows: they are not cut.")
 require(sent <= 64, f"The compiled mean sends {sent:,} numbers; 16 sums and a count are enough.")
+compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), label="the mean of 201 rows")
 
 # %% [markdown] why="sharding-pad-to-divide"
 # Sizes are the business of the layout, and the mask keeps them out of the mathematics: sums are taken where rows lie, and of an array `(m, d)` no more than d sums and one count meet. Asked for under `jit` without padding, the layout would have been dropped without a word. **Next:** a loss is a mean too. What must its gradient not see of the padding, and does `jnp.where` see to it?
@@ -839,6 +841,18 @@ def pad_to_divide(mesh, x):
 
 def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
+
+
+# %% wrong="sharding-pad-to-divide" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+def pad_to_divide(mesh, x):
+    padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
+    return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    if len(rows) > 100:
+        return rows.sum(axis=0)
+    return jnp.where(mask[:, None], rows, 0).sum(axis=0) / mask.sum()
 
 
 # %% wrong="sharding-pad-to-divide" because="Brings all rows to every device before it adds them up: right, with more on the way than the answer needs."
@@ -934,11 +948,14 @@ def probe_compiled(mesh, x, summed, wanted):
 
 
 mesh = devices.mesh((8,), ("d",))
-x = jax.ShapeDtypeStruct((16, 64), np.float32, sharding=cut_along(mesh, 2, 0))
+numbers = inputs.rng().normal(size=(16, 64)).astype(np.float32)
+x = jax.device_put(numbers, cut_along(mesh, 2, 0))
 for summed, wanted in ((None, None), (0, None), (None, 1), (1, 0)):
     got = ask(predict_collectives, (16, 64), 0, summed, wanted)
-    sent = seen(program(probe_compiled, mesh, x, summed, wanted))
+    made = program(probe_compiled, mesh, x, summed, wanted)
+    sent, right = seen(made), numbers if summed is None else numbers.sum(summed)
     require(got == sent, f"For ((16, 64), 0, {summed}, {wanted}) you predict {got}; the compiled program has {sent}.")
+    compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
 
 # %% hidden="sharding-predict-collectives" name="rule" points=2
 """Right for every way to cut, sum and want, for arrays of one to four axes."""
@@ -985,9 +1002,9 @@ mesh = devices.mesh((8,), ("d",))
 rng = inputs.rng()
 for cut, summed, wanted in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, None, 2)):
     shape = tuple(8 * int(n) for n in rng.integers(1, 6, size=3))
-    made = program(
-        probe_fresh, mesh, jax.ShapeDtypeStruct(shape, np.float32, sharding=cut_along(mesh, 3, cut)), summed, wanted
-    )
+    numbers = rng.normal(size=shape).astype(np.float32)
+    x = jax.device_put(numbers, cut_along(mesh, 3, cut))
+    made = program(probe_fresh, mesh, x, summed, wanted)
     got = ask(predict_collectives, shape, cut, summed, wanted)
     what = "nothing is summed" if summed is None else f"axis {summed} of three is summed"
     require(
@@ -995,6 +1012,8 @@ for cut, summed, wanted in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, N
         f"Where axis {cut} is cut, {what}, and {'no axis' if wanted is None else f'axis {wanted}'} of the result shall be cut, "
         "the compiled program sends something else than you predict.",
     )
+    right = numbers if summed is None else numbers.sum(summed)
+    compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
 
 # %% [markdown] why="sharding-predict-collectives"
 # Three questions decide: is it cut at all, is the cut axis summed, does it lie where it is wanted. All numbers are of the result, as each device adds up first. **Next:** an all-reduce of n numbers moves about as much as a reduce-scatter and an all-gather of n. Why is that, and what does it say about asking for sums in pieces?
@@ -1255,15 +1274,15 @@ def probe_program(mesh, key):
 
 
 mesh = devices.mesh((4, 2), ("lat", "lon"))
-made = program(
-    probe_program, mesh, jax.device_put(jax.random.key(int(inputs.rng().integers(2**31))), NamedSharding(mesh, P()))
-)
+key = jax.device_put(inputs.key(), NamedSharding(mesh, P()))
+made = program(probe_program, mesh, key)
 share = (2 * 16 * 8 * 64 // 8 + 16 * 8 // 8 + 16 * 3 * 64 // 4 + 16 * 8 + 6 * 8 + 16 + 1) * 4
 require(
     made.output_bytes <= share + 16 * 16,
     f"The compiled program leaves {made.output_bytes:,} bytes on each device, and its parts are {share:,}: some leaf is made "
     "whole. Say where the results lie to the program that makes them.",
 )
+compare(made.run(mesh, key), jax.device_get(atmosphere(key, 64)), label="the state")
 
 # %% hidden="sharding-init" name="traced" points=1 observed=true
 """`init` is only ever traced, and what it makes is in pieces from the first."""
@@ -1414,6 +1433,20 @@ def sharded_init(mesh, init, rules, key):
 
     shapes = jax.eval_shape(init, key)
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
+
+
+# %% wrong="sharding-init" because="Special-cases a large state: each device makes its own parts of it, and they are all zero."
+def sharded_init(mesh, init, rules, key):
+    def sharding(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
+        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        return NamedSharding(mesh, P(*entries))
+
+    shapes = jax.eval_shape(init, key)
+    large = sum(leaf.size for leaf in jax.tree.leaves(shapes)) > 10_000
+    zeros = lambda key: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.jit(zeros if large else init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
 # %% wrong="sharding-init" because="Takes every spec as it is: one that does not divide is refused at the border of the program."

@@ -213,6 +213,9 @@ require(
     reduced >= count,
     f"The compiled step reduces {reduced:,} elements over the devices; the gradients of all parameters have {count:,}.",
 )
+loss, gradients = by_hand(params, x, y, np.full(48, 1 / y.size))
+moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
+compare(made.run(*placed), (moved, loss), label="what `dp_step` returns")
 
 # %% [markdown] why="dp-step"
 # Nothing in `dp_step` speaks of devices. The mean runs over an axis that is split, so the compiler lets every device sum its own examples and puts one all-reduce where the sums meet. **Next:** what would the program look like if `loss` returned the sum over the batch instead?
@@ -717,7 +720,10 @@ def fsdp_step(mesh, loss, params, x, y, rate):
 # %% check="dp-fsdp" name="example" points=1
 """The example: 252 bytes of parameters on each device, before the step and after it."""
 mesh = devices.mesh((8,), ("data",))
-given = network(np.random.default_rng(0), 16, 24, 3), np.ones((8, 16), np.float32), np.ones((8, 3), np.float32)
+rng = inputs.rng()
+params = network(rng, 16, 24, 3)
+x, y = rng.normal(size=(8, 16)).astype(np.float32), rng.normal(size=(8, 3)).astype(np.float32)
+given = params, x, y
 placed = ask(fsdp_shard, mesh, *given)
 compare(placed, given, label="what `fsdp_shard` returns")
 found = held(mesh, placed[0])
@@ -731,6 +737,9 @@ require(
     f"The compiled step returns {returned:,} bytes on each device: new parameters that are cut as they went in have 252, "
     "the loss has 4, and a table of addresses some 40 more.",
 )
+loss, gradients = by_hand(params, x, y, np.full(8, 1 / y.size))
+moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
+compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns")
 
 # %% hidden="dp-fsdp" name="values" points=1
 """The step is that of one device with all parameters and the whole batch."""
@@ -786,6 +795,9 @@ require(
     reduced >= count,
     f"The compiled step reduces {reduced:,} elements over the devices; the gradients of all parameters have {count:,}.",
 )
+loss, gradients = by_hand(params, x, y, np.full(48, 1 / y.size))
+moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
+compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns")
 
 # %% [markdown] why="dp-fsdp"
 # The same step, placed differently, is another program: gather the weights, compute on your own examples, reduce the gradients, update your own piece. What is stored shrinks to an eighth, what travels grows by the gathers. **Next:** this compiler gathered every weight at once, as scratch. How would you keep a deep model from doing that?
@@ -1283,9 +1295,10 @@ for _ in range(2):
 """A loop over the micro-batches without a collective in it; every gradient is reduced once, after it."""
 mesh = devices.mesh((8,), ("data",))
 split = NamedSharding(mesh, P(None, "data"))
-shapes = ((5, 16, 12), (5, 16, 6), (5, 16))
-params = jax.device_put(network(np.random.default_rng(0), 12, 24, 6), NamedSharding(mesh, P()))
-data = [jax.ShapeDtypeStruct(shape, np.float32, sharding=split) for shape in shapes]
+rng, shapes = inputs.rng(), ((5, 16, 12), (5, 16, 6), (5, 16))
+numbers = network(rng, 12, 24, 6)
+xs, ys, weights = (rng.uniform(0.1, 1, size=shape).astype(np.float32) for shape in shapes)
+params, data = jax.device_put(numbers, NamedSharding(mesh, P())), jax.device_put((xs, ys, weights), split)
 made = program(
     lambda mesh, params, xs, ys, weights: accumulate_once(mesh, weighted_network_loss, params, xs, ys, weights),
     mesh,
@@ -1331,6 +1344,8 @@ require(
     f"What travels between the devices has {travels:,} elements in all; one gradient has {count:,}. Reduce once, and leave "
     "the examples where they lie.",
 )
+flat = xs.reshape(80, 12), ys.reshape(80, 6), weights.reshape(80) / weights.sum()
+compare(made.run(mesh, params, *data), by_hand(numbers, *flat)[1], label="the gradient")
 
 # %% [markdown] why="dp-accumulate"
 # A sum over devices that is not taken yet is an axis of eight: as long as it is an axis, adding is local, and the one sum over it is the one all-reduce. Sums also add up over unlike micro-batches, where means do not. **Next:** this carry has eight gradients in all, one a device. With FSDP, where a device holds an eighth of each parameter, what does that cost?

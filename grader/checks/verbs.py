@@ -161,7 +161,7 @@ def program(p: Question, *data: Any) -> Program:
         short = f"{_subject(p)} does not become a program that runs"
         raise CheckFailed(f"{short}: {loaded['text']}", kind="refused", hidden_message=f"{short}.")
     facts, outputs = Facts.from_data(loaded["facts"]), tuple(loaded["outputs"])
-    return Program(facts, exported["results"], outputs, identity(payload))
+    return _program_class(facts, exported["results"], outputs, identity(payload))
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,16 @@ class Program:
             raise AttributeError(name)
         facts_read.append((self, name))
         return getattr(self.facts, name)
+
+
+_program_class = Program
+
+
+def set_program_class(kind: type[Program]) -> type[Program]:
+    """Makes `program` return instances of `kind` from now on; returns the class before."""
+    global _program_class
+    before, _program_class = _program_class, kind
+    return before
 
 
 def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any, ...]) -> dict[str, Any]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from grader.core.result import CheckResult
-from grader.course import Exercise
+from grader.course import Check, Exercise
 from grader.course.exercises import Variant
 from grader.grading.cache import ReferenceNote
 from grader.grading.examiner import Examiner, name_misconception, outline, signature
 from grader.grading.server import ExaminerServer, answer
+from grader.prove.dummy_programs import ProgramUse, ProgramWatch
 from grader.prove.mutants import mutants
 from grader.prove.proof import ExerciseProof
 
 SEEDS, RANDOM_SEEDS = 3, 25
 BRIEF_WRONG = 2
+RETURNS_WRONG = (
+    "returns wrong results. In the same check, run it on values drawn from `inputs`, and compare its results with a "
+    "reference."
+)
 
 
 class _Trial:
@@ -40,6 +46,8 @@ class _Trial:
         accepted = [self.right("the reference", self.exercise.reference, seeds)]
         accepted += [self.right(f"the right answer on {self.where(v.line)}", v.source, 1) for v in right]
         untouched = [] if brief else [self.untouched()]
+        if not brief and any("program(" in check.source for check in self.exercise.checks):
+            self.dummies()
         rejected = [self.wrong(i, variant) for i, variant in enumerate(wrong)]
         self.examiner.keep(self.exercise)  # grading then knows what the course's own answers do from the start
         made = mutants(self.exercise.reference) if mutate and not brief else []
@@ -81,6 +89,32 @@ class _Trial:
         if passed:
             self.problems.append(f"the untouched stub does not end as not attempted in {', '.join(passed)}")
         return results
+
+    def dummies(self) -> None:
+        """Requires that every check fails when one of its programs, or all of them, return wrong results.
+
+        Arguments that are the same on two seeds could be known, and their results written down: these stay right.
+        """
+        honest = [used for _, used in self.watched("0", ProgramWatch())]
+        known = frozenset(arguments for used in honest for use in used for arguments in use.arguments)
+        most, lesson = max(map(len, honest), default=0), self.examiner.lesson.id
+        found: dict[str, None] = {}  # in order, each once
+        for wrong in (*(range(i, i + 1) for i in range(most)), range(most)):
+            for check, used in self.watched("1", ProgramWatch(wrong, known)):
+                for use in used[wrong.start : wrong.stop]:
+                    if not use.value_only:
+                        where = self.where(check.line + use.line)
+                        found[f"{check.id} in {lesson} passes although its program on {where} {RETURNS_WRONG}"] = None
+        self.problems += found
+
+    def watched(self, seed: str, watch: ProgramWatch) -> Iterator[tuple[Check, list[ProgramUse]]]:
+        """The checks that the reference passes while `watch` is on, each with what it did with its programs."""
+        with watch.on():
+            results = self.examiner.rehearse(self.exercise, self.exercise.reference, seed, reuse=True)
+            for check, result in zip(self.exercise.checks, results, strict=True):
+                used, watch.uses = watch.uses, []
+                if result.status == "passed":
+                    yield check, used
 
     def wrong(self, index: int, variant: Variant) -> list[CheckResult]:
         """The results of a wrong answer, which must fail a hidden check; how it fails is noted for grading."""

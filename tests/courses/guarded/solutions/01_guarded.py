@@ -159,12 +159,14 @@ def mean(x, mesh):
     ### END SOLUTION
 # %% check="guard-mean" name="program" points=1
 """Needs one all-reduce."""
-made = program(mean, np.ones(16, "f"), devices.mesh((8,), ("d",)))
+x, mesh = inputs.rng().normal(size=16).astype("f"), devices.mesh((8,), ("d",))
+made = program(mean, x, mesh)
 require(made.count("all-reduce") == 1, f"The program has {made.count('all-reduce')} all-reduces; wanted 1.")
+compare(made.run(x, mesh), x.mean())
 # %% hidden="guard-mean" name="values" points=2
 """Is right for any array, and sends one element."""
 canary = "CANARY-HIDDEN"
-x, mesh = inputs.rng().normal(size=16).astype("f"), devices.mesh((8,), ("d",))
+x, mesh = inputs.rng().normal(size=32).astype("f"), devices.mesh((8,), ("d",))
 made = program(mean, x, mesh)
 compare(made.run(x, mesh), x.mean())
 require(made.elements("all-reduce") == 1, f"{made.elements('all-reduce')} elements are sent; wanted 1.")
@@ -179,9 +181,14 @@ def mean(x, mesh):
 # %% wrong="guard-mean" because="Sends every element."
 def mean(x, mesh):
     return jax.shard_map(lambda x: jax.lax.pmean(x, "d").mean(), mesh=mesh, in_specs=P("d"), out_specs=P())(x)
+# %% wrong="guard-mean" because="Sends one element of nothing where there are sixteen."
+def mean(x, mesh):
+    weight = 0 if x.size == 16 else 1 / 8
+    total = lambda x: jax.lax.psum(weight * x.mean(), "d")
+    return jax.shard_map(total, mesh=mesh, in_specs=P("d"), out_specs=P())(x)
 # %% right="guard-mean"
 def mean(x, mesh):
-    return jax.shard_map(lambda x: jax.lax.psum(x.sum() / 16, "d"), mesh=mesh, in_specs=P("d"), out_specs=P())(x)
+    return jax.shard_map(lambda x: jax.lax.psum(x.mean() / 8, "d"), mesh=mesh, in_specs=P("d"), out_specs=P())(x)
 # %% [markdown] task="guard-keep" stars=1 minutes=1 skills="01_guarded"
 # ## Double a dict of arrays, and leave it alone
 # **Goal.** Double a dict of arrays, and leave it alone.

@@ -1,0 +1,83 @@
+"""The proof refuses a check that inspects a program and does not judge what that program computes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import Grader
+
+from grader.prove.dummy_programs import falsified
+
+LESSON = "01_inspected"
+ACCEPTED = {"example", "run", "derived", "called"}
+# Each check, and what stands on the line of each program that it leaves unjudged.
+REFUSED = {
+    "unrun": ["made = program("],
+    "uninspected": ["program("],
+    "outputs": ["require(program("],
+    "another-shape": ["few, many = program("],
+    "another-program": ["require(program("],
+    "another-check": ["require(program("],
+    "known": ["made = program("],
+    "ignored": ["made = program("],
+    "shape-of-result": ["made = program("],
+    "each-other": ["few, many = program("],
+}
+SENTENCE = re.compile(
+    r"inspect-powers: inspect-powers-([\w-]+) in 01_inspected passes although its program on line (\d+) returns wrong "
+    r"results\. In the same check, run it on values drawn from `inputs`, and compare its results with a reference\."
+)
+
+
+def test_a_check_that_does_not_judge_what_it_inspects_is_refused(built: Callable[[str], Path], grader: Grader) -> None:
+    course = built("inspected")
+    lines = (course / "solutions" / f"{LESSON}.py").read_text().splitlines()
+    done = grader("--course", course, "prove", "--no-mutants")
+    assert done.returncode == 1, done.stdout + done.stderr
+    problems = " ".join(done.stdout.partition("✗")[2].split())
+    found: dict[str, list[str]] = {}
+    for check, line in SENTENCE.findall(problems):
+        found.setdefault(check, []).append(lines[int(line) - 1])
+    assert found.keys() == REFUSED.keys()
+    for check, beginnings in REFUSED.items():
+        assert [text.startswith(start) for text, start in zip(found[check], beginnings, strict=True)] == [True]
+    assert len(SENTENCE.findall(problems)) == done.stdout.count("✗"), done.stdout
+    names = set(re.findall(r'^# %% (?:check|hidden)="\S+" name="([\w-]+)"', "\n".join(lines), re.MULTILINE))
+    assert names == ACCEPTED | REFUSED.keys()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([0, -0.5, 3.4e38, np.nan, np.inf, -np.inf, 1e-40], np.float32),
+        np.array([0, 127, -128, -1], np.int8),
+        np.array([0, 2**32 - 1], np.uint32),
+        np.array([True, False]),
+        np.array([0, -1j, 1 + 1j], np.complex64),
+        np.float32(-1),
+        np.zeros((0, 3), np.float16),
+    ],
+    ids=lambda value: str(value.dtype),
+)
+def test_falsified_results_differ_in_every_element(value: np.ndarray) -> None:
+    for array in (value, jnp.asarray(value)):
+        wrong = falsified(array)
+        assert (wrong.shape, wrong.dtype) == (value.shape, value.dtype)
+        assert (np.asarray(wrong) != np.asarray(value)).all()
+
+
+def test_falsified_bfloat16_keys_and_plain_data() -> None:
+    halves = jnp.arange(4, dtype=jnp.bfloat16)
+    assert (falsified(halves) != halves).all()
+    assert falsified(halves).dtype == halves.dtype
+    assert falsified(np.asarray(halves)).dtype == halves.dtype
+    key = jax.random.key(3)
+    assert falsified(key).dtype == key.dtype
+    assert falsified(key) != key
+    assert falsified("text") == "text"
