@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,6 +81,7 @@ class WorkerPair:
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
+        self._names: dict[str, dict[str, Any]] = {}  # what was read of a cell, by its text
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
@@ -99,19 +100,44 @@ class WorkerPair:
         if time.monotonic() > self._ends:
             raise Fault("timeout", f"your notebook as a whole took longer than {self._minutes:g} minutes")
 
-    def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
-        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
+    def run_cell(
+        self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
+    ) -> CellOutcome:
+        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session.
+
+        `passed` are the texts of the course's cells that stand between it and the one that ran before, and `setup` says
+        that it stands in the place of a setup cell.
+        """
         used = self._worker is not None
-        ran = self._run_cell(source, label, seconds)
+        request = {"do": "run", "source": source, "passed": list(passed), "setup": setup}
+        ran = self._run_cell(request, label, seconds)
         if ran.fault == "crashed" and used:  # by what ran before it, perhaps: in a fresh process it shows
-            ran = self._run_cell(source, label, seconds)
+            ran = self._run_cell(request, label, seconds)
         return ran
 
-    def _run_cell(self, source: str, label: str, seconds: float) -> CellOutcome:
-        known, request = CellOutcome(label), {"do": "run", "source": source, "name": label}
+    def binds(self, source: str) -> frozenset[str] | None:
+        """The names that the text of a cell binds; None where it is no Python that this can be said of."""
         try:
+            names = self._read(source)
+        except Fault:
+            self.drop()
+            return None
+        return frozenset(names["binds"]) if names["status"] == "ok" else None
+
+    def _read(self, source: str) -> dict[str, Any]:
+        if source not in self._names:
             self._in_time()
             names = self._tell({"do": "read", "source": source}, CELL_S)
+            if names["status"] != "ok":
+                return names  # a cell before it may yet teach the shell to read it
+            self._names[source] = names
+        return self._names[source]
+
+    def _run_cell(self, request: dict[str, Any], label: str, seconds: float) -> CellOutcome:
+        known, source = CellOutcome(label), request["source"]
+        try:
+            self._in_time()
+            names = self._read(source)
             if names["status"] != "ok":
                 names = self._alone({"do": "read", "source": source}, names, CELL_S) if self.confided else names
                 place, quoted = _place_and_text(names)
@@ -121,9 +147,9 @@ class WorkerPair:
         except Fault as fault:
             self.drop()
             return replace(known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind)
-        if reply["status"] == "ok":
-            return replace(known, bound=known.binds)
         known = replace(known, bound=frozenset(reply["bound"]))
+        if reply["status"] == "ok":
+            return known
         if reply["status"] == "unattempted":
             return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
         reply = self._alone(request, reply, seconds) if self.confided and reply["status"] == "raised" else reply
