@@ -17,7 +17,7 @@ from typing import Any
 
 from grader.core.notebook import Submission, read_bytes, read_submission
 from grader.core.points import total
-from grader.core.symbols import plain_python
+from grader.core.symbols import notebook_cell_names, plain_python
 from grader.course import Course, Lesson
 from grader.grading.batch import cores, find, imports
 from grader.grading.executors import CompileCache
@@ -34,7 +34,7 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
     exec(compile(lesson.setup, "<setup>", "exec"), names)
     verbs.in_process.classes = namedtuples(names)
     points = []
-    for step in plan(submission, lesson)[0]:
+    for step in plan(submission, lesson, lambda source: notebook_cell_names(source).binds)[0]:
         if not isinstance(step, JudgeExercise):
             _try(plain_python(step.source), f"<cell {step.label}>", names)
             continue

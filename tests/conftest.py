@@ -206,7 +206,7 @@ def run(process: Process, source: str, seconds: float = 20.0) -> dict[str, Any]:
     """Run a cell in a worker; returns its reply."""
     from grader.program.codec import decode, encode
 
-    return decode(process.exchange(encode({"do": "run", "source": source, "name": "1"}), seconds=seconds))
+    return decode(process.exchange(encode({"do": "run", "source": source}), seconds=seconds))
 
 
 def ask(process: Process, probe: str, seconds: float = 20.0) -> Any:

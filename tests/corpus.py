@@ -115,12 +115,13 @@ class Corpus:
             r"@([A-Z]+)@", lambda found: str(words.get(found[1]) or getattr(self.places, found[1].lower())), source
         )
 
-    def _path(self, learner: str) -> Path:
+    def path(self, learner: str) -> Path:
+        """The notebook that a learner submits."""
         return self.places.submitted / learner / LESSON / f"{LESSON}.ipynb"
 
     def _write(self, learner: str, answers: dict[str, str]) -> None:
         fill.write(fill.fill(self.places.course / "exercises" / LESSON / f"{LESSON}.ipynb", answers),
-                     self._path(learner))  # fmt: skip
+                     self.path(learner))  # fmt: skip
 
     def _lay_out(self, case: Case, answers: dict[str, str]) -> None:
         given = {PREFIX + name: self._filled(source) for kind, name, source in case.cells if kind == "answer"}
@@ -130,7 +131,7 @@ class Corpus:
         for kind, name, source in (*tools, *case.cells):
             _put(notebook, kind, PREFIX + name, self._filled(source))
         self.learners[case.name] = case.name
-        path = self._path(case.name)
+        path = self.path(case.name)
         path.parent.mkdir(parents=True)
         names = {"notebook": notebook, "path": path, "learner": case.name, "json": json}
         for kind, _, source in case.cells:

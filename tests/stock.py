@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from conftest import PYTHONPATH, ROOT
 
@@ -34,12 +35,13 @@ QUERIES = {
 Rows = dict[str, list[tuple[object, ...]]]
 
 
-def nbgrader(course: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def nbgrader(course: Path, *words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """A stock command, run at the top of the course."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "PYTHONPATH": PYTHONPATH, "JUPYTER_CONFIG_DIR": str(course / "none")}
     command = [sys.executable, "-m", "nbgrader", *words]
-    return subprocess.run(command, cwd=course, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    told: dict[str, Any] = {"cwd": course, "env": variables, "capture_output": True, "text": True, "timeout": timeout}
+    return subprocess.run(command, check=False, **told)
 
 
 def rows(course: Path) -> Rows:

@@ -43,7 +43,9 @@ def test_a_function_that_writes_a_global_reaches_into_the_surrounding_namespace(
         ("%time x = f()", {"x"}),
         ("    %time x = f()\ny = 1", set()),  # not Python: the first line is indented
         ("%%time\nx = f()", {"x"}),
-        ("%%capture out\nx = 1", {"x"}),
+        ("%%capture out\nx = 1", {"out", "x"}),
+        ("%%time\n%%capture --no-display out\nx = 1", {"out", "x"}),
+        ("%%bash --out x\necho 1", {"x"}),
         ("%%timeit\nx = 1", set()),
         ("%%bash\necho x", set()),
         ("files = !ls\ny = 2", {"files", "y"}),
@@ -52,7 +54,7 @@ def test_a_function_that_writes_a_global_reaches_into_the_surrounding_namespace(
     ],
 )
 def test_a_kernel_and_a_worker_read_magics_alike(source: str, binds: set[str]) -> None:
-    """`notebook_cell_names` is what a kernel asks, `plain_python` what a worker runs."""
+    """`notebook_cell_names` is what a kernel and a worker ask; what it says is bound is so in `plain_python`."""
     assert set(notebook_cell_names(source).binds) == binds
     if binds:
         namespace = {"f": lambda: 1}

@@ -387,8 +387,6 @@ def test_worker_and_executor_share_one_bound_of_memory(
     other = zygote.fork(WORKER)
     try:
         with pytest.raises(Fault, match="used more than 1 GiB of memory"):
-            other.exchange(
-                encode({"do": "run", "source": "import time\ntime.sleep(20)", "name": "1"}), seconds=20, beside=worker
-            )
+            other.exchange(encode({"do": "run", "source": "import time\ntime.sleep(20)"}), seconds=20, beside=worker)
     finally:
         other.kill()

@@ -31,11 +31,13 @@ from grader.sandbox.process import Process, Zygote
 
 # In a worker: the number of the socket to the examiner.
 STREAM = """
-import os, stat
+import os, socket, stat
 def stream():
     for n in sorted(int(name) for name in os.listdir("/proc/self/fd"))[3:]:
         if os.path.exists(f"/proc/self/fd/{n}") and stat.S_ISSOCK(os.fstat(n).st_mode):
-            return n
+            with socket.socket(fileno=os.dup(n)) as one:  # the other sockets are the loop's own
+                if one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED) != os.getpid():
+                    return n
 """
 
 
@@ -92,7 +94,7 @@ def test_every_fork_answers_for_itself(zygote: Zygote) -> None:
     workers = [zygote.fork(WORKER) for _ in range(3)]
     try:
         for number, process in enumerate(workers):
-            assert run(process, f"mine = {number}") == {"status": "ok"}
+            assert run(process, f"mine = {number}") == {"status": "ok", "bound": ["mine"]}
         assert [ask(process, "lambda: mine") for process in workers] == [0, 1, 2]
         assert len({process.pid for process in workers}) == 3
     finally:
@@ -291,7 +293,7 @@ def test_nothing_is_left_after_the_zygote_stops() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     zygote = Zygote.start([])
     process = zygote.fork(WORKER)
-    wire.send(process.stream, encode({"do": "run", "source": "while True: pass", "name": "1"}))
+    wire.send(process.stream, encode({"do": "run", "source": "while True: pass"}))
     started = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert process.pid in started
     zygote.stop()
@@ -308,7 +310,7 @@ from grader.sandbox import wire
 from grader.sandbox.process import Zygote
 zygote = Zygote.start([])
 workers = [zygote.fork("grader.sandbox.worker:serve") for _ in range(2)]
-endless = encode({"do": "run", "source": "open('left', 'w').close()\\nwhile True: pass", "name": "1"})
+endless = encode({"do": "run", "source": "open('left', 'w').close()\\nwhile True: pass"})
 for worker in workers:
     wire.send(worker.stream, endless)
 print(*(worker.pid for worker in workers), flush=True)

@@ -27,9 +27,11 @@ NOT_IN_PROBES = REACHING | JUDGING.keys() | {"inputs", "skip"}
 # Only the answer's own process can report what these show, so a check that uses one is marked as observed.
 SELF_REPORTING = frozenset({"counted", "make_jaxpr", "print_saved_residuals", "saved_residuals", "_cache_size"})
 
-# These cell magics run their cell's text in the notebook's namespace; the others (%%timeit, %%bash ...) bind nothing.
-_RUNNING = re.compile(r"\A\s*%%(?:time|capture|prun)\b[^\n]*\n")
-_TIMED_LINE = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.M)
+# These cell magics run their cell's text in the notebook's namespace; the others (%%timeit, %%html ...) do not.
+_RUNNING = re.compile(r"\A(\s*)%%(?:time|capture|prun)\b([^\n]*)(?=\n)")
+_CAPTURED = re.compile(r"\A\s*%%capture\b(?:[ \t]+--?[\w-]+)*[ \t]+(\w+)")
+_SCRIPT_OUTPUT = re.compile(r"(?<=[ \t])--(?:out|err|proc)[ \t=]+(\w+)")
+_TIMED_LINE = re.compile(r"^([ \t]*)%(?:time|prun(?:[ \t]+-\S+)*)[ \t]+(?=\S)", re.M)
 # A line that may be IPython's: it begins with a magic, a shell escape or "?", has one after "=", or ends in "?".
 _IPYTHON = re.compile(r"^[ \t]*[%!?]|^[^#\n]*[%!]\w|\?[ \t]*$", re.M)
 _CALL = re.compile(r"get_ipython\(\)\.(?:run_line_magic|run_cell_magic|system|getoutput)\(")
@@ -67,10 +69,14 @@ class CellNames:
 
 def plain_python(source: str) -> str:
     """Replaces line and cell magics, shell escapes and help requests by None; the number of lines stays the same."""
-    cell = _RUNNING.sub("\n", source)
-    cell = _TIMED_LINE.sub(r"\1", cell)
+    cell, binds = source, []
+    while running := _RUNNING.match(cell):  # one may stand in another
+        binds += _CAPTURED.findall(cell)
+        cell = running[1] + cell[running.end() :]
     if cell.lstrip().startswith("%%"):
-        return "\n" * source.count("\n")
+        head = cell.lstrip().partition("\n")[0]
+        return "; ".join(f"{name} = None" for name in binds + _SCRIPT_OUTPUT.findall(head)) + "\n" * source.count("\n")
+    cell = "".join(f"{name} = None; " for name in binds) + _TIMED_LINE.sub(r"\1", cell)
     if _IPYTHON.search(cell):
         from IPython.core.inputtransformer2 import TransformerManager
 
@@ -98,7 +104,7 @@ def notebook_cell_names(source: str) -> CellNames:
     """Returns the names of a cell as a notebook contains it, magics included; none where it is not Python."""
     try:
         return cell_names(plain_python(source))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return CellNames()
 
 

@@ -19,7 +19,7 @@ from grader.core.text import legible
 from grader.course import Exercise, Lesson
 from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
-from grader.grading.plan import JudgeExercise, plan
+from grader.grading.plan import JudgeExercise, RunCell, plan
 from grader.grading.session import CheckRunner, GradingSession, record
 from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
 from grader.program.endpoints import namedtuples
@@ -87,16 +87,16 @@ class Examiner:
             judged: called with the results of each exercise as soon as they exist.
         """
         began = time.monotonic()
-        steps, notes = plan(submission, self.lesson)
         seed = submission.seed(self.secret)
         session = GradingSession(self.runner, self.isolated(), seed)
         session.isolated.limit(self.minutes)
         results: list[CheckResult] = []
         try:
-            session.isolated.read(step.source for step in steps if not isinstance(step, JudgeExercise))
+            steps, notes = plan(submission, self.lesson, session.isolated.binds)
+            session.isolated.read(step.source for step in steps if isinstance(step, RunCell))
             for step in steps:
                 if not isinstance(step, JudgeExercise):
-                    session.run(step.source, step.label, step.exercise)
+                    session.run(step)
                 elif only not in (None, step.exercise.id):
                     session.pass_by(step)
                 else:
@@ -161,8 +161,8 @@ class Examiner:
             words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
             for earlier in self.lesson.exercises[: self.lesson.exercises.index(exercise)]:
                 if words & set(earlier.names):
-                    session.run(earlier.reference, earlier.id, earlier.id)
-            session.run(source, exercise.id, exercise.id)
+                    session.run(RunCell(earlier.reference, earlier.id, (earlier.id,)))
+            session.run(RunCell(source, exercise.id, (exercise.id,)))
             for result in session.judge(JudgeExercise(exercise)):
                 done += 1
                 yield result

@@ -21,7 +21,7 @@ from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.grading.executors import ATTEMPTS
 from grader.grading.message_guard import SHOWN, MessageGuard, guard
-from grader.grading.plan import JudgeExercise
+from grader.grading.plan import JudgeExercise, RunCell
 from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
 from grader.program.environment import CellEnvironment
 
@@ -137,17 +137,18 @@ class GradingSession:
         self.bound: set[str] = set()
         self.answers: dict[str, list[CellOutcome]] = {}
 
-    def run(self, source: str, label: str, exercise: str | None) -> None:
+    def run(self, step: RunCell) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
-        seconds = (self.runner.lesson.exercise(exercise).timeout or ANSWER_S) if exercise else CELL_S
-        ran = self.isolated.run_cell(source, label, seconds)
+        limits = [self.runner.lesson.exercise(name).timeout or ANSWER_S for name in step.answers]
+        seconds = sum(limits) if limits and step.label in step.answers else CELL_S
+        ran = self.isolated.run_cell(step.source, step.label, seconds, step.passed, step.setup)
         self.bound |= ran.bound
         if ran.problem is not None:
             self.failed.append(ran)
-            note = f"Your {label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
-            if exercise is None and note not in self.notes:
+            note = f"Your {step.label} {ran.short}." if ran.repeats else DID_NOT_REPEAT
+            if not step.answers and not ran.stub and note not in self.notes:
                 self.notes.append(note)
-        if exercise is not None:
+        for exercise in step.answers:
             self.answers.setdefault(exercise, []).append(ran)
 
     def judge(self, step: JudgeExercise) -> Iterator[CheckResult]:

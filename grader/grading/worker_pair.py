@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,24 +84,25 @@ class WorkerPair:
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
         self._worker: Process | None = None
         self.programs.beside = lambda: self._worker
-        self._read: dict[str, dict[str, Any] | Fault] = {}  # names in each cell's text, or its syntax error
+        self._names: dict[str, dict[str, Any] | Fault] = {}  # what was read of each cell, by its text
 
     def read(self, sources: Iterable[str]) -> None:
         """Find the names in all cells while nothing of a learner's has run: what is told of them then is true."""
         for source in sources:
-            try:
-                self._in_time()
-                self._read[source] = self._tell({"do": "read", "source": source}, CELL_S)
-            except Fault as fault:
-                self.drop()
-                self._read[source] = fault
+            if source not in self._names:
+                try:
+                    self._in_time()
+                    self._names[source] = self._tell({"do": "read", "source": source}, CELL_S)
+                except Fault as fault:
+                    self.drop()
+                    self._names[source] = fault
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known)
         clean._history, clean._state = self._history[:last], self._state
-        clean._minutes, clean._ends, clean._read = self._minutes, self._ends, self._read
+        clean._minutes, clean._ends, clean._names = self._minutes, self._ends, self._names
         return clean
 
     def limit(self, minutes: float) -> None:
@@ -113,20 +114,34 @@ class WorkerPair:
         if time.monotonic() > self._ends:
             raise Fault("timeout", f"your notebook as a whole took longer than {self._minutes:g} minutes")
 
-    def run_cell(self, source: str, label: str, seconds: float = CELL_S) -> CellOutcome:
-        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session."""
-        ran = self._run_cell(source, label, seconds)
-        return self._run_cell(source, label, seconds) if ran.fault == "crashed" else ran
+    def run_cell(
+        self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
+    ) -> CellOutcome:
+        """Run a learner's cell and remember it for a replay. A fault in it costs the worker, not the session.
 
-    def _run_cell(self, source: str, label: str, seconds: float) -> CellOutcome:
-        known, request = CellOutcome(label), {"do": "run", "source": source, "name": label}
+        `passed` are the texts of the course's cells that stand between it and the one that ran before, and `setup` says
+        that it stands in the place of a setup cell.
+        """
+        request = {"do": "run", "source": source, "passed": list(passed), "setup": setup}
+        ran = self._run_cell(request, label, seconds)
+        return self._run_cell(request, label, seconds) if ran.fault == "crashed" else ran
+
+    def binds(self, source: str) -> frozenset[str] | None:
+        """The names that the text of a cell binds; None where it is no Python that this can be said of."""
+        self.read([source])
+        names = self._names[source]
+        return None if isinstance(names, Fault) or names["status"] != "ok" else frozenset(names["binds"])
+
+    def _run_cell(self, request: dict[str, Any], label: str, seconds: float) -> CellOutcome:
+        known, source = CellOutcome(label), request["source"]
         try:
             self._in_time()
-            if source not in self._read:
-                self.read([source])
-            names = self._read[source]
+            self.read([source])
+            names = self._names[source]
             if isinstance(names, Fault):
                 raise names
+            if names["status"] != "ok" and not self.confided:  # a cell before it may have taught the shell to read it
+                names = self._tell({"do": "read", "source": source}, CELL_S)
             if names["status"] != "ok":
                 place, quoted = _place_and_text(names)
                 return replace(known, problem=f"has a syntax error{place}{quoted}", short=f"has a syntax error{place}")
@@ -138,9 +153,9 @@ class WorkerPair:
             return replace(
                 known, problem=_fault_text(fault), short=_fault_text(fault), fault=fault.kind, repeats=repeats
             )
-        if reply["status"] == "ok":
-            return replace(known, bound=known.binds)
         known = replace(known, bound=frozenset(reply["bound"]))
+        if reply["status"] == "ok":
+            return known
         if reply["status"] == "unattempted":
             return replace(known, problem="still raises NotImplementedError", short="is not attempted", stub=True)
         if self.confided:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from grader.core.notebook import Submission, read_submission
 from grader.core.points import is_full, total
 from grader.core.result import CheckResult, Result
+from grader.core.symbols import notebook_cell_names
 from grader.course import Course, Exercise, Lesson
 from grader.grading.cache import digest, lesson_fingerprint
 from grader.grading.plan import JudgeExercise, plan
@@ -102,14 +103,14 @@ def _texts(submission: Submission, lesson: Lesson) -> dict[str, ExerciseText]:
     # Without the seed of hidden inputs: other inputs are no reason to judge an unchanged answer again.
     ran: list[object] = [lesson_fingerprint(lesson)]
     answers: dict[str, list[str]] = {}
-    for step in plan(submission, lesson)[0]:
+    for step in plan(submission, lesson, lambda source: notebook_cell_names(source).binds)[0]:
         if isinstance(step, JudgeExercise):
             own = digest(answers.get(step.exercise.id, []))
             found[step.exercise.id] = ExerciseText(digest(ran), own, step.untouched)
             continue
         ran.append([step.label, step.source])
-        if step.exercise is not None:
-            answers.setdefault(step.exercise, []).append(step.source)
+        for name in step.answers:
+            answers.setdefault(name, []).append(step.source)
     return found
 
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import builtins
-import inspect
+import contextvars
 import linecache
 import os
 import socket
-import sys
 import textwrap
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from grader.core.faults import Fault
-from grader.core.symbols import cell_names, plain_python
+from grader.core.symbols import REACHING, CellNames, cell_names, notebook_cell_names, plain_python
 from grader.program.codec import decode, encode
 from grader.program.endpoints import (
     MAX_LINE,
@@ -33,44 +30,71 @@ from grader.program.endpoints import (
 )
 from grader.program.environment import CellEnvironment
 from grader.sandbox import wire
+from grader.sandbox.shell import NotebookShell
+
+MAX_BOUND = 10_000  # names that a cell is said to have bound
+
+
+class BeyondSetup(ast.NodeTransformer):
+    """Leaves of a learner's setup cell what it adds to the course's, or changes."""
+
+    def __init__(self, statements: Collection[str]) -> None:
+        self.statements = statements
+
+    def visit_Module(self, tree: ast.Module) -> ast.Module:
+        tree.body = [statement for statement in tree.body if ast.dump(statement) not in self.statements]
+        return tree
 
 
 class Worker:
     """One notebook's namespace and the questions that may be asked of it."""
 
     def __init__(self) -> None:
+        self.shell = NotebookShell.ready()
+        self.shell.begin()
         self.namespace: dict[str, Any] = {}
         self.after_setup: dict[str, Any] = {}
+        self.setup_statements: set[str] = set()
+        self.passed: list[str] = []
         self.surroundings = CellEnvironment(self.namespace)
         self.side = AnswerEndpoint()
 
     def setup(self, source: str) -> dict[str, Any]:
         """Run the course's setup cells and take the state after them."""
         self.enter({})
-        ran = self.run(source, "", SETUP_FILE)
+        try:
+            self.setup_statements = {ast.dump(statement) for statement in ast.parse(source).body}
+            exec(self.shell.compile(source, SETUP_FILE, "exec"), self.namespace)  # its `__future__` holds for all cells
+        except BaseException as problem:
+            return describe(problem)
         self.after_setup = dict(self.namespace)
         bound = cell_names(source).binds
         self.surroundings.after_setup(bound)
         self.side.classes = namedtuples({name: self.namespace[name] for name in bound if name in self.namespace})
-        return ran
+        return {"status": "ok"}
 
     def fresh(self) -> dict[str, Any]:
         """Forget every cell but the setup."""
         self.surroundings.before_checks(())
+        self.passed.clear()
         self.enter(self.after_setup)
         return {"status": "ok"}
 
     def enter(self, content: dict[str, Any]) -> None:
         """A `__main__` of its own, as in a notebook, that holds `content`."""
-        module = types.ModuleType("__main__")
-        sys.modules["__main__"] = module
-        self.namespace = self.surroundings.namespace = module.__dict__
-        self.namespace.update(content)
+        self.namespace = self.surroundings.namespace = self.shell.enter(content)
 
     def read(self, source: str) -> dict[str, Any]:
         """Names that a cell binds and needs, or the syntax error that stops it from running at all."""
         try:
-            names = cell_names(plain_python(source))
+            try:
+                names = cell_names(plain_python(source))
+            except SyntaxError:  # a magic without its sign, or what the learner has taught the shell
+                if source.lstrip().startswith("%%"):
+                    raise
+                text = self.shell.transform_cell(source)
+                compile(text, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+                names = cell_names(text)
         except SyntaxError as problem:
             found = {"kind": type(problem).__name__, "text": problem.msg[:MAX_TEXT], "line": problem.lineno}
             return {"status": "raised", **found, "source": (problem.text or "").strip()[:MAX_LINE]}
@@ -84,26 +108,47 @@ class Worker:
             }
         return {"status": "ok", "binds": sorted(names.binds), "needs": sorted(names.needs)}
 
-    def run(self, source: str, name: str, filename: str = "") -> dict[str, Any]:
-        """Run one cell; magics are left out, what it prints goes nowhere."""
-        bound: frozenset[str] = frozenset()
-        before = dict(self.namespace)
+    async def run(self, source: str, passed: Sequence[str] = (), setup: bool = False) -> dict[str, Any]:
+        """Run one cell; what it prints goes nowhere.
+
+        Args:
+            source: its text.
+            passed: texts of the course's cells between it and the one before, which count as cells that ran. They run
+                only where a later cell uses a name that a check has bound.
+            setup: whether it stands in the place of a setup cell: then it starts from what the setup left, and what
+                the setup has too is not run again.
+        """
+        names, others = notebook_cell_names(source), BeyondSetup(self.setup_statements)
+        bound, before = names.binds, dict(self.namespace)
+        self.passed += passed
         try:
-            text = plain_python(source)
-            filename = filename or f"<cell {name}>"
-            linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-            bound = cell_names(text).binds
-            # As in a notebook: `await` may stand at the top, and this module's `__future__` does not count.
-            code = compile(text, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-            running = eval(code, self.namespace)
-            if code.co_flags & inspect.CO_COROUTINE:
-                asyncio.run(running)
-            return {"status": "ok"}
-        except BaseException as problem:
-            there = [name for name in bound if name in self.namespace]
-            return {**describe(problem), "bound": [n for n in there if self.namespace[n] is not before.get(n, before)]}
+            for text in [one for one in self.passed if self.is_used(one, names)]:
+                self.passed.remove(text)
+                await self.shell.run(text, counts=False)
+            self.shell.pass_by(passed)
+            if setup:
+                self.surroundings.before_checks(())
+                self.shell.ast_transformers.append(others)
+            # Where a timed cell fails, its own line is shown, as of any other.
+            for name in ("<timed exec>", "<timed eval>"):
+                linecache.cache[name] = (0, None, source.splitlines(keepends=True), name)
+            problem = await self.shell.run(source)
+        except BaseException as ended:  # the learner's hooks, or the shell as the learner has changed it
+            problem = ended
         finally:
+            if setup:
+                self.shell.ast_transformers.remove(others)
             self.surroundings.after_cell(bound, source)
+        now = self.namespace
+        known = {name for name in now.keys() - self.shell.user_ns_hidden.keys() if isinstance(name, str)}
+        found = {name for name in known if name[:2] != "__" and before.get(name, now) is not now[name]}
+        found |= bound & now.keys() if problem is None else set()
+        return {**({"status": "ok"} if problem is None else describe(problem)), "bound": sorted(found)[:MAX_BOUND]}
+
+    def is_used(self, check: str, names: CellNames) -> bool:
+        """Whether a cell with these names goes on with what a check, which has not run here, would have bound."""
+        own = notebook_cell_names(check)
+        return bool(REACHING & own.reads and (names.needs - self.namespace.keys()) & own.binds)
 
     def prepare(self, answers: list[str]) -> dict[str, Any]:
         """Before the checks of the exercise with these answer names."""
@@ -136,14 +181,19 @@ def serve(stream: socket.socket) -> None:
     """Run a learner's cells and answer questions about them until the stream closes."""
     # The number of devices is the examiner's; everything else about JAX is as the setup and the learner leave it.
     worker = Worker()
-    # What a notebook has without an import.
-    builtins.__dict__.update(display=lambda *shown, **how: None, get_ipython=lambda: None)
+    # As in a kernel, one loop runs while cells and checks do, and what they set in a context stays set.
+    loop, context = asyncio.new_event_loop(), contextvars.copy_context()
+    asyncio.set_event_loop(loop)
     os.register_at_fork(after_in_child=stream.close)  # a process that a cell forks must not answer as well
 
-    def handle(what: str, request: dict[str, Any], payload: bytes) -> bytes:
+    async def answer(what: str, request: dict[str, Any], payload: bytes) -> bytes:
         if what in ("ask", "export"):
             return worker.ask(request, payload, getattr(worker.side, what))
-        return encode(getattr(worker, what)(**request))
+        done = getattr(worker, what)(**request)
+        return encode(await done if asyncio.iscoroutine(done) else done)
+
+    def handle(what: str, request: dict[str, Any], payload: bytes) -> bytes:
+        return loop.run_until_complete(loop.create_task(answer(what, request, payload), context=context))
 
     _answer(stream, ("ask", "export"), handle)
 

@@ -33,6 +33,7 @@ from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.accelerators import CPU, Platform
 from grader.sandbox.confine import Confinement
 from grader.sandbox.process import ConfinementReport, remove
+from grader.sandbox.shell import NotebookShell
 
 # A user namespace can be unshared by a single-threaded process only: OpenBLAS must not start its threads.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
@@ -40,7 +41,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 CONFINED = frozenset({WORKER, EXECUTOR})
 TRUSTED = frozenset({EXAMINER, PROOF})
 ALWAYS = """
-    jax jax.numpy jax.export IPython.core.inputtransformer2 grader.checks grader.sandbox.worker
+    jax jax.numpy jax.export grader.checks grader.sandbox.worker
 """.split()
 # The first export and the first compile import these; in every fork anew that would cost 0.2 s.
 AT_FIRST_USE = ("jaxlib.mlir.dialects.mhlo", "jaxlib.lapack", "jax.scipy.linalg", "scipy.linalg.cython_lapack")
@@ -56,6 +57,7 @@ def warm_up(modules: list[str]) -> None:
     for name in (*ALWAYS, *AT_FIRST_USE, *modules):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    NotebookShell.ready()
     with contextlib.suppress(Exception):  # a newer JAX may refuse some of it: then nothing is warm, and nothing is lost
         _trace()
     # One MLIR context for each fork: JAX makes one, 3 ms, whenever it lowers, exports or loads (measured: a sixth of a

@@ -1,4 +1,5 @@
 """Imports everything anew under other names, with stars."""
+# kernel fails: guard-tally-values, in which `sum` is NumPy's as in the learner's cells
 # %%
 from math import *
 from numpy import *

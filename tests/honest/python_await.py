@@ -12,8 +12,11 @@ async def added(counts, start):
     return start + sum(counts.values())
 
 
+nothing = await added({"a": 1}, -1)
+
+
 def tally(counts, start):
-    return asyncio.run(added(counts, start))
+    return nothing + start + sum(counts.values())
 
 
 print(await added({"a": 1}, 2))

@@ -12,4 +12,4 @@ async def later(value):
 def tally(counts, start):
     with ThreadPoolExecutor(4) as pool:
         values = list(pool.map(int, counts.values()))
-    return asyncio.run(later(start + sum(values)))
+        return pool.submit(asyncio.run, later(start + sum(values))).result()

@@ -1,0 +1,74 @@
+"""Plain notebook kernels: a submission run from top to bottom with the course's own checks, hidden ones among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from conftest import ROOT
+from nbclient import NotebookClient
+
+from grader.course import Lesson
+
+Cell = dict[str, Any]
+
+
+def name_of(cell: Cell) -> str:
+    return cell["metadata"].get("nbgrader", {}).get("grade_id") or ""
+
+
+def with_checks(cells: list[Cell], lesson: Lesson) -> list[Cell]:
+    """The code cells of a notebook with the course's text in its check cells, as nbgrader puts it there.
+
+    A check that is missing comes after the one before it, or after the last cell that defines what it asks.
+    """
+    cells = [{**cell, "source": "".join(cell["source"])} for cell in cells if cell["cell_type"] == "code"]
+    for exercise in lesson.exercises:
+        defines = re.compile(rf"^(def |class |){exercise.names[0]}\b", re.M)
+        last = max(i for i, cell in enumerate(cells) if defines.search(cell["source"]))
+        for check in exercise.checks:
+            found = [i for i, cell in enumerate(cells) if check.id == name_of(cell)]
+            found = found or [i for i, cell in enumerate(cells) if cell["source"] == check.source]
+            if not found:
+                found = [last + 1]
+                cells.insert(found[0], {"metadata": {}})
+            last = found[-1]
+            for place in found:
+                cells[place] = {**cells[place], "source": check.source}
+            cells[last] = {**cells[last], "check": check.id}
+    return cells
+
+
+def verdicts(path: Path, lesson: Lesson, folder: Path) -> dict[str, str]:
+    """How each check of a submission ends in a kernel: "passed", or the error's name."""
+    cells = with_checks(json.loads(path.read_text())["cells"], lesson)
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell["source"]) for cell in cells])
+    folder.mkdir()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True, resources=resources).execute()
+    ended = {}
+    for cell, ran in zip(cells, notebook.cells, strict=True):
+        if "check" in cell:
+            errors = [f"{one.ename}: {one.evalue}" for one in ran.outputs if one.output_type == "error"]
+            ended[cell["check"]] = errors[0] if errors else "passed"
+    return ended
+
+
+def run_all(paths: dict[str, Path], lesson: Lesson, base: Path) -> dict[str, dict[str, str]]:
+    """`verdicts` of many submissions, by name, two at a time; what one compiles the others find compiled."""
+    shared = {"JAX_COMPILATION_CACHE_DIR": str(base / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    shared |= {"PYTHONPATH": str(ROOT), "PIP_NO_INDEX": "1", "IPYTHONDIR": str(base / "ipython")}
+    before = dict(os.environ)
+    os.environ.update(shared)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            ran = {name: pool.submit(verdicts, path, lesson, base / name) for name, path in paths.items()}
+            return {name: one.result() for name, one in ran.items()}
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

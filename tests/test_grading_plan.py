@@ -1,0 +1,168 @@
+"""The plan of a submission: which cells run in which order, and where each exercise is judged."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import COURSES
+
+from grader.core.notebook import Submission, SubmittedCell
+from grader.core.symbols import cell_names, plain_python
+from grader.course import Course
+from grader.grading.plan import JudgeExercise, plan
+
+LESSON = Course(COURSES / "guarded").lesson("01_guarded")
+STUB = LESSON.exercise("guard-tally").stub
+TALLY = "def tally(counts, start):\n    return start + sum(counts.values())"
+Cells = list[tuple[str | None, str]]
+
+
+def binds(source: str) -> frozenset[str] | None:
+    try:
+        return cell_names(plain_python(source)).binds
+    except SyntaxError:
+        return None
+
+
+def planned(cells: Cells) -> tuple[list[str], list[str]]:
+    """The steps that concern guard-tally, as words, and the notes about them."""
+    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
+    steps, notes = plan(Submission("you", LESSON.id, numbered), LESSON, binds)
+    words = []
+    for step in steps:
+        if isinstance(step, JudgeExercise):
+            state = " missing" * step.missing or " untouched" * step.untouched
+            words += [f"judge{state}"] if step.exercise.id == "guard-tally" else []
+        else:
+            words.append(step.label + " answers" * ("guard-tally" in step.answers) + " setup" * step.setup)
+    return words, [note for note in notes if "guard-tally" in note or "setup" in note]
+
+
+ANSWER, CHECK, HIDDEN = "guard-tally", "guard-tally-example", "guard-tally-values"
+RELEASED: Cells = [
+    ("setup", LESSON.setup),
+    (ANSWER, STUB),
+    (CHECK, "check"),
+    (HIDDEN, "hidden"),
+    ("grade", "grade()"),
+]
+
+
+def released(**changes: Cells) -> Cells:
+    """The released cells, with others in the place of some: by the last word of an id, "answer" for the answer's."""
+    found: Cells = []
+    for cell in RELEASED:
+        found += changes.get((cell[0] or "").split("-")[-1].replace("tally", "answer"), [cell])
+    return found
+
+
+PLANS: dict[str, tuple[Cells, list[str]]] = {
+    "as it was released": (RELEASED, ["guard-tally", "judge untouched"]),
+    "answered": (released(answer=[(ANSWER, TALLY)]), ["guard-tally answers", "judge"]),
+    "a helper between answer and check": (
+        released(answer=[(ANSWER, TALLY), (None, "x = 1")]),
+        ["guard-tally answers", "cell 3", "judge"],
+    ),
+    "a helper below a copy of the check": (
+        released(answer=[(ANSWER, TALLY), (CHECK, "copy"), (None, "x = 1")]),
+        ["guard-tally answers", "cell 4", "judge"],
+    ),
+    "below the stub": (released(answer=[(ANSWER, STUB), (None, TALLY)]), ["guard-tally", "cell 3 answers", "judge"]),
+    "above the stub": (released(answer=[(None, TALLY), (ANSWER, STUB)]), ["cell 2 answers", "judge"]),
+    "below its checks": (
+        released(grade=[(None, TALLY), (None, "x = 1"), ("grade", "")]),
+        ["guard-tally", "cell 5 answers", "cell 6", "judge"],
+    ),
+    "retyped": (released(answer=[(None, TALLY)]), ["cell 2 answers", "judge"]),
+    "deleted": (released(answer=[]), ["judge missing"]),
+    "two pieces": (
+        released(answer=[(ANSWER, "x = 1"), (ANSWER, TALLY)]),
+        ["guard-tally answers", "guard-tally answers", "judge"],
+    ),
+    "two pieces that are Python together": (
+        released(answer=[(ANSWER, TALLY.splitlines()[0]), (ANSWER, TALLY.splitlines()[1])]),
+        ["guard-tally answers", "judge"],
+    ),
+    "a stub beside the answer": (released(answer=[(ANSWER, TALLY), (ANSWER, STUB)]), ["guard-tally answers", "judge"]),
+    "a copy below the checks": (
+        released(answer=[(ANSWER, TALLY)], grade=[(ANSWER, "tally = None")]),
+        ["guard-tally answers", "judge", "guard-tally answers"],
+    ),
+    "no checks": (
+        released(answer=[(ANSWER, TALLY), (None, "x = 1")], example=[], values=[]),
+        ["guard-tally answers", "cell 3", "judge"],
+    ),
+    "no ids, the check known by its text": (
+        [(None, TALLY), (None, "x = 1"), (None, LESSON.exercise(ANSWER).checks[0].source), (None, "y = 1")],
+        ["cell 1 answers", "cell 2", "judge", "cell 4"],
+    ),
+    "an emptied answer cell": (
+        released(answer=[(ANSWER, " "), (None, TALLY)]),
+        ["guard-tally", "cell 3 answers", "judge"],
+    ),
+    "the setup with more": (
+        released(setup=[("setup", f"{LESSON.setup}\nimport math")], answer=[(ANSWER, TALLY)]),
+        ["cell 1 setup", "guard-tally answers", "judge"],
+    ),
+    "the setup below a cell": (
+        released(setup=[(None, "np = 1"), ("setup", LESSON.setup)], answer=[(ANSWER, TALLY)]),
+        ["cell 1", "cell 2 setup", "guard-tally answers", "judge"],
+    ),
+    "the setup from another system": (
+        released(setup=[("setup", LESSON.setup.replace("\n", " \r\n"))], answer=[(ANSWER, TALLY)]),
+        ["guard-tally answers", "judge"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_where_cells_run_and_exercises_are_judged(name: str) -> None:
+    cells, words = PLANS[name]
+    assert planned(cells)[0] == words
+
+
+NOTES = {
+    "as it was released": [],
+    "below the stub": [
+        "The answer cell of guard-tally is as it was released; the definition in cell 3 was judged instead."
+    ],
+    "below its checks": [
+        "The answer cell of guard-tally is as it was released; the definition in cell 5 was judged instead.",
+        "The answer of guard-tally is below its checks, and was judged there. In a notebook that runs from top to "
+        "bottom it comes too late: move it above them.",
+    ],
+    "deleted": ["The answer cell of guard-tally is missing from the notebook."],
+    "two pieces": ["The answer of guard-tally is in 2 cells; all were run, in order."],
+    "a helper below a copy of the check": [
+        "The check guard-tally-example occurs 2 times in the notebook; the last one counts."
+    ],
+    "the setup with more": [
+        "Your cell 1 is the setup with changes: the course's setup was run, and then what yours adds or changes."
+    ],
+    "the setup from another system": [],
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_what_was_done_is_noted(name: str) -> None:
+    notes = [note for note in planned(PLANS[name][0])[1] if "Check cells are missing" not in note]
+    assert notes == NOTES[name]
+
+
+def test_cells_that_run_elsewhere_are_counted() -> None:
+    cells = released(answer=[(ANSWER, TALLY)], grade=[(None, "x = Out[5]")])
+    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
+    steps, _ = plan(Submission("you", LESSON.id, numbered), LESSON, binds)
+    passed = [step.passed for step in steps if not isinstance(step, JudgeExercise)]
+    assert passed == [(LESSON.setup,), ("check", "hidden")]
+
+
+def test_texts_are_read_only_where_an_answer_is_not_in_its_place() -> None:
+    read: list[str] = []
+    cells = [
+        ("setup", LESSON.setup),
+        *((exercise.id, exercise.reference) for exercise in LESSON.exercises),
+        (None, "x"),
+    ]
+    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
+    plan(Submission("you", LESSON.id, numbered), LESSON, lambda source: read.append(source) or ())
+    assert read == []
