@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,8 @@ def with_checks(cells: list[Cell], lesson: Lesson) -> list[Cell]:
     return cells
 
 
-def verdicts(path: Path, lesson: Lesson, folder: Path) -> dict[str, str]:
-    """How each check of a submission ends in a kernel: "passed", or the error's name."""
-    cells = with_checks(json.loads(path.read_text())["cells"], lesson)
+def verdicts(cells: list[Cell], folder: Path) -> dict[str, str]:
+    """How each check ends in a kernel that runs these cells: "passed", or the error."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell["source"]) for cell in cells])
     folder.mkdir()
     resources = {"metadata": {"path": str(folder)}}
@@ -66,8 +66,9 @@ def run_all(paths: dict[str, Path], lesson: Lesson, base: Path) -> dict[str, dic
     before = dict(os.environ)
     os.environ.update(shared)
     try:
-        with ThreadPoolExecutor(2) as pool:
-            ran = {name: pool.submit(verdicts, path, lesson, base / name) for name, path in paths.items()}
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+            cells = {name: with_checks(json.loads(path.read_text())["cells"], lesson) for name, path in paths.items()}
+            ran = {name: pool.submit(verdicts, cells[name], base / name) for name in paths}
             return {name: one.result() for name, one in ran.items()}
     finally:
         os.environ.clear()

@@ -54,12 +54,15 @@ def isolated(examiner: Examiner) -> Iterator[WorkerPair]:
 
 
 def submission(*cells: str, learner: str = "someone", **answers: str) -> Submission:
-    """Own cells, then each exercise with its checks: as in `answers` (double, mean, total), else right."""
+    """Own cells, then each exercise with its checks: as in `answers` (double, mean, total), else right.
+
+    What a check cell of the notebook contains is the learner's own text, and no check's.
+    """
     own: list[tuple[str | None, str]] = [(None, cell) for cell in cells]
     sources = RIGHT | {f"small-{name}": source for name, source in answers.items()}
     for exercise in LESSON.exercises:
         own.append((exercise.id, sources[exercise.id]))
-        own += [(check.id, "" if check.hidden else check.source) for check in exercise.checks]
+        own += [(check.id, "" if check.hidden else "# public") for check in exercise.checks]
     return handed_in(own, LESSON.id, learner)
 
 

@@ -38,6 +38,7 @@ WITHOUT_EFFECT = frozenset(
     debug pdb edit ed load loadpy notebook less more man clear logstart
     """.split()
 )
+_RUN_CELL = InteractiveShell.run_cell_async  # whatever a cell puts in its place
 LOOP_TURNS = 100  # that tasks get after a cell, if they are ready
 # Options that stand before what is timed.
 _TIMEIT_OPTIONS = re.compile(r"(?:\s*-(?:[nrp]\s*\d+|[a-z]+))*")
@@ -162,8 +163,8 @@ class NotebookShell(InteractiveShell):
             text = self.transform_cell(source)
         except Exception:
             text, failed = source, sys.exc_info()
-        result = await self.run_cell_async(
-            source, store_history=counts, transformed_cell=text, preprocessing_exc_tuple=failed
+        result = await _RUN_CELL(
+            self, source, store_history=counts, transformed_cell=text, preprocessing_exc_tuple=failed
         )
         self.events.trigger("post_execute")
         self.events.trigger("post_run_cell", result)

@@ -52,16 +52,15 @@ class Worker:
     def __init__(self) -> None:
         self.shell = NotebookShell.ready()
         self.shell.begin()
-        self.namespace: dict[str, Any] = {}
         self.after_setup: dict[str, Any] = {}
         self.setup_statements: set[str] = set()
         self.passed: list[str] = []
-        self.surroundings = CellEnvironment(self.namespace)
+        self.surroundings = CellEnvironment({})
         self.side = AnswerEndpoint()
+        self.enter({})
 
     def setup(self, source: str) -> dict[str, Any]:
         """Run the course's setup cells and take the state after them."""
-        self.enter({})
         try:
             self.setup_statements = {ast.dump(statement) for statement in ast.parse(source).body}
             exec(self.shell.compile(source, SETUP_FILE, "exec"), self.namespace)  # its `__future__` holds for all cells
@@ -82,7 +81,8 @@ class Worker:
 
     def enter(self, content: dict[str, Any]) -> None:
         """A `__main__` of its own, as in a notebook, that holds `content`."""
-        self.namespace = self.surroundings.namespace = self.shell.enter(content)
+        self.namespace: dict[str, Any] = self.shell.enter(content)
+        self.surroundings.namespace = self.namespace
 
     def read(self, source: str) -> dict[str, Any]:
         """Names that a cell binds and needs, or the syntax error that stops it from running at all."""

@@ -1,5 +1,5 @@
 """Gives `type`, `isinstance` and `len` other meanings while the worker goes on using them."""
-# tally: crashed, crashed
+# tally: crashed|timeout, crashed|timeout
 # %%
 import builtins
 

@@ -3,12 +3,12 @@
 # tally: failed, failed
 # says tally-example: The reply could not be read
 # %% answer="tally"
-import pickle
+import io, pickle
 
 
 class Payload:
     def __reduce__(self):
-        return open, ("@OUTSIDE@/jaxercise-attack", "w")
+        return io.open, ("@OUTSIDE@/jaxercise-attack", "w")
 
 
 def tally(counts, start):
