@@ -83,11 +83,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse(content: bytes) -> Notebook:
-    """Returns the notebook in these bytes; its "cells" is a list, of which any item may be malformed.
-
-    Raises:
-        Unreadable: the bytes are not a notebook of format 4.
-    """
+    """Returns a notebook of format 4; any item of its "cells" may be malformed. Raises `Unreadable` for other bytes."""
     if not content.strip():
         raise Unreadable("The file is empty. Save the notebook again and hand it in.")
     try:
@@ -113,9 +109,7 @@ def cells(notebook: Notebook) -> list[NotebookCell]:
 def read_complete(path: Path) -> Notebook:
     """Returns a notebook that is to be written back: every cell has a type, text and metadata.
 
-    Raises:
-        Unreadable: it is no such notebook; the text is a clause, such as "its cell 3 is malformed".
-        OSError: the file cannot be read.
+    Raises OSError, and `Unreadable` with a clause, such as "its cell 3 is malformed".
     """
     try:
         notebook = json.loads(path.read_bytes())

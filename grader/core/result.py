@@ -118,7 +118,6 @@ class Result:
 
     @property
     def score(self) -> float:
-        """Points of all checks together."""
         return total(check.points for check in self.checks)
 
     @property
@@ -169,12 +168,7 @@ class NoResults(Exception):
 
 
 def document(results: Sequence[Result], changes: Mapping[tuple[str, str], Any] | None = None) -> str:
-    """Returns the JSON document of `results`, in their order.
-
-    Args:
-        results: the results to write.
-        changes: by learner and lesson, what a regrade changed; None where nobody asked for it.
-    """
+    """Returns the JSON document of `results`, in their order, with what a regrade changed by learner and lesson."""
     told = [result.to_json() for result in results]
     if changes is not None:
         told = [{**one, "changes": changes.get((one["learner"], one["lesson"]))} for one in told]

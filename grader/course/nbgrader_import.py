@@ -67,7 +67,6 @@ class ImportTarget:
 
     @property
     def path(self) -> Path:
-        """The authored file."""
         return self.root / "solutions" / f"{self.lesson}.py"
 
     def write(self, imported: ImportedNotebook) -> list[str]:

@@ -55,10 +55,7 @@ last cell: it {how}. In a terminal (File > New > Terminal) the same is
 
 
 def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> Notebook:
-    """Returns nbgrader's source notebook: solutions between its markers, hidden checks between its markers.
-
-    A notebook that goes out `alone`, without the hidden checks, does not offer to grade itself.
-    """
+    """Returns nbgrader's source notebook; one that goes out `alone`, without hidden checks, runs the public ones."""
     cells: list[NotebookCell] = []
     taken: set[str] = set()
     by_id = {exercise.id: exercise for exercise in lesson.exercises}

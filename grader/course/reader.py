@@ -22,11 +22,6 @@ LETTERS = "ABCDEFGH"
 UNWRITTEN = re.compile(r"FILL IN: ([^\n\"*]+)")  # what `grader new exercise` leaves for its author
 
 
-def answer_ids(path: Path) -> tuple[str, ...]:
-    """Returns the exercise ids of a file, in order, without parsing it: other lessons' skills name them."""
-    return tuple(ANSWER_LINE.findall(path.read_text(encoding="utf-8")))
-
-
 def lesson(
     paths: Mapping[str, Path],
     lesson_id: str,

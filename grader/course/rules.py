@@ -31,12 +31,7 @@ NEEDED = (
     ("task", 1, "no task", '# %% [markdown] task="{id}"` before the answer'),
     ("check", 1, "no check that the learner can run", '# %% check="{id}" name="values" points=1`'),
     ("hidden", 1, "no hidden check", '# %% hidden="{id}" name="program" points=2`'),
-    (
-        "wrong",
-        3,
-        "{count} wrong answers of at least 3",
-        '# %% wrong="{id}" because="..."` as learners really answer',
-    ),
+    ("wrong", 3, "{count} wrong answers of at least 3", '# %% wrong="{id}" because="..."` as learners really answer'),
     ("right", 1, "no right answer beside its reference", '# %% right="{id}"` with the answer written another way'),
     ("why", 1, "no cell that explains why its answer works", '# %% [markdown] why="{id}"`: two sentences, a question'),
 )

@@ -30,10 +30,8 @@ class ScaffoldError(Exception):
 
 
 def add_exercise(course: Course, exercise: str, lesson: str) -> tuple[Path, int]:
-    """Appends the skeleton of an exercise to the course's own text of `lesson`; returns the file, and its first line.
-
-    Raises ScaffoldError for an illegal id or lesson, and for a file that cannot be written.
-    """
+    """Appends an exercise's skeleton to the course's own text of `lesson`; returns the file, and its first line there.
+    Raises ScaffoldError for an illegal id or lesson, and for a file that cannot be written."""
     refuse_illegal(course, exercise, lesson)
     path = course.solutions(lesson)
     try:

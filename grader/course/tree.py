@@ -68,7 +68,6 @@ class Course:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all lessons that the course offers, in order."""
         return tuple(planned.id for planned in self.outline)
 
     @cached_property
@@ -148,7 +147,7 @@ class Course:
         """Returns the ids of a lesson's exercises, without parsing its text."""
         below = self.base.exercise_ids(lesson_id) if self.base is not None else ()
         own = self.solutions(lesson_id)
-        written = reader.answer_ids(own) if own.is_file() else ()
+        written = reader.ANSWER_LINE.findall(own.read_text(encoding="utf-8")) if own.is_file() else ()
         return (*(one for one in below if one not in self._without), *written)
 
     @cached_property

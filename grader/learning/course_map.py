@@ -75,7 +75,6 @@ class Tile:
 
     @property
     def says(self) -> str:
-        """The learner's progress in words."""
         if not self.link:
             return "coming"
         if not self.points:
@@ -84,7 +83,6 @@ class Tile:
         return f"{done}{number(self.earned)} of {number(self.points)} points"
 
     def html(self) -> str:
-        """Returns the tile as HTML."""
         name, bar = f"{self.id[:2]} · {escape(self.title)}", ""
         if self.link:
             name = f'<a href="{escape(self.link)}">{name}</a>'

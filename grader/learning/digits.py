@@ -30,7 +30,6 @@ from grader.core.layout import course_above
 SETTING = "JAXERCISE_DIGITS"
 RAW = Path("MNIST", "raw")
 PARTS = {True: "train", False: "t10k"}
-NAMES = tuple(f"{part}-{kind}" for part in PARTS.values() for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 SIDE = 28
 MOST = 16 + 60_000 * SIDE * SIDE  # bytes of the largest file; a whole download, packed, has fewer
 EMBEDDED = "embedded_digits_1"  # the number changes with what is written there
@@ -43,6 +42,7 @@ DIGESTS = {
     "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
     "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
 }
+NAMES = tuple(sorted(DIGESTS, reverse=True))
 ANSWER_S = 4.0  # until the server answers; offline it does not
 WHOLE_S = 120.0  # for the whole download of 12 MB
 NO_CONNECTION = "There is no copy of MNIST here, and no connection to download it"

@@ -168,5 +168,4 @@ class NotebookState:
 
     @property
     def read(self) -> bool:
-        """Whether a notebook was read at all."""
         return bool(self._texts)

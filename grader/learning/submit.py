@@ -23,6 +23,7 @@ from grader.learning.result_view import view
 TICK_S = 1.0
 PATIENCE_S = 10.0  # that a command gets to end in good order
 REFUSED = 2  # the exit status of a command that did not begin
+HAS_COMMAND = importlib.util.find_spec("grader.cli") is not None
 LONGEST = 300  # characters of a line that a command prints
 NOT_INHERITED = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "JPY_SESSION_NAME")
 EXERCISE_LINE = re.compile(r"[^\w\s] \S+  \S+ of \S+")  # as `grader check --json` prints each exercise
@@ -52,7 +53,7 @@ def grade() -> None:
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
-        command = "grader check" if _has_command() else "python -m grader.checks"
+        command = "grader check" if HAS_COMMAND else "python -m grader.checks"
         print(f"Nothing is graded here. In a terminal: {command} {lesson}")
         return
     from IPython.display import display
@@ -67,10 +68,6 @@ def grade() -> None:
     except OSError as problem:  # no process, no folder for what it writes
         bundle = {"text/plain": f"Nothing was graded: {problem.strerror}. Mend that, then run this cell again."}
     shown.update(bundle, raw=True)
-
-
-def _has_command() -> bool:
-    return importlib.util.find_spec("grader.cli") is not None
 
 
 def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
@@ -167,7 +164,7 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
 def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, str]:
     """Returns the result, whether it is of public checks alone, and why `grader check` could not begin."""
     refusal = ""
-    if _has_command() and course_above(path.parent) is not None:
+    if HAS_COMMAND and course_above(path.parent) is not None:
         result, refusal = _run("grader check", path, tell)
         if result is not None:
             return result, False, ""

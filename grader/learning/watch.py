@@ -101,7 +101,6 @@ class Watch:
         return is_full(self.earned(exercise), exercise.points)
 
     def best(self, exercise: Exercise) -> float:
-        """Returns the most that was ever earned."""
         steps = (step for lesson in self.lessons for step in lesson.steps)
         return next((step.earned for step in steps if step.exercise.id == exercise.id), 0.0)
 
@@ -155,7 +154,6 @@ class Watch:
         return None
 
     def next_grading(self) -> GradeRequest | None:
-        """Returns the exercise to judge now."""
         todo = self.notebook.todo
         return GradeRequest("grade", self.current, todo[0], self.notebook.key(todo[0])) if todo else None
 

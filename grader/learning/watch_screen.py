@@ -103,7 +103,6 @@ def mark_of(watch: Watch, exercise: Exercise) -> tuple[str, str]:
 
 
 def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
-    """The result of the exercise at hand."""
     exercise, notebook = watch.at_hand, watch.notebook
     checks = notebook.checks(exercise.id)
     missed = [check for check in checks if check.status != "passed"]
@@ -172,7 +171,6 @@ def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
 
 
 def next_step(watch: Watch) -> str:
-    """Returns one sentence: what to do now."""
     exercise = watch.at_hand
     own = watch.course.shown(watch.path(watch.current))
     if not watch.done(exercise):

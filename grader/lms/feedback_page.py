@@ -267,7 +267,6 @@ def escape_names(nb: Any, resources: dict[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _plain(text: str) -> str:
-    """Text as it stands."""
     return f"<pre>{html.escape(text)}</pre>"
 
 

@@ -185,17 +185,13 @@ def _rows(lesson: str, connection: Connection, learner: str | None = None) -> di
     if learner is not None:
         query = query.where(submitted.student_id == learner)
     found: dict[str, Any] = defaultdict(list)
-    for columns in (
-        query.add_columns(notebook.id, submitted.timestamp, submitted.extension, notebook.late_submission_penalty),
-        query.add_columns(api.Grade.cell_id, api.Grade.auto_score).join(
-            api.Grade, api.Grade.notebook_id == notebook.id
-        ),
-        query.add_columns(api.Comment.cell_id, api.Comment.auto_comment).join(
-            api.Comment, api.Comment.notebook_id == notebook.id
-        ),
-    ):
-        for student, *row in connection.execute(columns):
-            found[student].append(list(map(str, row)))
+    columns = (notebook.id, submitted.timestamp, submitted.extension, notebook.late_submission_penalty)
+    queries: list[Select[Any]] = [query.add_columns(*columns)]
+    for table, column in ((api.Grade, api.Grade.auto_score), (api.Comment, api.Comment.auto_comment)):
+        joined = query.join(table, table.notebook_id == notebook.id)
+        queries.append(joined.add_columns(table.cell_id, column))
+    for student, *row in (row for one in queries for row in connection.execute(one)):
+        found[student].append(list(map(str, row)))
     return {student: sorted(rows) for student, rows in found.items()}
 
 

@@ -148,7 +148,6 @@ class Autograde(converters.Autograde, PlainFiles):
 
     @cached_property
     def examiner(self) -> ExecuteByExaminer:
-        """The step that judges, one for all submissions."""
         return ExecuteByExaminer(parent=self)
 
     def init_assignment(self, assignment_id: str, student_id: str) -> None:

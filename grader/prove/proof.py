@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
@@ -24,15 +24,10 @@ KILLED = 0.95  # share of a lesson's mutants that its checks have to catch
 class ExerciseProof:
     """How one exercise stood its test: a row of the table.
 
-    Attributes:
-        right, wrong, mutants: how many of them were run, beside the reference.
-        caught: wrong answers that fail a hidden check.
-        named: wrong answers whose failure equals no other's, so that their misconception can be named.
-        survivors: mutants that pass every check, a phrase each.
-        problems: what does not hold, a sentence each.
-        verdicts: status by check id of the stub (not in a brief proof), the reference, each right and each wrong
-            answer, in this order, with the inputs of seed 0.
-        seconds: time on the clock.
+    `right`, `wrong` and `mutants` count those that were run beside the reference. Of the wrong answers `caught` fail a
+    hidden check, and `named` fail as no other does, so that their misconception can be named. `survivors` are the
+    mutants that pass every check. `verdicts` are statuses by check id, with the inputs of seed 0: of the stub (not in a
+    brief proof), the reference, each right and each wrong answer.
     """
 
     lesson: str
@@ -98,10 +93,9 @@ def _pool(course: Course, lessons: Sequence[str], jobs: int) -> Pool:
 
 def show(proof: Proof, console: Console) -> None:
     """Prints the table, the mutants that survived, and what does not hold."""
-    table = Table(pad_edge=False)
-    table.add_column("exercise", no_wrap=True)
-    for name in ("points", "right", "wrong caught", "told apart", "mutants killed", "time"):
-        table.add_column(name, justify="right")
+    names = ("points", "right", "wrong caught", "told apart", "mutants killed", "time")
+    columns = (Column(name, justify="right") for name in names)
+    table = Table(Column("exercise", no_wrap=True), *columns, pad_edge=False)
     for row in proof.rows:
         killed = f"{row.mutants - len(row.survivors)}/{row.mutants}"
         caught, named = f"{row.caught}/{row.wrong}", f"{row.named}/{row.wrong}"
@@ -140,7 +134,6 @@ class ExerciseReport:
 
     @property
     def points(self) -> float:
-        """Those of all its checks."""
         return total(check.max_points for check in self.stub.checks)
 
     @property

@@ -47,7 +47,6 @@ def points(checks: Sequence[CheckResult]) -> tuple[str, str]:
 
 
 def misconception(checks: Iterable[CheckResult]) -> str | None:
-    """Returns the first misconception that a check names."""
     return next((check.misconception for check in checks if check.misconception), None)
 
 
@@ -74,7 +73,6 @@ def show(results: Sequence[Result], console: Console) -> None:
 
 
 def tables(results: Sequence[Result], console: Console) -> None:
-    """Prints a table for each lesson."""
     for _, lesson in by_lesson(results):
         table = class_table(lesson)
         if Measurement.get(console, console.options.update_width(10_000), table).maximum > console.width:
@@ -111,7 +109,6 @@ def _cell(checks: Sequence[CheckResult], brief: bool) -> Text:
 
 
 def exercise(checks: Sequence[CheckResult]) -> Text:
-    """Returns one exercise in one line."""
     return _cell(checks, brief=True).append(f" {checks[0].exercise}  {' of '.join(points(checks))}")
 
 
@@ -202,9 +199,9 @@ def _answer(answer: AnswerReport) -> RenderableType:
 
 def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
     """Returns a row for each lesson: the mean score of its graded notebooks, and the `seconds` that grading it took."""
-    table = Table("lesson", title="summary", title_justify="left", title_style="bold", pad_edge=False)
-    for heading in ("notebooks", "mean score", "full points", "not graded", "seconds"):
-        table.add_column(heading, justify="right")
+    headings = ("notebooks", "mean score", "full points", "not graded", "seconds")
+    columns = (Column(heading, justify="right") for heading in headings)
+    table = Table("lesson", *columns, title="summary", title_justify="left", title_style="bold", pad_edge=False)
     for lesson, found in by_lesson(results):
         judged = graded(found)
         failed, score = len(found) - len(judged), "–"
