@@ -93,9 +93,8 @@ def parse(content: bytes) -> Notebook:
     except ValueError:
         raise Unreadable("The file is not a notebook: it is not JSON. Hand in the .ipynb file itself.") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        raise Unreadable(
-            "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
-        )
+        text = "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
+        raise Unreadable(text)
     if len(notebook["cells"]) > MAX_CELLS:
         raise Unreadable(f"The notebook has {len(notebook['cells']):,} cells; at most {MAX_CELLS:,} are read.")
     return notebook

@@ -110,9 +110,8 @@ def import_target(start: Path, notebook: Path, lesson: str | None, force: bool) 
     if not LESSON_ID.fullmatch(name):
         raise ImportRefused(f"`{name}` is no legal id for a lesson. Name one with --lesson, as in --lesson 05_vmap.")
     if name not in listed and listed and int(name[:2]) <= last:
-        raise ImportRefused(
-            f"{COURSE_FILE} lists lessons by number, up to {last:02}. Enter {name} there, or give a higher number."
-        )
+        text = f"{COURSE_FILE} lists lessons by number, up to {last:02}. Enter {name} there, or give a higher number."
+        raise ImportRefused(text)
     if name in below:
         raise ImportRefused(f"{name} is a lesson of the course below. Give the notebook a lesson of its own.")
     target = ImportTarget(root or start, name, root is None, name in listed)

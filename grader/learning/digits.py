@@ -249,10 +249,8 @@ def read_half(root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _damaged(path: Path, why: str) -> DigitsDamaged:
-    return DigitsDamaged(
-        f"{path} is not whole: {why}. Delete the folder {path.parent} and run this again, or set {SETTING}=embedded to "
-        f"go on without MNIST."
-    )
+    text = f"{path} is not whole: {why}. Delete the folder {path.parent} and run this again"
+    return DigitsDamaged(f"{text}, or set {SETTING}=embedded to go on without MNIST.")
 
 
 def _embedded(why: str) -> Digits:

@@ -76,17 +76,13 @@ def verdict_lines(watch: Watch, request: GradeRequest, result: Result) -> str:
 
 
 def lesson_line(watch: Watch) -> str:
-    """Returns the lesson in one line, and what comes next."""
     return f"{watch.current}: {lesson_points(watch)}. {next_step(watch)}"
 
 
 def _row(watch: Watch, place: int, exercise: Exercise, width: int) -> Text:
-    at_hand = exercise.id == watch.at_hand.id
-    mark, colour = mark_of(watch, exercise)
+    sign, style = ("▸ ", "bold") if exercise.id == watch.at_hand.id else ("  ", "")
     earned = "–" if watch.grader_failed(exercise) else number(watch.earned(exercise))
-    row = Text.assemble(
-        "▸ " if at_hand else "  ", (mark, colour), f" {place} ", (exercise.title, "bold" if at_hand else "")
-    )
+    row = Text.assemble(sign, mark_of(watch, exercise), f" {place} ", (exercise.title, style))
     row.truncate(min(TITLE, width - 12), overflow="ellipsis", pad=True)
     again = " ..." if exercise.id in watch.notebook.todo else ""
     return row.append(f"{earned}/{number(exercise.points)}".rjust(7)).append(again, "dim")

@@ -272,10 +272,8 @@ def _plain(text: str) -> str:
 
 def _colours() -> str:
     """The style sheet of what `_code` returns, for light and for dark pages."""
-    light, dark = (
-        re.findall(r"^pre\.code \..*$", HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code"), re.M)
-        for style in ("xcode", "github-dark")
-    )
+    sheets = (HtmlFormatter(style=style, nobackground=True) for style in ("xcode", "github-dark"))
+    light, dark = (re.findall(r"^pre\.code \..*$", one.get_style_defs("pre.code"), re.MULTILINE) for one in sheets)
     return "\n".join([*light, "@media screen and (prefers-color-scheme: dark) {", *dark, "}"])
 
 

@@ -75,10 +75,8 @@ class Database:
             found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
         newest, *older = [one.revision for one in ScriptDirectory(ALEMBIC_DIR).walk_revisions()]
         if tables and found in older:
-            raise NoGradebook(
-                f"The gradebook {self.url} was made by an older nbgrader (its version is {found}). "
-                "Back it up, then run: nbgrader db upgrade"
-            )
+            why = f"was made by an older nbgrader (its version is {found})"
+            raise NoGradebook(f"The gradebook {self.url} {why}. Back it up, then run: nbgrader db upgrade")
         if tables and found != newest:
             raise NoGradebook(
                 f"The gradebook {self.url} is of a version that this nbgrader does not know ({str(found)[:40]!r}): "
@@ -92,9 +90,8 @@ class Database:
         if "no such table" in reason:
             return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
         if "locked" in reason:
-            return NoGradebook(
-                f"The gradebook {self.url} is in use by another program. Run the same command again when it is done."
-            )
+            fix = "Run the same command again when it is done."
+            return NoGradebook(f"The gradebook {self.url} is in use by another program. {fix}")
         return NoGradebook(f"The gradebook {self.url} cannot be used: {reason}. Name another as db_url.")
 
     @contextlib.contextmanager
@@ -192,11 +189,9 @@ def outdated(course: Course, lesson: str, database: Connection | Session) -> str
     now |= {task.id: task.points for task in text.tasks}
     if now == then:
         return None
-    names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
-    return (
-        f"{lesson} has changed since it was released ({', '.join(names)}), and the gradebook does not know it so. "
-        f"Run: nbgrader generate_assignment {lesson}"
-    )
+    names = ", ".join(sorted(name for name in {*now, *then} if now.get(name) != then.get(name)))
+    why = f"{lesson} has changed since it was released ({names}), and the gradebook does not know it so."
+    return f"{why} Run: nbgrader generate_assignment {lesson}"
 
 
 def _begin(connection: Connection) -> None:

@@ -193,7 +193,6 @@ def _report(exercise: str, reply: Any) -> ExerciseReport:
     if isinstance(reply, Fault):
         problem = f"The rehearsal itself ended: {reply.message}."
         return ExerciseReport(exercise, AnswerReport("", "", ()), problem=problem)
-    stub, *wrong = (
-        AnswerReport(one["because"], one["where"], tuple(map(CheckResult.from_json, one["checks"]))) for one in reply
-    )
+    checks = lambda one: tuple(map(CheckResult.from_json, one["checks"]))
+    stub, *wrong = (AnswerReport(one["because"], one["where"], checks(one)) for one in reply)
     return ExerciseReport(exercise, stub, tuple(wrong))
