@@ -113,9 +113,7 @@ def grade(
 
 class ClassView:
     """Shows a class while it is graded: each lesson once it is done, and on stderr a bar, or a line in a pipe.
-
-    `entries` are the notebooks in the order of grading: lesson by lesson, those that need other devices last.
-    """
+    `entries` are in the order of grading: lesson by lesson, those that need other devices last."""
 
     def __init__(self, course: Course, entries: list[Entry], machine: Hardware) -> None:
         self._left = Counter(entry.lesson for entry in entries)

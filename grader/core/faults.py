@@ -4,11 +4,9 @@ from __future__ import annotations
 
 
 class Fault(Exception):
-    """A process of ours, or one that runs learners' code, did not answer as it should.
+    """A process of ours, or one that runs learners' code, did not answer as it should; `message` is a clause about it.
 
-    Attributes:
-        kind: "crashed", "timeout", "flooded", "memory" or "broken" (the executor of an answer's program ended).
-        message: a clause about what happened, for the sentence that the caller builds.
+    `kind` is "crashed", "timeout", "flooded", "memory" or "broken" (the executor of an answer's program ended).
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -1,14 +1,12 @@
 """Compare a learner's copy with the newer notebook that the course has now, and merge what the learner wrote into it.
 
 The new notebook's cells keep their order. Into them go
-    answers                 in place of the new answer cell; if that begins differently now, with a comment that shows
-                            how. An exercise under another name is recognised by its stub
-    pieces of an answer     the first as above, the others after the cell that they followed
-    the learner's cells     after the cell that they followed, with their outputs and metadata
+    answers                 in place of the new answer cell; if that begins differently now, with a comment about it
+    the learner's cells     after the cell that they followed, and so do further pieces of an answer
     lesson cells            as the learner has changed them; beside the course's own if that has changed too
     answers that are gone   under a heading after all exercises, with the learner's cells that followed them
-A check, a task or a setup that the learner has changed is restored. Checks come without outputs, since they have to be
-run again. The old notebook is kept.
+An exercise under another name is recognised by its stub. A check, a task or a setup that the learner has changed is
+restored. Checks come without outputs, since they have to be run again. The old notebook is kept.
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class CourseDiff:
     """What the course has changed since a copy was made.
 
-    `changed` has for each exercise its parts that differ (task, answer cell, checks), none for SETUP. `added` are
-    exercises that the copy does not have, `gone` those that only the copy has. `words` is whether anything else
-    differs: prose, what follows an exercise, the whole of a lesson. `problem` is why the copy cannot be read.
+    `changed` has for each exercise its parts that differ (task, answer cell, checks), none for SETUP. Exercises in
+    `added` are not in the copy, those in `gone` only there. `words` is whether anything else differs, such as prose.
     """
 
     copy: workspace.Copy

@@ -70,8 +70,8 @@ class ImportTarget:
         return self.root / "solutions" / f"{self.lesson}.py"
 
     def write(self, imported: ImportedNotebook) -> list[str]:
-        """Writes the text and enters the lesson in course.toml, in an order that survives an interruption; returns a
-        sentence about each file other than the text."""
+        """Writes the text and enters the lesson in course.toml; returns a sentence about each other file."""
+        # In an order that survives an interruption.
         notes = []
         if self.new_course:
             secret = write_secret(self.root)
@@ -98,9 +98,7 @@ class ImportTarget:
 
 def import_target(start: Path, notebook: Path, lesson: str | None, force: bool) -> ImportTarget:
     """Returns where `notebook` goes in the course that `start` is in, or in a new one there; `force` replaces a text.
-
-    Raises ImportRefused if the lesson cannot be written, CourseError if the course cannot be read.
-    """
+    Raises ImportRefused, or CourseError if the course cannot be read."""
     root = course_above(start)
     course = Course(root) if root is not None else None
     below = set(course.base.ids) if course is not None and course.base is not None else set()

@@ -32,9 +32,7 @@ class Planned:
 
 class Course:
     """A course below `root`. Files are read when they are needed, once; CourseError lists what is wrong in them.
-
-    In an overlay `base` is the course that it extends: its text is read there, and everything is built here.
-    """
+    In an overlay `base` is the course that it extends: its text is read there, and everything is built here."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root).resolve()

@@ -36,10 +36,8 @@ MAX_COMPLAINT = 300  # characters
 
 @dataclass(frozen=True)
 class Finding:
-    """One part that was examined, in a short sentence where all is fine, and a command, to be typed, that mends it.
-
-    Its grade is "fine", "costs" (it works with a disadvantage) or "stops" (something cannot work).
-    """
+    """One part that was examined, with a command that fixes it. Its grade is "fine", "costs" (it works with a
+    disadvantage) or "stops" (something cannot work)."""
 
     grade: Literal["fine", "costs", "stops"]
     text: str
@@ -53,9 +51,7 @@ class Finding:
 
 class BackgroundProbe(subprocess.Popen[str]):
     """A Python process that answers one question: it runs while others do, and a hang or crash in it ends nothing else.
-
-    It is killed at the end of the `with` block at the latest.
-    """
+    It is killed at the end of the `with` block at the latest."""
 
     def __init__(self, *words: str) -> None:
         path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
@@ -147,7 +143,6 @@ def course_of_another(root: Path) -> Finding | None:
 
 
 def installed(name: str) -> str | None:
-    """Returns the version of a package here, or None where it is missing."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -176,10 +176,7 @@ def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, 
 
 def _run(command: str, path: Path, tell: Callable[[str], None]) -> tuple[Result | None, str]:
     """Runs a grading command; returns the result that it wrote, None where it did not begin, and its last message.
-
-    `tell` gets the lines about exercises so far, each second. Raises NotGradable where it began and wrote no result;
-    after KeyboardInterrupt nothing is left running.
-    """
+    Raises NotGradable where it began and wrote no result; after KeyboardInterrupt nothing is left running."""
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     package = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="grade-") as folder:

@@ -51,9 +51,7 @@ class NoBundle(Exception):
 
 def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, bytes]:
     """Returns the bundle of these lessons, or of all, by path. Built from the authored text, so never stale.
-
-    Raises NoBundle where a picture is missing, or something hidden would go out.
-    """
+    Raises NoBundle where a picture is missing, or something hidden would go out."""
     ids = list(lessons or [i for i in course.ids if i in course.text_ids or i in course.lesson_ids])
     notebooks = _notebooks(course, ids)
     torch = any(USES_TORCH.search(content) for path, content in notebooks.items() if path.endswith(".ipynb"))
@@ -155,10 +153,7 @@ def write_zip(files: Mapping[str, bytes], path: Path, top: str = "") -> None:
 
 def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
     """Writes files into a folder; removes, and returns, those of an earlier bundle that are no longer among them.
-
-    Files that no bundle wrote are left alone. Raises NoBundle where one of the bundle's files was changed there, or
-    another file is in its place.
-    """
+    Raises NoBundle where one of the bundle's files was changed there, or another file is in its place."""
     before = _listed(folder)
     there = {path: (folder / path).read_bytes() for path in before if (folder / path).is_file()}
     strangers = [path for path, content in there.items() if hashlib.sha256(content).hexdigest() != before[path]]
@@ -178,11 +173,8 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
 
 
 def commit(course: Course, files: Mapping[str, bytes], folder: Path) -> str:
-    """Writes the folder and commits what changed, in a repository of its own: a new one has no other object.
-
-    Returns the commit's id; "" if nothing changed. Raises NoBundle where it cannot be written, or the history of the
-    repository shows what is hidden.
-    """
+    """Writes the folder and commits what changed in its own repository; returns the commit's id, "" without changes.
+    Raises NoBundle where it cannot be written, or the history of the repository shows what is hidden."""
     gone = write_folder(files, folder)
     try:
         if not (folder / ".git").exists():
@@ -273,10 +265,7 @@ def _strings(data: Any) -> Iterator[str]:
 
 
 def _texts(course: Course) -> Iterator[tuple[str, str, str]]:
-    """Of every cell the text that learners are given, the text that they are not, and whose that is.
-
-    The base of an overlay has texts of its own, also those that are left out.
-    """
+    """Of every cell the text that learners are given, the text that they are not, and whose that is."""
     for lesson in course.text_ids:
         yield from ((cell.source, "", "") for cell in course.text(lesson))
     for lesson in course.lesson_ids:

@@ -137,11 +137,8 @@ class Section:
 
 
 def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
-    """Returns the page for an autograded notebook with its points in it, which is changed by this.
-
-    `told` is nbgrader's record of the submission: assignment, student, score (after the late penalty), max_score,
-    late_penalty.
-    """
+    """Returns the page for an autograded notebook with its points in it, which is changed by this. `told` is nbgrader's
+    record of the submission: assignment, student, score (after the late penalty), max_score, late_penalty."""
     verdict = nb.metadata.get(VERDICT, {})
     if verdict.get("problem"):  # the page then says why, and shows points alone
         nb.cells = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
@@ -237,10 +234,8 @@ def _written(cell: NotebookNode, **told: Any) -> Part:
 
 
 def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = None) -> str:
-    """Markdown with HTML in it, rendered and reduced to tags that only shape text. Formulas stay as they were typed.
-
-    What is not allowed is shown as the text that it is. `attachments` are a cell's own pictures, by name.
-    """
+    """Markdown with HTML in it, rendered and reduced to tags that only shape text; others are shown as text. Formulas
+    stay as they were typed. `attachments` are a cell's own pictures, by name."""
     text = legible(source, MOST_OF_CELL)
     own = {  # in the forms that may be shown; the renderer wants one
         name: {kind: "".join(data) for kind, data in kinds.items() if kind in ATTACHED} or {ATTACHED[0]: ""}

@@ -83,12 +83,9 @@ class CourseGradebook:
         waiting: Callable[[], None] = lambda: None,
         on_stored: Callable[[Progress], None] = lambda progress: None,
     ) -> Progress:
-        """Has nbgrader store the grades that it does not hold yet; one grader at a time.
-
-        Each learner's are stored whole or not at all, so that this can end at any moment. Where the grader failed there
-        is no verdict: what the database has of that learner stays. `waiting` is called when another grader is storing
-        grades at the moment, `on_stored` after each learner.
-        """
+        """Has nbgrader store the grades that it does not hold yet, each learner's whole or not at all. Where the grader
+        failed, what the database has of that learner stays. `waiting` is called when another grader is storing grades
+        at the moment, `on_stored` after each learner."""
         progress = Progress()
         with self.database.alone(waiting), _quickly():
             self.database.prepare()
@@ -215,12 +212,8 @@ def _submitted_files(entry: Entry) -> list[Any]:
 
 @contextlib.contextmanager
 def _quickly() -> Iterator[None]:
-    """Lets nbgrader check a cell's metadata against its schema alone, which halves its time.
-
-    It holds the schema against the schema of schemas too, once for each cell, through a module that no setting
-    replaces: so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out.
-    """
-
+    """Halves nbgrader's time: it validates its own schema again for each cell, through a module that no setting
+    replaces, so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out."""
     validate = lambda instance, schema: Draft4Validator(schema).validate(instance)
     before, common.jsonschema = common.jsonschema, SimpleNamespace(validate=validate)
     try:

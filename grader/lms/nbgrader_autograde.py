@@ -53,7 +53,6 @@ class SubmissionExporter(NotebookExporter):
     """Reads submissions for `nbgrader autograde`; what it has written itself, it reads as it is."""
 
     def from_filename(self, filename: str, resources: Any = None, **options: Any) -> Any:
-        """Returns the notebook after nbgrader's steps, and what they noted."""
         converter: Any = self.parent
         if not converter._sanitizing:
             return super().from_filename(filename, resources, **options)
@@ -184,9 +183,7 @@ class Autograde(converters.Autograde, PlainFiles):
 
 class ExecuteByExaminer(NbGraderPreprocessor):
     """nbgrader's Execute step, replaced: fills in the outputs of grade cells from our verdict on what was handed in.
-
-    `results` are verdicts by learner and lesson; what is missing is graded when it is asked for.
-    """
+    `results` are verdicts by learner and lesson; what is missing is graded when it is asked for."""
 
     allow_unsandboxed = Bool(False, help="Run learners' code even where limits alone confine it.").tag(config=True)
 
@@ -251,10 +248,8 @@ class ExecuteByExaminer(NbGraderPreprocessor):
 
 
 def _leave_to_a_person(resources: Resources, readable: bool) -> None:
-    """Tasks wait for a person, but for those in what cannot be read: there is nothing to wait for.
-
-    nbgrader says the same of them when a notebook is missing, and never takes it back. What a person gave stays.
-    """
+    """Tasks wait for a person, but for those in what cannot be read. What a person gave stays.
+    nbgrader marks them as done too when a notebook is missing, and never takes it back."""
     told = resources["nbgrader"]
     with Gradebook(told["db_url"]) as book:
         notebook = book.find_submission_notebook(told["notebook"], told["assignment"], told["student"])

@@ -38,9 +38,7 @@ class NoGradebook(Exception):
 
 class Database:
     """The database at `url`, as SQLAlchemy writes it. Methods raise NoGradebook; nothing changes before `prepare`.
-
-    `spare` is the folder for the lock of a database that is not a file.
-    """
+    `spare` is the folder for the lock of a database that is not a file."""
 
     def __init__(self, url: str, spare: Path) -> None:
         try:
@@ -135,11 +133,8 @@ class Database:
 
     @contextlib.contextmanager
     def whole(self, course_id: str) -> Iterator[Session]:
-        """Makes every `Gradebook` of nbgrader one session: at its end everything is stored, or nothing.
-
-        nbgrader opens the database nine times for a notebook and writes to it about fifty times, each time by the name
-        of the class: it takes no session or engine, so the class is patched.
-        """
+        """Makes every `Gradebook` of nbgrader one session: at its end everything is stored, or nothing. nbgrader opens
+        the database nine times for a notebook, by the name of the class and with no session: so that is patched."""
         session = _Held(self.engine)
         opens, closes = Gradebook.__init__, Gradebook.close
 
@@ -173,10 +168,8 @@ class _Held(Session):
 
 
 def outdated(course: Course, lesson: str, database: Connection | Session) -> str | None:
-    """Returns what to do about a lesson whose graded cells or points have changed since its release, or None.
-
-    A lesson that was never released is nbgrader's to complain of. Raises CourseError and SQLAlchemyError.
-    """
+    """Returns what to do about a lesson whose graded cells or points have changed since its release, or None; one that
+    was never released is nbgrader's to complain of. Raises CourseError and SQLAlchemyError."""
     then: dict[str, float] = {}
     for kind in (GradeCell, TaskCell):
         query = select(kind.name, kind.max_score).join(Notebook, kind.notebook_id == Notebook.id)

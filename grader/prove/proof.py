@@ -55,11 +55,8 @@ class Proof:
 def prove(
     course: Course, lessons: Sequence[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
 ) -> Proof:
-    """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core.
-
-    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise. Raises CourseError for
-    text that breaks a rule.
-    """
+    """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core. Raises CourseError.
+    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise."""
     from grader.course import build
 
     stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
@@ -169,10 +166,7 @@ def preview(
     on_exercise: Callable[[ExerciseReport], None] = lambda one: None,
 ) -> list[ExerciseReport]:
     """Runs the stub and the wrong answers of a lesson's exercises, side by side in `jobs` processes, or one a core.
-
-    `on_exercise` is called with each report in the lesson's order, as soon as it and those before it are done. Raises
-    CourseError for text that breaks a rule.
-    """
+    Calls `on_exercise` with each report in the lesson's order, as soon as it can. Raises CourseError."""
     names = [exercise.id for exercise in course.lesson(lesson).exercises]
     requests = [{"do": "preview", "lesson": lesson, "exercise": name} for name in names]
     waiting: dict[int, ExerciseReport] = {}

@@ -114,9 +114,7 @@ def exercise(checks: Sequence[CheckResult]) -> Text:
 
 def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
     """Returns what one notebook earned, with the message of every check that gave less than its points.
-
-    With `whys` (by exercise, why the answer is right) exercises with full points are shown too.
-    """
+    With `whys` (by exercise, why the answer is right) exercises with full points are shown too."""
     head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
         return Group(head.append("not graded", "magenta"), _indent(2, legible(result.problem)))
