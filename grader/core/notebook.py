@@ -73,10 +73,9 @@ def read_bytes(path: Path) -> bytes:
             raise Unreadable("It is a link or no file at all. Hand in the notebook file itself.")
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise Unreadable(
-                f"The notebook has {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read. "
-                "Clear its outputs (Edit > Clear Outputs of All Cells), save it and hand it in again."
-            )
+            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and hand it in again."
+            most = f"at most {MAX_BYTES / 1e6:,.0f} MB are read"
+            raise Unreadable(f"The notebook has {size / 1e6:,.0f} MB; {most}. {fix}")
         return path.read_bytes()
     except OSError as problem:
         raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None

@@ -164,10 +164,8 @@ def _open(path: Path) -> Any:
     if language.lower() != "python":
         raise ImportRefused(f"{path} is written in {language}. The grader runs Python only.")
     if all(_role(cell) == "cell" for cell in notebook.cells):
-        raise ImportRefused(
-            f"{path} has no cell that nbgrader would know: it is a lesson's text. "
-            "`jupytext --to py:percent` makes it one; put that under notebooks/."
-        )
+        fix = "`jupytext --to py:percent` makes it one; put that under notebooks/."
+        raise ImportRefused(f"{path} has no cell that nbgrader would know: it is a lesson's text. {fix}")
     try:
         nbgraderformat.MetadataValidator().validate_nb(notebook)
     except nbgraderformat.SchemaTooNewError:
@@ -215,10 +213,9 @@ def _simplify(notebook: Any, words: dict[str, str]) -> None:
         if words:
             cell.source = re.sub(any_word, lambda found: words[found[0]], cell.source)
         if cell.cell_type == "code" and "AUTOTEST" in cell.source:
-            raise ImportRefused(
-                f"Cell {number} has an AUTOTEST line, which nbgrader turns into tests by running the notebook. Import "
-                "what `nbgrader generate_assignment --source_with_tests` writes."
-            )
+            why = "has an AUTOTEST line, which nbgrader turns into tests by running the notebook"
+            fix = "Import what `nbgrader generate_assignment --source_with_tests` writes."
+            raise ImportRefused(f"Cell {number} {why}. {fix}")
         role = _role(cell)
         for key in (*LOOKS, *(LOCKS if role != "cell" else ())):
             cell.metadata.pop(key, None)

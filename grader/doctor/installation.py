@@ -55,16 +55,10 @@ class BackgroundProbe(subprocess.Popen[str]):
 
     def __init__(self, *words: str) -> None:
         path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-        super().__init__(
-            [sys.executable, *words],
-            # Asking what devices there are shall not take all memory of a GPU.
-            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        # Asking what devices there are should not take all memory of a GPU.
+        env = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": path}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        super().__init__([sys.executable, *words], env=env, text=True, errors="replace", **streams)
 
     def __exit__(self, *_: object) -> None:
         self.kill()

@@ -93,10 +93,9 @@ def get() -> Digits:
         if any((root / RAW / f"{name}{end}").exists() for name in NAMES for end in ("", ".gz")):
             return _mnist(root, f"MNIST, a copy in {root}")
     if setting:
-        raise DigitsDamaged(
-            f"{SETTING} is {folder}, and there is no MNIST in it: wanted {folder / RAW / NAMES[0]} (or .gz) and its "
-            "three neighbours. Set it to a folder that has them, or to nothing."
-        )
+        wanted = f"{folder / RAW / NAMES[0]} (or .gz) and its three neighbours"
+        fix = "Set it to a folder that has them, or to nothing."
+        raise DigitsDamaged(f"{SETTING} is {folder}, and there is no MNIST in it: wanted {wanted}. {fix}")
     place = _writable()
     failure = _download(place)
     return _embedded(failure) if failure else _mnist(place, f"MNIST, downloaded to {place}")

@@ -101,29 +101,22 @@ def read_saved(path: Path) -> SavedNotebook:
     try:
         found = path.stat()
         if found.st_size > MAX_BYTES:
-            raise NotGradable(
-                f"{path.name} has {found.st_size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are graded. "
-                "Clear its outputs (Edit > Clear Outputs of All Cells), save it, then run this cell again."
-            )
+            size = f"{found.st_size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are graded"
+            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it, then run this cell again."
+            raise NotGradable(f"{path.name} has {size}. {fix}")
         notebook = parse(path.read_bytes())
     except FileNotFoundError:
-        raise NotGradable(
-            f"There is no {path} any more. If you renamed or moved the notebook, give it back its name; if it was "
-            "never saved, save it (Ctrl+S). Then run this cell again."
-        ) from None
+        fix = "If you renamed or moved the notebook, give it back its name; if it was never saved, save it (Ctrl+S)."
+        raise NotGradable(f"There is no {path} any more. {fix} Then run this cell again.") from None
     except OSError as problem:
         raise NotGradable(f"{path} cannot be read: {problem.strerror}. Mend that, then run this cell again.") from None
     except Unreadable:
-        raise NotGradable(
-            f"{path.name} is not a whole notebook on disk: it may have been read while it was written. Save it "
-            "(Ctrl+S), then run this cell again."
-        ) from None
+        why = "is not a whole notebook on disk: it may have been read while it was written"
+        raise NotGradable(f"{path.name} {why}. Save it (Ctrl+S), then run this cell again.") from None
     lesson = part(notebook.get("metadata"), "jaxercise").get("lesson", path.stem)
     if lesson != path.stem:
-        raise NotGradable(
-            f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. Put your answers there, or give "
-            "this one that name, shut down its kernel and open it again."
-        )
+        fix = "Put your answers there, or give this one that name, shut down its kernel and open it again."
+        raise NotGradable(f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. {fix}")
     return SavedNotebook(found.st_mtime, cells(notebook))
 
 

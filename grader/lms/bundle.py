@@ -61,9 +61,7 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
         **notebooks,
         **{f"grader/{path.as_posix()}": (PACKAGE / path).read_bytes() for path in learner_files()},
         **{name: checkout_file(name) for name in ("LICENSE", LOCK, *([TORCH_LOCK] if torch else []))},
-        "Makefile": (TEMPLATES / "Makefile").read_bytes(),
-        ".gitignore": (TEMPLATES / "gitignore").read_bytes(),
-        ".gitattributes": (TEMPLATES / "gitattributes").read_bytes(),
+        **{name: (TEMPLATES / name.lstrip(".")).read_bytes() for name in ("Makefile", ".gitignore", ".gitattributes")},
         "pyproject.toml": _fill(
             "pyproject.toml.template",
             python=project["requires-python"],

@@ -51,11 +51,9 @@ def write_down(nb: NotebookNode, lesson: Lesson, result: Result) -> None:
     parts = sorted((part.line, part.id, part.title) for kind in (lesson.exercises, lesson.tasks) for part in kind)
     told = result.to_json()
     nothing = {"status": "not graded", "message": "", "misconception": None}
-    not_graded = [
-        {**nothing, **{name: getattr(check, name) for name in ("id", "exercise", "title", "hidden")}}
-        for exercise in lesson.exercises
-        for check in exercise.checks
-    ]
+    names = ("id", "exercise", "title", "hidden")
+    checks = (check for exercise in lesson.exercises for check in exercise.checks)
+    not_graded = [{**nothing, **{name: getattr(check, name) for name in names}} for check in checks]
     nb.metadata[VERDICT] = {
         "title": lesson.title,
         "exercises": [[name, title] for _, name, title in parts],

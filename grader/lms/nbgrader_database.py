@@ -64,10 +64,8 @@ class Database:
             # SQLite writes beside its file too: a journal, and what its readers and its writer share.
             writable = os.access(self.file, os.R_OK | os.W_OK) and os.access(self.file.parent, os.W_OK)
             if not self.file.is_file() or not writable:
-                raise NoGradebook(
-                    f"The gradebook {self.file} cannot be written to, so no grades can be stored. "
-                    "Let the one who grades write to this file and to its folder."
-                )
+                fix = "Let the one who grades write to this file and to its folder."
+                raise NoGradebook(f"The gradebook {self.file} cannot be written to, so no grades can be stored. {fix}")
         with self.reading() as connection:
             tables = inspect(connection).get_table_names()
             found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
@@ -76,10 +74,8 @@ class Database:
             why = f"was made by an older nbgrader (its version is {found})"
             raise NoGradebook(f"The gradebook {self.url} {why}. Back it up, then run: nbgrader db upgrade")
         if tables and found != newest:
-            raise NoGradebook(
-                f"The gradebook {self.url} is of a version that this nbgrader does not know ({str(found)[:40]!r}): "
-                "a newer one made it. Install that one, or restore a backup."
-            )
+            why = f"is of a version that this nbgrader does not know ({str(found)[:40]!r}): a newer one made it"
+            raise NoGradebook(f"The gradebook {self.url} {why}. Install that one, or restore a backup.")
         return bool(tables)
 
     def unusable(self, problem: SQLAlchemyError) -> NoGradebook:

@@ -62,11 +62,9 @@ def prove(
     stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
     mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
     problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
-    requests = [
-        {"do": "prove", "lesson": lesson, "exercise": exercise.id, "mutate": mutants, "brief": brief}
-        for lesson in lessons
-        for exercise in course.lesson(lesson).exercises
-    ]
+    exercises = [(lesson, exercise.id) for lesson in lessons for exercise in course.lesson(lesson).exercises]
+    options = {"do": "prove", "mutate": mutants, "brief": brief}
+    requests = [{**options, "lesson": lesson, "exercise": exercise} for lesson, exercise in exercises]
     with _pool(course, lessons, cores(jobs, len(requests))) as pool:
         replies = pool.map(requests)
     rows = []
