@@ -25,6 +25,4 @@ class UnconfinedError(GraderFault):
 
 class ZygoteEnded(BaseException):
     """The process that all others are forked from has ended: this one can judge nothing any more, and another will.
-
-    No `Exception`, since nothing that turns faults into verdicts may take it.
-    """
+    It is no `Exception`, since nothing that turns faults into verdicts may catch it."""

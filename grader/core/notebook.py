@@ -58,9 +58,7 @@ class Submission:
 
     def seed(self, secret: str) -> str:
         """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret.
-
-        Every byte of the file counts: whatever differs between two submissions, they meet different inputs.
-        """
+        Every byte of the file counts: whatever differs between two submissions, they meet different inputs."""
         return "/".join((secret, self.lesson, self.learner, self.digest))
 
 
@@ -105,10 +103,8 @@ def cells(notebook: Notebook) -> list[NotebookCell]:
 
 
 def read_complete(path: Path) -> Notebook:
-    """Returns a notebook that is to be written back: every cell has a type, text and metadata.
-
-    Raises OSError, and `Unreadable` with a clause, such as "its cell 3 is malformed".
-    """
+    """Returns a notebook that is to be written back: every cell has a type, text and metadata. Raises OSError, and
+    `Unreadable` with a clause, such as "its cell 3 is malformed"."""
     try:
         notebook = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -33,10 +33,8 @@ FaultSide = Literal["submission", "grader"]
 
 
 def legible(text: str, most: int = MAX_TEXT) -> str:
-    """Returns `text` as any terminal and file can show it: at most `most` characters, all of them printable.
-
-    A learner's process may send control characters, surrogate halves and text without end.
-    """
+    """Returns `text`, which may come from a learner's process, as any terminal and file can show it: at most `most`
+    characters, without control characters and halves of surrogate pairs."""
     start = text[:most].replace("\r\n", "\n").expandtabs(4)
     shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in start)
     return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."

@@ -143,9 +143,6 @@ class Parts:
     def of(self, *kinds: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.kind in kinds]
 
-    def one(self, kind: str) -> Cell | None:
-        return next(iter(self.of(kind)), None)
-
     @property
     def checks(self) -> list[Cell]:
         return self.of("check", "hidden")

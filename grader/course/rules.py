@@ -43,7 +43,7 @@ def check_exercise(of: Parts, skill_problem: SkillRule, taken: Collection[str], 
 
     `skill_problem` returns what is wrong with a skill, or None; `taken` are the ids of earlier exercises and checks.
     """
-    answer = of.one("answer")
+    answer = next(iter(of.of("answer")), None)
     if answer is None:
         for cell in of.cells:
             message = f"a `{cell.kind}` cell without its answer: no answer cell names `{of.id}`"

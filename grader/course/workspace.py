@@ -62,10 +62,9 @@ class Copy:
 
 def planned(course: Course, lesson_id: str) -> tuple[Copy, Copy]:
     """Returns the copies of the lesson itself and of its exercises, built or not."""
-    return (
-        Copy(lesson_id, build.lesson_path(course, lesson_id), lesson_copy(course, lesson_id), IN_LESSONS),
-        Copy(lesson_id, build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id), IN_EXERCISES),
-    )
+    text, exercises = build.lesson_path(course, lesson_id), build.exercises_path(course, lesson_id)
+    lesson = Copy(lesson_id, text, lesson_copy(course, lesson_id), IN_LESSONS)
+    return lesson, Copy(lesson_id, exercises, exercises_copy(course, lesson_id), IN_EXERCISES)
 
 
 def copies(course: Course) -> list[Path]:

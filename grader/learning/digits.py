@@ -58,20 +58,14 @@ class DigitsDamaged(Exception):
 
 @dataclass(frozen=True)
 class Digits:
-    """The digits that were found.
-
-    Attributes:
-        root: the folder that torchvision.datasets.MNIST takes.
-        source: "MNIST" or "embedded".
-        says: one sentence for the learner: which digits these are, why, and how many.
-    """
+    """The digits that were found: `root` is the folder that torchvision.datasets.MNIST takes, `source` "MNIST" or
+    "embedded", and `says` one sentence for the learner: which digits these are, why, and how many."""
 
     root: Path
     source: str
     says: str
 
     def arrays(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Calls `read_half` on one half of them."""
         return read_half(self.root, train)
 
 
@@ -79,11 +73,8 @@ def get() -> Digits:
     """Returns MNIST, from a copy or downloaded, or else the 1,797 digits of scikit-learn.
 
     Looks in the folder that JAXERCISE_DIGITS names, else in work/data of the course and in the user's cache, and
-    stores downloads there. Without a connection it takes a second.
-
-    Raises:
-        DigitsDamaged: a copy of MNIST is incomplete, or the named folder has none.
-        OSError: no folder can be written to.
+    stores downloads there. Without a connection it takes a second. Raises DigitsDamaged if a copy of MNIST is
+    incomplete, or the named folder has none, and OSError if no folder can be written to.
     """
     setting = os.environ.get(SETTING, "").strip()
     if setting == "embedded":

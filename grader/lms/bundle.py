@@ -134,9 +134,6 @@ def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool,
     )
 
 
-# --- a folder, a zip or a commit --------------------------------------------------------------------------------------
-
-
 def write_zip(files: Mapping[str, bytes], path: Path, top: str = "") -> None:
     """Writes a zip, whole or not at all. Not compressed: every machine then writes the same bytes."""
     stream = io.BytesIO()
@@ -224,9 +221,6 @@ def _put(path: Path, content: bytes) -> None:
         files_module.write(path, content, mode=0o644, alone=True)
     except OSError as problem:
         raise NoBundle(f"{path} cannot be written: {problem.strerror}.") from None
-
-
-# --- the search for what is hidden ------------------------------------------------------------------------------------
 
 
 def leaks(course: Course, files: Mapping[str, bytes]) -> list[str]:

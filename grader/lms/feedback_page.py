@@ -228,9 +228,6 @@ def _written(cell: NotebookNode, **told: Any) -> Part:
     return Part("prose", _plain(legible(cell.source)), **told)
 
 
-# --- a learner's text as HTML -----------------------------------------------------------------------------------------
-
-
 def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = None) -> str:
     """Markdown with HTML in it, rendered and reduced to tags that only shape text; others are shown as text. Formulas
     stay as they were typed. `attachments` are a cell's own pictures, by name."""

@@ -1,12 +1,11 @@
 """`nbgrader autograde` on a course of ours: our examiner judges, and an odd submission costs no other learner anything.
 
-What runs a learner's code is confined, and the hidden cells are nowhere near it. The rest (nbgrader's database, late
-penalties, manual grading, feedback) is nbgrader's own, and goes on from the outputs of grade cells as always.
+The rest (its database, late penalties, manual grading, feedback) goes on from the outputs of grade cells as always.
 
-nbgrader trusts the metadata in a notebook: which cell is a check, and what it is worth. So it gets a merged notebook:
-the course's cells are recognised by their ids and get the course's own metadata, once each. A check or a task that was
-deleted is put back in its place. Every other cell is the learner's own. A file that is no notebook is replaced by the
-course's, untouched.
+nbgrader trusts the metadata in a notebook: which cell is a check, and what it is worth. So it gets a merged notebook,
+in which the course's cells are recognised by their ids and get the course's own metadata, once each. A deleted check or
+task is put back in its place. Every other cell is the learner's own. The course's untouched notebook replaces a file
+that is no notebook.
 """
 
 from __future__ import annotations
