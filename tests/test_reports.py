@@ -18,8 +18,7 @@ from grader.cli.console import fail
 from grader.core import files
 from grader.core import result as results_json
 from grader.core.points import total
-from grader.core.result import STATUSES, VERSION, CheckResult, Result
-from grader.core.text import legible
+from grader.core.result import STATUSES, VERSION, CheckResult, Result, legible
 from grader.grading.regrade import Change
 from grader.reports import terminal
 

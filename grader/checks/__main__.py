@@ -18,9 +18,8 @@ from typing import Any
 from grader.core import points
 from grader.core.layout import SOURCE
 from grader.core.notebook import checksum, grade_id, is_answer, is_check, is_public_check, nbgrader, text
-from grader.core.result import CheckResult, Result, document
+from grader.core.result import MARKS, CheckResult, Result, document, legible
 from grader.core.symbols import check_title
-from grader.core.text import MARKS, legible
 
 CELL_S = 120  # seconds for one cell, compiling included
 MAX_MESSAGE = 2_000  # characters

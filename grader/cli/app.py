@@ -33,12 +33,8 @@ _course_folder: Path | None = None
 LessonArgument = Annotated[str, Argument(metavar="NN_topic", help="The lesson.")]
 LessonsArgument = Annotated[list[str] | None, Argument(metavar="[NN_topic]...", help="Only these lessons.")]
 LessonOption = Annotated[str | None, Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
-JobsOption = Annotated[
-    int | None, Option("--jobs", min=1, help="Examiners side by side; one for each core by default.")
-]
-PlatformOption = Annotated[
-    str, Option("--platform", metavar="NAME", help="Grade on accelerators: cuda, rocm. docs/accelerators.md.")
-]
+JobsOption = Annotated[int | None, Option("--jobs", min=1, help="Examiners side by side; one per core by default.")]
+PlatformOption = Annotated[str, Option("--platform", metavar="NAME", help="cuda or rocm: see docs/accelerators.md.")]
 
 
 @app.callback()
@@ -65,7 +61,6 @@ def open_course(*lessons: str | None) -> Course:
 
 
 def refuse_unknown(lessons: Iterable[str], course: Course, known: Collection[str]) -> None:
-    """Refuses a lesson that is not among `known`."""
     for lesson in lessons:
         if lesson not in known:
             raise fail(f"There is no lesson {lesson}. Lessons: {', '.join(course.ids)}.")

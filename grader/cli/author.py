@@ -13,7 +13,7 @@ from grader.cli.app import JobsOption, LessonArgument, LessonsArgument, app, cou
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, write
 from grader.core.layout import COURSE_FILE
 from grader.core.points import number
-from grader.core.text import legible
+from grader.core.result import legible
 from grader.course import Course, nbgrader_lesson, scaffold
 from grader.course import build as builder
 from grader.prove import proof as proofs
@@ -51,10 +51,9 @@ def _own_folder(to: Path | None, exercise: str, lesson: str) -> Course:
         echo(f"Made {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.")
         return Course(to)
     if course.base is None:
-        raise scaffold.ScaffoldError(
-            f"The course in {course.root} is not your own folder. Name one with --to, such as --to ../my-class: "
-            "it is made if it is not there. (--to . writes into this course.)"
-        )
+        fix = "Name one with --to, such as --to ../my-class: it is made if it is not there."
+        text = f"The course in {course.root} is not your own folder. {fix} (--to . writes into this course.)"
+        raise scaffold.ScaffoldError(text)
     return course
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer import Exit
 
 from grader.core import files
-from grader.core.text import legible
+from grader.core.result import legible
 
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(highlight=False, markup=False, emoji=False, stderr=True)
@@ -66,7 +66,3 @@ def refuse_unwritable(what: str, path: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise fail(f"{what} cannot be written to {path}. Name a file in a folder that can be written to.")
-
-
-def notebooks(count: int) -> str:
-    return "1 notebook" if count == 1 else f"{count} notebooks"

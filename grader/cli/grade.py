@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from typer import Argument, Option
 
 from grader.cli.app import JobsOption, LessonOption, PlatformOption, app, open_course
-from grader.cli.console import echo, err, fail, notebooks, out, refuse_unwritable, refusing, warn, write
+from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn, write
 from grader.core.faults import UnconfinedError
-from grader.core.points import number
+from grader.core.points import number, phrase
 from grader.core.result import NoResults, Result, document, read_document
 from grader.course import Course
 from grader.doctor.diagnosis import confinement_warning
@@ -94,7 +94,7 @@ def grade(
         if explain_changes:
             terminal.regrade(changes, new, len(done), out)
     if stopped:
-        text = f"Stopped. {len(done)} of {notebooks(len(entries))} are graded; the same command"
+        text = f"Stopped. {len(done)} of {phrase(len(entries), 'notebook')} are graded; the same command"
         text += f"{' without --force' if force else ''} goes on from there."
         text += f" {json} is not written." if json is not None else ""
         raise fail(text + " Nothing was stored in the gradebook." * gradebook, stopped.status)
@@ -102,7 +102,7 @@ def grade(
     same = sum(result is before.get(entry) for entry, result in done.items())
     which = "All" if same == len(done) else f"{same} of them"
     unchanged = f" {which} were graded before and have not changed; --force grades them again." if same else ""
-    echo(f"{notebooks(len(done))} in {time.monotonic() - began:.1f} s.{unchanged}")
+    echo(f"{phrase(len(done), 'notebook')} in {time.monotonic() - began:.1f} s.{unchanged}")
     list_manual_tasks(course, {entry.lesson for entry in entries})
     broken = [entry for entry, result in done.items() if result.problem is not None or result.grader_failed]
     if broken:
@@ -113,9 +113,7 @@ def grade(
 
 class ClassView:
     """Shows a class while it is graded: each lesson once it is done, and on stderr a bar, or a line in a pipe.
-
-    `entries` are the notebooks in the order of grading: lesson by lesson, those that need other devices last.
-    """
+    `entries` are in the order of grading: lesson by lesson, those that need other devices last."""
 
     def __init__(self, course: Course, entries: list[Entry], machine: Hardware) -> None:
         self._left = Counter(entry.lesson for entry in entries)
@@ -147,7 +145,8 @@ class ClassView:
         seconds = time.monotonic() - self._began
         self._seconds[lesson] = seconds - sum(self._seconds.values())
         if self.bar.disable:
-            warn(f"{lesson} is graded: {len(self.done)} of {notebooks(len(self.entries))} after {seconds:.0f} s.")
+            every = phrase(len(self.entries), "notebook")
+            warn(f"{lesson} is graded: {len(self.done)} of {every} after {seconds:.0f} s.")
         self.bar.stop()
         note = self._notes.get(lesson)  # one of every learner's notes: shown once, before the table
         results = [replace(r, notes=tuple(text for text in r.notes if text != note)) for r in self._results(lesson)]
@@ -209,7 +208,7 @@ def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
     from grader.lms import gradebook
     from grader.lms.nbgrader_database import NoGradebook
 
-    seen, most = gradebook.Progress(), notebooks(len(results))
+    seen, most = gradebook.Progress(), phrase(len(results), "notebook")
 
     def show(progress: gradebook.Progress) -> None:
         nonlocal seen

@@ -14,10 +14,10 @@ from rich.text import Text
 from typer import Argument, Exit, Option
 
 from grader.cli.app import LessonArgument, LessonsArgument, PlatformOption, app, open_course, refuse_unknown, suggestion
-from grader.cli.console import echo, err, fail, notebooks, out, refuse_unwritable, refusing, warn
+from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, warn
 from grader.cli.grade import list_manual_tasks, machine_for
 from grader.core import files
-from grader.core.points import number, total
+from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result, document
 from grader.course import Course, CourseError, migrate, workspace
 from grader.grading import batch
@@ -205,8 +205,7 @@ def carry(lessons: LessonsArgument = None) -> None:
 
 
 def _show_migration(course: Course, copy: workspace.Copy, done: migrate.Migration) -> None:
-    counts = ((done.answers, "answer"), (done.cells, "cell"))
-    parts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n]
+    parts = [phrase(n, what) for n, what in ((done.answers, "answer"), (done.cells, "cell")) if n]
     brought = f"{' and '.join(parts)} of yours carried over" if parts else "made new, as nothing in it was yours"
     if not done.told:
         brought = "begun anew, as nothing in it says which cells are yours"
@@ -232,7 +231,7 @@ def _list_changes(course: Course) -> None:
     lines = [f"{one.copy.lesson}  {one.summary}" for one in found if one.matters]
     only_words = sum(one.words and not one.matters for one in found)
     if only_words:  # a lesson's text, or what is shown after an exercise: no reason for alarm
-        lines.append(f"only words in {notebooks(only_words)}")
+        lines.append(f"only words in {phrase(only_words, 'notebook')}")
     if lines:
         echo("The course has changed since you got your copies:")
         for line in lines:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 
 class Fault(Exception):
-    """A process of ours, or one that runs learners' code, did not answer as it should.
+    """A process of ours, or one that runs learners' code, did not answer as it should; `message` is a clause about it.
 
-    Attributes:
-        kind: "crashed", "timeout", "flooded", "memory" or "broken" (the executor of an answer's program ended).
-        message: a clause about what happened, for the sentence that the caller builds.
+    `kind` is "crashed", "timeout", "flooded", "memory" or "broken" (the executor of an answer's program ended).
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -27,6 +25,4 @@ class UnconfinedError(GraderFault):
 
 class ZygoteEnded(BaseException):
     """The process that all others are forked from has ended: this one can judge nothing any more, and another will.
-
-    No `Exception`, since nothing that turns faults into verdicts may take it.
-    """
+    It is no `Exception`, since nothing that turns faults into verdicts may catch it."""

@@ -7,17 +7,11 @@ from pathlib import Path
 
 
 def write(path: Path, content: str | bytes, mode: int = 0o600, alone: bool = False) -> None:
-    """Writes `content` to a temporary file beside `path`, flushes it to disk and renames it to `path`.
+    """Writes text (as UTF-8) or bytes to a temporary file beside `path`, flushes it to disk and renames it to `path`.
 
-    Args:
-        path: the file to write; folders above it are made.
-        content: text (UTF-8) or bytes.
-        mode: permissions of a new file.
-        alone: whether only one process at a time writes this file. The temporary file then has a fixed name, so that
-            the remains of a killed process are overwritten by the next.
-
-    Raises:
-        OSError: nothing was written, and `path` is as it was.
+    Makes the folders above it. `mode` is the permissions of a new file. `alone` states that only one process at a time
+    writes this file: its temporary file then has a fixed name, so that the next process overwrites the remains of a
+    killed one. Raises OSError, and leaves `path` as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part" if alone else f"{path.name}.{os.getpid()}.part")

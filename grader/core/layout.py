@@ -31,20 +31,15 @@ def course_above(folder: Path) -> Path | None:
 
 
 def session_notebook(namespace: dict[str, Any]) -> Path | None:
-    """Returns the path of this kernel's notebook, where the front end states it.
-
-    JupyterLab and Jupyter Notebook state it in the kernel's environment, VS Code in its namespace; nbclient, nbconvert
-    and nbgrader do not.
-    """
+    """Returns the path of this kernel's notebook, where the front end states it. JupyterLab and Jupyter Notebook do so
+    in the kernel's environment, VS Code in its namespace; nbclient, nbconvert and nbgrader do not."""
     name = namespace.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
     return Path(name).absolute() if isinstance(name, str) and name.endswith(".ipynb") else None
 
 
 def learner_files() -> list[Path]:
-    """Returns the files of this package that a learner's machine needs, relative to `PACKAGE`.
-
-    Modules of `LEARNER_PACKAGES` that import another package of ours are left out: they belong to the `grader` command.
-    """
+    """Returns the files of this package that a learner's machine needs, relative to `PACKAGE`: the modules of
+    `LEARNER_PACKAGES` but those that import another package of ours, which belong to the `grader` command."""
     others = "|".join(name for name in PACKAGES if name not in LEARNER_PACKAGES)
     imports_others = re.compile(rf"^\s*(?:from|import) grader\.(?:{others})\b", re.MULTILINE)
     found = [PACKAGE / name for name in LEARNER_ALIASES]

@@ -58,9 +58,7 @@ class Submission:
 
     def seed(self, secret: str) -> str:
         """Returns what the inputs of its checks are drawn from; nobody can work it out without the course's secret.
-
-        Every byte of the file counts: whatever differs between two submissions, they meet different inputs.
-        """
+        Every byte of the file counts: whatever differs between two submissions, they meet different inputs."""
         return "/".join((secret, self.lesson, self.learner, self.digest))
 
 
@@ -73,21 +71,16 @@ def read_bytes(path: Path) -> bytes:
             raise Unreadable("It is a link or no file at all. Hand in the notebook file itself.")
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise Unreadable(
-                f"The notebook has {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read. "
-                "Clear its outputs (Edit > Clear Outputs of All Cells), save it and hand it in again."
-            )
+            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and hand it in again."
+            most = f"at most {MAX_BYTES / 1e6:,.0f} MB are read"
+            raise Unreadable(f"The notebook has {size / 1e6:,.0f} MB; {most}. {fix}")
         return path.read_bytes()
     except OSError as problem:
         raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None
 
 
 def parse(content: bytes) -> Notebook:
-    """Returns the notebook in these bytes; its "cells" is a list, of which any item may be malformed.
-
-    Raises:
-        Unreadable: the bytes are not a notebook of format 4.
-    """
+    """Returns a notebook of format 4; any item of its "cells" may be malformed. Raises `Unreadable` for other bytes."""
     if not content.strip():
         raise Unreadable("The file is empty. Save the notebook again and hand it in.")
     try:
@@ -97,9 +90,8 @@ def parse(content: bytes) -> Notebook:
     except ValueError:
         raise Unreadable("The file is not a notebook: it is not JSON. Hand in the .ipynb file itself.") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        raise Unreadable(
-            "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
-        )
+        text = "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
+        raise Unreadable(text)
     if len(notebook["cells"]) > MAX_CELLS:
         raise Unreadable(f"The notebook has {len(notebook['cells']):,} cells; at most {MAX_CELLS:,} are read.")
     return notebook
@@ -111,12 +103,8 @@ def cells(notebook: Notebook) -> list[NotebookCell]:
 
 
 def read_complete(path: Path) -> Notebook:
-    """Returns a notebook that is to be written back: every cell has a type, text and metadata.
-
-    Raises:
-        Unreadable: it is no such notebook; the text is a clause, such as "its cell 3 is malformed".
-        OSError: the file cannot be read.
-    """
+    """Returns a notebook that is to be written back: every cell has a type, text and metadata. Raises OSError, and
+    `Unreadable` with a clause, such as "its cell 3 is malformed"."""
     try:
         notebook = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -28,6 +28,6 @@ def number(points: float, digits: int = DIGITS) -> str:
     return f"{round(total([points]), digits):.10g}"
 
 
-def phrase(points: float) -> str:
-    """Formats points with their unit, such as `1 point` or `2.5 points`."""
-    return f"{number(points)} point{'' if points == 1 else 's'}"
+def phrase(count: float, noun: str = "point") -> str:
+    """Formats points, or other things that are counted, with their noun: `1 point`, `2.5 points`, `3 notebooks`."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"

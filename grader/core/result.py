@@ -1,4 +1,4 @@
-"""The result of grading one submission: frozen, versioned, and written and read as JSON here alone.
+"""The result of grading one submission: frozen, versioned, written and read as JSON, and how its texts are shown.
 
 `result.schema.json` beside this module is the contract that docs/results.md explains; every surface that emits results
 as JSON writes them with `document`.
@@ -16,8 +16,28 @@ from grader.core.points import is_full, total
 
 VERSION = 1
 SCHEMA = Path(__file__).with_name("result.schema.json")
-STATUSES = ("passed", "failed", "error", "timeout", "crashed", "blocked", "not attempted", "skipped")
+# Each status with its mark, which alone says enough, and its colour.
+MARKS = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "error": ("!", "magenta"),
+    "timeout": ("✗", "red"),
+    "crashed": ("✗", "red"),
+    "blocked": ("↑", "yellow"),
+    "not attempted": ("○", "yellow"),
+    "skipped": ("–", "yellow"),
+}
+STATUSES = tuple(MARKS)
+MAX_TEXT = 4_000
 FaultSide = Literal["submission", "grader"]
+
+
+def legible(text: str, most: int = MAX_TEXT) -> str:
+    """Returns `text`, which may come from a learner's process, as any terminal and file can show it: at most `most`
+    characters, without control characters and halves of surrogate pairs."""
+    start = text[:most].replace("\r\n", "\n").expandtabs(4)
+    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in start)
+    return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
 
 
 @dataclass(frozen=True)
@@ -96,7 +116,6 @@ class Result:
 
     @property
     def score(self) -> float:
-        """Points of all checks together."""
         return total(check.points for check in self.checks)
 
     @property
@@ -147,12 +166,7 @@ class NoResults(Exception):
 
 
 def document(results: Sequence[Result], changes: Mapping[tuple[str, str], Any] | None = None) -> str:
-    """Returns the JSON document of `results`, in their order.
-
-    Args:
-        results: the results to write.
-        changes: by learner and lesson, what a regrade changed; None where nobody asked for it.
-    """
+    """Returns the JSON document of `results`, in their order, with what a regrade changed by learner and lesson."""
     told = [result.to_json() for result in results]
     if changes is not None:
         told = [{**one, "changes": changes.get((one["learner"], one["lesson"]))} for one in told]

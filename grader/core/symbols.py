@@ -151,10 +151,7 @@ def line_of(tree: ast.AST, name: str) -> int:
     """Returns the first line of `tree` that mentions `name`, or the line where the tree begins."""
     lines = []
     for node in ast.walk(tree):
-        if (
-            (isinstance(node, ast.Name) and node.id == name)
-            or (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name)
-            or (isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name)
-        ):
-            lines.append(node.lineno)
+        mentioned = getattr(node, "id", None) or getattr(node, "asname", None) or getattr(node, "name", None)
+        if isinstance(mentioned, str) and mentioned.split(".")[0] == name:
+            lines.append(getattr(node, "lineno", 1))
     return min(lines, default=getattr(tree, "lineno", 1))

@@ -39,10 +39,9 @@ class UngradableError(Exception):
 
 
 def read(source: str, answers: Mapping[str, str], setup: frozenset[str]) -> str:
-    """Returns the check as the grader judges it: hidden and visible parts together, with `ask`.
+    """Returns the check as the grader judges it: hidden and visible parts together, with `ask`. Raises UngradableError.
 
-    `answers` states of each name that answers bind so far whether it is a "function", a "class" or a "value"; `setup`
-    are the names of the setup. Raises UngradableError for a check that cannot be judged.
+    `answers` states of each name that answers bind so far whether it is a "function", a "class" or a "value".
     """
     wrong = symbols.syntax_error(source)
     if wrong is not None:

@@ -23,10 +23,8 @@ SOURCE_STEPS = ("CheckCellMetadata", "ComputeChecksums")
 
 
 def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
-    """Writes every notebook that differs from its text and removes the ones whose text is gone; returns their paths.
-
-    `lessons` limits it to these ids. Raises CourseError with all problems of all files; then nothing is written.
-    """
+    """Writes the notebooks that differ from their text, removes those whose text is gone, and returns their paths.
+    Raises CourseError with all problems of all files; then nothing is written."""
     wanted = outputs(course, lessons) | sources(course, lessons)
     gone = orphans(course) if lessons is None else []
     changed = _changed(wanted)
@@ -39,12 +37,6 @@ def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     return sorted([*changed, *gone])
 
 
-def build_sources(course: Course) -> None:
-    """Writes what nbgrader releases from, and nothing else. Raises CourseError with all problems of all files."""
-    for path, content in sources(course).items():
-        files.write(path, content, mode=0o644)
-
-
 def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     """Returns the committed notebooks that a rebuild would write or, without `lessons`, remove; none in build/."""
     gone = orphans(course) if lessons is None else []
@@ -52,8 +44,7 @@ def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
-    """Returns the content of the committed notebooks: lessons, and exercises as a learner gets them; in an overlay also
-    that of the pictures that they link to."""
+    """Returns the committed notebooks: lessons, and exercises as a learner gets them; in an overlay also pictures."""
     found = _pictures(course)
     for lesson_id in _checked(course, lessons):
         if lesson_id in course.text_ids:

@@ -55,8 +55,7 @@ class Variant:
 @dataclass(frozen=True)
 class Exercise:
     """One exercise. `stub` is the learner's answer cell, byte for byte; `reference` the same with the solution in it.
-    `names` are those that the stub binds by def, class or assignment at top level, and that checks use.
-    `timeout` is in seconds, None for the grader's own."""
+    `names` are those that the stub binds at top level, and that checks use. A `timeout` of None is the grader's own."""
 
     id: str
     title: str
@@ -144,9 +143,6 @@ class Parts:
     def of(self, *kinds: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.kind in kinds]
 
-    def one(self, kind: str) -> Cell | None:
-        return next(iter(self.of(kind)), None)
-
     @property
     def checks(self) -> list[Cell]:
         return self.of("check", "hidden")
@@ -189,7 +185,6 @@ def title_of_check(source: str) -> str | None:
 
 
 def title_of_task(source: str) -> str | None:
-    """Returns the first heading of a task, or None."""
     match = re.search(r"^##? +(.+?) *$", source, re.MULTILINE)
     return match[1] if match else None
 

@@ -1,38 +1,24 @@
 """Compare a learner's copy with the newer notebook that the course has now, and merge what the learner wrote into it.
 
 The new notebook's cells keep their order. Into them go
-    answers                 in place of the new answer cell; if that begins differently now, with a comment that shows
-                            how. An exercise under another name is recognised by its stub
-    pieces of an answer     the first as above, the others after the cell that they followed
-    the learner's cells     after the cell that they followed, with their outputs and metadata
+    answers                 in place of the new answer cell; if that begins differently now, with a comment about it
+    the learner's cells     after the cell that they followed, and so do further pieces of an answer
     lesson cells            as the learner has changed them; beside the course's own if that has changed too
     answers that are gone   under a heading after all exercises, with the learner's cells that followed them
-A check, a task or a setup that the learner has changed is restored. Checks come without outputs, since they have to be
-run again. The old notebook is kept.
+An exercise under another name is recognised by its stub. A check, a task or a setup that the learner has changed is
+restored. Checks come without outputs, since they have to be run again. The old notebook is kept.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core import notebook as notebooks
-from grader.core.notebook import (
-    Notebook,
-    NotebookCell,
-    Unreadable,
-    checksum,
-    is_answer,
-    is_locked,
-    nbgrader,
-    part,
-    read_complete,
-    text,
-)
+from grader.core.notebook import Notebook, NotebookCell, Unreadable, checksum, is_answer, nbgrader, read_complete, text
 from grader.course import workspace
 from grader.course.tree import Course
 
@@ -50,9 +36,8 @@ LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class CourseDiff:
     """What the course has changed since a copy was made.
 
-    `changed` has for each exercise its parts that differ (task, answer cell, checks), none for SETUP. `added` are
-    exercises that the copy does not have, `gone` those that only the copy has. `words` is whether anything else
-    differs: prose, what follows an exercise, the whole of a lesson. `problem` is why the copy cannot be read.
+    `changed` has for each exercise its parts that differ (task, answer cell, checks), none for SETUP. Exercises in
+    `added` are not in the copy, those in `gone` only there. `words` is whether anything else differs, such as prose.
     """
 
     copy: workspace.Copy
@@ -69,7 +54,6 @@ class CourseDiff:
 
     @property
     def summary(self) -> str:
-        """What changed in the exercises, in one line."""
         parts = [f"{name} ({', '.join(what)})" if what else name for name, what in self.changed.items()]
         lists = (("changed", parts), ("not in your copy", self.added), ("no longer in the course", self.gone))
         return "; ".join(f"{what}: {', '.join(names)}" for what, names in lists if names)
@@ -82,10 +66,8 @@ def diff_all(course: Course, lessons: Iterable[str] | None = None) -> list[Cours
 
 
 def diff_copy(copy: workspace.Copy) -> CourseDiff | None:
-    """Returns what the course has changed since `copy` was made; None if that is nothing, or there is no copy.
-
-    A link was made by the learner, so it is not compared.
-    """
+    """Returns what the course has changed since `copy` was made; None if that is nothing, or there is no copy."""
+    # A link was made by the learner.
     if copy.own.is_symlink() or not copy.own.is_file() or not copy.built.is_file():
         return None
     try:
@@ -160,10 +142,9 @@ def migrate(course: Course, copy: workspace.Copy) -> Migration:
     own, new = read_complete(copy.own), copy.notebook()
     done = Migration(own["cells"], new["cells"])
     # The learner's choices, such as that of a kernel, stay.
-    chosen = {name: value for name, value in part(own, "metadata").items() if name != "jaxercise"}
+    chosen = {name: value for name, value in notebooks.part(own, "metadata").items() if name != "jaxercise"}
     merged = {**new, "metadata": {**new["metadata"], **chosen}, "cells": done.merged()}
-    content = json.dumps(merged, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    earlier = workspace.replace(course, copy.own, content.encode(errors="replace"))  # it may hold halves of characters
+    earlier = workspace.replace(course, copy.own, merged)
     assert earlier is not None, "it has just been read"
     done.earlier = earlier
     workspace.pictures(course)
@@ -173,13 +154,9 @@ def migrate(course: Course, copy: workspace.Copy) -> Migration:
 class Migration:
     """The learner's cells, added one by one in their order, and where each goes in the new notebook.
 
-    Attributes:
-        answers, cells: how many answers and other cells were merged.
-        begin: answers whose cell begins differently now.
-        ended: answers that are no longer asked for.
-        restored: cells of the course's that the learner had changed.
-        told: False if nothing in the old notebook states which cells are the course's: then nothing is merged.
-        earlier: where the old notebook is now.
+    `answers` and `cells` count what was merged. `begin` names answers whose cell begins differently now, `ended` those
+    that are no longer asked for, `restored` cells of the course's that the learner had changed. `told` is False if
+    nothing in the old notebook, which is in `earlier` now, states which cells are the course's: nothing is merged then.
     """
 
     def __init__(self, own: list[NotebookCell], new: list[NotebookCell]) -> None:
@@ -217,7 +194,7 @@ class Migration:
         ours = self.course[name]
         if notebooks.is_unchanged(cell) or text(cell) == text(ours):
             return
-        if is_locked(cell):
+        if notebooks.is_locked(cell):
             self.restored.append(name)
         elif is_answer(cell) and cell["cell_type"] == ours["cell_type"]:
             self._add_answer(name, cell, origin)
@@ -249,7 +226,7 @@ class Migration:
             self.place = self.last
         if notebooks.is_unchanged(cell):
             return
-        if is_locked(cell):
+        if notebooks.is_locked(cell):
             self.restored.append(name)
             return
         if is_answer(cell) and name not in self.ended:

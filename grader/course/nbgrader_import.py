@@ -67,12 +67,11 @@ class ImportTarget:
 
     @property
     def path(self) -> Path:
-        """The authored file."""
         return self.root / "solutions" / f"{self.lesson}.py"
 
     def write(self, imported: ImportedNotebook) -> list[str]:
-        """Writes the text and enters the lesson in course.toml, in an order that survives an interruption; returns a
-        sentence about each file other than the text."""
+        """Writes the text and enters the lesson in course.toml; returns a sentence about each other file."""
+        # In an order that survives an interruption.
         notes = []
         if self.new_course:
             secret = write_secret(self.root)
@@ -99,9 +98,7 @@ class ImportTarget:
 
 def import_target(start: Path, notebook: Path, lesson: str | None, force: bool) -> ImportTarget:
     """Returns where `notebook` goes in the course that `start` is in, or in a new one there; `force` replaces a text.
-
-    Raises ImportRefused if the lesson cannot be written, CourseError if the course cannot be read.
-    """
+    Raises ImportRefused, or CourseError if the course cannot be read."""
     root = course_above(start)
     course = Course(root) if root is not None else None
     below = set(course.base.ids) if course is not None and course.base is not None else set()
@@ -111,9 +108,8 @@ def import_target(start: Path, notebook: Path, lesson: str | None, force: bool) 
     if not LESSON_ID.fullmatch(name):
         raise ImportRefused(f"`{name}` is no legal id for a lesson. Name one with --lesson, as in --lesson 05_vmap.")
     if name not in listed and listed and int(name[:2]) <= last:
-        raise ImportRefused(
-            f"{COURSE_FILE} lists lessons by number, up to {last:02}. Enter {name} there, or give a higher number."
-        )
+        text = f"{COURSE_FILE} lists lessons by number, up to {last:02}. Enter {name} there, or give a higher number."
+        raise ImportRefused(text)
     if name in below:
         raise ImportRefused(f"{name} is a lesson of the course below. Give the notebook a lesson of its own.")
     target = ImportTarget(root or start, name, root is None, name in listed)
@@ -168,10 +164,8 @@ def _open(path: Path) -> Any:
     if language.lower() != "python":
         raise ImportRefused(f"{path} is written in {language}. The grader runs Python only.")
     if all(_role(cell) == "cell" for cell in notebook.cells):
-        raise ImportRefused(
-            f"{path} has no cell that nbgrader would know: it is a lesson's text. "
-            "`jupytext --to py:percent` makes it one; put that under notebooks/."
-        )
+        fix = "`jupytext --to py:percent` makes it one; put that under notebooks/."
+        raise ImportRefused(f"{path} has no cell that nbgrader would know: it is a lesson's text. {fix}")
     try:
         nbgraderformat.MetadataValidator().validate_nb(notebook)
     except nbgraderformat.SchemaTooNewError:
@@ -219,10 +213,9 @@ def _simplify(notebook: Any, words: dict[str, str]) -> None:
         if words:
             cell.source = re.sub(any_word, lambda found: words[found[0]], cell.source)
         if cell.cell_type == "code" and "AUTOTEST" in cell.source:
-            raise ImportRefused(
-                f"Cell {number} has an AUTOTEST line, which nbgrader turns into tests by running the notebook. Import "
-                "what `nbgrader generate_assignment --source_with_tests` writes."
-            )
+            why = "has an AUTOTEST line, which nbgrader turns into tests by running the notebook"
+            fix = "Import what `nbgrader generate_assignment --source_with_tests` writes."
+            raise ImportRefused(f"Cell {number} {why}. {fix}")
         role = _role(cell)
         for key in (*LOOKS, *(LOCKS if role != "cell" else ())):
             cell.metadata.pop(key, None)

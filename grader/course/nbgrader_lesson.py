@@ -58,13 +58,11 @@ class GradableParts:
 
 
 def is_imported(path: Path) -> bool:
-    """Returns whether the first line of the file marks it as imported."""
     with path.open(encoding="utf-8") as file:
         return file.readline().startswith(HEADER)
 
 
 def attachments_path(path: Path) -> Path:
-    """Returns the file with the pictures of the text's cells."""
     return path.with_suffix(".attachments.json")
 
 

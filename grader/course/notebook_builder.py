@@ -55,10 +55,7 @@ last cell: it {how}. In a terminal (File > New > Terminal) the same is
 
 
 def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> Notebook:
-    """Returns nbgrader's source notebook: solutions between its markers, hidden checks between its markers.
-
-    A notebook that goes out `alone`, without the hidden checks, does not offer to grade itself.
-    """
+    """Returns nbgrader's source notebook; one that goes out `alone`, without hidden checks, runs the public ones."""
     cells: list[NotebookCell] = []
     taken: set[str] = set()
     by_id = {exercise.id: exercise for exercise in lesson.exercises}
@@ -147,10 +144,8 @@ def answers_notebook(lesson: Lesson) -> Notebook:
         for variant in exercise.right:
             cells += [("markdown", "**Another way.**"), ("code", variant.source)]
         if exercise.wrong:
-            mistakes = (
-                f"```python\n{one.source}\n```\n\n{_fold('The mistake', one.because)}" for one in exercise.wrong
-            )
-            wrong = "\n\n".join(["**Wrong.** Look for the mistake before you read it.", *mistakes])
+            shown = (f"```python\n{one.source}\n```\n\n{_fold('The mistake', one.because)}" for one in exercise.wrong)
+            wrong = "\n\n".join(["**Wrong.** Look for the mistake before you read it.", *shown])
             cells.append(("markdown", wrong))
     built = [_cell(kind, source, f"answers-{number}") for number, (kind, source) in enumerate(cells)]
     return _notebook(built, {"holds": "answers", "lesson": lesson.id})
@@ -215,14 +210,10 @@ def _fold(summary: str, text: str | None) -> str:
     return f"<details><summary>{summary}</summary>\n\n{text or ''}\n\n</details>"
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _opening(source: str, lesson: Lesson, course: Course) -> str:
     minutes = sum(one.minutes for one in lesson.exercises) + sum(one.minutes for one in lesson.tasks)
     part = course.planned(lesson.id).part
-    counts = f"{_plural(len(lesson.exercises), 'exercise')}, {phrase(lesson.points)}{_points_by_hand(lesson)}"
+    counts = f"{phrase(len(lesson.exercises), 'exercise')}, {phrase(lesson.points)}{_points_by_hand(lesson)}"
     line = f"*The exercises of lesson {_lesson_link(lesson.id, course)} ({part}): {counts}, about {minutes} minutes.*"
     return _below_heading(source, line)
 
@@ -248,7 +239,7 @@ def _lesson_link(lesson_id: str, course: Course) -> str:
 
 
 def _closing(lesson: Lesson, alone: bool) -> str:
-    hidden = _plural(sum(check.hidden for one in lesson.exercises for check in one.checks), "hidden one")
+    hidden = phrase(sum(check.hidden for one in lesson.exercises for check in one.checks), "hidden one")
     if alone:
         how, command = "runs all of them from the top in a fresh kernel", f"python -m grader.checks {lesson.id}"
         what = f"That is what counts. The {hidden} run when the notebook is graded."

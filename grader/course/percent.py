@@ -123,10 +123,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Cell:
-    """One authored cell. `line` is that of its `# %%`; `first` is that of the first line of `source`.
-
-    `form` is the notebook's word for it: code, markdown or raw.
-    """
+    """One authored cell. Its `# %%` is in `line`, its source begins in line `first`; `form` is Jupyter's cell type."""
 
     kind: str
     id: str | None
@@ -245,21 +242,13 @@ class _CellReader:
         return attributes
 
     def _prose(self, body: list[str], first: int) -> list[str]:
-        plain = []
         for number, line in enumerate(body, first):
-            if line.startswith("# "):
-                plain.append(line[2:])
-            elif line.rstrip() in ("#", ""):
-                plain.append("")
-            else:
+            if not line.startswith("# ") and line.rstrip() not in ("#", ""):
                 self.findings.add(number, "a line of prose is not a comment", "Begin it with `# `")
-        return plain
+        return [line[2:] if line.startswith("# ") else "" for line in body]
 
 
 def _trimmed(lines: list[str], first: int) -> tuple[list[str], int]:
     """The lines without blank ones at either end, and the number of the first that is left."""
-    while lines and not lines[0].strip():
-        lines, first = lines[1:], first + 1
-    while lines and not lines[-1].strip():
-        lines = lines[:-1]
-    return lines, first
+    filled = [number for number, line in enumerate(lines) if line.strip()]
+    return (lines[filled[0] : filled[-1] + 1], first + filled[0]) if filled else ([], first + len(lines))

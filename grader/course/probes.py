@@ -25,15 +25,14 @@ def probes(check_source: str, answer_names: Collection[str]) -> list[ast.Functio
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
-def split(check_source: str, answer_names: Collection[str], filename: str = "<check>") -> ast.Module:
+def split(check_source: str, answer_names: Collection[str]) -> ast.Module:
     """Returns the cell without the code of its probes, ready to compile; every other line keeps its number.
 
     A lambda that is a probe becomes `Probe("<its text>")`; a `def` becomes `name = Probe("<its text>", "name")`.
     The caller binds `Probe`, and binds each answer's name to something that `ask` understands.
     """
     asked = _parsed(check_source).asked
-    module = _Splitter(asked - set(answer_names)).visit(ast.parse(check_source, filename))
-    return ast.fix_missing_locations(module)
+    return ast.fix_missing_locations(_Splitter(asked - set(answer_names)).visit(ast.parse(check_source)))
 
 
 class _ParsedCell:

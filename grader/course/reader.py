@@ -22,11 +22,6 @@ LETTERS = "ABCDEFGH"
 UNWRITTEN = re.compile(r"FILL IN: ([^\n\"*]+)")  # what `grader new exercise` leaves for its author
 
 
-def answer_ids(path: Path) -> tuple[str, ...]:
-    """Returns the exercise ids of a file, in order, without parsing it: other lessons' skills name them."""
-    return tuple(ANSWER_LINE.findall(path.read_text(encoding="utf-8")))
-
-
 def lesson(
     paths: Mapping[str, Path],
     lesson_id: str,
@@ -37,11 +32,9 @@ def lesson(
 ) -> Lesson:
     """Returns the exercises of one lesson. Raises CourseError with all that is wrong in its text.
 
-    Args:
-        paths: its file, and the overlay's if there is one, by the paths that problems name.
-        skill_problem: returns what is wrong with a skill, given the exercises before it, or None.
-        taken: the exercise ids of the other lessons.
-        without: exercises of the first file that are left out.
+    `paths` are its file, and the overlay's if there is one, by the paths that problems name. `skill_problem` returns
+    what is wrong with a skill, given the exercises before it, or None. `taken` are the exercise ids of other lessons,
+    `without` exercises of the first file that are left out.
     """
     texts = {shown: path.read_text(encoding="utf-8") for shown, path in paths.items()}
     files = Files.join(texts)

@@ -31,12 +31,7 @@ NEEDED = (
     ("task", 1, "no task", '# %% [markdown] task="{id}"` before the answer'),
     ("check", 1, "no check that the learner can run", '# %% check="{id}" name="values" points=1`'),
     ("hidden", 1, "no hidden check", '# %% hidden="{id}" name="program" points=2`'),
-    (
-        "wrong",
-        3,
-        "{count} wrong answers of at least 3",
-        '# %% wrong="{id}" because="..."` as learners really answer',
-    ),
+    ("wrong", 3, "{count} wrong answers of at least 3", '# %% wrong="{id}" because="..."` as learners really answer'),
     ("right", 1, "no right answer beside its reference", '# %% right="{id}"` with the answer written another way'),
     ("why", 1, "no cell that explains why its answer works", '# %% [markdown] why="{id}"`: two sentences, a question'),
 )
@@ -48,7 +43,7 @@ def check_exercise(of: Parts, skill_problem: SkillRule, taken: Collection[str], 
 
     `skill_problem` returns what is wrong with a skill, or None; `taken` are the ids of earlier exercises and checks.
     """
-    answer = of.one("answer")
+    answer = next(iter(of.of("answer")), None)
     if answer is None:
         for cell in of.cells:
             message = f"a `{cell.kind}` cell without its answer: no answer cell names `{of.id}`"

@@ -17,9 +17,7 @@ from grader.course.exercises import BEGIN_SOLUTION, END_SOLUTION, Parts
 from grader.course.percent import Cell, Findings
 
 # These return a truth value, not data that a check could compare.
-VERDICTS = frozenset(
-    "all allclose any array_equal bool callable hasattr isclose isinstance is_deleted issubclass".split()
-)
+VERDICTS = {*"all allclose any array_equal bool callable hasattr isclose isinstance is_deleted issubclass".split()}
 OBSERVED = "Write `observed=true` in its cell line, or judge a value or the program"
 
 
@@ -43,7 +41,7 @@ def check_answer(of: Parts, setup_names: Collection[str], findings: Findings) ->
 
     Returns the names that the answer's stub binds; None if there is no answer, or its stub does not parse.
     """
-    cell = of.one("answer")
+    cell = next(iter(of.of("answer")), None)
     if cell is None:
         return None
     stub = exercises.stub(cell.source)

@@ -30,10 +30,8 @@ class ScaffoldError(Exception):
 
 
 def add_exercise(course: Course, exercise: str, lesson: str) -> tuple[Path, int]:
-    """Appends the skeleton of an exercise to the course's own text of `lesson`; returns the file, and its first line.
-
-    Raises ScaffoldError for an illegal id or lesson, and for a file that cannot be written.
-    """
+    """Appends an exercise's skeleton to the course's own text of `lesson`; returns the file, and its first line there.
+    Raises ScaffoldError for an illegal id or lesson, and for a file that cannot be written."""
     refuse_illegal(course, exercise, lesson)
     path = course.solutions(lesson)
     try:
@@ -50,14 +48,11 @@ def add_exercise(course: Course, exercise: str, lesson: str) -> tuple[Path, int]
 def refuse_illegal(course: Course, exercise: str, lesson: str) -> None:
     """Raises ScaffoldError for an id or a lesson that an exercise cannot have."""
     if lesson not in course.ids:
-        known = ", ".join(course.ids)
-        raise ScaffoldError(
-            f"There is no lesson {lesson}. Name one of {known}, or list it in {course.root}/{COURSE_FILE}."
-        )
+        known, outline = ", ".join(course.ids), course.root / COURSE_FILE
+        raise ScaffoldError(f"There is no lesson {lesson}. Name one of {known}, or list it in {outline}.")
     if not rules.ID.fullmatch(exercise) or exercise.split("-")[0] in rules.RESERVED_WORDS:
-        raise ScaffoldError(
-            f"{exercise} is no legal id of an exercise. Use small letters and hyphens, as in vmap-pairwise."
-        )
+        text = f"{exercise} is no legal id of an exercise. Use small letters and hyphens, as in vmap-pairwise."
+        raise ScaffoldError(text)
     owner = next((one for one in course.ids if exercise in course.exercise_ids(one)), None)
     if owner is not None:
         base = course.base
@@ -92,9 +87,8 @@ def make_overlay(folder: Path, base: Course) -> list[str]:
     """
     folder = folder.resolve()
     if folder.is_relative_to(base.root):
-        raise ScaffoldError(
-            f"{folder} lies inside of {base.root}, and goes where that course goes. Name a folder elsewhere."
-        )
+        text = f"{folder} lies inside of {base.root}, and goes where that course goes. Name a folder elsewhere."
+        raise ScaffoldError(text)
     if base.base is not None:
         raise ScaffoldError(f"{base.root} is an overlay itself. Run this in {base.base.root}, which it extends.")
     extends, name = Path(os.path.relpath(base.root, folder)).as_posix(), folder.name
@@ -105,9 +99,8 @@ def make_overlay(folder: Path, base: Course) -> list[str]:
         readme = _template("README.md", name=name, extends=extends)
         return [*write_secret(folder), *write_course(folder, outline, course_id, README=readme)]
     except OSError as problem:
-        raise ScaffoldError(
-            f"{folder} cannot be made: {problem.strerror}. Name a folder that can be written to."
-        ) from None
+        text = f"{folder} cannot be made: {problem.strerror}. Name a folder that can be written to."
+        raise ScaffoldError(text) from None
 
 
 def write_secret(folder: Path) -> list[str]:

@@ -32,9 +32,7 @@ class Planned:
 
 class Course:
     """A course below `root`. Files are read when they are needed, once; CourseError lists what is wrong in them.
-
-    In an overlay `base` is the course that it extends: its text is read there, and everything is built here.
-    """
+    In an overlay `base` is the course that it extends: its text is read there, and everything is built here."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root).resolve()
@@ -68,7 +66,6 @@ class Course:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all lessons that the course offers, in order."""
         return tuple(planned.id for planned in self.outline)
 
     @cached_property
@@ -148,7 +145,7 @@ class Course:
         """Returns the ids of a lesson's exercises, without parsing its text."""
         below = self.base.exercise_ids(lesson_id) if self.base is not None else ()
         own = self.solutions(lesson_id)
-        written = reader.answer_ids(own) if own.is_file() else ()
+        written = reader.ANSWER_LINE.findall(own.read_text(encoding="utf-8")) if own.is_file() else ()
         return (*(one for one in below if one not in self._without), *written)
 
     @cached_property

@@ -6,9 +6,8 @@
     work/answers/05_vmap.ipynb      a lesson's answers, when asked for
     work/earlier/                   notebooks that were replaced, with the time in their names
 
-Everything that a copy links to is under work/ too, so its links and pictures work whether JupyterLab was opened there
-or at the top of the course. Three prefixes change in the copy; pictures in lessons need no change. No copy is ever
-overwritten: `diff` finds those that are older than the course, and `migrate` updates one when the learner asks for it.
+Everything that a copy links to is under work/ too, so its links and pictures work wherever JupyterLab was opened. No
+copy is ever overwritten: `migrate` finds those that are older than the course, and updates one on request.
 """
 
 from __future__ import annotations
@@ -60,17 +59,12 @@ class Copy:
             sign(cell)
         return notebook
 
-    def text(self) -> str:
-        """Returns the same as the text of a file."""
-        return json.dumps(self.notebook(), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-
 
 def planned(course: Course, lesson_id: str) -> tuple[Copy, Copy]:
     """Returns the copies of the lesson itself and of its exercises, built or not."""
-    return (
-        Copy(lesson_id, build.lesson_path(course, lesson_id), lesson_copy(course, lesson_id), IN_LESSONS),
-        Copy(lesson_id, build.exercises_path(course, lesson_id), exercises_copy(course, lesson_id), IN_EXERCISES),
-    )
+    text, exercises = build.lesson_path(course, lesson_id), build.exercises_path(course, lesson_id)
+    lesson = Copy(lesson_id, text, lesson_copy(course, lesson_id), IN_LESSONS)
+    return lesson, Copy(lesson_id, exercises, exercises_copy(course, lesson_id), IN_EXERCISES)
 
 
 def copies(course: Course) -> list[Path]:
@@ -80,21 +74,18 @@ def copies(course: Course) -> list[Path]:
         for copy in planned(course, lesson_id):
             # A link that leads nowhere is the learner's too.
             if copy.built.is_file() and not os.path.lexists(copy.own):
-                files.write(copy.own, copy.text(), mode=0o644, alone=True)
+                _write(copy.own, copy.notebook())
                 added.append(copy.own)
     pictures(course)
     return added
 
 
 def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
-    """Replaces the copy of a lesson's exercises by a fresh one; returns it, and where the earlier one is now, if any.
-
-    Raises NothingBuilt if the course has no such notebook.
-    """
+    """Replaces the copy of a lesson's exercises by a fresh one; returns it, and where an earlier one is now, if any."""
     _, copy = planned(course, lesson_id)
     if not copy.built.is_file():
         raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
-    earlier = replace(course, copy.own, copy.text())
+    earlier = replace(course, copy.own, copy.notebook())
     pictures(course)
     return copy.own, earlier
 
@@ -109,10 +100,10 @@ def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
         cells = []
     if [(cell["cell_type"], text(cell)) for cell in cells] == [(c["cell_type"], text(c)) for c in notebook["cells"]]:
         return own, None
-    return own, replace(course, own, json.dumps(notebook, ensure_ascii=False, indent=1) + "\n")
+    return own, replace(course, own, notebook)
 
 
-def replace(course: Course, own: Path, content: str | bytes) -> Path | None:
+def replace(course: Course, own: Path, notebook: Notebook) -> Path | None:
     """Writes a learner's notebook; moves what was there to work/earlier/ and returns its path, None if nothing was."""
     earlier = None
     if os.path.lexists(own):
@@ -122,12 +113,18 @@ def replace(course: Course, own: Path, content: str | bytes) -> Path | None:
         earlier.parent.mkdir(parents=True, exist_ok=True)
         own.rename(earlier)
     try:
-        files.write(own, content, mode=0o644, alone=True)
+        _write(own, notebook)
     except BaseException:
         if earlier is not None:  # a full disk must not leave the learner without a notebook
             earlier.rename(own)
         raise
     return earlier
+
+
+def _write(path: Path, notebook: Notebook) -> None:
+    content = json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    # What a learner wrote may contain halves of characters.
+    files.write(path, content.encode(errors="replace"), mode=0o644, alone=True)
 
 
 def first(course: Course) -> str:

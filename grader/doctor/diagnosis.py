@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ import psutil
 from grader.core.faults import Fault
 from grader.course import Course
 from grader.doctor import installation
-from grader.doctor.finding import BackgroundProbe, Finding
+from grader.doctor.installation import BackgroundProbe, Finding
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.process import AT_MOST, ConfinementReport, Zygote
 
@@ -30,13 +29,10 @@ simulate(8)  # lessons ask for as many
 found = [[one.platform, one.device_kind] for one in jax.devices()]
 print(json.dumps({"found": found, "simulated": len(jax.devices("cpu"))}))
 """
-# Measured on two cores with jax 0.10.2. A process with 8 simulated devices and one small program held 0.24 GB in 61
-# threads; 64 devices 0.33 GB and 397; 256 devices 0.61 GB and 1,037. The kernels of the lessons that take most, at
-# their highest: lesson 18 held 0.97 GB, lesson 11 0.81 GB, lesson 16 0.45 GB. JupyterLab itself and a browser come on
-# top, and so does grading: two examiners with their workers and executors held 0.58 GB of their own (lesson 05).
-BASE_GB, DEVICE_GB, DEVICE_THREADS = 0.25, 0.003, 6
+# Measured on two cores with jax 0.10.2: the kernel of lesson 18 held 0.97 GB at its highest, lesson 11 0.81 GB, lesson
+# 16 0.45 GB. JupyterLab itself and a browser come on top, and so does grading: two examiners with their workers and
+# executors held 0.58 GB of their own (lesson 05).
 LESSON_GB, FREE_MEMORY_GB = 1.0, 2.0
-MOST_TRIED = 256
 # On the disk: compiled operations are kept below build/, and a notebook with pictures has megabytes.
 FREE_DISK_GB, NEEDED_DISK_GB = 1.0, 0.1
 WINDOWS = {"9p", "drvfs", "v9fs", "virtiofs"}  # as WSL shows Windows' own disks
@@ -94,9 +90,7 @@ def devices(probe: BackgroundProbe, repair: str) -> Finding:
         mend = next((f"unset {name}" for name in CHOOSING if os.environ.get(name)), repair)
         return Finding("stops", f"{text}. No lesson runs without it.", mend)
     real = [kind for backend, kind in answer["found"] if backend != "cpu"]
-    simulated = (
-        f"{answer['simulated']} simulated CPU devices start, as many as lessons ask for ({fitting()} would fit)."
-    )
+    simulated = f"{answer['simulated']} simulated CPU devices start, as many as lessons ask for."
     if real:
         kinds = ", ".join(f"{real.count(kind)} x {kind}" for kind in dict.fromkeys(real))
         return Finding("fine", f"Devices: {kinds}; {simulated}")
@@ -113,14 +107,6 @@ def devices(probe: BackgroundProbe, repair: str) -> Finding:
     return Finding("costs", text, f"{sys.executable} -m pip uninstall -y {' '.join(plugins)}")
 
 
-def fitting() -> int:
-    """Returns how many simulated devices memory and the limit of threads allow, up to `MOST_TRIED`."""
-    by_memory = (available_gb()[1] - BASE_GB) / DEVICE_GB
-    most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    by_threads = most / DEVICE_THREADS if 0 < most < 1_000_000 else MOST_TRIED
-    return max(1, int(min(by_memory, by_threads, MOST_TRIED)))
-
-
 def memory() -> Finding:
     """Free memory, against what lessons were measured to take."""
     total, free = available_gb()
@@ -135,8 +121,7 @@ def memory() -> Finding:
 
 def available_gb(cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:
     """Returns total and available memory in GB; in a container no more than it may use."""
-    machine = psutil.virtual_memory()
-    total, free = machine.total, machine.available
+    total, free, *_ = psutil.virtual_memory()
     for folder, limit_file, used_file in (
         (cgroup, "memory.max", "memory.current"),
         (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),  # where cgroups are of version 1

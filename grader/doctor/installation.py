@@ -1,4 +1,4 @@
-"""The Python environment that `grader` runs in: where it is, its packages, torch, and the kernel of notebooks."""
+"""Findings about the Python environment that `grader` runs in: its place, packages, torch, the notebooks' kernel."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import os
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Literal
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from grader.core.layout import SOURCE
 from grader.course import Course
-from grader.doctor.finding import BackgroundProbe, Finding
 
 TAUGHT = ("jax", "jaxlib", "flax", "optax")
 PROJECT = "pyproject.toml"
@@ -28,6 +29,49 @@ KERNEL = "python3"  # what the course's notebooks name
 # jupyter_client takes its own Python where a kernel is called by one of these names alone.
 OWN_NAMES = {"python", "python{}".format(*sys.version_info), "python{}.{}".format(*sys.version_info)}
 CONDA = (Path(sys.prefix) / "conda-meta").is_dir()
+MARKS = {"fine": "✓", "costs": "!", "stops": "✗"}
+PATIENCE_S = 60.0
+MAX_COMPLAINT = 300  # characters
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One part that was examined, with a command that fixes it. Its grade is "fine", "costs" (it works with a
+    disadvantage) or "stops" (something cannot work)."""
+
+    grade: Literal["fine", "costs", "stops"]
+    text: str
+    mend: str = ""
+
+    def lines(self) -> list[str]:
+        """Returns the lines to print: the mark first, the lines below it indented as far."""
+        text = self.text.splitlines() + ([f"To mend it: {self.mend}"] if self.mend else [])
+        return [f"{MARKS[self.grade] if i == 0 else ' '} {line}" for i, line in enumerate(text)]
+
+
+class BackgroundProbe(subprocess.Popen[str]):
+    """A Python process that answers one question: it runs while others do, and a hang or crash in it ends nothing else.
+    It is killed at the end of the `with` block at the latest."""
+
+    def __init__(self, *words: str) -> None:
+        path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
+        # Asking what devices there are should not take all memory of a GPU.
+        env = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": path}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        super().__init__([sys.executable, *words], env=env, text=True, errors="replace", **streams)
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.communicate()
+
+    def answer(self) -> tuple[str, str]:
+        """Returns what it printed, and its last line on stderr; "" for what it did not print."""
+        try:
+            out, complaints = self.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return "", f"it said nothing for {PATIENCE_S:.0f} s"
+        lines = complaints.strip().splitlines()
+        return out, lines[-1][:MAX_COMPLAINT] if lines else ""
 
 
 def checkout() -> Path | None:
@@ -93,7 +137,6 @@ def course_of_another(root: Path) -> Finding | None:
 
 
 def installed(name: str) -> str | None:
-    """Returns the version of a package here, or None where it is missing."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

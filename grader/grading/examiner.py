@@ -14,8 +14,7 @@ from pathlib import Path
 from grader.core.faults import Fault
 from grader.core.notebook import Submission
 from grader.core.points import total
-from grader.core.result import CheckResult, Result
-from grader.core.text import legible
+from grader.core.result import CheckResult, Result, legible
 from grader.course import Exercise, Lesson
 from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms

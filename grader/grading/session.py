@@ -15,8 +15,7 @@ from grader.checks import inputs
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
-from grader.core.result import CheckResult
-from grader.core.text import legible
+from grader.core.result import CheckResult, legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.grading.executors import ATTEMPTS

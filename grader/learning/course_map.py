@@ -75,7 +75,6 @@ class Tile:
 
     @property
     def says(self) -> str:
-        """The learner's progress in words."""
         if not self.link:
             return "coming"
         if not self.points:
@@ -84,7 +83,6 @@ class Tile:
         return f"{done}{number(self.earned)} of {number(self.points)} points"
 
     def html(self) -> str:
-        """Returns the tile as HTML."""
         name, bar = f"{self.id[:2]} · {escape(self.title)}", ""
         if self.link:
             name = f'<a href="{escape(self.link)}">{name}</a>'
@@ -113,10 +111,8 @@ class Map:
 
 
 def course_map() -> Map:
-    """Returns the map of the course that the current folder is in; an empty one where there is none.
-
-    Lessons that are built are files in the current folder. Progress is what `grader check` has seen.
-    """
+    """Returns the map of the course that the current folder is in; an empty one where there is none. Lessons that are
+    built are files in the current folder. Progress is what `grader check` has seen."""
     here = Path.cwd()
     root = course_above(here)
     graded = read_state(GRADED)

@@ -30,7 +30,6 @@ from grader.core.layout import course_above
 SETTING = "JAXERCISE_DIGITS"
 RAW = Path("MNIST", "raw")
 PARTS = {True: "train", False: "t10k"}
-NAMES = tuple(f"{part}-{kind}" for part in PARTS.values() for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
 SIDE = 28
 MOST = 16 + 60_000 * SIDE * SIDE  # bytes of the largest file; a whole download, packed, has fewer
 EMBEDDED = "embedded_digits_1"  # the number changes with what is written there
@@ -43,6 +42,7 @@ DIGESTS = {
     "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
     "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
 }
+NAMES = tuple(sorted(DIGESTS, reverse=True))
 ANSWER_S = 4.0  # until the server answers; offline it does not
 WHOLE_S = 120.0  # for the whole download of 12 MB
 NO_CONNECTION = "There is no copy of MNIST here, and no connection to download it"
@@ -58,20 +58,14 @@ class DigitsDamaged(Exception):
 
 @dataclass(frozen=True)
 class Digits:
-    """The digits that were found.
-
-    Attributes:
-        root: the folder that torchvision.datasets.MNIST takes.
-        source: "MNIST" or "embedded".
-        says: one sentence for the learner: which digits these are, why, and how many.
-    """
+    """The digits that were found: `root` is the folder that torchvision.datasets.MNIST takes, `source` "MNIST" or
+    "embedded", and `says` one sentence for the learner: which digits these are, why, and how many."""
 
     root: Path
     source: str
     says: str
 
     def arrays(self, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Calls `read_half` on one half of them."""
         return read_half(self.root, train)
 
 
@@ -79,11 +73,8 @@ def get() -> Digits:
     """Returns MNIST, from a copy or downloaded, or else the 1,797 digits of scikit-learn.
 
     Looks in the folder that JAXERCISE_DIGITS names, else in work/data of the course and in the user's cache, and
-    stores downloads there. Without a connection it takes a second.
-
-    Raises:
-        DigitsDamaged: a copy of MNIST is incomplete, or the named folder has none.
-        OSError: no folder can be written to.
+    stores downloads there. Without a connection it takes a second. Raises DigitsDamaged if a copy of MNIST is
+    incomplete, or the named folder has none, and OSError if no folder can be written to.
     """
     setting = os.environ.get(SETTING, "").strip()
     if setting == "embedded":
@@ -93,10 +84,9 @@ def get() -> Digits:
         if any((root / RAW / f"{name}{end}").exists() for name in NAMES for end in ("", ".gz")):
             return _mnist(root, f"MNIST, a copy in {root}")
     if setting:
-        raise DigitsDamaged(
-            f"{SETTING} is {folder}, and there is no MNIST in it: wanted {folder / RAW / NAMES[0]} (or .gz) and its "
-            "three neighbours. Set it to a folder that has them, or to nothing."
-        )
+        wanted = f"{folder / RAW / NAMES[0]} (or .gz) and its three neighbours"
+        fix = "Set it to a folder that has them, or to nothing."
+        raise DigitsDamaged(f"{SETTING} is {folder}, and there is no MNIST in it: wanted {wanted}. {fix}")
     place = _writable()
     failure = _download(place)
     return _embedded(failure) if failure else _mnist(place, f"MNIST, downloaded to {place}")
@@ -249,10 +239,8 @@ def read_half(root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _damaged(path: Path, why: str) -> DigitsDamaged:
-    return DigitsDamaged(
-        f"{path} is not whole: {why}. Delete the folder {path.parent} and run this again, or set {SETTING}=embedded to "
-        f"go on without MNIST."
-    )
+    text = f"{path} is not whole: {why}. Delete the folder {path.parent} and run this again"
+    return DigitsDamaged(f"{text}, or set {SETTING}=embedded to go on without MNIST.")
 
 
 def _embedded(why: str) -> Digits:

@@ -22,10 +22,8 @@ OPERATORS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> T
 
 
 class StandInMNIST:
-    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs from existing files.
-
-    Before `transform`, images are NumPy arrays (28, 28) uint8, as np.asarray makes of torchvision's.
-    """
+    """torchvision.datasets.MNIST as far as lessons use it: (image, label) pairs from existing files. Before
+    `transform`, images are NumPy arrays (28, 28) uint8, as np.asarray makes of torchvision's."""
 
     def __init__(self, root: str | Path, train: bool = True, transform: Callable[[Any], Any] | None = None) -> None:
         self.root, self.transform = Path(root), transform
@@ -48,7 +46,6 @@ class StandInDataLoader:
         batch_size: int = 1,
         shuffle: bool = False,
         sampler: Iterable[int] | None = None,
-        num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         drop_last: bool = False,
         **of_workers: Any,

@@ -47,11 +47,8 @@ def subplots(rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: f
 
 
 def show(alt: str) -> None:
-    """Shows the figure that was drawn last, then closes it.
-
-    Args:
-        alt: what there is to see, with numbers of this run; notebook pages, PDF and plain terminals contain it too.
-    """
+    """Shows the figure that was drawn last, then closes it. `alt` tells what there is to see, with numbers of this run;
+    notebook pages, PDF and plain terminals contain it too."""
     import matplotlib.pyplot as plt
     from IPython.display import display
 

@@ -22,14 +22,10 @@ class Choice(NamedTuple):
 
 
 def predict(prediction: str, choice: str | None = None) -> None:
-    """Asks for a prediction, with buttons where the front end has them.
+    """Asks for the prediction of this id, with buttons where the front end has them; `choice` is a letter to choose.
 
     The choice is stored in a small local file. Once the next cell has run, what was chosen and why it is right or
     tempting stands under its result. Outside a notebook, and where the question is not found, nothing happens.
-
-    Args:
-        prediction: the id of the question.
-        choice: a letter to choose at once, without buttons.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     choices = _choices(prediction) if shell is not None else []
@@ -73,7 +69,6 @@ class PredictionWidget:
         display({**buttons, "text/plain": plain}, raw=True)
 
     def choose(self, letter: str) -> None:
-        """Stores this choice, and shows what comes next."""
         if letter in self.choices:
             self.chosen = letter
             with change_state(PART) as choices:

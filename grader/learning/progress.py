@@ -51,10 +51,8 @@ class LessonProgress:
 
 
 def note(course: Course, result: Result) -> dict[str, Any] | None:
-    """Stores what a notebook earned for each exercise, unless an earlier attempt earned more.
-
-    Returns what `lesson_progress` reads: all lessons' progress; None where nothing was graded.
-    """
+    """Stores what a notebook earned for each exercise, unless an earlier attempt earned more. Returns what
+    `lesson_progress` reads: all lessons' progress; None where nothing was graded."""
     if result.problem is not None:
         return None
     with change_state(GRADED, course.root) as graded:
@@ -67,10 +65,7 @@ def note(course: Course, result: Result) -> dict[str, Any] | None:
 
 
 def lesson_progress(course: Course, graded: Mapping[str, Any] | None = None) -> list[LessonProgress]:
-    """Returns the progress of every lesson with exercises, from `graded` (of `note`) or else the file.
-
-    Raises CourseError where a text of the course breaks a rule.
-    """
+    """Returns the progress of all lessons with exercises, from `graded` (of `note`) or the file. Raises CourseError."""
     graded = read_state(GRADED, course.root) if graded is None else graded
     found = []
     for name in course.lesson_ids:
@@ -169,5 +164,4 @@ class NotebookState:
 
     @property
     def read(self) -> bool:
-        """Whether a notebook was read at all."""
         return bool(self._texts)

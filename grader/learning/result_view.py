@@ -71,11 +71,8 @@ class ResultView:
 def view(
     result: Result, cells: Iterable[NotebookCell], unsaved: Sequence[str], remarks: Sequence[str], public_only: bool
 ) -> ResultView:
-    """Returns the view of the result of a notebook with these cells, which contain the titles of tasks.
-
-    `unsaved` are names of cells that were run with a text that was not saved, `remarks` sentences to end with;
-    `public_only` says that hidden checks were left out.
-    """
+    """Returns the view of the result of a notebook with these cells. `unsaved` are names of cells that were run with a
+    text that was not saved, `remarks` sentences to end with; with `public_only` hidden checks were left out."""
     titles, by_hand = {}, []
     for cell in cells:
         name, lines = grade_id(cell) or "", text(cell).splitlines()

@@ -23,6 +23,7 @@ from grader.learning.result_view import view
 TICK_S = 1.0
 PATIENCE_S = 10.0  # that a command gets to end in good order
 REFUSED = 2  # the exit status of a command that did not begin
+HAS_COMMAND = importlib.util.find_spec("grader.cli") is not None
 LONGEST = 300  # characters of a line that a command prints
 NOT_INHERITED = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "JPY_SESSION_NAME")
 EXERCISE_LINE = re.compile(r"[^\w\s] \S+  \S+ of \S+")  # as `grader check --json` prints each exercise
@@ -52,7 +53,7 @@ def grade() -> None:
     if path is None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
-        command = "grader check" if _has_command() else "python -m grader.checks"
+        command = "grader check" if HAS_COMMAND else "python -m grader.checks"
         print(f"Nothing is graded here. In a terminal: {command} {lesson}")
         return
     from IPython.display import display
@@ -67,10 +68,6 @@ def grade() -> None:
     except OSError as problem:  # no process, no folder for what it writes
         bundle = {"text/plain": f"Nothing was graded: {problem.strerror}. Mend that, then run this cell again."}
     shown.update(bundle, raw=True)
-
-
-def _has_command() -> bool:
-    return importlib.util.find_spec("grader.cli") is not None
 
 
 def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
@@ -104,29 +101,22 @@ def read_saved(path: Path) -> SavedNotebook:
     try:
         found = path.stat()
         if found.st_size > MAX_BYTES:
-            raise NotGradable(
-                f"{path.name} has {found.st_size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are graded. "
-                "Clear its outputs (Edit > Clear Outputs of All Cells), save it, then run this cell again."
-            )
+            size = f"{found.st_size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are graded"
+            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it, then run this cell again."
+            raise NotGradable(f"{path.name} has {size}. {fix}")
         notebook = parse(path.read_bytes())
     except FileNotFoundError:
-        raise NotGradable(
-            f"There is no {path} any more. If you renamed or moved the notebook, give it back its name; if it was "
-            "never saved, save it (Ctrl+S). Then run this cell again."
-        ) from None
+        fix = "If you renamed or moved the notebook, give it back its name; if it was never saved, save it (Ctrl+S)."
+        raise NotGradable(f"There is no {path} any more. {fix} Then run this cell again.") from None
     except OSError as problem:
         raise NotGradable(f"{path} cannot be read: {problem.strerror}. Mend that, then run this cell again.") from None
     except Unreadable:
-        raise NotGradable(
-            f"{path.name} is not a whole notebook on disk: it may have been read while it was written. Save it "
-            "(Ctrl+S), then run this cell again."
-        ) from None
+        why = "is not a whole notebook on disk: it may have been read while it was written"
+        raise NotGradable(f"{path.name} {why}. Save it (Ctrl+S), then run this cell again.") from None
     lesson = part(notebook.get("metadata"), "jaxercise").get("lesson", path.stem)
     if lesson != path.stem:
-        raise NotGradable(
-            f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. Put your answers there, or give "
-            "this one that name, shut down its kernel and open it again."
-        )
+        fix = "Put your answers there, or give this one that name, shut down its kernel and open it again."
+        raise NotGradable(f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. {fix}")
     return SavedNotebook(found.st_mtime, cells(notebook))
 
 
@@ -167,7 +157,7 @@ def unsaved_cells(notebook: SavedNotebook) -> list[str]:
 def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, str]:
     """Returns the result, whether it is of public checks alone, and why `grader check` could not begin."""
     refusal = ""
-    if _has_command() and course_above(path.parent) is not None:
+    if HAS_COMMAND and course_above(path.parent) is not None:
         result, refusal = _run("grader check", path, tell)
         if result is not None:
             return result, False, ""
@@ -179,10 +169,7 @@ def _grade_file(path: Path, tell: Callable[[str], None]) -> tuple[Result, bool, 
 
 def _run(command: str, path: Path, tell: Callable[[str], None]) -> tuple[Result | None, str]:
     """Runs a grading command; returns the result that it wrote, None where it did not begin, and its last message.
-
-    `tell` gets the lines about exercises so far, each second. Raises NotGradable where it began and wrote no result;
-    after KeyboardInterrupt nothing is left running.
-    """
+    Raises NotGradable where it began and wrote no result; after KeyboardInterrupt nothing is left running."""
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     package = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="grade-") as folder:

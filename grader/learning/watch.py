@@ -101,7 +101,6 @@ class Watch:
         return is_full(self.earned(exercise), exercise.points)
 
     def best(self, exercise: Exercise) -> float:
-        """Returns the most that was ever earned."""
         steps = (step for lesson in self.lessons for step in lesson.steps)
         return next((step.earned for step in steps if step.exercise.id == exercise.id), 0.0)
 
@@ -155,7 +154,6 @@ class Watch:
         return None
 
     def next_grading(self) -> GradeRequest | None:
-        """Returns the exercise to judge now."""
         todo = self.notebook.todo
         return GradeRequest("grade", self.current, todo[0], self.notebook.key(todo[0])) if todo else None
 
@@ -174,10 +172,7 @@ class Watch:
         return None
 
     def replied(self, request: GradeRequest, result: Result) -> bool:
-        """Takes the grader's reply; returns whether it is a verdict on the notebook as it is now.
-
-        Where the grader or a check is at fault there is no verdict, and no points of the learner's.
-        """
+        """Takes the grader's reply; returns whether it is a verdict on the notebook as it is now."""
         notebook = self._notebooks.get(request.lesson)
         if notebook is None or request.do == "prepare":
             return False
@@ -200,10 +195,7 @@ class Watch:
         return True
 
     def reopened(self) -> Course | None:
-        """Reads the course again if a text of it has changed; returns None if none has.
-
-        While its text breaks a rule, it sets `warning` and returns None.
-        """
+        """Reads the course again if its text has changed; None if not, or, with a `warning`, if it breaks a rule."""
         if stamp(self.course) == self._stamp:
             return None
         current = self.current

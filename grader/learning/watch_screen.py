@@ -9,8 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from grader.core.points import number, total
-from grader.core.result import CheckResult, Result
-from grader.core.text import MARKS, legible
+from grader.core.result import MARKS, CheckResult, Result, legible
 from grader.course import Exercise
 from grader.learning.watch import ANSWER, SURE, GradeRequest, Watch
 
@@ -77,17 +76,13 @@ def verdict_lines(watch: Watch, request: GradeRequest, result: Result) -> str:
 
 
 def lesson_line(watch: Watch) -> str:
-    """Returns the lesson in one line, and what comes next."""
     return f"{watch.current}: {lesson_points(watch)}. {next_step(watch)}"
 
 
 def _row(watch: Watch, place: int, exercise: Exercise, width: int) -> Text:
-    at_hand = exercise.id == watch.at_hand.id
-    mark, colour = mark_of(watch, exercise)
+    sign, style = ("▸ ", "bold") if exercise.id == watch.at_hand.id else ("  ", "")
     earned = "–" if watch.grader_failed(exercise) else number(watch.earned(exercise))
-    row = Text.assemble(
-        "▸ " if at_hand else "  ", (mark, colour), f" {place} ", (exercise.title, "bold" if at_hand else "")
-    )
+    row = Text.assemble(sign, mark_of(watch, exercise), f" {place} ", (exercise.title, style))
     row.truncate(min(TITLE, width - 12), overflow="ellipsis", pad=True)
     again = " ..." if exercise.id in watch.notebook.todo else ""
     return row.append(f"{earned}/{number(exercise.points)}".rjust(7)).append(again, "dim")
@@ -104,7 +99,6 @@ def mark_of(watch: Watch, exercise: Exercise) -> tuple[str, str]:
 
 
 def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
-    """The result of the exercise at hand."""
     exercise, notebook = watch.at_hand, watch.notebook
     checks = notebook.checks(exercise.id)
     missed = [check for check in checks if check.status != "passed"]
@@ -173,7 +167,6 @@ def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
 
 
 def next_step(watch: Watch) -> str:
-    """Returns one sentence: what to do now."""
     exercise = watch.at_hand
     own = watch.course.shown(watch.path(watch.current))
     if not watch.done(exercise):

@@ -90,9 +90,7 @@ class NotebookWatcher:
 
 class ExaminerClient:
     """Two open examiners: one for verdicts, one for what may take longer. Notebooks to judge are copied to `folder`.
-
-    Replies arrive in its own threads: `tell(request, result)`.
-    """
+    Replies arrive in its own threads: `tell(request, result)`."""
 
     def __init__(self, course: Course, folder: str, tell: Callable[[GradeRequest, Result], None]) -> None:
         self.folder, self.tell = folder, tell

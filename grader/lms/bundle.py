@@ -51,9 +51,7 @@ class NoBundle(Exception):
 
 def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, bytes]:
     """Returns the bundle of these lessons, or of all, by path. Built from the authored text, so never stale.
-
-    Raises NoBundle where a picture is missing, or something hidden would go out.
-    """
+    Raises NoBundle where a picture is missing, or something hidden would go out."""
     ids = list(lessons or [i for i in course.ids if i in course.text_ids or i in course.lesson_ids])
     notebooks = _notebooks(course, ids)
     torch = any(USES_TORCH.search(content) for path, content in notebooks.items() if path.endswith(".ipynb"))
@@ -63,9 +61,7 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
         **notebooks,
         **{f"grader/{path.as_posix()}": (PACKAGE / path).read_bytes() for path in learner_files()},
         **{name: checkout_file(name) for name in ("LICENSE", LOCK, *([TORCH_LOCK] if torch else []))},
-        "Makefile": (TEMPLATES / "Makefile").read_bytes(),
-        ".gitignore": (TEMPLATES / "gitignore").read_bytes(),
-        ".gitattributes": (TEMPLATES / "gitattributes").read_bytes(),
+        **{name: (TEMPLATES / name.lstrip(".")).read_bytes() for name in ("Makefile", ".gitignore", ".gitattributes")},
         "pyproject.toml": _fill(
             "pyproject.toml.template",
             python=project["requires-python"],
@@ -138,9 +134,6 @@ def _readme(course: Course, ids: list[str], made: dict[str, bytes], torch: bool,
     )
 
 
-# --- a folder, a zip or a commit --------------------------------------------------------------------------------------
-
-
 def write_zip(files: Mapping[str, bytes], path: Path, top: str = "") -> None:
     """Writes a zip, whole or not at all. Not compressed: every machine then writes the same bytes."""
     stream = io.BytesIO()
@@ -155,10 +148,7 @@ def write_zip(files: Mapping[str, bytes], path: Path, top: str = "") -> None:
 
 def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
     """Writes files into a folder; removes, and returns, those of an earlier bundle that are no longer among them.
-
-    Files that no bundle wrote are left alone. Raises NoBundle where one of the bundle's files was changed there, or
-    another file is in its place.
-    """
+    Raises NoBundle where one of the bundle's files was changed there, or another file is in its place."""
     before = _listed(folder)
     there = {path: (folder / path).read_bytes() for path in before if (folder / path).is_file()}
     strangers = [path for path, content in there.items() if hashlib.sha256(content).hexdigest() != before[path]]
@@ -178,11 +168,8 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
 
 
 def commit(course: Course, files: Mapping[str, bytes], folder: Path) -> str:
-    """Writes the folder and commits what changed, in a repository of its own: a new one has no other object.
-
-    Returns the commit's id; "" if nothing changed. Raises NoBundle where it cannot be written, or the history of the
-    repository shows what is hidden.
-    """
+    """Writes the folder and commits what changed in its own repository; returns the commit's id, "" without changes.
+    Raises NoBundle where it cannot be written, or the history of the repository shows what is hidden."""
     gone = write_folder(files, folder)
     try:
         if not (folder / ".git").exists():
@@ -236,9 +223,6 @@ def _put(path: Path, content: bytes) -> None:
         raise NoBundle(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-# --- the search for what is hidden ------------------------------------------------------------------------------------
-
-
 def leaks(course: Course, files: Mapping[str, bytes]) -> list[str]:
     """Returns a sentence for each hidden line in a file. Lines that public text contains too are no secret."""
     texts = [text for one in (course, course.base) if one is not None for text in _texts(one)]
@@ -273,10 +257,7 @@ def _strings(data: Any) -> Iterator[str]:
 
 
 def _texts(course: Course) -> Iterator[tuple[str, str, str]]:
-    """Of every cell the text that learners are given, the text that they are not, and whose that is.
-
-    The base of an overlay has texts of its own, also those that are left out.
-    """
+    """Of every cell the text that learners are given, the text that they are not, and whose that is."""
     for lesson in course.text_ids:
         yield from ((cell.source, "", "") for cell in course.text(lesson))
     for lesson in course.lesson_ids:

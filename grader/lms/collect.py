@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import files
-from grader.core.text import legible
+from grader.core.result import legible
 from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, Repository
 
 RECORD = "collected.json"

@@ -27,8 +27,7 @@ from pygments.lexers import PythonLexer
 
 from grader.core.notebook import grade_id
 from grader.core.points import number, total
-from grader.core.result import Result
-from grader.core.text import MARKS, legible
+from grader.core.result import MARKS, Result, legible
 from grader.course import Lesson
 
 VERDICT = "jaxercise_verdict"
@@ -52,11 +51,9 @@ def write_down(nb: NotebookNode, lesson: Lesson, result: Result) -> None:
     parts = sorted((part.line, part.id, part.title) for kind in (lesson.exercises, lesson.tasks) for part in kind)
     told = result.to_json()
     nothing = {"status": "not graded", "message": "", "misconception": None}
-    not_graded = [
-        {**nothing, **{name: getattr(check, name) for name in ("id", "exercise", "title", "hidden")}}
-        for exercise in lesson.exercises
-        for check in exercise.checks
-    ]
+    names = ("id", "exercise", "title", "hidden")
+    checks = (check for exercise in lesson.exercises for check in exercise.checks)
+    not_graded = [{**nothing, **{name: getattr(check, name) for name in names}} for check in checks]
     nb.metadata[VERDICT] = {
         "title": lesson.title,
         "exercises": [[name, title] for _, name, title in parts],
@@ -138,11 +135,8 @@ class Section:
 
 
 def page(nb: NotebookNode, told: Mapping[str, Any]) -> str:
-    """Returns the page for an autograded notebook with its points in it, which is changed by this.
-
-    `told` is nbgrader's record of the submission: assignment, student, score (after the late penalty), max_score,
-    late_penalty.
-    """
+    """Returns the page for an autograded notebook with its points in it, which is changed by this. `told` is nbgrader's
+    record of the submission: assignment, student, score (after the late penalty), max_score, late_penalty."""
     verdict = nb.metadata.get(VERDICT, {})
     if verdict.get("problem"):  # the page then says why, and shows points alone
         nb.cells = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
@@ -234,14 +228,9 @@ def _written(cell: NotebookNode, **told: Any) -> Part:
     return Part("prose", _plain(legible(cell.source)), **told)
 
 
-# --- a learner's text as HTML -----------------------------------------------------------------------------------------
-
-
 def markdown(source: str, attachments: Mapping[str, Mapping[str, str]] | None = None) -> str:
-    """Markdown with HTML in it, rendered and reduced to tags that only shape text. Formulas stay as they were typed.
-
-    What is not allowed is shown as the text that it is. `attachments` are a cell's own pictures, by name.
-    """
+    """Markdown with HTML in it, rendered and reduced to tags that only shape text; others are shown as text. Formulas
+    stay as they were typed. `attachments` are a cell's own pictures, by name."""
     text = legible(source, MOST_OF_CELL)
     own = {  # in the forms that may be shown; the renderer wants one
         name: {kind: "".join(data) for kind, data in kinds.items() if kind in ATTACHED} or {ATTACHED[0]: ""}
@@ -268,16 +257,13 @@ def escape_names(nb: Any, resources: dict[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _plain(text: str) -> str:
-    """Text as it stands."""
     return f"<pre>{html.escape(text)}</pre>"
 
 
 def _colours() -> str:
     """The style sheet of what `_code` returns, for light and for dark pages."""
-    light, dark = (
-        re.findall(r"^pre\.code \..*$", HtmlFormatter(style=style, nobackground=True).get_style_defs("pre.code"), re.M)
-        for style in ("xcode", "github-dark")
-    )
+    sheets = (HtmlFormatter(style=style, nobackground=True) for style in ("xcode", "github-dark"))
+    light, dark = (re.findall(r"^pre\.code \..*$", one.get_style_defs("pre.code"), re.MULTILINE) for one in sheets)
     return "\n".join([*light, "@media screen and (prefers-color-scheme: dark) {", *dark, "}"])
 
 

@@ -83,12 +83,9 @@ class CourseGradebook:
         waiting: Callable[[], None] = lambda: None,
         on_stored: Callable[[Progress], None] = lambda progress: None,
     ) -> Progress:
-        """Has nbgrader store the grades that it does not hold yet; one grader at a time.
-
-        Each learner's are stored whole or not at all, so that this can end at any moment. Where the grader failed there
-        is no verdict: what the database has of that learner stays. `waiting` is called when another grader is storing
-        grades at the moment, `on_stored` after each learner.
-        """
+        """Has nbgrader store the grades that it does not hold yet, each learner's whole or not at all. Where the grader
+        failed, what the database has of that learner stays. `waiting` is called when another grader is storing grades
+        at the moment, `on_stored` after each learner."""
         progress = Progress()
         with self.database.alone(waiting), _quickly():
             self.database.prepare()
@@ -185,17 +182,13 @@ def _rows(lesson: str, connection: Connection, learner: str | None = None) -> di
     if learner is not None:
         query = query.where(submitted.student_id == learner)
     found: dict[str, Any] = defaultdict(list)
-    for columns in (
-        query.add_columns(notebook.id, submitted.timestamp, submitted.extension, notebook.late_submission_penalty),
-        query.add_columns(api.Grade.cell_id, api.Grade.auto_score).join(
-            api.Grade, api.Grade.notebook_id == notebook.id
-        ),
-        query.add_columns(api.Comment.cell_id, api.Comment.auto_comment).join(
-            api.Comment, api.Comment.notebook_id == notebook.id
-        ),
-    ):
-        for student, *row in connection.execute(columns):
-            found[student].append(list(map(str, row)))
+    columns = (notebook.id, submitted.timestamp, submitted.extension, notebook.late_submission_penalty)
+    queries: list[Select[Any]] = [query.add_columns(*columns)]
+    for table, column in ((api.Grade, api.Grade.auto_score), (api.Comment, api.Comment.auto_comment)):
+        joined = query.join(table, table.notebook_id == notebook.id)
+        queries.append(joined.add_columns(table.cell_id, column))
+    for student, *row in (row for one in queries for row in connection.execute(one)):
+        found[student].append(list(map(str, row)))
     return {student: sorted(rows) for student, rows in found.items()}
 
 
@@ -219,12 +212,8 @@ def _submitted_files(entry: Entry) -> list[Any]:
 
 @contextlib.contextmanager
 def _quickly() -> Iterator[None]:
-    """Lets nbgrader check a cell's metadata against its schema alone, which halves its time.
-
-    It holds the schema against the schema of schemas too, once for each cell, through a module that no setting
-    replaces: so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out.
-    """
-
+    """Halves nbgrader's time: it validates its own schema again for each cell, through a module that no setting
+    replaces, so the module is patched. SQLAlchemy's warnings about nbgrader's habits are left out."""
     validate = lambda instance, schema: Draft4Validator(schema).validate(instance)
     before, common.jsonschema = common.jsonschema, SimpleNamespace(validate=validate)
     try:

@@ -28,8 +28,7 @@ from grader.core.faults import UnconfinedError
 from grader.core.layout import PACKAGE
 from grader.core.notebook import MAX_BYTES, Unreadable, read_submission
 from grader.core.points import number
-from grader.core.result import Result
-from grader.core.text import legible
+from grader.core.result import Result, legible
 from grader.course import Course
 from grader.grading import batch
 from grader.reports import forms

@@ -1,12 +1,11 @@
 """`nbgrader autograde` on a course of ours: our examiner judges, and an odd submission costs no other learner anything.
 
-What runs a learner's code is confined, and the hidden cells are nowhere near it. The rest (nbgrader's database, late
-penalties, manual grading, feedback) is nbgrader's own, and goes on from the outputs of grade cells as always.
+The rest (its database, late penalties, manual grading, feedback) goes on from the outputs of grade cells as always.
 
-nbgrader trusts the metadata in a notebook: which cell is a check, and what it is worth. So it gets a merged notebook:
-the course's cells are recognised by their ids and get the course's own metadata, once each. A check or a task that was
-deleted is put back in its place. Every other cell is the learner's own. A file that is no notebook is replaced by the
-course's, untouched.
+nbgrader trusts the metadata in a notebook: which cell is a check, and what it is worth. So it gets a merged notebook,
+in which the course's cells are recognised by their ids and get the course's own metadata, once each. A deleted check or
+task is put back in its place. Every other cell is the learner's own. The course's untouched notebook replaces a file
+that is no notebook.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class SubmissionExporter(NotebookExporter):
     """Reads submissions for `nbgrader autograde`; what it has written itself, it reads as it is."""
 
     def from_filename(self, filename: str, resources: Any = None, **options: Any) -> Any:
-        """Returns the notebook after nbgrader's steps, and what they noted."""
         converter: Any = self.parent
         if not converter._sanitizing:
             return super().from_filename(filename, resources, **options)
@@ -148,7 +146,6 @@ class Autograde(converters.Autograde, PlainFiles):
 
     @cached_property
     def examiner(self) -> ExecuteByExaminer:
-        """The step that judges, one for all submissions."""
         return ExecuteByExaminer(parent=self)
 
     def init_assignment(self, assignment_id: str, student_id: str) -> None:
@@ -185,9 +182,7 @@ class Autograde(converters.Autograde, PlainFiles):
 
 class ExecuteByExaminer(NbGraderPreprocessor):
     """nbgrader's Execute step, replaced: fills in the outputs of grade cells from our verdict on what was handed in.
-
-    `results` are verdicts by learner and lesson; what is missing is graded when it is asked for.
-    """
+    `results` are verdicts by learner and lesson; what is missing is graded when it is asked for."""
 
     allow_unsandboxed = Bool(False, help="Run learners' code even where limits alone confine it.").tag(config=True)
 
@@ -252,10 +247,8 @@ class ExecuteByExaminer(NbGraderPreprocessor):
 
 
 def _leave_to_a_person(resources: Resources, readable: bool) -> None:
-    """Tasks wait for a person, but for those in what cannot be read: there is nothing to wait for.
-
-    nbgrader says the same of them when a notebook is missing, and never takes it back. What a person gave stays.
-    """
+    """Tasks wait for a person, but for those in what cannot be read. What a person gave stays.
+    nbgrader marks them as done too when a notebook is missing, and never takes it back."""
     told = resources["nbgrader"]
     with Gradebook(told["db_url"]) as book:
         notebook = book.find_submission_notebook(told["notebook"], told["assignment"], told["student"])

@@ -38,9 +38,7 @@ class NoGradebook(Exception):
 
 class Database:
     """The database at `url`, as SQLAlchemy writes it. Methods raise NoGradebook; nothing changes before `prepare`.
-
-    `spare` is the folder for the lock of a database that is not a file.
-    """
+    `spare` is the folder for the lock of a database that is not a file."""
 
     def __init__(self, url: str, spare: Path) -> None:
         try:
@@ -66,24 +64,18 @@ class Database:
             # SQLite writes beside its file too: a journal, and what its readers and its writer share.
             writable = os.access(self.file, os.R_OK | os.W_OK) and os.access(self.file.parent, os.W_OK)
             if not self.file.is_file() or not writable:
-                raise NoGradebook(
-                    f"The gradebook {self.file} cannot be written to, so no grades can be stored. "
-                    "Let the one who grades write to this file and to its folder."
-                )
+                fix = "Let the one who grades write to this file and to its folder."
+                raise NoGradebook(f"The gradebook {self.file} cannot be written to, so no grades can be stored. {fix}")
         with self.reading() as connection:
             tables = inspect(connection).get_table_names()
             found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
         newest, *older = [one.revision for one in ScriptDirectory(ALEMBIC_DIR).walk_revisions()]
         if tables and found in older:
-            raise NoGradebook(
-                f"The gradebook {self.url} was made by an older nbgrader (its version is {found}). "
-                "Back it up, then run: nbgrader db upgrade"
-            )
+            why = f"was made by an older nbgrader (its version is {found})"
+            raise NoGradebook(f"The gradebook {self.url} {why}. Back it up, then run: nbgrader db upgrade")
         if tables and found != newest:
-            raise NoGradebook(
-                f"The gradebook {self.url} is of a version that this nbgrader does not know ({str(found)[:40]!r}): "
-                "a newer one made it. Install that one, or restore a backup."
-            )
+            why = f"is of a version that this nbgrader does not know ({str(found)[:40]!r}): a newer one made it"
+            raise NoGradebook(f"The gradebook {self.url} {why}. Install that one, or restore a backup.")
         return bool(tables)
 
     def unusable(self, problem: SQLAlchemyError) -> NoGradebook:
@@ -92,9 +84,8 @@ class Database:
         if "no such table" in reason:
             return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
         if "locked" in reason:
-            return NoGradebook(
-                f"The gradebook {self.url} is in use by another program. Run the same command again when it is done."
-            )
+            fix = "Run the same command again when it is done."
+            return NoGradebook(f"The gradebook {self.url} is in use by another program. {fix}")
         return NoGradebook(f"The gradebook {self.url} cannot be used: {reason}. Name another as db_url.")
 
     @contextlib.contextmanager
@@ -138,11 +129,8 @@ class Database:
 
     @contextlib.contextmanager
     def whole(self, course_id: str) -> Iterator[Session]:
-        """Makes every `Gradebook` of nbgrader one session: at its end everything is stored, or nothing.
-
-        nbgrader opens the database nine times for a notebook and writes to it about fifty times, each time by the name
-        of the class: it takes no session or engine, so the class is patched.
-        """
+        """Makes every `Gradebook` of nbgrader one session: at its end everything is stored, or nothing. nbgrader opens
+        the database nine times for a notebook, by the name of the class and with no session: so that is patched."""
         session = _Held(self.engine)
         opens, closes = Gradebook.__init__, Gradebook.close
 
@@ -176,10 +164,8 @@ class _Held(Session):
 
 
 def outdated(course: Course, lesson: str, database: Connection | Session) -> str | None:
-    """Returns what to do about a lesson whose graded cells or points have changed since its release, or None.
-
-    A lesson that was never released is nbgrader's to complain of. Raises CourseError and SQLAlchemyError.
-    """
+    """Returns what to do about a lesson whose graded cells or points have changed since its release, or None; one that
+    was never released is nbgrader's to complain of. Raises CourseError and SQLAlchemyError."""
     then: dict[str, float] = {}
     for kind in (GradeCell, TaskCell):
         query = select(kind.name, kind.max_score).join(Notebook, kind.notebook_id == Notebook.id)
@@ -192,11 +178,9 @@ def outdated(course: Course, lesson: str, database: Connection | Session) -> str
     now |= {task.id: task.points for task in text.tasks}
     if now == then:
         return None
-    names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
-    return (
-        f"{lesson} has changed since it was released ({', '.join(names)}), and the gradebook does not know it so. "
-        f"Run: nbgrader generate_assignment {lesson}"
-    )
+    names = ", ".join(sorted(name for name in {*now, *then} if now.get(name) != then.get(name)))
+    why = f"{lesson} has changed since it was released ({names}), and the gradebook does not know it so."
+    return f"{why} Run: nbgrader generate_assignment {lesson}"
 
 
 def _begin(connection: Connection) -> None:

@@ -15,6 +15,7 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
 
+from grader.core import files
 from grader.course import Course, CourseError, build
 from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
 from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
@@ -24,11 +25,8 @@ PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.
 
 
 def configure(config: Any, root: Path) -> None:
-    """Fills in nbgrader's configuration for the course in `root`; what is set afterwards holds.
-
-    Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
-    code is run by our examiner instead of in the kernel that nbgrader would start.
-    """
+    """Fills in nbgrader's configuration for the course in `root`, and builds missing source notebooks. What is set
+    afterwards holds. Our examiner runs learners' code, instead of the kernel that nbgrader would start."""
     config.CourseDirectory.root = str(root)
     for name in ("source", "autograded", "feedback", "solution"):
         config.CourseDirectory[f"{name}_directory"] = f"build/{name}"
@@ -70,7 +68,8 @@ def _build_sources(root: Path) -> None:
         course = Course(root)
         built = [(build.source_path(course, lesson), course.sources(lesson)) for lesson in course.lesson_ids]
         if any(not path.is_file() or changed(path) < max(map(changed, texts)) for path, texts in built):
-            build.build_sources(course)
+            for path, content in build.sources(course).items():
+                files.write(path, content, mode=0o644)
     except (CourseError, OSError) as problem:
         # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
         print(f"The source notebooks could not be built: {problem}", file=sys.stderr)

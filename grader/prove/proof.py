@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
@@ -24,15 +24,10 @@ KILLED = 0.95  # share of a lesson's mutants that its checks have to catch
 class ExerciseProof:
     """How one exercise stood its test: a row of the table.
 
-    Attributes:
-        right, wrong, mutants: how many of them were run, beside the reference.
-        caught: wrong answers that fail a hidden check.
-        named: wrong answers whose failure equals no other's, so that their misconception can be named.
-        survivors: mutants that pass every check, a phrase each.
-        problems: what does not hold, a sentence each.
-        verdicts: status by check id of the stub (not in a brief proof), the reference, each right and each wrong
-            answer, in this order, with the inputs of seed 0.
-        seconds: time on the clock.
+    `right`, `wrong` and `mutants` count those that were run beside the reference. Of the wrong answers `caught` fail a
+    hidden check, and `named` fail as no other does, so that their misconception can be named. `survivors` are the
+    mutants that pass every check. `verdicts` are statuses by check id, with the inputs of seed 0: of the stub (not in a
+    brief proof), the reference, each right and each wrong answer.
     """
 
     lesson: str
@@ -60,21 +55,16 @@ class Proof:
 def prove(
     course: Course, lessons: Sequence[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
 ) -> Proof:
-    """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core.
-
-    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise. Raises CourseError for
-    text that breaks a rule.
-    """
+    """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core. Raises CourseError.
+    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise."""
     from grader.course import build
 
     stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
     mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
     problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
-    requests = [
-        {"do": "prove", "lesson": lesson, "exercise": exercise.id, "mutate": mutants, "brief": brief}
-        for lesson in lessons
-        for exercise in course.lesson(lesson).exercises
-    ]
+    exercises = [(lesson, exercise.id) for lesson in lessons for exercise in course.lesson(lesson).exercises]
+    options = {"do": "prove", "mutate": mutants, "brief": brief}
+    requests = [{**options, "lesson": lesson, "exercise": exercise} for lesson, exercise in exercises]
     with _pool(course, lessons, cores(jobs, len(requests))) as pool:
         replies = pool.map(requests)
     rows = []
@@ -98,10 +88,9 @@ def _pool(course: Course, lessons: Sequence[str], jobs: int) -> Pool:
 
 def show(proof: Proof, console: Console) -> None:
     """Prints the table, the mutants that survived, and what does not hold."""
-    table = Table(pad_edge=False)
-    table.add_column("exercise", no_wrap=True)
-    for name in ("points", "right", "wrong caught", "told apart", "mutants killed", "time"):
-        table.add_column(name, justify="right")
+    names = ("points", "right", "wrong caught", "told apart", "mutants killed", "time")
+    columns = (Column(name, justify="right") for name in names)
+    table = Table(Column("exercise", no_wrap=True), *columns, pad_edge=False)
     for row in proof.rows:
         killed = f"{row.mutants - len(row.survivors)}/{row.mutants}"
         caught, named = f"{row.caught}/{row.wrong}", f"{row.named}/{row.wrong}"
@@ -140,7 +129,6 @@ class ExerciseReport:
 
     @property
     def points(self) -> float:
-        """Those of all its checks."""
         return total(check.max_points for check in self.stub.checks)
 
     @property
@@ -176,10 +164,7 @@ def preview(
     on_exercise: Callable[[ExerciseReport], None] = lambda one: None,
 ) -> list[ExerciseReport]:
     """Runs the stub and the wrong answers of a lesson's exercises, side by side in `jobs` processes, or one a core.
-
-    `on_exercise` is called with each report in the lesson's order, as soon as it and those before it are done. Raises
-    CourseError for text that breaks a rule.
-    """
+    Calls `on_exercise` with each report in the lesson's order, as soon as it can. Raises CourseError."""
     names = [exercise.id for exercise in course.lesson(lesson).exercises]
     requests = [{"do": "preview", "lesson": lesson, "exercise": name} for name in names]
     waiting: dict[int, ExerciseReport] = {}
@@ -200,7 +185,6 @@ def _report(exercise: str, reply: Any) -> ExerciseReport:
     if isinstance(reply, Fault):
         problem = f"The rehearsal itself ended: {reply.message}."
         return ExerciseReport(exercise, AnswerReport("", "", ()), problem=problem)
-    stub, *wrong = (
-        AnswerReport(one["because"], one["where"], tuple(map(CheckResult.from_json, one["checks"]))) for one in reply
-    )
+    checks = lambda one: tuple(map(CheckResult.from_json, one["checks"]))
+    stub, *wrong = (AnswerReport(one["because"], one["where"], checks(one)) for one in reply)
     return ExerciseReport(exercise, stub, tuple(wrong))

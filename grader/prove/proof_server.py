@@ -135,10 +135,8 @@ class _Trial:
         for variant in self.exercise.wrong:
             named = name_misconception(self.exercise, results[variant.source], "0", ReferenceNote(), again)
             answers.append((variant.because or "", variant.line, named))
-        return [
-            {"because": because, "where": self.where(line), "checks": [check.to_json() for check in checks]}
-            for because, line, checks in answers
-        ]
+        told = lambda checks: [check.to_json() for check in checks]
+        return [{"because": why, "where": self.where(line), "checks": told(checks)} for why, line, checks in answers]
 
 
 def _caught(results: list[CheckResult]) -> bool:

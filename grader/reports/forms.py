@@ -13,8 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from grader.core.points import number
-from grader.core.result import CheckResult, Result, document
-from grader.core.text import legible
+from grader.core.result import CheckResult, Result, document, legible
 from grader.reports import html
 from grader.reports.terminal import by_exercise, graded, points
 

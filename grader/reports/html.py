@@ -10,8 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.core.points import number, phrase, total
-from grader.core.result import CheckResult, Result
-from grader.core.text import MARKS, legible
+from grader.core.result import MARKS, CheckResult, Result, legible
 from grader.prove.proof import ExerciseReport
 from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
 

@@ -13,8 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from grader.core.points import mean, number, phrase, total
-from grader.core.result import CheckResult, Result
-from grader.core.text import MARKS, legible
+from grader.core.result import MARKS, CheckResult, Result, legible
 from grader.grading.regrade import Change
 from grader.prove.proof import AnswerReport, ExerciseReport
 
@@ -48,7 +47,6 @@ def points(checks: Sequence[CheckResult]) -> tuple[str, str]:
 
 
 def misconception(checks: Iterable[CheckResult]) -> str | None:
-    """Returns the first misconception that a check names."""
     return next((check.misconception for check in checks if check.misconception), None)
 
 
@@ -75,7 +73,6 @@ def show(results: Sequence[Result], console: Console) -> None:
 
 
 def tables(results: Sequence[Result], console: Console) -> None:
-    """Prints a table for each lesson."""
     for _, lesson in by_lesson(results):
         table = class_table(lesson)
         if Measurement.get(console, console.options.update_width(10_000), table).maximum > console.width:
@@ -112,15 +109,12 @@ def _cell(checks: Sequence[CheckResult], brief: bool) -> Text:
 
 
 def exercise(checks: Sequence[CheckResult]) -> Text:
-    """Returns one exercise in one line."""
     return _cell(checks, brief=True).append(f" {checks[0].exercise}  {' of '.join(points(checks))}")
 
 
 def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
     """Returns what one notebook earned, with the message of every check that gave less than its points.
-
-    With `whys` (by exercise, why the answer is right) exercises with full points are shown too.
-    """
+    With `whys` (by exercise, why the answer is right) exercises with full points are shown too."""
     head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
         return Group(head.append("not graded", "magenta"), _indent(2, legible(result.problem)))
@@ -203,9 +197,9 @@ def _answer(answer: AnswerReport) -> RenderableType:
 
 def summary(results: Sequence[Result], seconds: Mapping[str, float]) -> Table:
     """Returns a row for each lesson: the mean score of its graded notebooks, and the `seconds` that grading it took."""
-    table = Table("lesson", title="summary", title_justify="left", title_style="bold", pad_edge=False)
-    for heading in ("notebooks", "mean score", "full points", "not graded", "seconds"):
-        table.add_column(heading, justify="right")
+    headings = ("notebooks", "mean score", "full points", "not graded", "seconds")
+    columns = (Column(heading, justify="right") for heading in headings)
+    table = Table("lesson", *columns, title="summary", title_justify="left", title_style="bold", pad_edge=False)
     for lesson, found in by_lesson(results):
         judged = graded(found)
         failed, score = len(found) - len(judged), "–"
