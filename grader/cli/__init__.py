@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from grader.cli import author, grade, instructor, learner
 from grader.cli.app import app
 from grader.cli.console import err, fail
+from grader.core.text import LogStream
 from grader.course import CourseError
 
 __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
@@ -14,6 +16,10 @@ __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
 
 def main() -> None:
     """Run the command; a fault in the course, or of a file, is reported in a sentence."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not stream.isatty():  # a log, and it may be a CI service's
+            setattr(sys, name, LogStream(stream))
     try:
         app()
     except CourseError as problem:

@@ -156,7 +156,12 @@ def document(results: Sequence[Result], changes: Mapping[tuple[str, str], Any] |
     told = [result.to_json() for result in results]
     if changes is not None:
         told = [{**one, "changes": changes.get((one["learner"], one["lesson"]))} for one in told]
-    return json.dumps({"version": VERSION, "results": told}, indent=2) + "\n"
+    return to_text({"version": VERSION, "results": told})
+
+
+def to_text(content: Mapping[str, Any]) -> str:
+    """Returns JSON that a CI log may show: `##[` in it would be a command to some."""
+    return json.dumps(content, indent=2).replace("##", "#\\u0023") + "\n"
 
 
 def read_document(path: Path) -> list[Result]:

@@ -15,6 +15,7 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
 
+from grader.core.text import stop_commands
 from grader.course import Course, CourseError, build
 from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
 from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
@@ -29,6 +30,7 @@ def configure(config: Any, root: Path) -> None:
     Source notebooks are built when they are needed, release notebooks are the ones under `exercises/`, and learners'
     code is run by our examiner instead of in the kernel that nbgrader would start.
     """
+    stop_commands(sys.stderr)  # where nbgrader logs names of what was handed in
     config.CourseDirectory.root = str(root)
     for name in ("source", "autograded", "feedback", "solution"):
         config.CourseDirectory[f"{name}_directory"] = f"build/{name}"

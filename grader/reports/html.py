@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result
-from grader.core.text import MARKS, legible
+from grader.core.text import MARKS, inert_markup, legible
 from grader.prove.proof import ExerciseReport
 from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
 
@@ -65,4 +65,4 @@ def _page(template: str, **content: Any) -> str:
         "legible": legible, "number": number, "phrase": phrase, "by_exercise": by_exercise,
         "misconception": misconception, "stub_messages": stub_messages, "mark": lambda check: MARKS[check.status][0],
     }  # fmt: skip
-    return environment.get_template(template).render(**content)
+    return inert_markup(environment.get_template(template).render(**content))
