@@ -166,6 +166,7 @@ def migrate(course: Course, copy: workspace.Copy) -> Migration:
     earlier = workspace.replace(course, copy.own, content.encode(errors="replace"))  # it may hold halves of characters
     assert earlier is not None, "it has just been read"
     done.earlier = earlier
+    workspace.data(course, copy.lesson)
     workspace.pictures(course)
     return done
 

@@ -2,6 +2,7 @@
 
     work/lessons/05_vmap.ipynb      a copy of notebooks/05_vmap.ipynb, so that running it changes no committed file
     work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
+    work/05_vmap/data.csv           a copy of each file that the lesson ships beside its notebook
     work/images/                    a copy of images/, brought up to date each time
     work/answers/05_vmap.ipynb      a lesson's answers, when asked for
     work/earlier/                   notebooks that were replaced, with the time in their names
@@ -82,6 +83,7 @@ def copies(course: Course) -> list[Path]:
             if copy.built.is_file() and not os.path.lexists(copy.own):
                 files.write(copy.own, copy.text(), mode=0o644, alone=True)
                 added.append(copy.own)
+        data(course, lesson_id)
     pictures(course)
     return added
 
@@ -95,6 +97,7 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     if not copy.built.is_file():
         raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
     earlier = replace(course, copy.own, copy.text())
+    data(course, lesson_id)
     pictures(course)
     return copy.own, earlier
 
@@ -102,6 +105,9 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
 def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     """Writes the notebook of a lesson's answers unless its cells are there; returns it and where an older one is."""
     own = course.root / "work" / "answers" / f"{lesson_id}.ipynb"
+    if course.lesson(lesson_id).data:  # in a folder of its own with them
+        own = own.parent / lesson_id / own.name
+        _write_data(course, lesson_id, own.parent)
     notebook = notebook_builder.answers_notebook(course.lesson(lesson_id))
     try:
         cells = read_complete(own)["cells"]
@@ -118,7 +124,7 @@ def replace(course: Course, own: Path, content: str | bytes) -> Path | None:
     if os.path.lexists(own):
         name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
         now = datetime.now()  # in the learner's time zone
-        earlier = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
+        earlier = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}{own.suffix}"
         earlier.parent.mkdir(parents=True, exist_ok=True)
         own.rename(earlier)
     try:
@@ -145,6 +151,19 @@ def lesson_copy(course: Course, lesson_id: str) -> Path:
 
 def exercises_copy(course: Course, lesson_id: str) -> Path:
     return course.root / "work" / lesson_id / f"{lesson_id}.ipynb"
+
+
+def data(course: Course, lesson_id: str) -> None:
+    """Copies the files that a lesson ships beside its notebook; one that differs is kept in work/earlier/."""
+    if exercises_copy(course, lesson_id).is_file():
+        _write_data(course, lesson_id, exercises_copy(course, lesson_id).parent)
+
+
+def _write_data(course: Course, lesson_id: str, folder: Path) -> None:
+    for name, content in course.data(lesson_id).items():
+        own = folder / name
+        if not own.is_file() or own.read_bytes() != content:
+            replace(course, own, content)
 
 
 def pictures(course: Course) -> None:

@@ -38,7 +38,7 @@ from grader.grading import batch
 from grader.reports import forms
 
 SETTINGS = "autograder.json"
-COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "notebooks/*.py")
+COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "solutions/*/**/*", "notebooks/*.py")
 EXTENDS = re.compile(rb"^\s*extends\s*=.*$", re.MULTILINE)
 MAX_FILES, MAX_DEPTH, MAX_ZIPS = 5_000, 50, 5
 MAX_NOTEBOOKS, MAX_NOTEBOOK_BYTES = 200, 5 * MAX_BYTES  # of all that are looked into
@@ -72,6 +72,7 @@ def files(course: Course, lesson: str, allow_unsandboxed: bool = False) -> dict[
         if one is not None
         for pattern in COURSE_FILES
         for path in sorted(one.root.glob(pattern))
+        if path.is_file()
     }
     if course.base is not None:
         copied["course/course.toml"] = EXTENDS.sub(b'extends = "../below"', copied["course/course.toml"])
