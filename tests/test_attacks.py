@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import corpus
 import pytest
+from ci_log import commands
 from corpus import CANARY, NEIGHBOURS, Corpus, Run
 from machine import MARK, left_behind
 
@@ -99,6 +100,11 @@ def test_all_that_is_shown_is_plain_text(run: Run) -> None:
         assert all(len(text) < 5_000 for text in texts)
 
 
+def test_no_ci_service_takes_a_line_for_a_command(run: Run) -> None:
+    assert "add-mask" in run.output
+    assert commands(run.output) == []
+
+
 def test_what_could_not_be_graded_is_named(run: Run) -> None:
     ungraded = [name for name, case in CASES.items() if case.said("problem") and name not in KNOWN_HOLES]
     assert run.status == 1
@@ -138,7 +144,9 @@ def harmless(form: str, text: str) -> bool:
         return len(ElementTree.fromstring(text).findall("testsuite")) > len(CASES)
     if form == "github-annotations":
         return all(line.startswith(("::error title=", "::notice title=")) for line in text.splitlines())
-    return all(not cell.startswith(("=", "+", "-", "@", "\t")) for row in csv.reader(StringIO(text)) for cell in row)
+    return all(
+        not cell.startswith(("=", "+", "-", "@", "\t", "\uff1d")) for row in csv.reader(StringIO(text)) for cell in row
+    )
 
 
 @pytest.mark.parametrize("form", ["html", "junit", "github-summary", "github-annotations", "csv", "canvas"])
@@ -147,6 +155,7 @@ def test_every_form_of_a_report_is_plain_text(run: Run, attacked: Corpus, grader
     assert done.returncode == 0, done.stderr
     assert "HYPERLINK" in done.stdout, "what may do harm is there"
     assert harmless(form, done.stdout)
+    assert form == "github-annotations" or commands(done.stdout) == []
     assert CANARY not in done.stdout
     assert all(character.isprintable() or character == "\n" for character in done.stdout)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -211,6 +213,122 @@ def test_what_has_not_changed_keeps_its_date_and_is_not_fetched(tmp_path: Path) 
     assert date.read_text() == f"{seen}\n" != "2020-01-01 00:00:00 UTC\n"
     (to / "one" / LESSON / f"{LESSON}.ipynb").unlink()
     assert collect() == ("new", seen, "second")
+
+
+def borrows_by_file(own: Path, neighbour: Path) -> None:
+    (own / ".git").write_text(f"gitdir: {neighbour}/.git\n")
+
+
+def borrows_by_link(own: Path, neighbour: Path) -> None:
+    (own / ".git").symlink_to(neighbour / ".git")
+
+
+def is_a_link(own: Path, neighbour: Path) -> None:
+    own.rmdir()
+    own.symlink_to(neighbour)
+
+
+def borrows_by_a_file_inside(own: Path, neighbour: Path) -> None:
+    git(own, "init", "-q", "-b", "main")
+    (own / ".git" / ".git").write_text(f"gitdir: {neighbour}/.git\n")
+
+
+def borrows_as_a_worktree(own: Path, neighbour: Path) -> None:
+    own.rmdir()
+    git(neighbour, "worktree", "add", "-q", "--detach", str(own))
+
+
+def borrows_by_commondir(own: Path, neighbour: Path) -> None:
+    git(own, "init", "-q", "-b", "main")
+    (own / ".git" / "commondir").write_text(f"{neighbour}/.git\n")
+
+
+def borrows_by_alternates(own: Path, neighbour: Path) -> None:
+    git(own, "init", "-q", "-b", "main")
+    (own / ".git" / "objects" / "info" / "alternates").write_text(f"{neighbour}/.git/objects\n")
+    (own / ".git" / "refs" / "heads" / "main").write_text(git(neighbour, "rev-parse", "HEAD"))
+
+
+def links_objects(own: Path, neighbour: Path) -> None:
+    git(own, "init", "-q", "-b", "main")
+    shutil.rmtree(own / ".git" / "objects")
+    (own / ".git" / "objects").symlink_to(neighbour / ".git" / "objects")
+    (own / ".git" / "refs" / "heads" / "main").write_text(git(neighbour, "rev-parse", "HEAD"))
+
+
+def links_a_branch(own: Path, neighbour: Path) -> None:
+    shutil.copytree(neighbour / ".git", own / ".git")
+    (own / ".git" / "refs" / "heads" / "main").unlink()
+    (own / ".git" / "refs" / "heads" / "main").symlink_to(neighbour / ".git" / "refs" / "heads" / "main")
+
+
+def bare_with_alternates(own: Path, neighbour: Path) -> None:
+    git(own, "init", "-q", "--bare", "-b", "main")
+    (own / "objects" / "info" / "alternates").write_text(f"{neighbour}/.git/objects\n")
+    (own / "refs" / "heads" / "main").write_text(git(neighbour, "rev-parse", "HEAD"))
+
+
+def lies_beside_it(own: Path, neighbour: Path) -> None:
+    git(own.parent, "clone", "-q", "--bare", str(neighbour), f"{own.name}.git")
+
+
+def fetches_what_it_lacks(own: Path, neighbour: Path) -> None:
+    git(own, "init", "-q", "-b", "main")
+    for name, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": str(neighbour),
+        "remote.origin.promisor": "true",
+    }.items():
+        git(own, "config", name, value)
+    (own / ".git" / "refs" / "heads" / "main").write_text(git(neighbour, "rev-parse", "HEAD"))
+
+
+@pytest.mark.parametrize(
+    ("leads_out", "reason"),
+    [
+        (borrows_by_file, "its .git is a link or a file that leads to another repository"),
+        (borrows_by_link, "its .git is a link or a file that leads to another repository"),
+        (is_a_link, "is a link; name the folder that it leads to"),
+        (borrows_by_a_file_inside, "its .git leads to another repository; delete it"),
+        (borrows_as_a_worktree, "its .git is a link or a file that leads to another repository"),
+        (borrows_by_commondir, "its commondir leads to another repository; make a clone of it"),
+        (borrows_by_alternates, "its objects/info/alternates leads to another repository; run `git repack -a -d`"),
+        (links_objects, "its objects is a link that leads out of the repository"),
+        (links_a_branch, "its refs/heads/main is a link that leads out of the repository"),
+        (bare_with_alternates, "its objects/info/alternates leads to another repository"),
+        (lies_beside_it, "does not appear to be a git repository"),
+        (fetches_what_it_lacks, "it is a partial clone"),
+    ],
+)
+def test_a_local_repository_that_leads_to_a_neighbours_is_refused(
+    tmp_path: Path, leads_out: Callable[[Path, Path], None], reason: str
+) -> None:
+    neighbour = commit(tmp_path / "neighbour", **{EXERCISES: "the neighbour's work"})
+    (tmp_path / "own").mkdir()
+    leads_out(tmp_path / "own", neighbour)
+    (tmp_path / "repos.csv").write_text("own,own\n")
+    to = tmp_path / "to"
+    [result] = Collection(to, [LESSON], FetchLimits()).collect(collect.read_list(tmp_path / "repos.csv"), 1)
+    assert reason in result.problem
+    assert not (to / "own").exists()
+
+
+def test_honest_local_repositories_of_every_kind_are_read(tmp_path: Path) -> None:
+    source = commit(tmp_path / "plain", **{EXERCISES: "own work", "hook": "#!/bin/sh"})
+    git(tmp_path, "clone", "-q", "--bare", "plain", "bare")
+    git(tmp_path, "clone", "-q", "plain", "hooks")
+    hooks = tmp_path / "hooks" / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    (hooks / "pre-commit").symlink_to("/usr/bin/true")
+    git(source, "worktree", "add", "-q", "--detach", str(tmp_path / "elsewhere"))
+    git(source, "pack-refs", "--all")
+    git(source, "gc", "-q")
+    (tmp_path / "repos.csv").write_text("plain,plain\nbare,bare\nhooks,hooks\n")
+    results = Collection(tmp_path / "to", [LESSON], FetchLimits()).collect(collect.read_list(tmp_path / "repos.csv"), 1)
+    assert [(one.learner, one.problem, list(one.notebooks)) for one in results] == [
+        (name, "", [LESSON]) for name in ("plain", "bare", "hooks")
+    ]
 
 
 def server() -> socket.socket:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from ci_log import commands
 from conftest import ROOT
 from fill import fill, write
 
@@ -139,6 +140,30 @@ def test_what_could_not_be_graded_fails_the_job_and_is_reported_first(workspace:
     assert "Not graded, or not fully: one/01_small." in said
     assert "The file is not a notebook" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
     assert "::error" not in said
+
+
+def test_the_log_takes_nothing_of_a_learners_for_a_command(workspace: Path, tmp_path: Path) -> None:
+    evil = "::error title=forged::x\n ::add-mask::1\n##[error]x ##vso[task.complete]x"
+    answers = {"small-double": f"def double(x):\n    raise ValueError({evil!r})\n"}
+    for name in ("::error::name", "##[group]name"):
+        write(fill(workspace / EXERCISES, answers), tmp_path / "in" / name / LESSON / f"{LESSON}.ipynb")
+    write(fill(workspace / EXERCISES, answers), tmp_path / f"{LESSON}.ipynb")
+    around = {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_ACTIONS": "true", "COLUMNS": "80"}
+
+    def log(*words: str | Path) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *map(str, words)], cwd=workspace, env=around, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert "add-mask" in done.stdout
+        return done.stdout
+
+    for words in (("grader", "grade", tmp_path / "in"), ("grader", "check", tmp_path / f"{LESSON}.ipynb")):
+        lines = log(*words).splitlines()
+        token = lines[0].removeprefix("::stop-commands::")
+        assert (len(token), lines[-1]) == (32, f"::{token}::")
+        assert commands("\n".join(lines[1:-1])) == [], "nor where a service knows no such thing"
+    assert commands(log("grader.checks", tmp_path / f"{LESSON}.ipynb")) == []
 
 
 def test_where_nothing_was_handed_in_the_job_ends_with_the_reason(workspace: Path, tmp_path: Path) -> None:

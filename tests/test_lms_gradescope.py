@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -293,6 +294,75 @@ def test_what_is_not_one_notebook_is_told(tmp_path: Path, files: dict[str, bytes
     with pytest.raises(NotOneNotebook) as problem:
         gradescope.submitted_notebook(tmp_path, IDS, LESSON)
     assert said in str(problem.value)
+
+
+def packed(*names: str, content: bytes = OTHER, how: int = zipfile.ZIP_STORED) -> bytes:
+    stream = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(stream, "w", how) as archive:
+        for name in names:  # zipfile warns of a name that is there twice
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("names", "size", "said"),
+    [
+        ([f"{n:05}.ipynb" for n in range(60_000)], 0, "a zip of more than 5,000 files"),
+        ([f"{n:05}.txt" for n in range(5_001)], 0, "a zip of more than 5,000 files"),
+        ([f"{n}.ipynb" for n in range(201)], 0, "more than 200 notebooks"),
+        (["a/" * 51 + "x.ipynb"], 0, "folders more than 50 deep"),
+        (["x.ipynb", "x.ipynb"], 0, "a zip with two files of the same name (x.ipynb)"),
+        ([f"{n}.ipynb" for n in range(6)], 19 << 20, "more than 100 MB of notebooks"),
+    ],
+    ids="entries files notebooks depth names bytes".split(),
+)
+def test_a_zip_beyond_a_limit_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], size: int, said: str
+) -> None:
+    (tmp_path / "all.zip").write_bytes(packed(*names, content=b" " * size, how=zipfile.ZIP_DEFLATED))
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *args, **options: pytest.fail("a file in it was read"))
+    with pytest.raises(NotOneNotebook) as problem:
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
+    assert str(problem.value) == f"You handed in {said}. Hand in the notebook alone."
+
+
+def test_a_list_that_claims_to_be_short_is_not_read_either(tmp_path: Path) -> None:
+    content = bytearray(packed(*(f"{n:05}.ipynb" for n in range(60_000))))
+    end = len(content) - zipfile.sizeEndCentDir  # type: ignore[attr-defined]
+    content[end + 8 : end + 12] = bytes([1, 0, 1, 0])
+    (tmp_path / "all.zip").write_bytes(content)
+    with pytest.raises(NotOneNotebook, match="a zip of more than 5,000 files"):
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_python_unpacks_without_a_bound_is_refused(tmp_path: Path, how: int) -> None:
+    (tmp_path / "all.zip").write_bytes(packed("x.ipynb", content=b" " * (19 << 20), how=how))
+    with pytest.raises(NotOneNotebook, match=r"x.ipynb is damaged, or packed in an unusual way\."):
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
+
+
+def test_more_zips_than_a_few_and_deep_folders_are_refused(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.zip").write_bytes(WHOLE)
+    with pytest.raises(NotOneNotebook, match="more than 5 zips"):
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
+    (tmp_path / "x.ipynb").write_bytes(OURS)
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == OURS
+    (tmp_path / ("a/" * 51)).mkdir(parents=True)
+    with pytest.raises(NotOneNotebook, match="folders more than 50 deep"):
+        gradescope.submitted_notebook(tmp_path, IDS, LESSON)
+
+
+def test_a_zip_of_a_whole_checkout_and_a_large_notebook_in_it_cost_nothing(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(6_000):
+            archive.writestr(f"course/.git/objects/{number}", b"")
+        archive.writestr("course/large.ipynb", b" " * (21 << 20))
+        archive.writestr(f"course/work/{LESSON}.ipynb", OURS)
+    (tmp_path / "all.zip").write_bytes(stream.getvalue())
+    assert gradescope.submitted_notebook(tmp_path, IDS, LESSON) == OURS
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from grader.cli.console import fail
 from grader.core import files
 from grader.core import result as results_json
 from grader.core.points import total
-from grader.core.result import STATUSES, VERSION, CheckResult, Result, legible
+from grader.core.result import STATUSES, VERSION, CheckResult, Result
+from grader.core.text import legible
 from grader.grading.regrade import Change
 from grader.reports import terminal
 
@@ -186,6 +187,10 @@ def test_odd_names_and_texts_are_shown_as_they_are(name: str) -> None:
 def test_legible_keeps_words_and_shows_the_rest() -> None:
     assert legible("ü – 𝕁\n  two ✓") == "ü – 𝕁\n  two ✓"
     assert legible("a\tb\r\n\x1b[0m\x00\ud800\u202e") == "a   b\n\\x1b[0m\\x00\\ud800\\u202e"
+    assert legible("e\u0301 \u2764\ufe0f \u845b\u98ef") == "e\u0301 \u2764\ufe0f \u845b\u98ef"
+    for blank in "\u2800\u3164\uffa0\u115f\u1160\u034f\u180b\u200b\ufeff\xad\U000e0100\U000e0041":
+        assert legible(f"one{blank}") == f"one{blank.encode('unicode_escape').decode()}"
+    assert legible("one\ufe0f") == "one\\ufe0f"
     assert legible("x" * 5_000) == "x" * 4_000 + " ..."
     assert legible("\x1b" * 5_000) == "\\x1b" * 1_000 + " ..."
     assert legible("x" * 4_000) == "x" * 4_000

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ci_log import commands
 from conftest import ROOT, Grader
 from junitparser import JUnitXml
 
@@ -110,6 +111,40 @@ def test_a_summary_of_evil_text_is_text() -> None:
     assert table == "| a | 0 / 4 | ❌ ❌ |"
 
 
+LOG = "::error title=a::b\n  ::add-mask::1\nx ##[error]y ##vso[task.complete]z ##teamcity[x]\n--- x\n\u3000::debug::x"
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"github-annotations"}))
+def test_no_form_in_a_log_is_a_command(form: str) -> None:
+    worst = check("a-0", "failed", message=LOG, misconception=LOG)
+    text = FORMS[form]([Result(LOG, "05_vmap", (worst,), 2.0, notes=(LOG,))])
+    assert commands(LOG)
+    assert commands(text) == []
+    assert "add-mask" in text or form in ("csv", "github-classroom")
+
+
+@pytest.mark.parametrize("form", ["json", "gradescope"])
+def test_json_in_a_log_reads_as_before(form: str) -> None:
+    text = FORMS[form]([Result("one", "05_vmap", (check("a-0", "failed", message="##[x] ####"),), 2.0)])
+    assert '"##[x] ####"' in json.dumps(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("www.example.org", "www&#8203;.example.org"),
+        ("see (WWW.example.org)", r"see \(WWW&#8203;.example.org\)"),
+        ("https://example.org", r"https\:&#8203;//example.org"),
+        ("me@example.org", r"me\@&#8203;example.org"),
+        ("@octocat", r"\@&#8203;octocat"),
+        ("#12 and GH-12", r"\#&#8203;12 and GH&#8203;-12"),
+        ("a @ b, x[0] # 1, 2.5", r"a \@ b, x\[0\] \# 1, 2.5"),
+    ],
+)
+def test_nothing_in_a_summary_becomes_a_link(text: str, shown: str) -> None:
+    assert shown in forms.github_summary([Result("one", "05_vmap", notes=(text,))])
+
+
 def test_annotations_are_one_line_each_and_forge_none() -> None:
     lines = forms.github_annotations([evil(), *a_class()]).splitlines()
     assert len(lines) == 2 + 8 + 1
@@ -178,11 +213,20 @@ def test_a_learner_sees_no_points_where_a_check_is_at_fault() -> None:
     assert terminal.exercise(GRADER_FAILED["a check"].checks).plain == "! a  – of 4"
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"])
-def test_no_name_becomes_a_formula(name: str) -> None:
+@pytest.mark.parametrize("sign", "=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212")
+@pytest.mark.parametrize(
+    "before", ["", " ", "\t", "\n", "\r", "\xa0", "\u200b", "\ufeff", "\u202e", "\u2800", "\u3164", "'", '"']
+)
+def test_no_name_becomes_a_formula(before: str, sign: str) -> None:
     for table in (forms.nbgrader, forms.canvas):
-        for row in csv.reader(io.StringIO(table([Result(name, "05_vmap", max_score=1.0)]))):
-            assert not any(cell.strip().startswith(("=", "+", "-", "@")) for cell in row), row
+        rows = csv.reader(io.StringIO(table([Result(f"{before}{sign}1", "05_vmap", max_score=1.0)])))
+        shown = {cell for row in rows for cell in row if cell.endswith(f"{sign}1")}
+        assert [one[0] for one in shown] in (["'"], ["\\"])
+
+
+@pytest.mark.parametrize("separator", [";", ",", "|"])
+def test_no_part_of_a_name_becomes_a_formula_where_cells_end_otherwise(separator: str) -> None:
+    assert f"a{separator}' =1" in forms.canvas([Result(f"a{separator} =1", "05_vmap")])
 
 
 class Page(HTMLParser):

@@ -8,6 +8,7 @@ owns the notebook owns this run too. Ends with 0 when every check passes (or is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -18,8 +19,9 @@ from typing import Any
 from grader.core import points
 from grader.core.layout import SOURCE
 from grader.core.notebook import checksum, grade_id, is_answer, is_check, is_public_check, nbgrader, text
-from grader.core.result import MARKS, CheckResult, Result, document, legible
+from grader.core.result import MARKS, CheckResult, Result, document
 from grader.core.symbols import check_title
+from grader.core.text import LogStream, legible, stop_commands
 
 CELL_S = 120  # seconds for one cell, compiling included
 MAX_MESSAGE = 2_000  # characters
@@ -138,6 +140,13 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write what is found here too, in the form of docs/results.md")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may have no tick
+    stop_commands(sys.stderr)
+    with contextlib.redirect_stdout(LogStream(sys.stdout)), contextlib.redirect_stderr(LogStream(sys.stderr)):
+        return check(parser)
+
+
+def check(parser: argparse.ArgumentParser) -> int:
+    """Runs the command as it was called; returns its exit status."""
     try:
         asked = parser.parse_args()
         path, notebook = read(asked.notebook)

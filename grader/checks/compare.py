@@ -10,7 +10,7 @@ import numpy as np
 
 from grader.checks.outcomes import CheckFailed
 from grader.checks.verbs import facts_read
-from grader.core.result import legible
+from grader.core.text import legible
 from grader.program.codec import is_key
 
 # Relative and absolute tolerance by the bits of a float's mantissa: two right ways to sum a few hundred float32 differ

@@ -19,8 +19,8 @@ from grader.checks.verbs import facts_read
 from grader.core import notebook
 from grader.core.layout import session_notebook
 from grader.core.notebook import Hint, NotebookCell, Unreadable, hints, is_check, is_public_check, text
-from grader.core.result import legible
 from grader.core.symbols import CellNames, notebook_cell_names
+from grader.core.text import legible
 
 # JupyterLab's own green, which its themes choose for legibility; then VS Code's; then one for white paper.
 GREEN = "var(--jp-success-color0, var(--vscode-testing-iconPassed, #1a7f37))"

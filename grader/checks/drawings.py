@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from grader.checks.failure import FailedComparison, Side
 from grader.checks.outcomes import WIDTH
 from grader.checks.verbs import Program
-from grader.core.result import legible
+from grader.core.text import legible
 from grader.program.hlo import KINDS
 
 Drawing = tuple[str, list[str]]  # HTML, and lines of text

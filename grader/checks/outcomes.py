@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from grader.core.result import legible
+from grader.core.text import legible
 
 # JupyterLab breaks an error's lines in the middle of a word. Broken here, between words, they fit a narrow window too.
 WIDTH = 78

@@ -8,6 +8,7 @@ import sys
 from grader.cli import author, grade, instructor, learner
 from grader.cli.app import app
 from grader.cli.console import err, fail
+from grader.core.text import LogStream
 from grader.course import CourseError
 
 __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
@@ -18,6 +19,10 @@ def main() -> None:
     # nbformat imports jsonschema, which imports this package if it can, to check a format that no schema here uses. The
     # package parses a grammar while it is imported, which takes more than a second.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not stream.isatty():  # a log, and it may be a CI service's
+            setattr(sys, name, LogStream(stream))
     try:
         app()
     except CourseError as problem:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option, Typer
+from typer import Argument, Context, Option, Typer
 from typer.core import TyperGroup
 
 from grader.cli.console import fail
+from grader.core.text import stop_commands
 from grader.course import Course
 
 
@@ -39,11 +41,14 @@ PlatformOption = Annotated[str, Option("--platform", metavar="NAME", help="cuda 
 
 @app.callback()
 def choose(
+    context: Context,
     course: Annotated[Path | None, Option("--course", metavar="DIR", help="Act on the course in DIR.")] = None,
 ) -> None:
     """Set the course to act on."""
     global _course_folder
     _course_folder = course
+    if context.invoked_subcommand != "report":  # its stdout is data, or commands of ours
+        stop_commands(sys.__stdout__)
 
 
 def course_folder() -> Path:

@@ -13,7 +13,7 @@ from grader.cli.app import JobsOption, LessonArgument, LessonsArgument, app, cou
 from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing, refusing_files, write
 from grader.core.layout import COURSE_FILE
 from grader.core.points import number
-from grader.core.result import legible
+from grader.core.text import legible
 from grader.course import Course, nbgrader_lesson, scaffold
 from grader.course import build as builder
 from grader.prove import proof as proofs

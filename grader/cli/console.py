@@ -11,7 +11,7 @@ from rich.console import Console
 from typer import Exit
 
 from grader.core import files
-from grader.core.result import legible
+from grader.core.text import legible
 
 out = Console(highlight=False, markup=False, emoji=False)
 err = Console(highlight=False, markup=False, emoji=False, stderr=True)

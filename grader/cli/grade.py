@@ -247,6 +247,6 @@ def report(
         found = read_document(results)
         text = FORMS[form]([r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)])
     if to is None:
-        sys.stdout.write(text)
+        print(text, end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
     else:
         write(to, text)

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from grader.cli.app import LessonOption, LessonsArgument, app, open_course, refuse_unknown
 from grader.cli.console import echo, err, fail, out, refusing, refusing_files
 from grader.cli.learner import JupyterLabOptions, become_jupyterlab
-from grader.core.result import legible
+from grader.core.text import legible
 from grader.grading.pool import Stopped, interruptible
 from grader.lms.collect import BadList, CollectedRepository, Collection, read_list
 from grader.lms.git import FetchLimits

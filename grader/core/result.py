@@ -28,16 +28,7 @@ MARKS = {
     "skipped": ("–", "yellow"),
 }
 STATUSES = tuple(MARKS)
-MAX_TEXT = 4_000
 FaultSide = Literal["submission", "grader"]
-
-
-def legible(text: str, most: int = MAX_TEXT) -> str:
-    """Returns `text`, which may come from a learner's process, as any terminal and file can show it: at most `most`
-    characters, without control characters and halves of surrogate pairs."""
-    start = text[:most].replace("\r\n", "\n").expandtabs(4)
-    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in start)
-    return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
 
 
 @dataclass(frozen=True)
@@ -170,7 +161,12 @@ def document(results: Sequence[Result], changes: Mapping[tuple[str, str], Any] |
     told = [result.to_json() for result in results]
     if changes is not None:
         told = [{**one, "changes": changes.get((one["learner"], one["lesson"]))} for one in told]
-    return json.dumps({"version": VERSION, "results": told}, indent=2) + "\n"
+    return to_text({"version": VERSION, "results": told})
+
+
+def to_text(content: Mapping[str, Any]) -> str:
+    """Returns JSON that a CI log may show: `##[` in it would be a command to some."""
+    return json.dumps(content, indent=2).replace("##", "#\\u0023") + "\n"
 
 
 def read_document(path: Path) -> list[Result]:

@@ -37,6 +37,18 @@ def build(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     return sorted([*changed, *gone])
 
 
+def copy_data(course: Course) -> None:
+    """Has nbgrader release the data files that lessons have now, and no others. Raises CourseError and OSError."""
+    for lesson_id in course.lesson_ids:
+        folder = source_path(course, lesson_id).parent
+        wanted = data(course, lesson_id, folder)
+        for path in _changed(wanted):
+            files.write(path, wanted[path], mode=0o644)
+        for path in folder.rglob("*"):
+            if path.is_file() and path not in wanted and path != source_path(course, lesson_id):
+                path.unlink()
+
+
 def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
     """Returns the committed notebooks that a rebuild would write or, without `lessons`, remove; none in build/."""
     gone = orphans(course) if lessons is None else []
@@ -52,13 +64,22 @@ def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
             found[lesson_path(course, lesson_id)] = text(notebook).encode()
         if lesson_id in course.lesson_ids:
             found[exercises_path(course, lesson_id)] = text(release(source(course, lesson_id))).encode()
+            found |= data(course, lesson_id, exercises_path(course, lesson_id).parent)
     return found
+
+
+def data(course: Course, lesson_id: str, folder: Path) -> dict[Path, bytes]:
+    """Returns the content of a lesson's data files, for their places beside its notebook in `folder`."""
+    return {folder / name: content for name, content in course.data(lesson_id).items()}
 
 
 def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
     """Returns the content of nbgrader's source notebooks: everything, with hidden checks, solutions and checksums."""
     ids = [lesson_id for lesson_id in _checked(course, lessons) if lesson_id in course.lesson_ids]
-    return {source_path(course, i): text(_run(source(course, i), SOURCE_STEPS)).encode() for i in ids}
+    found = {source_path(course, i): text(_run(source(course, i), SOURCE_STEPS)).encode() for i in ids}
+    for lesson_id in ids:
+        found |= data(course, lesson_id, source_path(course, lesson_id).parent)
+    return found
 
 
 def source(course: Course, lesson_id: str, alone: bool = False) -> Notebook:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,7 +95,8 @@ class Task:
 class Lesson:
     """A lesson's exercises. In an overlay the text may be in two `files`, of which `path` is the first; lines are
     counted on from one to the next (see `where`). `setup` is the source of all setup cells, `setup_names` every name
-    it binds at top level. `tasks` are what a person grades beside the exercises."""
+    it binds at top level. `tasks` are what a person grades beside the exercises. `data` are files by their paths beside
+    the notebook."""
 
     id: str
     title: str
@@ -106,6 +107,7 @@ class Lesson:
     cells: tuple[Cell, ...] = field(repr=False)
     files: Files = field(repr=False)
     tasks: tuple[Task, ...] = ()
+    data: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def where(self, line: int) -> str:
         """Returns a line of the text as a reader finds it: with its file if there is more than one."""

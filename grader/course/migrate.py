@@ -147,6 +147,7 @@ def migrate(course: Course, copy: workspace.Copy) -> Migration:
     earlier = workspace.replace(course, copy.own, merged)
     assert earlier is not None, "it has just been read"
     done.earlier = earlier
+    workspace.data(course, copy.lesson)
     workspace.pictures(course)
     return done
 

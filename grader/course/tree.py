@@ -11,13 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from grader.core.layout import COURSE_FILE, course_above
+from grader.core.layout import COURSE_FILE, PAGES, course_above
 from grader.course import nbgrader_lesson, reader
 from grader.course.exercises import Lesson
 from grader.course.nbgrader_lesson import ImportedText
 from grader.course.percent import Cell, CourseError, Findings, Problem
 
 LESSON_ID = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
+MAX_DATA_FILES, MAX_DATA_BYTES = 100, 20 << 20  # of one lesson
+DATA_PATH = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*){0,3}", re.ASCII)
 OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson")
 
 
@@ -112,12 +114,39 @@ class Course:
             texts = {self.shown(path): path for path in self.sources(lesson_id)}
             rule = lambda skill, before: self._skill_problem(skill, lesson_id, before)
             taken = {e for one in self._all_ids if one != lesson_id for e in self.exercise_ids(one)}
-            self._lessons[lesson_id] = (
+            lesson = (
                 nbgrader_lesson.lesson(imported, title)
                 if imported is not None
                 else reader.lesson(texts, lesson_id, title, rule, taken, self._without)
             )
+            self._lessons[lesson_id] = replace(lesson, data=self.data(lesson_id))
         return self._lessons[lesson_id]
+
+    def data(self, lesson_id: str) -> dict[str, bytes]:
+        """Returns the files that lie beside a lesson's notebook, by path: those in `solutions/<id>/`.
+
+        One of an overlay replaces that of the course below. Raises CourseError.
+        """
+        folder = self.solutions(lesson_id).with_suffix("")
+        findings, found, size = Findings(self.shown(folder)), {}, 0
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if re.search(r"(^|/)(\.|__pycache__)", name) or (path.is_dir() and not path.is_symlink()):
+                continue
+            if path.is_symlink() or not path.is_file():
+                findings.add(1, f"`{name}` is a link or no file", "Put the file itself there")
+            elif not DATA_PATH.fullmatch(name) or any(path.match(one) for one in (*PAGES, "*.ipynb")):
+                fix = "Use letters, digits and . _ - in at most 4 parts, and no notebook or page (html, svg, xml)"
+                findings.add(1, f"`{name}` cannot be released beside a notebook", fix)
+            else:
+                size += path.stat().st_size
+                if size <= MAX_DATA_BYTES:
+                    found[name] = path.read_bytes()
+        if len(found) > MAX_DATA_FILES or size > MAX_DATA_BYTES:
+            message = f"a lesson's files are at most {MAX_DATA_FILES}, and {MAX_DATA_BYTES >> 20} MB in all"
+            findings.add(1, message, "Ship less, or draw the data in the setup")
+        findings.stop()
+        return {**(self.base.data(lesson_id) if self.base is not None else {}), **found}
 
     def adopted(self, lesson_id: str) -> ImportedText | None:
         """Returns the text of a lesson whose exercises were imported from nbgrader; None for any other lesson."""
@@ -184,9 +213,9 @@ class Course:
             for one in self._without - below:
                 message = f"`without` names `{one}`, which is no exercise of the course below"
                 findings.add(1, message, "Correct the id")
-        for folder in ("solutions", "notebooks"):
-            for path in (self.root / folder).glob("*.py"):
-                if path.stem not in self._all_ids:
+        for pattern in ("solutions/*.py", "notebooks/*.py", "solutions/*/"):
+            for path in self.root.glob(pattern):
+                if path.stem not in (*self._all_ids, "__pycache__") and not path.name.startswith("."):
                     message, fix = f"{COURSE_FILE} lists no lesson `{path.stem}`", "Add it there, or rename the file"
                     findings.problems.append(Problem(self.shown(path), 1, message, fix))
         findings.stop()

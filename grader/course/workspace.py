@@ -2,6 +2,7 @@
 
     work/lessons/05_vmap.ipynb      a copy of notebooks/05_vmap.ipynb, so that running it changes no committed file
     work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
+    work/05_vmap/data.csv           a copy of each file that the lesson ships beside its notebook
     work/images/                    a copy of images/, brought up to date each time
     work/answers/05_vmap.ipynb      a lesson's answers, when asked for
     work/earlier/                   notebooks that were replaced, with the time in their names
@@ -76,6 +77,7 @@ def copies(course: Course) -> list[Path]:
             if copy.built.is_file() and not os.path.lexists(copy.own):
                 _write(copy.own, copy.notebook())
                 added.append(copy.own)
+        data(course, lesson_id)
     pictures(course)
     return added
 
@@ -86,6 +88,7 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     if not copy.built.is_file():
         raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
     earlier = replace(course, copy.own, copy.notebook())
+    data(course, lesson_id)
     pictures(course)
     return copy.own, earlier
 
@@ -93,6 +96,9 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
 def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     """Writes the notebook of a lesson's answers unless its cells are there; returns it and where an older one is."""
     own = course.root / "work" / "answers" / f"{lesson_id}.ipynb"
+    if course.lesson(lesson_id).data:  # in a folder of its own with them
+        own = own.parent / lesson_id / own.name
+        _write_data(course, lesson_id, own.parent)
     notebook = notebook_builder.answers_notebook(course.lesson(lesson_id))
     try:
         cells = read_complete(own)["cells"]
@@ -103,17 +109,17 @@ def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     return own, replace(course, own, notebook)
 
 
-def replace(course: Course, own: Path, notebook: Notebook) -> Path | None:
-    """Writes a learner's notebook; moves what was there to work/earlier/ and returns its path, None if nothing was."""
+def replace(course: Course, own: Path, content: Notebook | bytes) -> Path | None:
+    """Writes a learner's notebook or data file; moves what was there to work/earlier/ and returns its path, None if nothing was."""
     earlier = None
     if os.path.lexists(own):
         name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
         now = datetime.now()  # in the learner's time zone
-        earlier = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}.ipynb"
+        earlier = course.root / "work" / "earlier" / f"{name}_{now:%Y-%m-%d_%H%M%S_%f}{own.suffix}"
         earlier.parent.mkdir(parents=True, exist_ok=True)
         own.rename(earlier)
     try:
-        _write(own, notebook)
+        _write(own, content)
     except BaseException:
         if earlier is not None:  # a full disk must not leave the learner without a notebook
             earlier.rename(own)
@@ -121,10 +127,11 @@ def replace(course: Course, own: Path, notebook: Notebook) -> Path | None:
     return earlier
 
 
-def _write(path: Path, notebook: Notebook) -> None:
-    content = json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    # What a learner wrote may contain halves of characters.
-    files.write(path, content.encode(errors="replace"), mode=0o644, alone=True)
+def _write(path: Path, content: Notebook | bytes) -> None:
+    if not isinstance(content, bytes):
+        text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+        content = text.encode(errors="replace")  # what a learner wrote may contain halves of characters
+    files.write(path, content, mode=0o644, alone=True)
 
 
 def first(course: Course) -> str:
@@ -142,6 +149,19 @@ def lesson_copy(course: Course, lesson_id: str) -> Path:
 
 def exercises_copy(course: Course, lesson_id: str) -> Path:
     return course.root / "work" / lesson_id / f"{lesson_id}.ipynb"
+
+
+def data(course: Course, lesson_id: str) -> None:
+    """Copies the files that a lesson ships beside its notebook; one that differs is kept in work/earlier/."""
+    if exercises_copy(course, lesson_id).is_file():
+        _write_data(course, lesson_id, exercises_copy(course, lesson_id).parent)
+
+
+def _write_data(course: Course, lesson_id: str, folder: Path) -> None:
+    for name, content in course.data(lesson_id).items():
+        own = folder / name
+        if not own.is_file() or own.read_bytes() != content:
+            replace(course, own, content)
 
 
 def pictures(course: Course) -> None:

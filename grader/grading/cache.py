@@ -70,7 +70,11 @@ def compiler_fingerprint(devices: str = "cpu") -> str:
 
 def lesson_fingerprint(lesson: Lesson) -> str:
     """Returns a digest of all of a lesson that a verdict depends on."""
-    return digest([lesson.setup, *map(repr, lesson.exercises)])
+    return digest([lesson.setup, *map(repr, lesson.exercises), *_data_digests(lesson)])
+
+
+def _data_digests(lesson: Lesson) -> list[str]:
+    return [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(lesson.data.items())]
 
 
 def _exercise_parts(exercise: Exercise, lesson: Lesson) -> Parts:
@@ -141,8 +145,8 @@ class ResultCache:
         if lesson not in self._lessons:
             text = self.course.lesson(lesson)
             exercises = {one.id: _exercise_parts(one, text) for one in text.exercises}
-            known = {"all": lesson_fingerprint(text), "setup": digest(text.setup), "exercises": exercises}
-            self._lessons[lesson] = known
+            setup = digest([text.setup, *_data_digests(text)])
+            self._lessons[lesson] = {"all": lesson_fingerprint(text), "setup": setup, "exercises": exercises}
         secret = hmac.digest(self._own_key, self.secret.encode(), "sha256").hex()[:24]
         return {"around": self.environment, "secret": secret, "course": self._lessons[lesson]}
 

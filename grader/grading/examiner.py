@@ -14,7 +14,8 @@ from pathlib import Path
 from grader.core.faults import Fault
 from grader.core.notebook import Submission
 from grader.core.points import total
-from grader.core.result import CheckResult, Result, legible
+from grader.core.result import CheckResult, Result
+from grader.core.text import legible
 from grader.course import Exercise, Lesson
 from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
@@ -58,7 +59,7 @@ class Examiner:
         self.notes = ReferenceCache(lesson, folder, machine.edition)
         self.compiled = CompileCache.of_our_own(build, lesson.id, machine) if build else CompileCache(machine=machine)
         self.known = ReferencePrograms(zygote, self.compiled)
-        self._own = WorkerPair(lesson.setup, self.classes, self.known)
+        self._own = WorkerPair(lesson.setup, self.classes, self.known, data=self.runner.data)
         self.own_names = own_names(lesson)
         self._read: dict[str, ReferenceNote] = {}
         seconds = sum(exercise.timeout or ANSWER_S for exercise in lesson.exercises)
@@ -68,7 +69,7 @@ class Examiner:
     def isolated(self) -> WorkerPair:
         """A worker and an executor for a notebook, started when first needed."""
         programs = ExecutorPrograms(self.zygote, self.compiled.for_learners)
-        return WorkerPair(self.lesson.setup, self.classes, programs, self.known)
+        return WorkerPair(self.lesson.setup, self.classes, programs, self.known, self.runner.data)
 
     def grade(
         self,

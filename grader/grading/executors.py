@@ -98,8 +98,8 @@ def _made(folder: Path) -> Path | None:
     return folder
 
 
-def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
-    """Fork a worker or an executor.
+def start(zygote: Zygote, entry: str, compiled: CompileCache, data: str = "") -> Process:
+    """Fork a worker or an executor. It finds all that is in the folder `data` in its own, to be read only.
 
     Raises:
         CheckBroken: it does not start, twice: no answer is at fault yet.
@@ -109,7 +109,7 @@ def start(zygote: Zygote, entry: str, compiled: CompileCache) -> Process:
     readable, writable = ([], folders) if compiled.write else (folders, [])
     for attempt in range(ATTEMPTS):
         try:
-            process = zygote.fork(entry, readable=readable, writable=writable)
+            process = zygote.fork(entry, readable=readable, writable=writable, data=data)
         except ConnectionError as problem:
             raise ZygoteEnded(str(problem)) from None
         except OSError as problem:

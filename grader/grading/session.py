@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -15,7 +20,8 @@ from grader.checks import inputs
 from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
-from grader.core.result import CheckResult, legible
+from grader.core.result import CheckResult
+from grader.core.text import legible
 from grader.course import Check, Exercise, Lesson
 from grader.course.probes import split
 from grader.grading.executors import ATTEMPTS
@@ -45,7 +51,9 @@ class CheckRunner:
         self.setup: dict[str, Any] = {"__name__": "__main__"}
         self.outside, self.within = CellEnvironment({}), CellEnvironment(self.setup)
         self.outside.after_setup(())
-        exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec", dont_inherit=True), self.setup)
+        self.data = self._write_data()
+        with contextlib.chdir(self.data or "."):
+            exec(compile(lesson.setup, f"<setup {lesson.id}>", "exec", dont_inherit=True), self.setup)
         self.within.after_setup(())
         self.outside.before_checks(())
         for value in self.setup.values():
@@ -53,6 +61,22 @@ class CheckRunner:
                 value.flags.writeable = False  # a check that writes there would change what later submissions meet
         self.answers = {name for exercise in lesson.exercises for name in exercise.names}
         self._compiled: dict[str, CodeType] = {}
+
+    def _write_data(self) -> str:
+        """Writes the lesson's files to a folder that every worker is shown; returns it, "" where there are none."""
+        if not self.lesson.data:
+            return ""
+        folder = Path(tempfile.mkdtemp())  # in ours, which is removed when this process has ended
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        if folder.parent == Path.cwd():
+            folder.parent.chmod(0o711)  # a worker may be another user
+        for name, content in self.lesson.data.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+            (folder / name).chmod(0o444)
+        for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            place.chmod(0o755)
+        return str(folder)
 
     def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
         """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
@@ -71,7 +95,8 @@ class CheckRunner:
         inputs.begin(f"{seed}/{check.id}")
         self.within.before_checks(())
         try:
-            exec(self._compiled[check.id], names)
+            with contextlib.chdir(self.data or "."):
+                exec(self._compiled[check.id], names)
             return record(check, "passed")
         except NotAttempted as ended:
             return record(check, "not attempted", ended.message)

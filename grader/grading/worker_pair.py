@@ -65,13 +65,15 @@ def exchange() -> Iterator[None]:
 class WorkerPair:
     """A notebook's worker and executor on the trusted side, and the backend of `grader.checks` that asks them.
 
-    `known` are programs of the course's own answers, None for processes that run those answers. Processes start when
-    first needed.
+    `known` are programs of the course's own answers, None for processes that run those answers. `data` is the folder
+    of the lesson's files, "" if it has none. Processes start when first needed.
     """
 
     def __init__(
-        self, setup: str, classes: Classes, programs: ExecutorPrograms, known: ReferencePrograms | None = None
-    ) -> None:
+        self, setup: str, classes: Classes, programs: ExecutorPrograms, known: ReferencePrograms | None = None,
+        data: str = "",
+    ) -> None:  # fmt: skip
+        self.data = data
         self.setup, self.classes, self.programs, self.known = setup, classes, programs, known
         self.seconds = ANSWER_S
         self.asked = 0
@@ -100,7 +102,7 @@ class WorkerPair:
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
-        clean = WorkerPair(self.setup, self.classes, programs, self.known)
+        clean = WorkerPair(self.setup, self.classes, programs, self.known, self.data)
         clean._history, clean._state = self._history[:last], self._state
         clean._minutes, clean._ends, clean._names = self._minutes, self._ends, self._names
         return clean
@@ -253,7 +255,7 @@ class WorkerPair:
         while self._worker is None:
             at = -1  # the setup
             try:
-                self._worker = start(self.programs.zygote, WORKER, self.programs.compiled)
+                self._worker = start(self.programs.zygote, WORKER, self.programs.compiled, self.data)
                 self._setup()
                 for request, seconds in self._history:
                     at += 1

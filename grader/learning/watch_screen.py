@@ -9,7 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from grader.core.points import number, total
-from grader.core.result import MARKS, CheckResult, Result, legible
+from grader.core.result import MARKS, CheckResult, Result
+from grader.core.text import legible
 from grader.course import Exercise
 from grader.learning.watch import ANSWER, SURE, GradeRequest, Watch
 

@@ -91,7 +91,8 @@ def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
             unlinked[f"notebooks/{lesson}.ipynb"] = notebook_builder.lesson_notebook(lesson, course.text(lesson))
         if lesson in course.lesson_ids:
             unlinked[f"exercises/{lesson}/{lesson}.ipynb"] = build.source(course, lesson, alone=True)
-    made, pictures = {}, set()
+    data = [(lesson, file) for lesson in ids if lesson in course.lesson_ids for file in course.data(lesson).items()]
+    made, pictures = {f"exercises/{lesson}/{name}": content for lesson, (name, content) in data}, set()
     for path, notebook in unlinked.items():
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":

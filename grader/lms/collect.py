@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import re
 import tempfile
 import threading
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.core import files
-from grader.core.result import legible
+from grader.core.text import legible
 from grader.lms.git import FetchedRepository, FetchLimits, FileRefused, GitFailed, Repository
 
 RECORD = "collected.json"
@@ -62,7 +63,7 @@ def read_list(path: Path) -> list[Repository]:
             fault = fault or f"`{one.learner}` is there already, in line {line}"
             problems.append(f"{path.name} line {number}: {fault}.")
         elif not REMOTE.fullmatch(one.url):
-            one = replace(one, url=str((path.parent / one.url).resolve()))
+            one = replace(one, url=os.path.abspath(path.parent / one.url))  # links in it stay: they may be refused
         repositories.append(one)
     if problems:
         more = f" And {len(problems) - 5} more." if len(problems) > 5 else ""

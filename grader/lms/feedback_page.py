@@ -27,7 +27,8 @@ from pygments.lexers import PythonLexer
 
 from grader.core.notebook import grade_id
 from grader.core.points import number, total
-from grader.core.result import MARKS, Result, legible
+from grader.core.result import MARKS, Result
+from grader.core.text import legible
 from grader.course import Lesson
 
 VERDICT = "jaxercise_verdict"

@@ -26,6 +26,14 @@ PASSED_ON = re.compile(
 )
 COMMIT = "refs/collected/head"
 LFS = b"version https://git-lfs.github.com/spec/"
+# Files of a repository by which git reads another one, and what a learner does instead. git looks for `.git` first.
+LEADING_OUT = {
+    ".git": "delete it",
+    "commondir": "make a clone of it",
+    "objects/info/alternates": "run `git repack -a -d`, then delete that file",
+}
+# Settings with which older versions of git fetch what a repository lacks, from wherever it says.
+FETCHES = re.compile(r"^(extensions\.partialclone|remote\..*\.promisor|includeif\..*)$", re.MULTILINE | re.IGNORECASE)
 TICK_S = 0.1  # until a stop is noticed
 MEMORY = 4 << 30  # bytes of addresses: a small pack may ask for any amount
 # The bound on bytes is the kernel's, on any one file: fetched objects come as one pack.
@@ -105,12 +113,14 @@ class FetchedRepository:
         self.folder, self.limits, self.stop = folder, limits, stop
         self.until = time.monotonic() + limits.seconds
         self.ref = f"refs/heads/{repository.branch}" if repository.branch else "HEAD"
-        self.protocols = "file" if Path(repository.url).is_absolute() else "https:ssh:git"
+        self.local = Path(repository.url) if Path(repository.url).is_absolute() else None
+        self.protocols = "https:ssh:git" if self.local is None else "file"
         self._git("init", "--quiet", "--bare", "--template=")
-        self._git("config", "remote.origin.url", repository.url)
+        self._git("config", "remote.origin.url", str(self._contained()) if self.local else repository.url)
 
     def tip(self) -> str:
         """Returns the id of the commit that the branch is at, as the server says; "" where there is none."""
+        self._contained()
         words = self._git("ls-remote", "--quiet", "--", "origin", self.ref, protocols=self.protocols).split()
         return words[0].decode("ascii", "replace") if words else ""
 
@@ -119,6 +129,7 @@ class FetchedRepository:
 
         Returns its id, and its date as its author's machine had it, ISO 8601.
         """
+        self._contained()
         words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
         self._git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
@@ -150,6 +161,46 @@ class FetchedRepository:
             raise FileRefused(f"{path} is stored in Git LFS; the notebook itself has to be committed.")
         return path, blob, content
 
+    def _contained(self) -> Path | None:
+        """Returns the folder that git reads in a local repository. Raises GitFailed where anything in it leads out.
+
+        git would follow it with the rights of the one who collects, to a neighbour's work or to any file.
+        """
+        folder = self.local
+        if folder is None:
+            return None
+        for place in (folder, *folder.parents):
+            # A link above it may be the machine's, such as one of /home.
+            if place.is_symlink() and (place == folder or place.lstat().st_uid not in (0, os.geteuid())):
+                raise GitFailed(f"{place} is a link; name the folder that it leads to")
+        if os.path.lexists(folder / ".git"):
+            folder /= ".git"
+            if folder.is_symlink() or not folder.is_dir():
+                raise GitFailed("its .git is a link or a file that leads to another repository; make a clone of it")
+        elif folder.is_file() or not (folder / "HEAD").exists():
+            raise GitFailed(f"{folder} does not appear to be a git repository")
+        for name, instead in LEADING_OUT.items():
+            if os.path.lexists(folder / name):
+                raise GitFailed(f"its {name} leads to another repository; {instead}")
+        for inside, folders, names in os.walk(folder):
+            if Path(inside) == folder and "hooks" in folders:
+                folders.remove("hooks")  # never run, and often links to what a person shares among repositories
+            for path in (Path(inside, name) for name in (*folders, *names)):
+                if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+                    raise GitFailed(f"its {path.relative_to(folder)} is a link that leads out of the repository")
+            if time.monotonic() > self.until:
+                raise GitFailed(self._late)
+        for config in (folder / "config", folder / "config.worktree"):
+            if config.exists():
+                listed = self._git("config", "--file", str(config), "--includes", "--name-only", "--list")
+                if FETCHES.search(listed.decode("utf-8", "replace")):
+                    raise GitFailed("it is a partial clone, which takes missing files from elsewhere; clone all of it")
+        return folder
+
+    @property
+    def _late(self) -> str:
+        return f"no answer, or not all of it, within {self.limits.seconds:g} s"
+
     def _git(self, *words: str, protocols: str = "none") -> bytes:
         """Returns what git prints. Unless `protocols` are given it can reach nothing, whatever it finds missing."""
         bounds = [str(self.limits.bytes >> 9), str(MEMORY >> 10)]
@@ -167,8 +218,7 @@ class FetchedRepository:
                 while child.poll() is None:
                     left = self.until - time.monotonic()
                     if self.stop.is_set() or left <= 0:
-                        late = f"no answer, or not all of it, within {self.limits.seconds:g} s"
-                        raise GitFailed("stopped" if self.stop.is_set() else late)
+                        raise GitFailed("stopped" if self.stop.is_set() else self._late)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         child.wait(min(left, TICK_S))
             finally:

@@ -9,6 +9,8 @@ for instructors (`stdout_visibility` is "hidden").
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import re
@@ -18,33 +20,36 @@ import tempfile
 import traceback
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from grader.core import files as files_module
 from grader.core.faults import UnconfinedError
 from grader.core.layout import PACKAGE
 from grader.core.notebook import MAX_BYTES, Unreadable, read_submission
 from grader.core.points import number
-from grader.core.result import Result, legible
+from grader.core.result import Result
+from grader.core.text import legible
 from grader.course import Course
 from grader.grading import batch
 from grader.reports import forms
 
 SETTINGS = "autograder.json"
-COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "notebooks/*.py")
+COURSE_FILES = ("course.toml", ".secret", "solutions/*.py", "solutions/*/**/*", "notebooks/*.py")
 EXTENDS = re.compile(rb"^\s*extends\s*=.*$", re.MULTILINE)
-MAX_FILES = 5_000
+MAX_FILES, MAX_DEPTH, MAX_ZIPS = 5_000, 50, 5
+MAX_NOTEBOOKS, MAX_NOTEBOOK_BYTES = 200, 5 * MAX_BYTES  # of all that are looked into
+MAX_ZIP_LIST = 2 << 20  # bytes of a zip's list of its files, which Python reads as a whole
+MAX_RATIO = 1_100  # more than deflate can pack
 NOT_LEARNERS = frozenset({".ipynb_checkpoints", "__MACOSX", ".git", ".venv"})
 FAULT = "Your submission was not graded: {}. This is no verdict on your work. Tell your instructor."
 UNCONFINED = (
     "Nothing was graded in this container. docs/gradescope.md says what it takes, and how to grade all the same when "
     "you trust every submission."
 )
-
-Reader = Callable[[], bytes]
 
 
 # --- the zip, on the instructor's machine ----------------------------------------------------------------------------
@@ -67,6 +72,7 @@ def files(course: Course, lesson: str, allow_unsandboxed: bool = False) -> dict[
         if one is not None
         for pattern in COURSE_FILES
         for path in sorted(one.root.glob(pattern))
+        if path.is_file()
     }
     if course.base is not None:
         copied["course/course.toml"] = EXTENDS.sub(b'extends = "../below"', copied["course/course.toml"])
@@ -163,36 +169,54 @@ class NotOneNotebook(Exception):
     """No notebook, or several of which none is meant; the text tells the learner what to hand in."""
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A file that may be the notebook: its size as the file system or the zip states it, and how to open it."""
+
+    size: int
+    open: Callable[[], Any]  # to a binary stream
+
+
 def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes:
     """Returns the bytes of the notebook in `folder`, under any name, in a subfolder or in a zip. Raises NotOneNotebook.
 
-    Of several, it is the one that has cells with these `ids`. Links are not followed.
+    Of several, it is the one that has cells with these `ids`. Links are not followed. Numbers and sizes are checked
+    before anything is read.
     """
     files = _files(folder)
-    found: dict[str, Reader] = {
-        name: partial(_read, partial(path.open, "rb"), path.name)
-        for name, path in files.items()
-        if name.lower().endswith(".ipynb")
-    }
-    if not found:
-        zips = [(name, path) for name, path in files.items() if name.lower().endswith(".zip")]
-        found = dict(notebook for name, path in zips for notebook in _zipped(name, path))
-    if not found:
-        raise NotOneNotebook(f"There is no notebook in what you handed in. Hand in {lesson}.ipynb.")
-    meant = list(found.values()) if len(found) == 1 else [read for read in found.values() if _has_cells(read, ids)]
-    if len(meant) != 1:
-        names = legible(", ".join(sorted(found)[:6]), 300)
-        which = "several of them are" if meant else "none of them is"
-        raise NotOneNotebook(
-            f"There are {len(found)} notebooks in what you handed in ({names}), and {which} of {lesson}. "
-            f"Hand in {lesson}.ipynb alone."
-        )
-    return meant[0]()
+    with contextlib.ExitStack() as stack:
+        found = {
+            name: _Source(path.stat().st_size, partial(open, path, "rb")) for name, path in _named(files, ".ipynb")
+        }
+        if not found:
+            zips = _named(files, ".zip")
+            _limit(len(zips) > MAX_ZIPS, f"more than {MAX_ZIPS} zips")
+            for name, path in zips:
+                found |= _zipped(name, path, stack)
+        if not found:
+            raise NotOneNotebook(f"There is no notebook in what you handed in. Hand in {lesson}.ipynb.")
+        small = sum(one.size for one in found.values() if one.size <= MAX_BYTES)  # larger ones are never read
+        _limit(len(found) > MAX_NOTEBOOKS, f"more than {MAX_NOTEBOOKS} notebooks")
+        _limit(small > MAX_NOTEBOOK_BYTES, f"more than {MAX_NOTEBOOK_BYTES >> 20} MB of notebooks")
+        meant = list(found) if len(found) == 1 else [name for name, one in found.items() if _has_cells(name, one, ids)]
+        if len(meant) != 1:
+            names = legible(", ".join(sorted(found)[:6]), 300)
+            which = "several of them are" if meant else "none of them is"
+            raise NotOneNotebook(
+                f"There are {len(found)} notebooks in what you handed in ({names}), and {which} of {lesson}. "
+                f"Hand in {lesson}.ipynb alone."
+            )
+        return _read(meant[0], found[meant[0]])
 
 
-def _has_cells(read: Reader, ids: Collection[str]) -> bool:
+def _limit(exceeded: bool, what: str) -> None:
+    if exceeded:
+        raise NotOneNotebook(f"You handed in {what}. Hand in the notebook alone.")
+
+
+def _has_cells(name: str, source: _Source, ids: Collection[str]) -> bool:
     try:
-        return any(cell.grade_id in ids for cell in read_submission(read(), "", "").cells)
+        return any(cell.grade_id in ids for cell in read_submission(_read(name, source), "", "").cells)
     except (NotOneNotebook, Unreadable):
         return False
 
@@ -203,41 +227,70 @@ def _files(folder: Path) -> dict[str, Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in NOT_LEARNERS)
         found += [Path(place, name) for name in sorted(names)]
-        if len(found) > MAX_FILES:
-            raise NotOneNotebook(f"You handed in more than {MAX_FILES:,} files. Hand in the notebook alone.")
+        _limit(len(found) > MAX_FILES, f"more than {MAX_FILES:,} files")
+        _limit(len(Path(place).relative_to(folder).parts) > MAX_DEPTH, f"folders more than {MAX_DEPTH} deep")
     return {str(path.relative_to(folder)): path for path in found if stat.S_ISREG(path.lstat().st_mode)}
 
 
-def _zipped(name: str, path: Path) -> Iterator[tuple[str, Reader]]:
-    """Notebooks in a zip; a zip in it is not looked into."""
+def _named(files: dict[str, Path], suffix: str) -> list[tuple[str, Path]]:
+    return [(name, path) for name, path in files.items() if name.lower().endswith(suffix)]
+
+
+class _Zip(io.FileIO):
+    """A zip file. While `listed` is False, a read of more than `MAX_ZIP_LIST` bytes is refused: Python reads the list
+    of a zip's files at once, before anyone can count them."""
+
+    listed = False
+
+    def read(self, size: int | None = -1) -> bytes:
+        _limit(not self.listed and (size or 0) > MAX_ZIP_LIST, f"a zip of more than {MAX_FILES:,} files")
+        return super().read(size) or b""
+
+
+def _zipped(name: str, path: Path, stack: contextlib.ExitStack) -> dict[str, _Source]:
+    """Notebooks in a zip, which stays open as long as `stack`; a zip in it is not looked into."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()[:MAX_FILES]
-    except (zipfile.BadZipFile, OSError, NotImplementedError):
+        file = stack.enter_context(_Zip(path))
+        archive = stack.enter_context(zipfile.ZipFile(file))
+    except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError):
         text = f"{legible(name, 100)} is no zip that can be read. Hand in the notebook alone."
         raise NotOneNotebook(text) from None
+    file.listed = True
+    entries = [entry for entry in archive.infolist() if not NOT_LEARNERS & set(entry.filename.split("/"))]
+    _limit(len(entries) > MAX_FILES, f"a zip of more than {MAX_FILES:,} files")
+    found = {}
     for entry in entries:
-        inside = PurePath(entry.filename)
-        if inside.suffix.lower() == ".ipynb" and not NOT_LEARNERS & set(inside.parts):
-            yield f"{name}/{inside}", partial(_unzipped, path, entry)
+        inside = f"{name}/{entry.filename}"
+        _limit(entry.filename.count("/") > MAX_DEPTH, f"folders more than {MAX_DEPTH} deep")
+        if entry.filename.lower().endswith(".ipynb"):
+            _limit(inside in found, f"a zip with two files of the same name ({legible(entry.filename, 100)})")
+            found[inside] = _Source(entry.file_size, partial(_unzipped, archive, entry))
+    return found
 
 
-def _unzipped(path: Path, entry: zipfile.ZipInfo) -> bytes:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _read(partial(archive.open, entry), PurePath(entry.filename).name)
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
-        kind = "locked" if "password" in str(problem) else "damaged"
-        raise NotOneNotebook(f"{legible(path.name, 100)} is {kind}. Hand in the notebook alone.") from None
+def _unzipped(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> IO[bytes]:
+    # Only what everyone's zip program writes: Python unpacks the other kinds without a bound.
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError
+    if entry.file_size > MAX_RATIO * max(entry.compress_size, 1):
+        raise zipfile.BadZipFile
+    return archive.open(entry)
 
 
-def _read(opens: Callable[[], Any], name: str) -> bytes:
-    """Reads a binary file, at most as much as is read of any notebook, whatever a zip says about its size."""
-    with opens() as stream:
-        content: bytes = stream.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
+def _read(name: str, source: _Source) -> bytes:
+    """Reads one file, at most as much as is read of any notebook, whatever a zip says about its size."""
+    shown = legible(name, 100)
+    content = b""
+    if source.size <= MAX_BYTES:
+        try:
+            with source.open() as stream:
+                content = stream.read(MAX_BYTES + 1)
+        except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
+            kind = "locked" if "password" in str(problem) else "damaged, or packed in an unusual way"
+            raise NotOneNotebook(f"{shown} is {kind}. Hand in the notebook alone.") from None
+    if max(source.size, len(content)) > MAX_BYTES:
         text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and hand it in again."
-        raise NotOneNotebook(f"{legible(name, 100)} {text}")
+        raise NotOneNotebook(f"{shown} {text}")
     return content
 
 

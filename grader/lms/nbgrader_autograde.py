@@ -62,7 +62,7 @@ class SubmissionExporter(NotebookExporter):
             notebooks.read_submission(content, "", lesson)  # refuses what the examiner refuses
             merged = _merged(course_notebook["cells"], notebooks.cells(notebooks.parse(content)))
         except Unreadable as problem:  # the examiner says so too, at every check
-            self.log.warning("%s gets no points: %s", filename, problem)
+            self.log.warning("%r gets no points: %s", str(filename), problem)
             merged = [cell for cell in course_notebook["cells"] if grade_id(cell)]
         notebook = {**course_notebook, "cells": [{**cell, "source": text(cell)} for cell in merged]}
         return self.from_notebook_node(from_dict(notebook), resources, **options)
@@ -115,7 +115,7 @@ class PlainFiles(BaseConverter):
         for path in map(Path, find_all_files(source, [*self.coursedir.ignore, "*.ipynb"])):
             plain = path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
             if linked or not plain or path.stat().st_size > self.coursedir.max_file_size * 1000:
-                self.log.warning("Not copied, as it is a link, cannot be read, or is too large: %s", path)
+                self.log.warning("Not copied, as it is a link, cannot be read, or is too large: %r", str(path))
                 continue
             place = Path(to, path.relative_to(source))
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ class Autograde(converters.Autograde, PlainFiles):
             with path.open(encoding="utf-8") as file:
                 return parse_utc(file.read(MAX_DATE).strip())
         except (ValueError, TypeError, OverflowError, OSError):
-            self.log.warning("%s holds no date that can be read, so nothing says when it was handed in.", path)
+            self.log.warning("%r holds no date, so nothing says when it was handed in.", str(path))
             return None
 
 

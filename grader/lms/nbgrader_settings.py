@@ -16,17 +16,17 @@ from nbgrader.exchange.default import Exchange
 from nbgrader.preprocessors import Execute
 
 from grader.core import files
+from grader.core.layout import PAGES
+from grader.core.text import stop_commands
 from grader.course import Course, CourseError, build
 from grader.lms.feedback_page import FeedbackPage, GetGradesAndHands
 from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
-
-# Files that a browser takes for a page and runs what is in them.
-PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
 
 
 def configure(config: Any, root: Path) -> None:
     """Fills in nbgrader's configuration for the course in `root`, and builds missing source notebooks. What is set
     afterwards holds. Our examiner runs learners' code, instead of the kernel that nbgrader would start."""
+    stop_commands(sys.stderr)  # where nbgrader logs names of what was handed in
     config.CourseDirectory.root = str(root)
     for name in ("source", "autograded", "feedback", "solution"):
         config.CourseDirectory[f"{name}_directory"] = f"build/{name}"
@@ -44,7 +44,7 @@ def configure(config: Any, root: Path) -> None:
     config.HTMLExporter.sanitize_html = True  # outputs
     config.HTMLExporter.filters = {"markdown2html": "grader.lms.feedback_page.markdown"}
     config.HTMLExporter.preprocessors = ["grader.lms.feedback_page.escape_names"]
-    # nbgrader would hand these on from beside a notebook, to be opened in that same place.
+    # nbgrader would hand pages on from beside a notebook, to be opened in that same place.
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), *PAGES]
     formgrader: Any = sys.modules.get("nbgrader.server_extensions.formgrader.formgrader")
     if formgrader is not None:  # in JupyterLab
@@ -70,6 +70,7 @@ def _build_sources(root: Path) -> None:
         if any(not path.is_file() or changed(path) < max(map(changed, texts)) for path, texts in built):
             for path, content in build.sources(course).items():
                 files.write(path, content, mode=0o644)
+        build.copy_data(course)
     except (CourseError, OSError) as problem:
         # Not an end: a mistake in one lesson is no reason to keep the feedback of another back.
         print(f"The source notebooks could not be built: {problem}", file=sys.stderr)

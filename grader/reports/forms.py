@@ -13,7 +13,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from grader.core.points import number
-from grader.core.result import CheckResult, Result, document, legible
+from grader.core.result import CheckResult, Result, document, to_text
+from grader.core.text import inert, inert_markup, legible
 from grader.reports import html
 from grader.reports.terminal import by_exercise, graded, points
 
@@ -24,6 +25,10 @@ NBGRADER = (
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 JUNIT_TAGS = {"passed": None, "error": "error", "skipped": "skipped"}  # every other status is a failure
 GITHUB_MARKS = {"passed": "✅", "skipped": "➖", "not attempted": "⚪", "error": "⚠️"}
+# Signs as wide as Chinese letters, small ones and the minus sign count as the plain ones in some spreadsheets.
+_FORMULA = re.compile(r"(^|[;,|\t])(?=[\s'\"]*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212])")
+# What becomes a link without any markup, also where its signs are escaped: addresses, mentions, numbers of issues.
+_AUTOLINK = re.compile(r"(?<=\bwww)(?=\.)|(?<=:)(?=//)|(?<=[@#])(?=\w)|(?<=\bgh)(?=-\d)", re.IGNORECASE)
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~@$:])")
 _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})  # of GitHub's workflow commands
 
@@ -64,11 +69,10 @@ def _csv(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    """Formats a number, or text so that no spreadsheet takes it for a formula."""
+    """Formats a number, or text so that no spreadsheet takes it, or what it has after a separator, for a formula."""
     if isinstance(value, int | float):
         return number(value)
-    text = legible(str(value)).replace("\n", " ")
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+    return inert(_FORMULA.sub(r"\1'", legible(str(value)).replace("\n", " ")))
 
 
 def junit(results: Sequence[Result]) -> str:
@@ -89,7 +93,8 @@ def junit(results: Sequence[Result]) -> str:
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(name, str(cases.count(tag)))
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    text = inert_markup(ElementTree.tostring(root, encoding="unicode"))
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
 def _junit_case(suite: ElementTree.Element, check: CheckResult, reason: str = "") -> str | None:
@@ -143,7 +148,7 @@ def gradescope(result: Result) -> str:
         del content["tests"]
     elif result.problem is not None or not result.checks:
         content["score"] = 0.0  # without tests there is nothing to add up
-    return json.dumps(content, indent=2) + "\n"
+    return to_text(content)
 
 
 def github_summary(results: Sequence[Result]) -> str:
@@ -171,8 +176,9 @@ def _github_notebook(result: Result) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Escapes text for Markdown and HTML, on one line."""
-    return _MARKDOWN.sub(r"\\\1", escape(legible(text), quote=False)).replace("\n", "<br>")
+    """Escapes text for Markdown and HTML, on one line; what would become a link is cut by a space of no width."""
+    cut = escape(_AUTOLINK.sub("\u200b", legible(text)), quote=False)
+    return _MARKDOWN.sub(r"\\\1", cut).replace("\u200b", "&#8203;").replace("\n", "<br>")
 
 
 def github_annotations(results: Sequence[Result]) -> str:

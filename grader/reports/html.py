@@ -10,7 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.core.points import number, phrase, total
-from grader.core.result import MARKS, CheckResult, Result, legible
+from grader.core.result import MARKS, CheckResult, Result
+from grader.core.text import inert_markup, legible
 from grader.prove.proof import ExerciseReport
 from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
 
@@ -64,4 +65,4 @@ def _page(template: str, **content: Any) -> str:
         "legible": legible, "number": number, "phrase": phrase, "by_exercise": by_exercise,
         "misconception": misconception, "stub_messages": stub_messages, "mark": lambda check: MARKS[check.status][0],
     }  # fmt: skip
-    return environment.get_template(template).render(**content)
+    return inert_markup(environment.get_template(template).render(**content))

@@ -13,7 +13,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from grader.core.points import mean, number, phrase, total
-from grader.core.result import MARKS, CheckResult, Result, legible
+from grader.core.result import MARKS, CheckResult, Result
+from grader.core.text import legible
 from grader.grading.regrade import Change
 from grader.prove.proof import AnswerReport, ExerciseReport
 

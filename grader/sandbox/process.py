@@ -103,7 +103,7 @@ class Zygote:
 
     def fork(
         self, entry: str, *, control: bool = False, patient: bool = False,
-        readable: Sequence[str] = (), writable: Sequence[str] = (),
+        readable: Sequence[str] = (), writable: Sequence[str] = (), data: str = "",
     ) -> Process:  # fmt: skip
         """Fork a process that runs `entry` in an empty folder of its own.
 
@@ -112,12 +112,14 @@ class Zygote:
             control: whether it gets a control socket, so that it can fork processes too.
             patient: whether it, and what it forks, leaves the processors to all that are not.
             readable, writable: folders that a confined one sees besides what every one sees.
+            data: a readable folder, to each of whose entries there is a link in its own.
 
         Raises:
             OSError: there is no zygote, or it cannot fork.
         """
         ours, theirs = socket.socketpair()
-        request = {"entry": entry, "control": control, "patient": patient, "readable": readable, "writable": writable}
+        request = {"entry": entry, "control": control, "patient": patient, "data": data}
+        request |= {"readable": [*readable, *([data] if data else [])], "writable": writable}
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             reply = json.loads(self.control.recv(1 << 16) or b"null")

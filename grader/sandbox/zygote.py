@@ -244,6 +244,8 @@ class ZygoteServer:
         else:
             os.environ.pop("PYTHONPATH", None)
             confine.enter(confined, Path(to), request["readable"], request["writable"])
+            for path in Path(request["data"]).iterdir() if request["data"] else ():
+                os.symlink(path, path.name)
         os.environ.update({name: os.getcwd() for name in ("HOME", "TMPDIR", "MPLCONFIGDIR")})
         tempfile.tempdir = None  # what it remembers is the zygote's
         stream = socket.socket(fileno=handle)

@@ -1,0 +1,69 @@
+"""Text as it is shown: a learner's text bounded, printable and no command to a CI log."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import secrets
+from typing import Any, TextIO
+
+MAX_TEXT = 4_000
+# Printable to Python, and nothing on a screen: letters without a glyph, and selectors of a variant (not of an emoji).
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+    "|(?<![\u203c-\u3299\U0001f000-\U0001faff])[\ufe00-\ufe0f]"
+)
+# What begins a command to a CI service: first of all on a line (GitHub, whatever the indent; Buildkite; Travis), or
+# anywhere (`##[` of GitHub and Azure, `##vso[` of Azure, `##teamcity[`).
+_FIRST = r"^((?:\x1b\[[\d;]*m|[^\S\n])*)(?=::|(?:---|\+\+\+|~~~|\^\^\^) |travis_(?:fold|time):)"
+_LOG_COMMAND = re.compile(rf"{_FIRST}|##(?=[\w.-]*\[)", re.MULTILINE)
+_LOG_COMMAND_IN_MARKUP = re.compile(rf"{_FIRST}(.)|##", re.MULTILINE)
+
+
+def legible(text: str, most: int = MAX_TEXT) -> str:
+    """Returns `text` as any terminal and file can show it: at most `most` characters, all of them printable.
+
+    A learner's process may send control characters, surrogate halves and text without end.
+    """
+    start = text[:most].replace("\r\n", "\n").expandtabs(4)
+    shown = "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in start)
+    shown = _BLANK.sub(lambda blank: _escape(blank[0]), shown)
+    return shown if len(text) <= most >= len(shown) else f"{shown[:most]} ..."
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def inert(text: str) -> str:
+    """Returns `text` so that no CI service takes a part of it for a command: `\\::error::`, `# #[error]`."""
+    return _LOG_COMMAND.sub(lambda found: "# #" if found[1] is None else f"{found[1]}\\", text)
+
+
+def inert_markup(text: str) -> str:
+    """Returns HTML or XML as `inert` does, by character references, so that it reads as before."""
+    escape = lambda found: "#&#35;" if found[2] is None else f"{found[1]}&#{ord(found[2])};"
+    return _LOG_COMMAND_IN_MARKUP.sub(escape, text)
+
+
+class LogStream:
+    """A text stream into which everything is written as `inert` returns it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(inert(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def stop_commands(stream: TextIO | None) -> None:
+    """Has GitHub take nothing that follows in the log for a command, also of child processes, until this one ends."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        token = secrets.token_hex(16)
+        print(f"::stop-commands::{token}", file=stream, flush=True)
+        atexit.register(print, f"::{token}::", file=stream, flush=True)
