@@ -110,7 +110,7 @@ def answers(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
 
 
 def replace(course: Course, own: Path, content: Notebook | bytes) -> Path | None:
-    """Writes a learner's notebook or data file; moves what was there to work/earlier/ and returns its path, else None."""
+    """Writes a learner's file; moves what was there to work/earlier/ and returns its path, or None."""
     earlier = None
     if os.path.lexists(own):
         name = own.stem if own.parent.name == own.stem else f"{own.parent.name}_{own.stem}"
