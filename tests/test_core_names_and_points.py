@@ -103,7 +103,7 @@ def test_what_is_no_notebook_is_unreadable(content: bytes) -> None:
 def test_odd_cells_are_no_cells_of_a_submission_and_are_named_where_all_have_to_be_whole(tmp_path: Path) -> None:
     cells = [cell("x = 1"), None, {"cell_type": "code"}, {"cell_type": "markdown", "source": 3}]
     content = json.dumps({"cells": cells, "nbformat": 4}).encode()
-    assert [(one.source, one.position) for one in read_submission(content, "you", "l").cells] == [("x = 1", 1), ("", 3)]
+    assert [(one.source, one.number) for one in read_submission(content, "you", "l").cells] == [("x = 1", 1), ("", 2)]
     (tmp_path / "odd.ipynb").write_bytes(content)
     with pytest.raises(Unreadable, match="its cell 2 is malformed"):
         read_complete(tmp_path / "odd.ipynb")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import COURSES
+from conftest import COURSES, handed_in
 
-from grader.core.notebook import Submission, SubmittedCell
 from grader.core.symbols import cell_names, plain_python
 from grader.course import Course
 from grader.grading.plan import JudgeExercise, plan
@@ -25,8 +24,7 @@ def binds(source: str) -> frozenset[str] | None:
 
 def planned(cells: Cells) -> tuple[list[str], list[str]]:
     """The steps that concern guard-tally, as words, and the notes about them."""
-    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
-    steps, notes = plan(Submission("you", LESSON.id, numbered), LESSON, binds)
+    steps, notes = plan(handed_in(cells, LESSON.id), LESSON, binds)
     words = []
     for step in steps:
         if isinstance(step, JudgeExercise):
@@ -60,19 +58,22 @@ PLANS: dict[str, tuple[Cells, list[str]]] = {
     "answered": (released(answer=[(ANSWER, TALLY)]), ["guard-tally answers", "judge"]),
     "a helper between answer and check": (
         released(answer=[(ANSWER, TALLY), (None, "x = 1")]),
-        ["guard-tally answers", "cell 3", "judge"],
+        ["guard-tally answers", "code cell 3", "judge"],
     ),
     "a helper below a copy of the check": (
         released(answer=[(ANSWER, TALLY), (CHECK, "copy"), (None, "x = 1")]),
-        ["guard-tally answers", "cell 4", "judge"],
+        ["guard-tally answers", "code cell 4", "judge"],
     ),
-    "below the stub": (released(answer=[(ANSWER, STUB), (None, TALLY)]), ["guard-tally", "cell 3 answers", "judge"]),
-    "above the stub": (released(answer=[(None, TALLY), (ANSWER, STUB)]), ["cell 2 answers", "judge"]),
+    "below the stub": (
+        released(answer=[(ANSWER, STUB), (None, TALLY)]),
+        ["guard-tally", "code cell 3 answers", "judge"],
+    ),
+    "above the stub": (released(answer=[(None, TALLY), (ANSWER, STUB)]), ["code cell 2 answers", "judge"]),
     "below its checks": (
         released(grade=[(None, TALLY), (None, "x = 1"), ("grade", "")]),
-        ["guard-tally", "cell 5 answers", "cell 6", "judge"],
+        ["guard-tally", "code cell 5 answers", "code cell 6", "judge"],
     ),
-    "retyped": (released(answer=[(None, TALLY)]), ["cell 2 answers", "judge"]),
+    "retyped": (released(answer=[(None, TALLY)]), ["code cell 2 answers", "judge"]),
     "deleted": (released(answer=[]), ["judge missing"]),
     "two pieces": (
         released(answer=[(ANSWER, "x = 1"), (ANSWER, TALLY)]),
@@ -89,23 +90,23 @@ PLANS: dict[str, tuple[Cells, list[str]]] = {
     ),
     "no checks": (
         released(answer=[(ANSWER, TALLY), (None, "x = 1")], example=[], values=[]),
-        ["guard-tally answers", "cell 3", "judge"],
+        ["guard-tally answers", "code cell 3", "judge"],
     ),
     "no ids, the check known by its text": (
         [(None, TALLY), (None, "x = 1"), (None, LESSON.exercise(ANSWER).checks[0].source), (None, "y = 1")],
-        ["cell 1 answers", "cell 2", "judge", "cell 4"],
+        ["code cell 1 answers", "code cell 2", "judge", "code cell 4"],
     ),
     "an emptied answer cell": (
         released(answer=[(ANSWER, " "), (None, TALLY)]),
-        ["guard-tally", "cell 3 answers", "judge"],
+        ["guard-tally", "code cell 3 answers", "judge"],
     ),
     "the setup with more": (
         released(setup=[("setup", f"{LESSON.setup}\nimport math")], answer=[(ANSWER, TALLY)]),
-        ["cell 1 setup", "guard-tally answers", "judge"],
+        ["code cell 1 setup", "guard-tally answers", "judge"],
     ),
     "the setup below a cell": (
         released(setup=[(None, "np = 1"), ("setup", LESSON.setup)], answer=[(ANSWER, TALLY)]),
-        ["cell 1", "cell 2 setup", "guard-tally answers", "judge"],
+        ["code cell 1", "code cell 2 setup", "guard-tally answers", "judge"],
     ),
     "the setup from another system": (
         released(setup=[("setup", LESSON.setup.replace("\n", " \r\n"))], answer=[(ANSWER, TALLY)]),
@@ -123,10 +124,10 @@ def test_where_cells_run_and_exercises_are_judged(name: str) -> None:
 NOTES = {
     "as it was released": [],
     "below the stub": [
-        "The answer cell of guard-tally is as it was released; the definition in cell 3 was judged instead."
+        "The answer cell of guard-tally is as it was released; the definition in code cell 3 was judged instead."
     ],
     "below its checks": [
-        "The answer cell of guard-tally is as it was released; the definition in cell 5 was judged instead.",
+        "The answer cell of guard-tally is as it was released; the definition in code cell 5 was judged instead.",
         "The answer of guard-tally is below its checks, and was judged there. In a notebook that runs from top to "
         "bottom it comes too late: move it above them.",
     ],
@@ -136,7 +137,7 @@ NOTES = {
         "The check guard-tally-example occurs 2 times in the notebook; the last one counts."
     ],
     "the setup with more": [
-        "Your cell 1 is the setup with changes: the course's setup was run, and then what yours adds or changes."
+        "Your code cell 1 is the setup with changes: the course's setup was run, and then what yours adds or changes."
     ],
     "the setup from another system": [],
 }
@@ -150,8 +151,7 @@ def test_what_was_done_is_noted(name: str) -> None:
 
 def test_cells_that_run_elsewhere_are_counted() -> None:
     cells = released(answer=[(ANSWER, TALLY)], grade=[(None, "x = Out[5]")])
-    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
-    steps, _ = plan(Submission("you", LESSON.id, numbered), LESSON, binds)
+    steps, _ = plan(handed_in(cells, LESSON.id), LESSON, binds)
     passed = [step.passed for step in steps if not isinstance(step, JudgeExercise)]
     assert passed == [(LESSON.setup,), ("check", "hidden")]
 
@@ -163,6 +163,5 @@ def test_texts_are_read_only_where_an_answer_is_not_in_its_place() -> None:
         *((exercise.id, exercise.reference) for exercise in LESSON.exercises),
         (None, "x"),
     ]
-    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
-    plan(Submission("you", LESSON.id, numbered), LESSON, lambda source: read.append(source) or ())
+    plan(handed_in(cells, LESSON.id), LESSON, lambda source: read.append(source) or ())
     assert read == []
