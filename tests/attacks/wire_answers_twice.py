@@ -1,6 +1,6 @@
 """Answers every question twice, so that each second answer is there before its question."""
 # with: stream
-# tally: passed, crashed
+# tally: passed, failed|crashed
 # %% answer="tally"
 def tally(counts, start):
     say(encode({"status": "ok", "value": 6}))

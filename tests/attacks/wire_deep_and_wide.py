@@ -1,7 +1,7 @@
 """Sends lists in lists without end, and a million of small things."""
 # with: stream, lie
 # tally: failed, failed
-# keep: failed, failed, failed
+# keep: failed|timeout, failed|timeout, failed|timeout
 # %% answer="tally"
 def tally(counts, start):
     lie(None, head=b'{"sizes":[],"value":' + b"[" * 100_000)
