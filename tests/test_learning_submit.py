@@ -19,7 +19,7 @@ import pytest
 from conftest import ROOT, Grader
 from jupyter_client.manager import start_new_kernel
 
-from grader.course import Course
+from grader.course import Course, build
 from grader.course.exercises import GRADING
 from grader.learning import submit
 
@@ -290,8 +290,36 @@ def test_in_a_bundle_the_checks_that_are_there_are_judged(course: Path, grader: 
         kernel.close()
     assert said[0] == "✓ Double: 1 of 1 check"
     assert said[1] == "✗ A loss: 0 of 1 check, not yet"
-    assert said[-2:-1] == ["2 of 3 checks in this notebook pass. 3 more are judged when you hand it in."]
+    absent = "3 hidden checks are not here, and not run: your instructor's grader has them."
+    assert said[-2:-1] == [f"2 of 3 checks in this notebook pass. {absent}"]
     assert said[-1].startswith(f"Judged: {LESSON}.ipynb, as saved")
+
+
+def test_checks_of_an_overlay_that_are_not_here_are_promised_to_nobody(course: Path, own: Path, tmp_path: Path) -> None:
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "course.toml").write_text(f'extends = "{course}"\n')
+    hidden = '"""Is ours."""\ncompare(ask(double, 3.0), 6.0)\n'
+    text = "".join(f'# %% hidden="small-double" name="ours-{n}" points=1\n{hidden}' for n in range(4))
+    (tmp_path / "solutions" / f"{LESSON}.py").write_text(text)
+    build.build(Course(tmp_path))
+    released = (tmp_path / "exercises" / LESSON / f"{LESSON}.ipynb").read_text()
+    assert "hidden ones too" not in released
+    assert "hidden checks too" not in released
+    assert "grader check" not in released.replace("python -m grader.checks", "")
+    # As a learner has it, who has the public course.
+    before = own.read_text()
+    own.write_text(released)
+    answer(course, own)
+    kernel = Kernel(own)
+    try:
+        said = kernel.run(cell(own, GRADING), GRADING).splitlines()
+    finally:
+        kernel.close()
+        own.write_text(before)
+    assert said[-2] == (
+        "4 checks of this notebook were not run: this course does not have small-double-ours-0, small-double-ours-1, "
+        "small-double-ours-2 and others. Your instructor's does."
+    )
 
 
 def test_the_document_and_the_lines(course: Path, own: Path, grader: Grader, tmp_path: Path) -> None:

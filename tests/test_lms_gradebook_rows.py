@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -13,7 +15,9 @@ import stock
 from conftest import COURSES, Grader
 from fill import fill, write
 
+from grader.core.text import AUTOMATIC_ONLY
 from grader.course import Course
+from grader.reports.forms import FORMS, STATES_ITS_POINTS
 
 LESSON = "01_by_hand"
 [EXERCISE] = Course(COURSES / "by_hand").lesson(LESSON).exercises
@@ -199,6 +203,38 @@ def test_a_resubmission_keeps_what_a_person_gave_and_asks_to_look_again(
     assert points(rows)["all_right"]["hand-essay"] == (None, 3, 0.5, 0)
     assert ("partly", LESSON, "hand-half", None, "Nearly.") in rows["comment"]
     assert [penalty for learner, *_, penalty in rows["notebook"] if learner == "partly"] == [5.5]
+
+
+def test_reports_state_that_a_persons_points_are_not_in_them(
+    both: Two, first: object, grader: Grader, tmp_path: Path
+) -> None:
+    """What `nbgrader export` writes for the same class differs as soon as a person has graded."""
+    course = shutil.copytree(both[1], tmp_path / "course", symlinks=True)
+    give(course)
+    (course / "results.json").unlink(missing_ok=True)
+    assert grader("--course", course, "grade", course / "submitted", "--json", course / "results.json").returncode in (
+        0,
+        1,
+    )
+    done = stock.nbgrader(course, "export", "--to", "final.csv")
+    assert done.returncode == 0, done.stderr
+
+    def scores(text: str) -> dict[str, tuple[float, float]]:
+        rows = csv.DictReader(io.StringIO(text))
+        return {row["student_id"]: (float(row["raw_score"]), float(row["max_score"])) for row in rows}
+
+    final = scores((course / "final.csv").read_text())
+    for form in FORMS:
+        one = ["--learner", "partly"] if form in ("gradescope", "github-classroom") else []
+        report = grader("report", course / "results.json", "--as", form, *one)
+        stated = (
+            report.stdout[:2_500].replace("&#39;", "'").replace("\\", "")
+            if form in STATES_ITS_POINTS
+            else report.stderr
+        )
+        assert AUTOMATIC_ONLY.replace("`", "") in stated.replace("`", ""), form
+        if form == "csv":
+            assert scores(report.stdout)["partly"] != final["partly"]
 
 
 def test_a_lesson_that_changed_since_its_release_is_refused(both: Two, grader: Grader, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing
 from grader.core.faults import UnconfinedError
 from grader.core.points import number, phrase
 from grader.core.result import NoResults, Result, document, read_document
+from grader.core.text import AUTOMATIC_ONLY
 from grader.course import Course
 from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
@@ -239,13 +240,15 @@ def report(
     to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write it here, not to the terminal.")] = None,
 ) -> None:
     """Give results another form: JUnit, HTML, CSV, Canvas, Gradescope, GitHub."""
-    from grader.reports.forms import FORMS, NotOne
+    from grader.reports.forms import FORMS, STATES_ITS_POINTS, NotOne
 
     if form not in FORMS:
         raise fail(f"There is no form {form}. Forms: {', '.join(FORMS)}.")
     with refusing(NoResults, NotOne):
         found = read_document(results)
         text = FORMS[form]([r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)])
+    if form not in STATES_ITS_POINTS:
+        warn(AUTOMATIC_ONLY)
     if to is None:
         print(text, end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
     else:

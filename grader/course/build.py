@@ -83,11 +83,12 @@ def sources(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, 
 
 
 def source(course: Course, lesson_id: str, alone: bool = False) -> Notebook:
-    """Returns a lesson's exercises as nbgrader's source notebook; `alone` if it goes out without its hidden checks."""
+    """Returns a lesson's exercises as nbgrader's source notebook; `alone` if it goes out without its hidden checks, as
+    that of an overlay always does."""
     imported = course.adopted(lesson_id)
     if imported is not None:
         return notebook_builder.imported_notebook(imported)
-    return notebook_builder.exercise_notebook(course.lesson(lesson_id), course, alone)
+    return notebook_builder.exercise_notebook(course.lesson(lesson_id), course, alone or course.base is not None)
 
 
 def release(notebook: Notebook) -> Notebook:

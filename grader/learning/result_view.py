@@ -106,7 +106,8 @@ def _total(result: Result, public_only: bool) -> str:
     public = [check for check in checks if not check.hidden]
     passed = sum(check.status in ("passed", "skipped") for check in public)
     later = len(checks) - len(public)
-    more = f" {later} more {'is' if later == 1 else 'are'} judged when you hand it in." if later else ""
+    absent = "1 hidden check is" if later == 1 else f"{later} hidden checks are"
+    more = f" {absent} not here, and not run: your instructor's grader has them." if later else ""
     return f"{passed} of {len(public)} checks in this notebook pass.{more}{fault}"
 
 

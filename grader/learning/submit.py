@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grader.core.layout import SOURCE, course_above, session_notebook
-from grader.core.notebook import MAX_BYTES, NotebookCell, Unreadable, cells, grade_id, nbgrader, parse, part, text
+from grader.core.notebook import (
+    MAX_BYTES,
+    NotebookCell,
+    Unreadable,
+    cells,
+    grade_id,
+    is_check,
+    nbgrader,
+    parse,
+    part,
+    text,
+)
 from grader.core.result import NoResults, Result, read_document
 from grader.core.symbols import notebook_cell_names
 from grader.learning.result_view import view
@@ -25,7 +36,7 @@ PATIENCE_S = 10.0  # that a command gets to end in good order
 REFUSED = 2  # the exit status of a command that did not begin
 HAS_COMMAND = importlib.util.find_spec("grader.cli") is not None
 LONGEST = 300  # characters of a line that a command prints
-NOT_INHERITED = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "JPY_SESSION_NAME")
+NOT_INHERITED = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "JPY_SESSION_NAME", "GITHUB_ACTIONS")
 EXERCISE_LINE = re.compile(r"[^\w\s] \S+  \S+ of \S+")  # as `grader check --json` prints each exercise
 
 
@@ -84,6 +95,14 @@ def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
     unchanged = path.is_file() and path.stat().st_mtime == notebook.when
     again = "" if unchanged else " Another has been saved since: run this cell again."
     remarks = [f"Hidden checks were not run here: {refusal}"] if refusal else []
+    known = {check.id for check in result.checks}
+    absent = [] if result.problem else [grade_id(one) for one in notebook.cells if is_check(one)]
+    if absent := [name for name in absent if name not in known]:
+        were = "check of this notebook was" if len(absent) == 1 else "checks of this notebook were"
+        remarks.append(
+            f"{len(absent)} {were} not run: this course does not have {', '.join(map(str, absent[:3]))}"
+            f"{' and others' if len(absent) > 3 else ''}. Your instructor's does."
+        )
     remarks.append(f"Judged: {name}, as saved at {at}, {_ago(began - notebook.when)} before.{again}")
     shown = view(result, notebook.cells, unsaved, remarks, public_only)
     return {"text/html": shown.html(), "text/plain": shown.plain()}

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from grader.core.points import number
 from grader.core.result import CheckResult, Result, document, to_text
-from grader.core.text import inert, inert_markup, legible
+from grader.core.text import AUTOMATIC_ONLY, inert, inert_markup, legible
 from grader.reports import html
 from grader.reports.terminal import by_exercise, graded, points
 
@@ -153,7 +153,7 @@ def gradescope(result: Result) -> str:
 
 def github_summary(results: Sequence[Result]) -> str:
     """Returns a step's summary in Markdown: for each notebook a table of exercises, then what was missed."""
-    return "\n".join(map(_github_notebook, results))
+    return "\n".join([f"*{_markdown(AUTOMATIC_ONLY)}*\n", *map(_github_notebook, results)])
 
 
 def _github_notebook(result: Result) -> str:
@@ -225,6 +225,7 @@ def _only(results: Sequence[Result]) -> Result:
     return results[0]
 
 
+STATES_ITS_POINTS = ("html", "github-summary")  # in its first line; the others are for machines
 FORMS: dict[str, Callable[[Sequence[Result]], str]] = {
     "json": document,
     "junit": junit,

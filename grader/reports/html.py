@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.core.points import number, phrase, total
 from grader.core.result import MARKS, CheckResult, Result
-from grader.core.text import inert_markup, legible
+from grader.core.text import AUTOMATIC_ONLY, inert_markup, legible
 from grader.prove.proof import ExerciseReport
 from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
 
@@ -48,7 +48,11 @@ class LessonResults:
 
 def dumps(results: Sequence[Result]) -> str:
     """Returns the page of a class; learners' text is escaped, and bounded as in every report."""
-    return _page("class.html.jinja", lessons=[LessonResults(*lesson) for lesson in by_lesson(results)])
+    return _page(
+        "class.html.jinja",
+        automatic_only=AUTOMATIC_ONLY,
+        lessons=[LessonResults(*lesson) for lesson in by_lesson(results)],
+    )
 
 
 def preview(lesson: str, exercises: Sequence[ExerciseReport]) -> str:
