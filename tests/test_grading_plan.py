@@ -67,7 +67,7 @@ PLANS: dict[str, tuple[Cells, list[str]]] = {
         ["guard-tally answers", "cell 4", "judge"],
     ),
     "below the stub": (released(answer=[(ANSWER, STUB), (None, TALLY)]), ["guard-tally", "cell 3 answers", "judge"]),
-    "above the stub": (released(answer=[(None, TALLY), (ANSWER, STUB)]), ["cell 2 answers", "judge"]),
+    "above the stub": (released(answer=[(None, TALLY), (ANSWER, STUB)]), ["cell 2", "guard-tally", "judge untouched"]),
     "below its checks": (
         released(grade=[(None, TALLY), (None, "x = 1"), ("grade", "")]),
         ["guard-tally", "cell 5 answers", "cell 6", "judge"],
@@ -166,3 +166,33 @@ def test_texts_are_read_only_where_an_answer_is_not_in_its_place() -> None:
     numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
     plan(Submission("you", LESSON.id, numbered), LESSON, lambda source: read.append(source) or ())
     assert read == []
+
+
+SMALL = Course(COURSES / "small").lesson("01_small")  # its second and third exercise both ask for a `loss`
+
+
+@pytest.mark.parametrize(
+    ("answered", "judged"),
+    [
+        ("mean", {"small-mean": ["small-mean"], "small-total": []}),
+        ("total", {"small-mean": [], "small-total": ["small-total"]}),
+        ("mean retyped", {"small-mean": ["cell 2"], "small-total": []}),
+        ("total retyped", {"small-mean": [], "small-total": ["cell 4"]}),
+    ],
+)
+def test_a_name_that_two_exercises_ask_for_is_matched_where_it_is(answered: str, judged: dict[str, list[str]]) -> None:
+    cells: Cells = []
+    for exercise in SMALL.exercises[1:]:
+        cells.append((exercise.id, exercise.stub))
+        if exercise.id == f"small-{answered.split()[0]}":
+            cells[-1:] = [(exercise.id, exercise.reference)] if answered.split()[0] == answered else [
+                cells[-1], (None, exercise.reference)]  # fmt: skip
+        cells.append((exercise.checks[0].id, "check"))
+    numbered = tuple(SubmittedCell(name, source, i) for i, (name, source) in enumerate(cells, 1))
+    steps, _ = plan(Submission("you", SMALL.id, numbered), SMALL, binds)
+    labels = {
+        name: [s.label for s in steps if not isinstance(s, JudgeExercise) and name in s.answers] for name in judged
+    }
+    untouched = {s.exercise.id for s in steps if isinstance(s, JudgeExercise) and s.untouched}
+    assert labels == judged
+    assert {name for name in judged if not judged[name]} == untouched & judged.keys()
