@@ -68,7 +68,10 @@ PLANS: dict[str, tuple[Cells, list[str]]] = {
         released(answer=[(ANSWER, STUB), (None, TALLY)]),
         ["guard-tally", "code cell 3 answers", "judge"],
     ),
-    "above the stub": (released(answer=[(None, TALLY), (ANSWER, STUB)]), ["code cell 2 answers", "judge"]),
+    "above the stub": (
+        released(answer=[(None, TALLY), (ANSWER, STUB)]),
+        ["code cell 2", "guard-tally", "judge untouched"],
+    ),
     "below its checks": (
         released(grade=[(None, TALLY), (None, "x = 1"), ("grade", "")]),
         ["guard-tally", "code cell 5 answers", "code cell 6", "judge"],
@@ -165,3 +168,32 @@ def test_texts_are_read_only_where_an_answer_is_not_in_its_place() -> None:
     ]
     plan(handed_in(cells, LESSON.id), LESSON, lambda source: read.append(source) or ())
     assert read == []
+
+
+SMALL = Course(COURSES / "small").lesson("01_small")  # its second and third exercise both ask for a `loss`
+
+
+@pytest.mark.parametrize(
+    ("answered", "judged"),
+    [
+        ("mean", {"small-mean": ["small-mean"], "small-total": []}),
+        ("total", {"small-mean": [], "small-total": ["small-total"]}),
+        ("mean retyped", {"small-mean": ["code cell 2"], "small-total": []}),
+        ("total retyped", {"small-mean": [], "small-total": ["code cell 4"]}),
+    ],
+)
+def test_a_name_that_two_exercises_ask_for_is_matched_where_it_is(answered: str, judged: dict[str, list[str]]) -> None:
+    cells: Cells = []
+    for exercise in SMALL.exercises[1:]:
+        cells.append((exercise.id, exercise.stub))
+        if exercise.id == f"small-{answered.split()[0]}":
+            cells[-1:] = [(exercise.id, exercise.reference)] if answered.split()[0] == answered else [
+                cells[-1], (None, exercise.reference)]  # fmt: skip
+        cells.append((exercise.checks[0].id, "check"))
+    steps, _ = plan(handed_in(cells, SMALL.id), SMALL, binds)
+    labels = {
+        name: [s.label for s in steps if not isinstance(s, JudgeExercise) and name in s.answers] for name in judged
+    }
+    untouched = {s.exercise.id for s in steps if isinstance(s, JudgeExercise) and s.untouched}
+    assert labels == judged
+    assert {name for name in judged if not judged[name]} == untouched & judged.keys()

@@ -59,7 +59,7 @@ def plan(submission: Submission, lesson: Lesson, binds: Binds) -> tuple[list[Run
     gone, it is judged after its answer and the learner's own cells that follow.
 
     An answer is known by its cell's id. Cells that carry one exercise's id are pieces of one answer, of which untouched
-    stubs are dropped. Where nothing is left, every other cell that defines a name of the exercise's is its answer.
+    stubs are dropped. Where nothing is left, the cells below the stub that define one of its names are its answer.
 
     Args:
         submission: the notebook.
@@ -160,10 +160,15 @@ class _Planner:
     def _match_by_name(self, name: str, worked: Collection[int]) -> None:
         """Find the answer of an exercise whose own cell is untouched or gone, by the names that it should define."""
         answer, exercise = self.answers[name], self.exercises[name]
-        stub, names = _plain(exercise.stub), set(exercise.names)
-        for place, role in enumerate(self.roles):
-            source = self.cells[place].source
-            if (not role or place in worked) and _plain(source) != stub and names & set(self.binds(source) or ()):
+        others = {one for other in self.lesson.exercises if other is not exercise for one in other.names}
+        first = min(answer.checks.values(), default=len(self.cells))
+        for place in range(answer.stubs[0] + 1 if answer.stubs else 0, len(self.cells)):
+            role, source = self.roles[place], self.cells[place].source
+            if (role and place not in worked) or _plain(source) == _plain(exercise.stub):
+                continue
+            # Exercises may ask for the same name: below the checks, and in another's cell, it is the other's.
+            names = set(exercise.names) - (others if role or place > first else set())
+            if names & set(self.binds(source) or ()):
                 answer.cells.append(place)
         state = "is as it was released" if answer.stubs else "is missing from the notebook"
         if answer.cells:
