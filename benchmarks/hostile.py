@@ -24,6 +24,9 @@ CELLS = {
     "prints": "for _ in range(50):\n    print('x' * 1_000_000)",
     "fills its folder": "with open('full', 'wb') as stream:\n    stream.write(bytes(40 << 20))",
     "says too much": "raise ValueError('word ' * 1_000_000)",
+    "shell hook": "get_ipython().events.register('post_run_cell', lambda result: [0] * 10**7)",
+    "goes on behind": "import asyncio\nasync def spin():\n    while True:\n        await asyncio.sleep(0)\n"
+    "kept = asyncio.create_task(spin())",
 }
 CALLS = {
     "endless loop": "    while True:\n        pass",
@@ -32,6 +35,9 @@ CALLS = {
     "memory": "    hog = [bytearray(b'x' * (64 << 20)) for _ in range(12)]\n    return len(hog)",
     "flood": "    import numpy\n    return numpy.zeros(300 << 20, numpy.uint8)",
     "recursion": "    return {name}(*anything)",
+    "slow to read": "    import jax\n    return [jax.eval_shape(lambda: jax.random.key(0))] * 150_000",
+    "many children": "    import os, time\n    for _ in range(60):\n        if not os.fork():\n"
+    "            hog = bytearray(40 << 20)\n            time.sleep(600)\n    time.sleep(600)",
     "threads without end": "    import threading\n    while True:\n        threading.Thread(target=int).start()",
 }
 
