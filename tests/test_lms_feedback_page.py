@@ -69,7 +69,7 @@ SAID = {
         "Half 0 of 3 When is a half exact? 0 of 3",
     ],
     "twice": [
-        "The answer of hand-half stands in 2 cells; all of them were run, in order.",
+        "The answer of hand-half is in 2 cells; all were run, in order.",
         "✓ Halves two and four. 1 of 1",
     ],
     HOSTILE: [f"What a person grades {HOSTILE} 0 of 6 points", f"raised ValueError: {SCRIPT}"],
