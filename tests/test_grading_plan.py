@@ -135,7 +135,7 @@ NOTES = {
         "bottom it comes too late: move it above them.",
     ],
     "deleted": ["The answer cell of guard-tally is missing from the notebook."],
-    "two pieces": ["The answer of guard-tally stands in 2 cells; all of them were run, in order."],
+    "two pieces": ["The answer of guard-tally is in 2 cells; all were run, in order."],
     "a helper below a copy of the check": [
         "The check guard-tally-example occurs 2 times in the notebook; the last one counts."
     ],

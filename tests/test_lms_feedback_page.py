@@ -62,7 +62,7 @@ SAID = {
     "blocked": [
         "raised ZeroDivisionError on line 1.",
         "A cell of your own here = 1 / 0 Your answer def half(x):",
-        "↑ Halves two and four. – blocked 0 of 1 Your answer needs `here`, which your cell",
+        "↑ Halves two and four. – blocked 0 of 1 Your answer needs `here`, which your code cell",
     ],
     "too_long": [
         "This notebook could not be graded. The notebook has 2,011 cells; at most 2,000 are read. 0 of 6 points",

@@ -128,7 +128,7 @@ class _Planner:
                 self._match_by_name(name, worked)
             elif len(answer.cells) > 1:
                 number = len(answer.cells)
-                self.notes.append(f"The answer of {name} stands in {number} cells; all of them were run, in order.")
+                self.notes.append(f"The answer of {name} is in {number} cells; all were run, in order.")
         dropped = {place for answer in self.answers.values() for place in self._dropped(answer)}
         judged: dict[int, list[JudgeExercise]] = {}
         for name, answer in self.answers.items():
