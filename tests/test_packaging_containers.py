@@ -149,7 +149,8 @@ def test_repo2docker_still_finds_condas_file() -> None:
 
 
 def test_what_git_ignores_is_not_in_the_image() -> None:
-    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line and line[0] != "#"]
+    lines = (ROOT / ".gitignore").read_text().splitlines()
+    ignored = [line.strip("/").replace("!/", "!") for line in lines if line and line[0] != "#"]
     left_out = (ROOT / ".dockerignore").read_text().splitlines()
     patterns = [line.removeprefix("**/") for line in left_out if line and line[0] != "#"]
     missing = [line for line in ignored if not any(fnmatch(line, pattern) for pattern in patterns)]
