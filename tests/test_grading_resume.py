@@ -266,7 +266,7 @@ def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class) -> None:
     for more in (0, 1, 0, 2, 1):
         before, running = lesson.kept, lesson.start()
         goal = len(before) + more
-        eventually(lambda goal=goal: len(lesson.kept) >= goal, 60)
+        eventually(lambda goal=goal, running=running: len(lesson.kept) >= goal or running.poll() is not None, 60)
         time.sleep(moments.uniform(0, 0.3 if more else 3))
         running.kill()
         running.communicate(timeout=60)

@@ -70,10 +70,15 @@ def constants(source: str) -> frozenset[str]:
 
 
 @functools.cache
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text))
+
+
+@functools.cache
 def _words_of_ours() -> frozenset[str]:
     """Every word with which `grader.checks` makes messages, and the names of dtypes."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((PACKAGE / "checks").glob("*.*"))]
-    return frozenset(_WORD.findall("\n".join(texts))) | DTYPES | KEY_IMPLS.keys()
+    return _words("\n".join(texts)) | DTYPES | KEY_IMPLS.keys()
 
 
 class _Words(str):
@@ -129,14 +134,14 @@ class MessageGuard:
 
     def message(self, text: str) -> str:
         """Returns a message without words that are neither the course's nor the grader's, and with few numbers."""
-        words, numbers = _words_of_ours() | frozenset(_WORD.findall(self.source)) | exception_names(), itertools.count()
+        numbers = itertools.count()
 
-        def shown(found: re.Match[str]) -> str:
-            word = found[0]
-            own = next(numbers) < MOST_TOKENS if _DIGITS.fullmatch(word) else word in words
-            return word if own else NOT_SHOWN
+        def own(word: str) -> bool:
+            if _DIGITS.fullmatch(word):
+                return next(numbers) < MOST_TOKENS
+            return word in _words_of_ours() or word in _words(self.source) or word in exception_names()
 
-        return _WORD.sub(shown, text)
+        return _WORD.sub(lambda word: word[0] if own(word[0]) else NOT_SHOWN, text)
 
 
 def _strings(told: Any) -> Iterator[str]:
