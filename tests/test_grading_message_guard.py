@@ -111,6 +111,12 @@ def test_short_facts_are_shown() -> None:
     assert shown(np.zeros((2, 3), "f")) == "float32[2,3]"
 
 
+def test_a_sentence_of_the_checks_is_shown_however_long() -> None:
+    said = "The starts brake each other, all 12 of them: " + "the norm that is clipped is that of all of them. " * 9
+    assert MessageGuard(f"for said in ({said!r},): require(False, said)", ["other"])(said) == said
+    assert shown(said) == NOT_SHOWN
+
+
 def test_of_a_large_number_one_digit_is_shown() -> None:
     assert [shown(n) for n in (31_000, 4_194_304, -(10**9) - 1)] == [
         "over 30,000",
@@ -128,7 +134,7 @@ def test_a_shape_that_could_hold_a_message_is_not_shown() -> None:
 def test_words_of_another_process_and_long_numbers_are_not_shown() -> None:
     for value, told in (
         ("x", "x"), ("it says x!", ("a", {"b": ["x"]})), (P("q"), P("q")), ("k", {"k": 1}), ("1, 2, 3, 4, 5", ()),
-        (10**12, ()), (f"bytes: {10**4}", ()), ("y" * 81, ()), (list(range(99)), ()), ("mesh q", MESH_Q),
+        (10**12, ()), (f"bytes: {10**4}", ()), ("y" * 201, ()), (list(range(99)), ()), ("mesh q", MESH_Q),
         ("z", ["other"] * 1_001),
     ):  # fmt: skip
         assert shown(value, told) == NOT_SHOWN, value
@@ -141,6 +147,10 @@ def test_a_whole_message_has_no_word_but_the_courses_and_the_graders() -> None:
     assert guarded.message(kept) == kept
     assert guarded.message("Every canary-0.25 row, deadbeef 0xdeadbeef") == (
         f"Every {NOT_SHOWN}-0.25 row, {NOT_SHOWN} {NOT_SHOWN}"
+    )
+    assert (
+        guarded.message("LABEL of the result['w-one'] is 0", "the result['w-one']")
+        == "LABEL of the result['w-one'] is 0"
     )
     numbers = guarded.message(",".join(str(n) for n in range(100, 140))).split(",")
     assert numbers == [str(n) for n in range(100, 116)] + [NOT_SHOWN] * 24

@@ -27,7 +27,7 @@ from grader.program.codec import DTYPES, KEY_IMPLS
 NOT_SHOWN = "(not shown)"
 # A count below EXACT is shown as it is, a larger one by its first digit, from LARGEST on (a large model's bytes) none.
 EXACT, LARGEST = 10**4, 10**12
-LONGEST, MOST_NUMBERS, MOST_STRINGS = 80, 4, 1_000  # of one value: characters, numbers in it, texts that were told
+LONGEST, MOST_NUMBERS, MOST_STRINGS = 200, 4, 1_000  # of one value: characters, numbers in it, texts that were told
 MOST_TOKENS = 16  # numbers of one message, each group of digits for itself
 _WORD = re.compile(r"\w+")
 _DIGITS = re.compile(r"\d{1,12}(e\d{0,2})?")
@@ -71,14 +71,14 @@ def constants(source: str) -> frozenset[str]:
 
 @functools.cache
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text))
+    return frozenset(_WORD.findall(text.lower()))
 
 
 @functools.cache
 def _words_of_ours() -> frozenset[str]:
     """Every word with which `grader.checks` makes messages, and the names of dtypes."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((PACKAGE / "checks").glob("*.*"))]
-    return _words("\n".join(texts)) | DTYPES | KEY_IMPLS.keys()
+    return _words("\n".join(texts)) | _words(" ".join((*DTYPES, *KEY_IMPLS)))
 
 
 class _Words(str):
@@ -122,6 +122,8 @@ class MessageGuard:
             return value if abs(value) < EXACT else _magnitude(value)
         if type(value) in (tuple, list):
             return type(value)(map(self, value)) if len(value) <= MOST_NUMBERS else _Words(NOT_SHOWN)
+        if isinstance(value, str) and value in constants(self.source):
+            return value
         text = str(value)
         numbers = [int(number) for number in re.findall(r"\d+", text)]
         short = len(text) <= LONGEST and len(numbers) <= MOST_NUMBERS and max(numbers, default=0) < EXACT
@@ -132,14 +134,16 @@ class MessageGuard:
         known = constants(self.source) | exception_names()
         return not any(i == MOST_STRINGS or (s in text and s not in known) for i, s in enumerate(_strings(self.told)))
 
-    def message(self, text: str) -> str:
-        """Returns a message without words that are neither the course's nor the grader's, and with few numbers."""
+    def message(self, text: str, where: str = "") -> str:
+        """Returns a message without words that are neither the course's nor the grader's, and with few numbers. `where`
+        is a path in the result that the check wants, whose names it may have put together."""
         numbers = itertools.count()
 
         def own(word: str) -> bool:
             if _DIGITS.fullmatch(word):
                 return next(numbers) < MOST_TOKENS
-            return word in _words_of_ours() or word in _words(self.source) or word in exception_names()
+            known = (_words_of_ours(), _words(self.source), _words(where))
+            return any(word.lower() in words for words in known) or word in exception_names()
 
         return _WORD.sub(lambda word: word[0] if own(word[0]) else NOT_SHOWN, text)
 

@@ -103,7 +103,9 @@ class CheckRunner:
         except CheckFailed as ended:
             if ended.kind == "malformed":
                 isolated.drop()  # a process that lies is trusted with no other question
-            message = shown.message(ended.hidden_message) if check.hidden else str(ended)
+            # The place of an exception or of what is no data is a name of the learner's.
+            where = "" if ended.kind in ("raised", "unsendable") else ended.where
+            message = shown.message(ended.hidden_message, where) if check.hidden else str(ended)
             return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:
             return record(check, "skipped", ended.message)
