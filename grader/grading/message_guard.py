@@ -99,7 +99,7 @@ def _magnitude(value: int) -> _Words:
 
 
 class MessageGuard:
-    """Messages of one hidden check. `source` is the course's text about it: its setup, the check, its exercise.
+    """Guards the messages of one hidden check. `source` is the course's text: the lesson's setup and the check.
 
     `told` is what the learner's process said. Of that a message contains no word, and numbers of so few digits, and so
     few of them, that they carry some hundred bits at most.

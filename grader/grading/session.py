@@ -245,7 +245,8 @@ class GradingSession:
             for ran in self.failed:
                 if missing in ran.binds and ran not in runs:  # it would have bound this
                     own = f"your {ran.label}" if ran.repeats else "one of your cells"
-                    label = own if ran.label.startswith("code cell ") else f"the answer of {ran.label}"
+                    answers = {one.id for one in self.runner.lesson.exercises}
+                    label = f"the answer of {ran.label}" if ran.label in answers else own
                     message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
                     return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)

@@ -95,17 +95,10 @@ class Worker:
                 text = self.shell.transform_cell(source)
                 compile(text, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
                 names = cell_names(text)
-        except SyntaxError as problem:
-            found = {"kind": type(problem).__name__, "text": problem.msg[:MAX_TEXT], "line": problem.lineno}
-            return {"status": "raised", **found, "source": (problem.text or "").strip()[:MAX_LINE]}
-        except Exception as problem:  # text that no compiler takes: a NUL, half a character, nesting without end
-            return {
-                "status": "raised",
-                "kind": "SyntaxError",
-                "text": str(problem)[:MAX_TEXT],
-                "line": None,
-                "source": "",
-            }
+        except Exception as problem:  # also text that no compiler takes: a NUL, half a character, endless nesting
+            error = problem if isinstance(problem, SyntaxError) else SyntaxError(str(problem))
+            found = {"kind": type(error).__name__, "text": str(error.msg)[:MAX_TEXT], "line": error.lineno}
+            return {"status": "raised", **found, "source": (error.text or "").strip()[:MAX_LINE]}
         return {"status": "ok", "binds": sorted(names.binds), "needs": sorted(names.needs)}
 
     async def run(self, source: str, passed: Sequence[str] = (), setup: bool = False) -> dict[str, Any]:
