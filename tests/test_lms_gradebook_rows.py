@@ -15,9 +15,9 @@ import stock
 from conftest import COURSES, Grader
 from fill import fill, write
 
-from grader.core.text import AUTOMATIC_ONLY
 from grader.course import Course
 from grader.reports.forms import FORMS, STATES_ITS_POINTS
+from grader.reports.terminal import AUTOMATIC_ONLY
 
 LESSON = "01_by_hand"
 [EXERCISE] = Course(COURSES / "by_hand").lesson(LESSON).exercises

@@ -18,7 +18,6 @@ from grader.cli.console import echo, err, fail, out, refuse_unwritable, refusing
 from grader.core.faults import UnconfinedError
 from grader.core.points import number, phrase
 from grader.core.result import NoResults, Result, document, read_document
-from grader.core.text import AUTOMATIC_ONLY
 from grader.course import Course
 from grader.doctor.diagnosis import confinement_warning
 from grader.grading import batch
@@ -248,7 +247,7 @@ def report(
         found = read_document(results)
         text = FORMS[form]([r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)])
     if form not in STATES_ITS_POINTS:
-        warn(AUTOMATIC_ONLY)
+        warn(terminal.AUTOMATIC_ONLY)
     if to is None:
         print(text, end="", file=sys.__stdout__)  # as it is: a form may consist of commands to a CI service
     else:

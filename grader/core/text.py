@@ -9,11 +9,6 @@ import secrets
 from typing import Any, TextIO
 
 MAX_TEXT = 4_000
-# What the first line of a report states, or where it has no room for that, the command on stderr.
-AUTOMATIC_ONLY = (
-    "Automatic points only: points and comments of a person and penalties for lateness are in nbgrader's gradebook, "
-    "and `nbgrader export` writes them."
-)
 # Printable to Python, and nothing on a screen: letters without a glyph, and selectors of a variant (not of an emoji).
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"

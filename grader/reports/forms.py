@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 from grader.core.points import number
 from grader.core.result import CheckResult, Result, document, to_text
-from grader.core.text import AUTOMATIC_ONLY, inert, inert_markup, legible
+from grader.core.text import inert, inert_markup, legible
 from grader.reports import html
-from grader.reports.terminal import by_exercise, graded, points
+from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, graded, points
 
 NBGRADER = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",

@@ -11,9 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.core.points import number, phrase, total
 from grader.core.result import MARKS, CheckResult, Result
-from grader.core.text import AUTOMATIC_ONLY, inert_markup, legible
+from grader.core.text import inert_markup, legible
 from grader.prove.proof import ExerciseReport
-from grader.reports.terminal import by_exercise, by_lesson, graded, misconception, stub_messages
+from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, by_lesson, graded, misconception, stub_messages
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,12 @@ from grader.core.text import legible
 from grader.grading.regrade import Change
 from grader.prove.proof import AnswerReport, ExerciseReport
 
+# What the first line of a report states, or where it has no room for that, the command on stderr.
+AUTOMATIC_ONLY = (
+    "Automatic points only: points and comments of a person and penalties for lateness are in nbgrader's gradebook, "
+    "and `nbgrader export` writes them."
+)
+
 
 def name(learner: str) -> str:
     """Returns a learner's name on one line; a folder's name may contain anything."""
