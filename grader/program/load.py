@@ -30,7 +30,8 @@ class Facts:
 
     Attributes:
         devices: number of devices that it runs on.
-        loops, operations: counts in its StableHLO, before XLA optimizes it, so of what was written.
+        loops, operations: counts in its StableHLO, before XLA optimizes it, so of what was written; constants are no
+            operations.
         intermediates: elements of the largest array in its StableHLO.
         collectives: those in its optimized HLO, so of what is executed.
         argument_bytes, output_bytes, temp_bytes, alias_bytes: memory per device.
