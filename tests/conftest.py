@@ -66,9 +66,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     expression = config.getoption("-m")
     if "not thorough" in expression:
         return (
-            "left out: full proofs with mutants and all seeds, every answer on every surface, the attack and honest "
-            "corpora, a class of a hundred, docs/instructors.md to the letter, lesson 11 without torch, and browsers "
-            "(make test-all)"
+            "left out: lessons compiled as learners compile them, full proofs with mutants and all seeds, every answer "
+            "on every surface, the attack and honest corpora, a class of a hundred, docs/instructors.md to the letter, "
+            "lesson 11 without torch, and browsers (make test-all)"
         )
     return "left out: all that `make test` runs" if expression == "thorough" else None
 
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lesson = config.getoption("--lesson")
     if lesson is None:
         return
-    kept = [item for item in items if _lesson(item) == lesson]
+    kept = [item for item in items if _lesson(item) == lesson and not item.get_closest_marker("brief")]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
 
@@ -109,7 +109,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             name, _, lesson = test.partition("[")
             if not file.endswith("test_course_lessons.py"):
                 return file
-            return nodeid if name == "test_a_lesson_runs_top_to_bottom" else f"{file}[{lesson}"  # shares a proof
+            return nodeid if name.startswith("test_a_lesson_runs") else f"{file}[{lesson}"  # shares a proof
 
     return ByFileOrLesson(config, log) if config.getvalue("dist") == "loadfile" else None
 

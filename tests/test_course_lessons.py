@@ -24,6 +24,7 @@ from unchanged import Record
 from grader.course import Course
 from grader.course.build import lesson_path
 from grader.prove.proof import Proof, prove
+from grader.sandbox.zygote import QUICK
 
 COURSE = Course(ROOT)
 
@@ -62,20 +63,35 @@ def test_the_example_class_is_fresh() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.brief
 @pytest.mark.usefixtures("unless_unchanged")
 @pytest.mark.parametrize("lesson", COURSE.text_ids)
-def test_a_lesson_runs_top_to_bottom(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the network, with a deprecated name as an error, without a warning; logs that it asks for are fine."""
+def test_a_lesson_runs_in_brief(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled in half the time, to code that nobody would time; `make test-all` runs it as learners do."""
+    monkeypatch.setenv("XLA_FLAGS", QUICK)
+    run(lesson, tmp_path, monkeypatch)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("unless_unchanged")
+@pytest.mark.parametrize("lesson", COURSE.text_ids)
+def test_a_lesson_runs_as_learners_run_it(lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(lesson, tmp_path, monkeypatch)
+
+
+def run(lesson: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Top to bottom, without the network, with a deprecated name as an error, without a warning; logs that it asks for
+    are fine."""
     monkeypatch.setenv("PYTHONWARNINGS", "error::DeprecationWarning:__main__")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("JAXERCISE_DIGITS", "embedded")
-    (tmp_path / "course.toml").touch()  # what it keeps lies below, in work/
+    (folder / "course.toml").touch()  # what it keeps lies below, in work/
     notebook = nbformat.read(lesson_path(COURSE, lesson), as_version=4)
     # Python's own way to name the module of a warning misses notebook cells, so the filter is set inside as well.
     strict = "import warnings\nwarnings.filterwarnings('error', category=DeprecationWarning, module='__main__')"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(strict))
     NotebookClient(
-        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     ).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert [output.text for output in outputs if output.get("name") == "stderr" and "Warning" in output.text] == []
