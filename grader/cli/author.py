@@ -123,7 +123,9 @@ def prove(
     lessons: LessonsArgument = None,
     mutants: Annotated[bool, Option(help="Also test machine-made wrong answers.")] = True,
     seeds: Annotated[int, Option(min=1, metavar="N", help="How many draws of inputs each answer is tested on.")] = 20,
-    suggest: Annotated[bool, Option("--suggest", help="Only list variants of the answers that pass all checks.")] = False,
+    suggest: Annotated[
+        bool, Option("--suggest", help="Only list variants of the answers that pass all checks.")
+    ] = False,
     jobs: JobsOption = None,
 ) -> None:
     """Prove the course: right answers pass, wrong answers and mutants fail, on every draw; nothing built is stale."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-# What a pattern becomes. A capital stands for any expression (N for a literal, T for a number below a
-# thousandth, I for a name, E and F for what is no literal), `...` for the arguments that are left, and a function for all that end in its name.
+# Kind, pattern and replacement. A capital stands for any expression: some only for what `CAPITALS` lists. `...` stands
+# for the arguments that are left, and a function for each whose dotted name ends so.
 REWRITES = """
 dropped stop_gradient   | stop_gradient(X)           | X
 dropped fold_in         | fold_in(X, Y)              | X
@@ -32,6 +33,7 @@ one key for all         | random.split(X)            | X[None].repeat(2)
 one key for all         | random.split(X, Y)         | X[None].repeat(Y)
 the contrary            | 1 - X                      | 1 * X
 quotient for remainder  | X // Y                     | X % Y
+quotient for remainder  | E % Y                      | E // Y
 dropped edge            | X[N:]                      | X
 dropped edge            | X[:Y]                      | X
 dropped edge            | maximum(X, Y)              | X
@@ -43,6 +45,10 @@ dropped edge            | clip(X, ...)               | X
 dropped edge            | nan_to_num(X, ...)         | X
 dropped edge            | X + T                      | X
 dropped edge            | -X % Y                     | 0
+dropped edge            | range(X)                   | range(X - 1)
+dropped edge            | range(X, Y, Z)             | range(X, Y - Z + 1, Z)
+changed mask dtype      | arange(X) < Y              | (arange(X) < Y).astype("float32")
+changed mask dtype      | bernoulli(...)             | bernoulli(...).astype("float32")
 dropped condition       | X & Y                      | X
 dropped condition       | X & Y                      | Y
 dropped condition       | X | Y                      | X
@@ -57,6 +63,8 @@ product for where       | where(X, Y, 0)             | X * Y
 product for where       | where(X, 0, Y)             | (1 - X) * Y
 product for where       | where(X, E, F)             | X * E + (1 - X) * F
 product for where       | sum(X, where=Y)            | sum(X * Y)
+where for product       | M * X                      | jnp.where(M, X, 0)
+where for product       | X * M                      | jnp.where(M, X, 0)
 moved bound             | X < Y                      | X <= Y
 moved bound             | X <= Y                     | X < Y
 moved bound             | X > Y                      | X >= Y
@@ -67,6 +75,8 @@ hard-coded size         | X.shape                    | globals().setdefault("fir
 hard-coded size         | X.size                     | globals().setdefault("first", X.size)
 hard-coded size         | X.ndim                     | globals().setdefault("first", X.ndim)
 one for all             | X[I]                       | X[0]
+one for all             | zip(X, ...)                | zip([list(X)[0]] * len(list(X)), ...)
+swapped branches        | Y if X else Z              | Z if X else Y
 axis by index           | [A for A, B in enumerate(X) if Y] | [0]
 axis by index           | [A for A, B in enumerate(X) if Y] | list(range(len(X)))
 axis by index           | P(X, ...)                  | P()
@@ -81,6 +91,7 @@ SWAPS = {
     "argmax": ["argmin"], "any": ["all"], "all": ["any"], "float32": ["float16"], "int32": ["float32"],
 }  # fmt: skip
 BUILTINS = frozenset({"min", "max", "any", "all"})
+MODULES = frozenset({"np", "jnp", "math"})
 COLLECTIVES = "psum pmean pmax pmin all_gather psum_scatter ppermute all_to_all with_sharding_constraint reshard"
 REWRITES += "".join(f"dropped collective | {name}(X, ...) | X\n" for name in (*COLLECTIVES.split(), "device_put"))
 REDUCTIONS = frozenset("sum mean max min argmax argmin prod std var all any stack concatenate cumsum softmax".split())
@@ -92,7 +103,15 @@ DROPPED = {**dict.fromkeys(STATIC, "traced for static"), **dict.fromkeys(MODES, 
 DROPPED |= {"dtype": "dropped cast", "is_leaf": "dropped is_leaf", "keepdims": "swapped axes"}
 DROPPED |= {"donate_argnums": "dropped donation", "donate_argnames": "dropped donation"}
 FIELDS = {"data_fields": "meta_fields", "meta_fields": "data_fields"}
-MASKS = ("mask", "real", "valid", "kept", "keep", "inside", "weights")
+MASKS = frozenset("mask real valid kept keep inside weights".split())
+CAPITALS: dict[str, Callable[[ast.expr], bool]] = {
+    "N": lambda node: isinstance(node, ast.Constant),
+    "E": lambda node: not isinstance(node, ast.Constant),
+    "F": lambda node: not isinstance(node, ast.Constant),
+    "I": lambda node: isinstance(node, ast.Name),
+    "M": lambda node: isinstance(node, ast.Compare) or bool(MASKS & set(re.findall(r"\w+", ast.unparse(node)))),
+    "T": lambda node: isinstance(node, ast.Constant) and type(node.value) is float and 0 < node.value < 1e-3,
+}
 CONSTANTS: dict[str, Callable[[float], float]] = {"log": math.log, "sqrt": math.sqrt, "exp": math.exp}
 NO_CONTEXT = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
 # Stands before a mutant that uses it. Like `jax.vmap` it takes prefixes of trees as axes.
@@ -150,13 +169,14 @@ def mutants(reference: str) -> list[Mutant]:
 
 
 def _all_changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str, list[Edit]]]:
-    """Every change of every node, with the node. A change in a type annotation would change nothing that runs."""
+    """Every change of every node, with the node. One in a type annotation or a message would change no result."""
     held = [getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns")]
-    typing = {node for annotation in held if annotation is not None for node in ast.walk(annotation)}
+    held += [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    unused = {node for one in held if one is not None for node in ast.walk(one)}
     places = {child: (node, name, at) for node in ast.walk(tree) for child, name, at in _children(node)}
     parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} - {"self"}
     for node in ast.walk(tree):
-        if node in typing:
+        if node in unused:
             continue
         for change in (*_changes(node), *_argument_orders(node, parameters)):
             yield node, *change
@@ -203,13 +223,16 @@ def _patterns() -> list[tuple[str, str, ast.expr, ast.expr]]:
 
 
 def _rewritten(node: ast.AST) -> Iterator[tuple[str, str, ast.AST]]:
-    """What replaces this expression: a line of `REWRITES`, another function, a rounded constant, a condition."""
+    """Kind, what, and what stands in the place of this expression."""
     for kind, what, pattern, new in _patterns():
         held: dict[str, Any] = {}
         if _matches(pattern, node, held):
             yield kind, what, _Filled(held).visit(deepcopy(new))
     if isinstance(node, ast.Attribute):
+        arrays = ast.unparse(node.value) not in MODULES  # which have no method `median`
         for other in SWAPS.get(node.attr, ()):
+            if arrays and other == "median":
+                continue
             yield "swapped function", f"{node.attr} -> {other}", ast.Attribute(node.value, other, node.ctx)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BUILTINS:
         [other] = SWAPS[node.func.id]
@@ -218,21 +241,13 @@ def _rewritten(node: ast.AST) -> Iterator[tuple[str, str, ast.AST]]:
     value = _constant(node)
     if value is not None and float(f"{value:.5g}") != value:
         yield "rounded constant", f"{ast.unparse(node)} -> {value:.5g}", ast.Constant(float(f"{value:.5g}"))
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        for mask, other in ((node.left, node.right), (node.right, node.left)):
-            if any(word in ast.unparse(mask) for word in MASKS) or isinstance(mask, ast.Compare):
-                where = ast.parse("jnp.where(X, Y, 0)", mode="eval").body
-                yield "where for product", "X * Y -> where(X, Y, 0)", _Filled({"X": mask, "Y": other}).visit(where)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant):
-        if not isinstance(node.left, ast.JoinedStr):  # the % of a text is no remainder
-            yield "quotient for remainder", "X % Y -> X // Y", ast.BinOp(node.left, ast.FloorDiv(), node.right)
 
 
 def _constant(node: ast.AST) -> float | None:
     """The value of a number with a fraction that stands here, or None."""
     if isinstance(node, ast.Constant) and type(node.value) is float:
         return node.value
-    if isinstance(node, ast.Attribute) and node.attr in ("pi", "e") and ast.unparse(node.value) in ("np", "jnp", "math"):
+    if isinstance(node, ast.Attribute) and node.attr in ("pi", "e") and ast.unparse(node.value) in MODULES:
         return float(getattr(math, node.attr))
     if isinstance(node, ast.Call) and _name(node) in CONSTANTS and len(node.args) == 1:
         number = node.args[0]
@@ -243,12 +258,9 @@ def _constant(node: ast.AST) -> float | None:
 
 def _matches(pattern: Any, node: Any, held: dict[str, Any]) -> bool:
     """Whether a node is as the pattern says; what its capitals stand for goes to `held`."""
-    if isinstance(pattern, ast.Name) and len(pattern.id) == 1 and pattern.id.isupper() and isinstance(node, ast.expr):
-        number = node.value if isinstance(node, ast.Constant) else None
-        kinds = {"N": isinstance(node, ast.Constant), "T": type(number) is float and 0 < number < 1e-3}
-        kinds |= {"I": isinstance(node, ast.Name), "E": not kinds["N"], "F": not kinds["N"]}
+    if isinstance(pattern, ast.Name) and len(pattern.id) == 1 and isinstance(node, ast.expr) and pattern.id != "P":
         held[pattern.id] = node
-        return kinds.get(pattern.id, True)
+        return CAPITALS.get(pattern.id, lambda node: True)(node)
     if type(pattern) is not type(node):
         return False
     if isinstance(pattern, ast.Call):
@@ -262,24 +274,24 @@ def _matches(pattern: Any, node: Any, held: dict[str, Any]) -> bool:
 
 
 def _matches_call(pattern: ast.Call, node: ast.Call, held: dict[str, Any]) -> bool:
-    args, rest = list(pattern.args), False
-    if args and isinstance(args[-1], ast.Constant) and args[-1].value is ...:
-        args.pop()
-        rest = True
-    method = isinstance(pattern.func, ast.Attribute) and ast.unparse(pattern.func.value) == "X"
-    name, called = ast.unparse(pattern.func), ast.unparse(node.func)
-    if method:
+    args = [one for one in pattern.args if not _is_rest(one)]
+    given, left = node.args[: len(args)], node.args[len(args) :]
+    name = ast.unparse(pattern.func)
+    if name.startswith("X."):
         fits = _matches(pattern.func, node.func, held)
     else:
-        fits = called == name or called.endswith(f".{name}")
-        held[name.rpartition(".")[2]] = node.func
-    if not fits or len(node.args) < len(args) or any(isinstance(one, ast.Starred) for one in node.args[: len(args)]):
-        return False
-    if rest:
-        held["..."] = node.args[len(args) :], node.keywords
-    elif len(node.args) != len(args) or not _matches(pattern.keywords, node.keywords, held):
-        return False
-    return all(_matches(*pair, held) for pair in zip(args, node.args, strict=False))
+        called = ast.unparse(node.func)
+        fits = called == name or (name not in BUILTINS and called.endswith(f".{name}"))
+        held[name] = node.func
+    if len(args) < len(pattern.args):
+        held["..."] = left, node.keywords
+    else:
+        fits = fits and not left and _matches(pattern.keywords, node.keywords, held)
+    return fits and _matches(args, given, held)
+
+
+def _is_rest(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
 
 
 class _Filled(ast.NodeTransformer):
@@ -293,10 +305,10 @@ class _Filled(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
-        if node.args and isinstance(node.args[-1], ast.Constant) and node.args[-1].value is ...:
-            args, keywords = self.held["..."]
-            return ast.Call(node.func, [*node.args[:-1], *args], [*node.keywords, *keywords])
-        return node
+        if not any(map(_is_rest, node.args)):
+            return node
+        args, keywords = self.held["..."]
+        return ast.Call(node.func, [*node.args[:-1], *args], [*node.keywords, *keywords])
 
 
 def _argument_orders(node: ast.AST, parameters: set[str]) -> Iterator[Change]:
@@ -317,11 +329,8 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         yield from _numbers(node.slice)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         yield from _numbers(node.right)
-    if isinstance(node, ast.IfExp):
-        edits: list[Edit] = [(node, "body", node.orelse), (node, "orelse", node.body)]
-        yield "swapped branches", "a if ... else b -> b if ... else a", edits
     if isinstance(node, ast.If) and not node.orelse:
-        yield "dropped branch", "if ...: -> if False:", [(node, "test", ast.Constant(False))]
+        yield "dropped branch", "if X -> if False", [(node, "test", ast.Constant(False))]
     # A wait whose value is not used only warms up: no values would show that it is missing.
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _name(node.value) == "block_until_ready":
         yield "dropped wait", "block_until_ready(x) -> x", [(node, "value", node.value.args[0])]
@@ -333,7 +342,7 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         yield "flipped sum", "+= -> -=", [(node, "op", ast.Sub())]
     if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Name | ast.Attribute):
         each = _Filled({"X": node.iter}).visit(ast.parse("[list(X)[0]] * len(list(X))", mode="eval").body)
-        yield "one for all", "for a in x: -> for a in [x[0]] * len(x):", [(node, "iter", each)]
+        yield "one for all", "for a in X -> for a in [X[0]] * len(X)", [(node, "iter", each)]
 
 
 def _calls(node: ast.Call) -> Iterator[Change]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
-from grader.core.points import number, total
+from grader.core.points import total
 from grader.core.result import CheckResult
 from grader.course import Course
 from grader.grading.batch import cores, imports
@@ -113,16 +114,14 @@ def _pool(course: Course, lessons: Sequence[str], jobs: int) -> Pool:
 
 def show(proof: Proof, console: Console) -> None:
     """Prints the table, the mutants that survived, and what does not hold."""
-    names = ("points", "right", "wrong", "caught", "named", "tied", "mutants killed", "equivalent", "time")
-    columns = (Column(name, justify="right") for name in names)
-    table = Table(Column("exercise", no_wrap=True), *columns, pad_edge=False)
+    names = ("right", "wrong", "caught", "named", "tied", "mutants", "time")
+    columns = (Column(name, justify="right", no_wrap=True) for name in names)
+    table = Table(Column("exercise", no_wrap=True), *columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for row in proof.rows:
         possible = row.mutants - row.equivalent
         counts = map(str, (row.right, row.wrong, row.caught, row.named, row.tied))
         killed = f"{possible - len(row.survivors)}/{possible}"
-        table.add_row(
-            row.exercise, number(row.points), *counts, killed, str(row.equivalent), f"{row.seconds:.1f} s"
-        )
+        table.add_row(row.exercise, *counts, killed, f"{row.seconds:.0f} s")
     console.print(table)
     for row in proof.rows:
         for one in row.survivors:  # a label is copied, so it is on one line
