@@ -168,7 +168,11 @@ MADE: dict[str, set[tuple[str, str, str]]] = {
     "if x:\n    y = 0": {("dropped branch", "if X -> if False", "if False:\n    y = 0")},
     "if x:\n    y = 0\nelse:\n    y = z": set(),
     "y = len(x)": {
-        ("hard-coded size", 'len(X) -> globals().setdefault("first", len(X))', "y = globals().setdefault('first', len(x))"),
+        (
+            "hard-coded size",
+            'len(X) -> globals().setdefault("first", len(X))',
+            "y = globals().setdefault('first', len(x))",
+        ),
     },
     "y = x.shape[i]": {
         (
