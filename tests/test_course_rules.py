@@ -298,6 +298,20 @@ CASES = {
         "a wrong answer does not say `because`",
         'Write `because="..."`: the misconception behind it, in one sentence',
     ),
+    "no reason for an equivalent mutant": (
+        RIGHT, f'# %% equivalent="second-square"\n# swapped axes, 0 -> 1: y\n{RIGHT}', "# %% equivalent",
+        "an `equivalent` cell has no `because`", 'Write `because="..."`: why these mutants are right answers',
+    ),
+    "no equivalent mutant": (
+        RIGHT, f'# %% equivalent="second-square" because="It is."\n{RIGHT}', "# %% equivalent",
+        "an `equivalent` cell does not list mutants",
+        "Copy the label of each mutant from the output of `grader prove`, a comment each",
+    ),
+    "an equivalent mutant as code": (
+        RIGHT, f'# %% equivalent="second-square" because="It is."\n# a\nx = 1\n{RIGHT}', "# %% equivalent",
+        "an `equivalent` cell does not list mutants",
+        "Copy the label of each mutant from the output of `grader prove`, a comment each",
+    ),
     "no why": (
         WHY, "", '# %% answer',
         "`second-square` has no cell that explains why its answer works",

@@ -17,6 +17,11 @@ def begin(seed: str) -> None:
     _seed, _drawn = seed.encode(errors="surrogatepass"), 0  # a learner's name is a folder's, in any encoding
 
 
+def drawn() -> int:
+    """Returns how often the check that runs now, or ran last, has drawn."""
+    return _drawn
+
+
 def _next() -> int:
     global _drawn
     _drawn += 1

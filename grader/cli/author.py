@@ -121,12 +121,20 @@ def build(
 @app.command()
 def prove(
     lessons: LessonsArgument = None,
-    mutants: Annotated[bool, Option(help="Also put machine-made wrong answers to the test.")] = True,
+    mutants: Annotated[bool, Option(help="Also test machine-made wrong answers.")] = True,
+    seeds: Annotated[int, Option(min=1, metavar="N", help="How many draws of inputs each answer is tested on.")] = 20,
+    suggest: Annotated[
+        bool, Option("--suggest", help="Only list variants of the answers that pass all checks.")
+    ] = False,
     jobs: JobsOption = None,
 ) -> None:
-    """Prove the course: right answers pass, wrong ones fail, mutants are killed, nothing built is stale."""
+    """Prove the course: right answers pass, wrong answers and mutants fail, on every draw; nothing built is stale."""
     course = open_course(*(lessons or ()))
-    proof = proofs.prove(course, tuple(lessons or course.lesson_ids), mutants=mutants, jobs=jobs)
+    ids = tuple(lessons or course.lesson_ids)
+    proof = proofs.prove(course, ids, mutants=mutants, jobs=jobs, seeds=seeds, suggest=suggest)
+    if suggest:
+        proofs.show_suggestions(proof, out)
+        return
     proofs.show(proof, out)
     if proof.problems:
         raise Exit(1)

@@ -53,6 +53,15 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Equivalent:
+    """Mutants of the reference that are right, by their labels (`grader.prove.mutants`), and the reason."""
+
+    labels: tuple[str, ...]
+    because: str
+    line: int
+
+
+@dataclass(frozen=True)
 class Exercise:
     """One exercise. `stub` is the learner's answer cell, byte for byte; `reference` the same with the solution in it.
     `names` are those that the stub binds at top level, and that checks use. A `timeout` of None is the grader's own."""
@@ -69,6 +78,7 @@ class Exercise:
     skills: tuple[str, ...] = ()
     wrong: tuple[Variant, ...] = ()
     right: tuple[Variant, ...] = ()
+    equivalent: tuple[Equivalent, ...] = field(default=(), repr=False)  # no verdict depends on it
     why: str = ""
     timeout: float | None = None
 
@@ -171,8 +181,12 @@ def stub(answer: str) -> str:
 
 def reference(answer: str) -> str:
     """Returns an answer cell with its solution and without the marker lines."""
-    lines = answer.split("\n")
-    return "\n".join(line for line in lines if "BEGIN SOLUTION" not in line and "END SOLUTION" not in line)
+    return "\n".join(line for line in answer.split("\n") if not is_marker(line))
+
+
+def is_marker(line: str) -> bool:
+    """Returns whether a line of an answer cell begins or ends its solution."""
+    return "BEGIN SOLUTION" in line or "END SOLUTION" in line
 
 
 def solution(answer: str) -> list[str]:
@@ -184,6 +198,11 @@ def title_of_check(source: str) -> str | None:
     """Returns the one-line docstring of a check cell, or None."""
     docstring = ast.get_docstring(ast.parse(source))
     return docstring if docstring and "\n" not in docstring.strip() else None
+
+
+def labels(equivalent: str) -> tuple[str, ...]:
+    """Returns the mutants that an `equivalent` cell lists, a comment each."""
+    return tuple(line.removeprefix("#").strip() for line in equivalent.split("\n") if line.strip("# "))
 
 
 def title_of_task(source: str) -> str | None:
@@ -213,6 +232,9 @@ def exercise(of: Parts) -> Exercise:
         ),
         wrong=tuple(Variant(cell.source, cell.attributes["because"], cell.line) for cell in of.of("wrong")),
         right=tuple(Variant(cell.source, None, cell.line) for cell in of.of("right")),
+        equivalent=tuple(
+            Equivalent(labels(cell.source), cell.attributes["because"], cell.line) for cell in of.of("equivalent")
+        ),
         why=why.source,
         timeout=answer.attributes.get("timeout"),
         line=task.line,

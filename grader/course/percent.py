@@ -35,6 +35,7 @@ EXERCISES: Kinds = {
     "why": {},
     "wrong": {"because": str},
     "right": {},
+    "equivalent": {"because": str},
 }
 # An overlay's text for a lesson that the course below has, too.
 OVERLAY: Kinds = {
@@ -53,7 +54,7 @@ ADOPTED: Kinds = {
     "task": {"points": float, **_COPIED},
 }
 PROSE = frozenset({"text", "task", "why", "predict"})
-_NAMING = frozenset("task answer check hidden why wrong right predict imported locked manual".split())
+_NAMING = frozenset("task answer check hidden why wrong right equivalent predict imported locked manual".split())
 _TYPES = {int: "a whole number", float: "a number", str: 'text in "quotes"', bool: "true or false", list: "a [list]"}
 
 

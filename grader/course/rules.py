@@ -72,6 +72,14 @@ def check_exercise(of: Parts, skill_problem: SkillRule, taken: Collection[str], 
         if not cell.attributes.get("because", "").strip():
             fix = 'Write `because="..."`: the misconception behind it, in one sentence'
             findings.add(cell.line, "a wrong answer does not say `because`", fix)
+    for cell in of.of("equivalent"):
+        if not cell.attributes.get("because", "").strip():
+            fix = 'Write `because="..."`: why these mutants are right answers'
+            findings.add(cell.line, "an `equivalent` cell has no `because`", fix)
+        lines = cell.source.split("\n")
+        if not exercises.labels(cell.source) or not all(line.startswith("#") for line in filter(str.strip, lines)):
+            fix = "Copy the label of each mutant from the output of `grader prove`, a comment each"
+            findings.add(cell.line, "an `equivalent` cell does not list mutants", fix)
 
 
 def check_task(of: Parts, skill_problem: SkillRule, taken: Collection[str], findings: Findings) -> None:

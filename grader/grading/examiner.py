@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 import time
@@ -159,7 +160,7 @@ class Examiner:
             self._own.fresh(reuse)
             # Earlier answers of which this one's cells speak.
             words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
-            for earlier in self.lesson.exercises[: self.lesson.exercises.index(exercise)]:
+            for earlier in itertools.takewhile(lambda other: other.id != exercise.id, self.lesson.exercises):
                 if words & set(earlier.names):
                     session.run(RunCell(earlier.reference, earlier.id, (earlier.id,)))
             session.run(RunCell(source, exercise.id, (exercise.id,)))

@@ -42,7 +42,7 @@ IMAGE = re.compile(r"(?:\.\./)+images/([\w./-]+)")
 LIST = ".bundle"  # what lies in a folder of ours: paths and hashes
 PROGRAMS = frozenset({"setup.sh", "run_autograder"})
 WORD = re.compile(r"\w+")
-HIDDEN = frozenset({"hidden", "wrong", "right"})
+HIDDEN = frozenset({"hidden", "wrong", "right", "equivalent"})
 
 
 class NoBundle(Exception):

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
 from grader.core.faults import Fault
 from grader.core.layout import PROOF
-from grader.core.points import number, total
+from grader.core.points import total
 from grader.core.result import CheckResult
 from grader.course import Course
 from grader.grading.batch import cores, imports
 from grader.grading.pool import Pool
 
-KILLED = 0.95  # share of a lesson's mutants that its checks have to catch
+KILLED = 0.95  # share of a lesson's mutants that its checks have to catch, without those listed as equivalent
+SEEDS = 20
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A mutant that passes every check: its label, where its line is in the lesson's text, that line, and the changed
+    one."""
+
+    label: str
+    where: str
+    line: str
+    changed: str
 
 
 @dataclass(frozen=True)
@@ -25,9 +39,10 @@ class ExerciseProof:
     """How one exercise stood its test: a row of the table.
 
     `right`, `wrong` and `mutants` count those that were run beside the reference. Of the wrong answers `caught` fail a
-    hidden check, and `named` fail as no other does, so that their misconception can be named. `survivors` are the
-    mutants that pass every check. `verdicts` are statuses by check id, with the inputs of seed 0: of the stub (not in a
-    brief proof), the reference, each right and each wrong answer.
+    hidden check, `named` have their own misconception named, and `tied` fail as another one does. Of the mutants
+    `equivalent` are listed as such, and `survivors` are the others that pass every check. `verdicts` are statuses by
+    check id, with the inputs of seed 0: of the stub (not in a brief proof), the reference, each right and each wrong
+    answer.
     """
 
     lesson: str
@@ -37,8 +52,10 @@ class ExerciseProof:
     wrong: int
     caught: int
     named: int
+    tied: int
     mutants: int
-    survivors: list[str]
+    equivalent: int
+    survivors: list[Survivor]
     problems: list[str]
     verdicts: list[dict[str, str]]
     seconds: float
@@ -53,17 +70,26 @@ class Proof:
 
 
 def prove(
-    course: Course, lessons: Sequence[str], mutants: bool = True, jobs: int | None = None, brief: bool = False
+    course: Course,
+    lessons: Sequence[str],
+    mutants: bool = True,
+    jobs: int | None = None,
+    brief: bool = False,
+    seeds: int = SEEDS,
+    suggest: bool = False,
 ) -> Proof:
     """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core. Raises CourseError.
-    A `brief` proof runs only the reference, on one seed, and two wrong answers of each exercise."""
+
+    Every right answer, wrong answer and surviving mutant meets the inputs of so many `seeds`. A `brief` proof runs only
+    the reference, on one seed, and two wrong answers of each exercise; with `suggest` it is the reference and mutants.
+    """
     from grader.course import build
 
     stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
     mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
     problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
     exercises = [(lesson, exercise.id) for lesson in lessons for exercise in course.lesson(lesson).exercises]
-    options = {"do": "prove", "mutate": mutants, "brief": brief}
+    options = {"do": "prove", "mutate": mutants, "brief": brief, "seeds": seeds, "suggest": suggest}
     requests = [{**options, "lesson": lesson, "exercise": exercise} for lesson, exercise in exercises]
     with _pool(course, lessons, cores(jobs, len(requests))) as pool:
         replies = pool.map(requests)
@@ -72,10 +98,10 @@ def prove(
         if isinstance(reply, Fault):
             problems.append(f"{request['exercise']}: the test itself ended: {reply.message}.")
             continue
-        rows.append(ExerciseProof(**reply))
+        rows.append(ExerciseProof(**reply | {"survivors": [Survivor(**one) for one in reply["survivors"]]}))
         problems += [f"{request['exercise']}: {problem}" for problem in reply["problems"]]
     for lesson in lessons:
-        made = sum(row.mutants for row in rows if row.lesson == lesson)
+        made = sum(row.mutants - row.equivalent for row in rows if row.lesson == lesson)
         killed = made - sum(len(row.survivors) for row in rows if row.lesson == lesson)
         if made and killed / made < KILLED:
             problems.append(f"{lesson}: {killed} of {made} mutants killed; at least {KILLED:.0%} are wanted.")
@@ -88,20 +114,37 @@ def _pool(course: Course, lessons: Sequence[str], jobs: int) -> Pool:
 
 def show(proof: Proof, console: Console) -> None:
     """Prints the table, the mutants that survived, and what does not hold."""
-    names = ("points", "right", "wrong caught", "told apart", "mutants killed", "time")
-    columns = (Column(name, justify="right") for name in names)
-    table = Table(Column("exercise", no_wrap=True), *columns, pad_edge=False)
+    names = ("right", "wrong", "caught", "named", "tied", "mutants", "time")
+    columns = (Column(name, justify="right", no_wrap=True) for name in names)
+    table = Table(Column("exercise", no_wrap=True), *columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for row in proof.rows:
-        killed = f"{row.mutants - len(row.survivors)}/{row.mutants}"
-        caught, named = f"{row.caught}/{row.wrong}", f"{row.named}/{row.wrong}"
-        table.add_row(row.exercise, number(row.points), str(row.right), caught, named, killed, f"{row.seconds:.1f} s")
+        possible = row.mutants - row.equivalent
+        counts = map(str, (row.right, row.wrong, row.caught, row.named, row.tied))
+        killed = f"{possible - len(row.survivors)}/{possible}"
+        table.add_row(row.exercise, *counts, killed, f"{row.seconds:.0f} s")
     console.print(table)
     for row in proof.rows:
-        for survivor in row.survivors:
-            console.print(f"survived: {row.exercise}, {survivor}", markup=False)
+        for one in row.survivors:  # a label is copied, so it is on one line
+            console.print(f"survived: {row.exercise}, {one.where}: {one.label}", markup=False, soft_wrap=True)
     for problem in proof.problems:
         console.print(f"✗ {problem}", markup=False, style="red")
     console.print(f"{len(proof.problems)} things do not hold." if proof.problems else "The course holds.")
+
+
+def show_suggestions(proof: Proof, console: Console) -> None:
+    """Prints the variants of each reference that pass every check, and the cell that lists them as equivalent."""
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    for row in proof.rows:
+        say(f"{row.exercise}: {len(row.survivors)} of {row.mutants - row.equivalent} variants pass every check.")
+        for one in row.survivors:
+            say(f"  {one.where}: {one.label.partition(': ')[0]}")
+            say(f"    - {one.line}", style="red")
+            say(f"    + {one.changed}", style="green")
+        if row.survivors:
+            say("  Catch them with a check, or list those that are right answers, with the reason:")
+            say(f'# %% equivalent="{row.exercise}" because=""')
+            for one in row.survivors:
+                say(f"# {one.label}")
 
 
 @dataclass(frozen=True)
