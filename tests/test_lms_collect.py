@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -349,7 +351,9 @@ def test_a_server_that_never_answers_costs_its_time_and_nobody_else(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_ends_what_runs_and_keeps_what_is_done(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stop_ends_what_runs_and_keeps_what_is_done(
+    tmp_path: Path, number: signal.Signals, moments: random.Random
+) -> None:
     source = commit(tmp_path / "one", **{EXERCISES: "first"})
     with server() as silent:
         silent.settimeout(60)
@@ -359,6 +363,7 @@ def test_a_stop_ends_what_runs_and_keeps_what_is_done(tmp_path: Path, number: si
         around = {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, cwd=tmp_path, env=around, stderr=subprocess.PIPE, text=True) as running:
             spoken, _ = silent.accept()
+            time.sleep(moments.uniform(0, 1))
             running.send_signal(number)
             assert running.stderr is not None
             said = running.stderr.read()
