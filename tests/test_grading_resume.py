@@ -402,7 +402,7 @@ def kill(lesson: Class, running: subprocess.Popen[str], kind: str, moments: rand
                     process.kill()
                     killed += 1
                     print(f"{time.time():.2f} killed {process.pid} while {sorted(left)} were graded")
-        eventually(lambda left=left: left.isdisjoint(lesson.ungraded()) or running.poll() is not None, 120, 0.05)
+        assert eventually(lambda left=left: left.isdisjoint(lesson.ungraded()) or running.poll() is not None, 600, 0.05)
     return killed
 
 
