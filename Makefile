@@ -72,7 +72,7 @@ bench: setup ## time the grader against stock nbgrader, a cold make lab, checks 
 	@$(BIN)/python -m benchmarks.watching
 
 soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes; LESSON=05_vmap)
-	@$(BIN)/python -m benchmarks.soak $(if $(LESSON),--course . --lesson "$(LESSON)")
+	@$(BIN)/python -m benchmarks.soak --at-most 2 $(if $(LESSON),--course . --lesson "$(LESSON)")
 
 lock: ## write the pinned versions anew from pyproject.toml's ranges (UPGRADE=all or a name takes newer ones)
 	@$(or $(PYTHON),python3) tools/lock.py --upgrade "$(UPGRADE)"

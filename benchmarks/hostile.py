@@ -44,10 +44,14 @@ CALLS = {
 
 @dataclass(frozen=True)
 class Expected:
-    """What a notebook is worth: which exercises earn all, and which less; an exercise in neither may earn anything."""
+    """What a notebook is worth: which exercises earn all, and which less; an exercise in neither may earn anything.
+
+    `hostile`: whether one of its answers does something to the process that it runs in.
+    """
 
     full: frozenset[str]
     less: frozenset[str]
+    hostile: bool = False
 
 
 def answers(lesson: Lesson, number: int, chance: random.Random) -> tuple[dict[str, str], Expected]:
@@ -71,7 +75,7 @@ def answers(lesson: Lesson, number: int, chance: random.Random) -> tuple[dict[st
     else:
         spoilt, less = set(), set()
     commented = {name: f"{source.rstrip()}\n# notebook {number}\n" for name, source in given.items()}
-    return commented, Expected(frozenset(full - spoilt), frozenset(less))
+    return commented, Expected(frozenset(full - spoilt), frozenset(less), number % EVERY == 0)
 
 
 def hostile(kind: str, answer: str, name: str) -> str:

@@ -3,7 +3,8 @@
 The lesson, by default one of three small exercises, is answered in every way that its course knows, each answer with a
 comment of its own. Ends with 1 when a notebook is lost, an honest one is not judged right, a hostile one costs more
 than its exercise, or something is left behind. Memory is the sum of PSS over the command and all that it started: pages
-that processes share count once.
+that processes share count once. The time of an honest notebook beside a hostile one is compared with that of one beside
+honest ones in the same run; with `--at-most 2` more than twice that time is a failure too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import psutil
 
 from benchmarks.hostile import EVERY, Expected, make
 from grader.course import Course
+from grader.grading.cache import file_name
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ROOT / "tests" / "courses" / "small"
@@ -91,16 +93,17 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--course", type=Path, default=SMALL)
     parser.add_argument("--lesson", default="01_small")
+    parser.add_argument("--at-most", type=float, help="fail if a hostile neighbour slows a notebook by a larger factor")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        problems = soak(asked.course.resolve(), asked.lesson, asked.count, Path(scratch))
+        problems = soak(asked.course.resolve(), asked.lesson, asked.count, Path(scratch), asked.at_most)
     for problem in problems:
         print(problem)
     return 1 if problems else 0
 
 
-def soak(root: Path, lesson: str, count: int, place: Path) -> list[str]:
-    """Grade a class in a copy of the course, and report; what is not as it should be."""
+def soak(root: Path, lesson: str, count: int, place: Path, at_most: float | None) -> list[str]:
+    """Grade a class in a copy of the course, and report; returns what is not as it should be."""
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if name not in PARTS] if Path(folder) == root else []
@@ -115,15 +118,39 @@ def soak(root: Path, lesson: str, count: int, place: Path) -> list[str]:
     command = [*grader, "grade", str(place / "class"), "--json", str(place / "results.json")]
     running, complaint = watch.run(command, {**os.environ, "TMPDIR": str(place / "temporary")})
     seconds = time.time() - began
-    problems = [complaint] if running.returncode else []
+    problems, results = [complaint] if running.returncode else [], []
     if (place / "results.json").exists():
-        problems += wrong(json.loads((place / "results.json").read_text())["results"], worth)
+        results = json.loads((place / "results.json").read_text())["results"]
+        problems += wrong(results, worth)
     time.sleep(1)
     problems += [f"process {pid} is left" for pid, _ in family(running.pid)]
     problems += [f"{path} is left" for path in (place / "temporary").iterdir()]
-    moments = sorted(path.stat().st_mtime - began for path in (course.root / "build" / "graded").glob("*/*"))
-    report(count, seconds, moments, watch)
+    moments = {path.stem: path.stat().st_mtime - began for path in (course.root / "build" / "graded").glob("*/*")}
+    report(count, seconds, sorted(moments.values()), watch)
+    ended = {result["learner"]: moments.get(file_name(result["learner"])) for result in results}
+    spans = {one["learner"]: (end - one["duration_s"], end) for one in results if (end := ended[one["learner"]])}
+    slowed = beside_hostile(spans, {name for name, one in worth.items() if one.hostile} & spans.keys())
+    if at_most is not None and slowed > at_most:
+        problems.append(f"an honest notebook takes {slowed:.2f} times as long beside a hostile one")
     return problems
+
+
+def beside_hostile(spans: dict[str, tuple[float, float]], hostile: set[str]) -> float:
+    """Print how long honest notebooks take that are graded beside hostile ones for more than half of their time, and
+    how long those take that are not beside any. Returns the quotient of the medians; 0 where there are none of a kind.
+    """
+    beside, others = list[float](), list[float]()
+    for begin, end in (span for name, span in spans.items() if name not in hostile):
+        shared = sum(max(0.0, min(end, spans[name][1]) - max(begin, spans[name][0])) for name in hostile)
+        if shared == 0 or 2 * shared > end - begin:
+            (beside if shared else others).append(end - begin)
+    if not beside or not others:
+        print("No honest notebook was graded beside a hostile one, or all were.")
+        return 0.0
+    slow, fast = statistics.median(beside), statistics.median(others)
+    print(f"an honest notebook beside a hostile one takes {slow:.2f} s (median of {len(beside)}), "
+          f"another {fast:.2f} s (of {len(others)}): {slow / fast:.2f} times as long")  # fmt: skip
+    return slow / fast
 
 
 def report(count: int, seconds: float, moments: list[float], watch: Watch) -> None:

@@ -11,18 +11,25 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fill
+import stock
 from machine import Listeners, Places
 
 from grader.course import Course
+from grader.course.build import build
+from grader.learning import submit
+from grader.learning.result_view import view
 
 LESSON = "01_guarded"
 PREFIX = "guard-"
@@ -35,10 +42,16 @@ LINE = re.compile(r"^# ([a-z][a-z -]*): (.+)$")
 Notebook = dict[str, Any]
 
 
-# Who grades: the user that runs the tests, and where that is root one without root's rights.
-OWN, PLAIN = "own", "plain user"
+# Which course grades, and who: the second route differs in both, since each run of a whole corpus takes a minute. Where
+# the user that runs the tests is root, it grades as one without root's rights.
+COURSE, OVERLAY = "course", "overlay, as a plain user"
+ROUTES = [COURSE, OVERLAY]
 AS_PLAIN_USER = ["unshare", "--map-user=1000", "--map-group=1000"]
-USERS = [OWN, PLAIN] if os.geteuid() == 0 and sys.platform == "linux" else [OWN]
+SLOW_ROUTES = int(os.environ.get("GRADER_CASES", "6"))  # cases that a run of the tests puts through a slow route
+# An overlay's own hidden check instead of the one below, which it repeats: the verdicts are the same.
+OVERLAY_TEXT = """# %% hidden="guard-bystander" name="values" points=1 instead=true
+{source}
+"""
 
 
 @dataclass(frozen=True)
@@ -96,13 +109,19 @@ class Corpus:
             place.mkdir()
         self.listeners = Listeners(places.outside / "listens")
         self.lesson = Course(places.course).lesson(LESSON)
+        [hidden] = [check for check in self.lesson.exercise(PREFIX + BYSTANDER).checks if check.hidden]
+        (places.overlay / "solutions").mkdir(parents=True)
+        (places.overlay / "course.toml").write_text(f'extends = "../{places.course.name}"\nlessons = ["{LESSON}"]\n')
+        (places.overlay / "solutions" / f"{LESSON}.py").write_text(OVERLAY_TEXT.format(source=hidden.source))
+        build(Course(places.overlay))
         self.right = {exercise.id: exercise.reference for exercise in self.lesson.exercises}
         for name in NEIGHBOURS:
             self._write(name, {exercise: f"{source}\n# {CANARY}-NEIGHBOUR" for exercise, source in self.right.items()})
         for case in cases:
             self._lay_out(case, self.right if references else {PREFIX + BYSTANDER: self.right[PREFIX + BYSTANDER]})
-        (places.course / ".secret").write_text(f"{CANARY}-SECRET")
-        (places.course / "gradebook.db").write_text(f"{CANARY}-GRADEBOOK")
+        for root in (places.course, places.overlay):
+            (root / ".secret").write_text(f"{CANARY}-SECRET")
+            (root / "gradebook.db").write_text(f"{CANARY}-GRADEBOOK")
         (places.home / "notes.txt").write_text(f"{CANARY}-HOME")
         for path in [base, *base.rglob("*")]:
             if not path.is_symlink():
@@ -147,16 +166,55 @@ class Corpus:
         """Listen no more."""
         self.listeners.close()
 
-    def grade(self, *words: str, user: str = OWN, timeout: float = 400) -> Run:
-        """Grade the class with the real command, as `user`, one of `USERS`."""
+    def root(self, route: str) -> Path:
+        """The course that grades on one of the `ROUTES`."""
+        return self.places.overlay if route == OVERLAY else self.places.course
+
+    def sample(self, moments: random.Random) -> list[str]:
+        """A few of the cases that can be graded at all and whose learners have plain names: each run draws others."""
+        fit = [name for name, case in self.cases.items() if not case.said("problem") and self.learners[name] == name]
+        return moments.sample(fit, min(SLOW_ROUTES, len(fit)))
+
+    def grade_in_notebooks(self, names: list[str], route: str = COURSE) -> tuple[dict[str, Notebook], str]:
+        """Results of what `grade()` does in these notebooks, two at a time, and all that it shows."""
+
+        def one(name: str) -> tuple[Notebook, str]:
+            path = self.root(route) / "work" / name / f"{LESSON}.ipynb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.path(name), path)
+            result, public_only, refusal = submit._grade_file(path, lambda text: None)
+            assert (public_only, refusal) == (False, "")
+            shown = view(result, submit.read_saved(path).cells, [], [], public_only)
+            return result.to_json(), shown.html() + shown.plain()
+
+        with ThreadPoolExecutor(2) as pool:
+            graded = dict(zip(names, pool.map(one, names), strict=True))
+        return {name: result for name, (result, _) in graded.items()}, "".join(text for _, text in graded.values())
+
+    def store(self, names: Iterable[str], place: Path, route: str = COURSE) -> dict[str, float]:
+        """Points by learner in the database of nbgrader after its commands have graded these cases."""
+        root = stock.configured(self.root(route), place)
+        for name in names:
+            shutil.copytree(self.path(name).parents[1], root / "submitted" / name, symlinks=True)
+        (root / "gradebook.db").unlink()
+        for words in (("generate_assignment", LESSON, "--force"), ("autograde", LESSON)):
+            done = stock.nbgrader(root, *words, timeout=600)
+            assert done.returncode == 0, done.stderr[-3000:]
+        points: dict[str, float] = {}
+        for learner, _, _, score, *_ in stock.rows(root)["grade"]:
+            points[str(learner)] = points.get(str(learner), 0.0) + float(str(score))
+        return points
+
+    def grade(self, *words: str, route: str = COURSE, timeout: float = 400) -> Run:
+        """Grade the class with the real command, on one of the `ROUTES`."""
         places, results, report = self.places, self.places.base / "results.json", self.places.base / "left.json"
         before = places.guarded()
-        command = [sys.executable, "-m", "grader", "--course", places.course, "grade", places.submitted,
+        command = [sys.executable, "-m", "grader", "--course", self.root(route), "grade", places.submitted,
                    "--json", results, "--jobs", "2", *words]  # fmt: skip
         environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONPATH": str(Path(__file__).parents[1]),
                        "TMPDIR": str(places.scratch), "HOME": str(places.home),
                        "CANARY": f"{CANARY}-ENVIRONMENT"}  # fmt: skip
-        if user == PLAIN:
+        if route == OVERLAY and os.geteuid() == 0 and sys.platform == "linux":
             command = [*AS_PLAIN_USER, *command]
         if sys.platform == "linux":
             command = [sys.executable, Path(__file__).with_name("reaper.py"), report, *command]

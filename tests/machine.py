@@ -21,7 +21,7 @@ class Places:
     base: Path
 
     def __getattr__(self, name: str) -> Path:
-        if name not in ("course", "submitted", "home", "outside", "scratch"):
+        if name not in ("course", "overlay", "submitted", "home", "outside", "scratch"):
             raise AttributeError(name)
         return self.base / name
 
@@ -29,7 +29,7 @@ class Places:
         """Mode and content of all that no submission may change."""
         return {
             str(path): (path.lstat().st_mode, _content(path))
-            for top in (self.course, self.submitted, self.home, self.outside)
+            for top in (self.course, self.overlay, self.submitted, self.home, self.outside)
             for path in sorted(top.rglob("*"))
             if "build" not in path.relative_to(self.base).parts
         }

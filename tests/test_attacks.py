@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,14 +29,14 @@ FAMILIES = "machinery equal read write wire program end bomb net kernel file nam
 KNOWN_HOLES: dict[str, str] = {}
 
 
-@pytest.fixture(scope="module", params=corpus.USERS)
-def user(request: pytest.FixtureRequest) -> str:
-    """Who grades."""
+@pytest.fixture(scope="module", params=corpus.ROUTES)
+def route(request: pytest.FixtureRequest) -> str:
+    """Which course grades, and who."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def attacked(built, user: str) -> Iterator[Corpus]:
+def attacked(built, route: str) -> Iterator[Corpus]:
     base = Path(tempfile.mkdtemp(prefix="attacked-", dir="/tmp"))
     one = Corpus(base, built("guarded"), list(CASES.values()), references=False)
     yield one
@@ -44,9 +45,9 @@ def attacked(built, user: str) -> Iterator[Corpus]:
 
 
 @pytest.fixture(scope="module")
-def run(attacked: Corpus, user: str) -> Run:
+def run(attacked: Corpus, route: str) -> Run:
     """All attacks and two neighbours, graded by one command."""
-    done = attacked.grade(user=user)
+    done = attacked.grade(route=route)
     if not done.results and "--allow-unsandboxed" in done.output:
         pytest.skip("this machine confines by limits alone, and grading refuses that")
     return done
@@ -72,8 +73,8 @@ def test_nothing_that_lies_around_has_changed(run: Run, attacked: Corpus) -> Non
     assert run.changed == []
     assert list(attacked.places.scratch.iterdir()) == []
     assert left_behind() == []
-    derived = attacked.places.course / "build"
-    assert not [path for path in derived.rglob("*") if path.is_file() and MARK.encode() in path.read_bytes()]
+    derived = [*attacked.root(corpus.COURSE).glob("build/**/*"), *attacked.root(corpus.OVERLAY).glob("build/**/*")]
+    assert not [path for path in derived if path.is_file() and MARK.encode() in path.read_bytes()]
 
 
 def test_no_process_is_left(run: Run) -> None:
@@ -160,6 +161,28 @@ def test_every_form_of_a_report_is_plain_text(run: Run, attacked: Corpus, grader
     assert all(character.isprintable() or character == "\n" for character in done.stdout)
 
 
+def test_grade_in_a_notebook_gives_the_same_verdicts(
+    run: Run, attacked: Corpus, route: str, moments: random.Random
+) -> None:
+    before = attacked.places.guarded()
+    results, shown = attacked.grade_in_notebooks(attacked.sample(moments), route)
+    assert results
+    changed = before.items() ^ attacked.places.guarded().items()
+    own = str(attacked.root(route) / "work")  # the notebooks, and the progress that the command notes
+    assert [path for path, _ in changed if not path.startswith(own)] == []
+    assert left_behind() == []
+    found = {name: corpus.differences(CASES[name], result) for name, result in results.items()}
+    assert {name: wrong for name, wrong in found.items() if wrong and name not in KNOWN_HOLES} == {}
+    assert CANARY not in shown
+    assert not Tags(shown).found & {"script", "img", "iframe", "onerror", "onload"}
+
+
+def test_nbgrader_stores_the_same_points(run: Run, attacked: Corpus, route: str, moments: random.Random) -> None:
+    names = attacked.sample(moments)
+    stored = attacked.store(names, attacked.places.base / "nbgrader", route)
+    assert stored == {name: run.results[name]["score"] for name in names}
+
+
 def test_every_family_is_there() -> None:
     assert {name.partition("_")[0] for name in CASES} == set(FAMILIES)
     assert len(CASES) >= 60
@@ -170,7 +193,8 @@ def test_every_family_is_there() -> None:
 def test_the_run_would_notice(run: Run, attacked: Corpus) -> None:
     """The canaries are where the attacks look for them, after this run too."""
     places = attacked.places
-    secrets = [places.course / ".secret", places.course / "gradebook.db", places.home / "notes.txt"]
+    roots = (places.course, places.overlay)
+    secrets = [places.home / "notes.txt", *(root / name for root in roots for name in (".secret", "gradebook.db"))]
     neighbours = [places.submitted / name / corpus.LESSON / f"{corpus.LESSON}.ipynb" for name in NEIGHBOURS]
     for path in (*secrets, *neighbours):
         assert CANARY in path.read_text(), f"{path} holds nothing to find"

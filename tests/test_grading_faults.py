@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from fill import fill, write
 
 from grader.checks import devices
 from grader.core.faults import Fault
+from grader.core.layout import EXAMINER
 from grader.core.notebook import Submission, Unreadable, read_bytes, read_submission
 from grader.core.result import STATUSES, Result
 from grader.course import Course
@@ -422,11 +424,12 @@ def test_a_check_that_writes_into_the_setups_arrays_is_at_fault(isolated: Worker
     assert "read-only" in ended.message
 
 
-def test_an_examiner_that_ends_costs_no_notebook(tmp_path: Path) -> None:
+def test_an_examiner_that_ends_costs_no_notebook(tmp_path: Path, moments: random.Random) -> None:
     notebook = tmp_path / f"{LESSON.id}.ipynb"
     notebook.write_text('{"cells": []}')
     one = {"path": str(notebook), "learner": "someone", "lesson": LESSON.id}
     with Pool("grader.grading.server:serve", {"root": str(COURSES / "small"), "secret": "s"}, 1) as pool:
+        time.sleep(moments.uniform(0, 1))
         os.kill(pool.processes[0].pid, signal.SIGKILL)
         assert [Result.from_json(reply).max_score for reply in pool.map([one] * 3)] == [9.0] * 3
 
@@ -437,6 +440,15 @@ def test_examiners_that_all_end_are_a_fault(tmp_path: Path, capfd: pytest.Captur
         [lost] = pool.map([{"path": "x", "learner": "someone", "lesson": LESSON.id}])
     assert isinstance(lost, Fault)
     assert "course.toml" in capfd.readouterr().err
+
+
+def test_a_zygote_that_ends_by_itself_is_started_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Here it cannot import what it is told to. Another would end in the same way, and print the same."""
+    pool = Pool(EXAMINER, {"root": str(COURSES / "small"), "secret": "s"}, 2, [".nowhere"])
+    with pytest.raises(Fault, match="ended by itself, with status 1"), pool:
+        pass
+    assert pool.ask(0, {}).kind == "refused"
+    assert capfd.readouterr().err.count("Traceback") == 1
 
 
 def test_a_patient_examiner_gives_way_with_all_that_it_starts(built: Callable[[str], Path], tmp_path: Path) -> None:

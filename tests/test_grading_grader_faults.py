@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,6 +76,20 @@ def test_a_graded_class_says_so_and_every_export_leaves_the_grade_open(
     assert list(csv.DictReader(io.StringIO(exports["canvas"])))[-1][LESSON] == ""
     assert {"score", "tests"} & json.loads(exports["gradescope"]).keys() == set()
     assert "<error" in exports["junit"]
+
+
+def test_a_grader_that_cannot_start_says_so_once(built: Callable[[str], Path], grader: Grader, tmp_path: Path) -> None:
+    """Here the course's setup imports a module that ends the process in which it is imported."""
+    root = configured(built("small"), tmp_path / "course")
+    text = root / "solutions" / f"{LESSON}.py"
+    text.write_text(text.read_text().replace("import jax\n", "import unittest.__main__\n\nimport jax\n", 1))
+    handed_in = root / "submitted" / "one" / LESSON
+    shutil.copytree(root / "exercises" / LESSON, handed_in)
+    done = grader("--course", root, "grade", root / "submitted")
+    assert done.returncode == 2, done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("The grader cannot start: the process that all others are forked from ended by itself")
+    assert done.stderr.count("FAILED (errors=") == 1
 
 
 def test_a_cached_fault_is_not_a_grade(course: Path, grader: Grader, tmp_path: Path) -> None:

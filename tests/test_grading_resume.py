@@ -25,20 +25,21 @@ from conftest import ROOT
 from grader.core.result import CheckResult, Result
 from grader.course import Course
 from grader.course.build import exercises_path
-from grader.grading.cache import ResultCache
+from grader.grading.cache import ResultCache, file_name
 from grader.sandbox.confine import LEVELS
 from grader.sandbox.process import AT_MOST
 
 LESSON = "01_small"
 WAITS = "import time\ntime.sleep(1000)\n"
 MEAN = "def loss(x):\n    return (x**2).mean()\n"
+Results = dict[str, dict[str, Any]]  # by learner
 LARGE = 1 << 29  # bytes: with so many a process is told from all others here
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 10.0, pause: float = 0.005) -> bool:
     end = time.monotonic() + seconds
     while not holds() and time.monotonic() < end:
-        time.sleep(0.005)
+        time.sleep(pause)
     return holds()
 
 
@@ -68,6 +69,12 @@ class Class:
         """The results kept so far, and when each was written."""
         return {path: path.stat().st_mtime_ns for path in (self.root / "build" / "graded").glob("*/*.json")}
 
+    def ungraded(self) -> list[str]:
+        """The learners whose results are not kept yet, in the order in which they are graded."""
+        cache = self.root / "build" / "graded" / LESSON
+        learners = sorted(path.name for path in self.folder.iterdir())
+        return [learner for learner in learners if not (cache / f"{file_name(learner)}.json").exists()]
+
     def start(self, *options: str) -> subprocess.Popen[str]:
         """`grader grade` on the class, in a session of its own."""
         command = [sys.executable, "-m", "grader", "--course", self.root, "grade", self.folder]
@@ -78,14 +85,25 @@ class Class:
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
-    def grade(self, *options: str, status: int = 0) -> dict[str, dict[str, Any]]:
+    def grade(self, *options: str, status: int = 0) -> Results:
         """Grade to the end; each learner's result without its duration."""
         running = self.start(*options)
         self.said, complaint = running.communicate(timeout=300)
         assert running.returncode == status, complaint
         self.nothing_is_left(running.pid)
+        return self.results()
+
+    def results(self) -> Results:
+        """Each learner's result without its duration, as the last run wrote it."""
         results = json.loads(self.json.read_text())["results"]
         return {result["learner"]: {**result, "duration_s": None} for result in results}
+
+    def forget(self, references: bool) -> None:
+        """Remove what earlier runs have left: results, and with `references` also what they noted on the course's own
+        answers."""
+        for name in ("graded", *(("notes", "compiled") if references else ())):
+            shutil.rmtree(self.root / "build" / name, ignore_errors=True)
+        self.json.unlink()
 
     def nothing_is_left(self, session: int) -> None:
         """No process of that session, and no file of it."""
@@ -113,11 +131,15 @@ def large(pid: int) -> int:
     return sum(size > LARGE for size in sizes)
 
 
+def make_class(built: Callable[[str], Path], place: Path) -> Class:
+    shutil.copytree(built("small"), place / "course", ignore=shutil.ignore_patterns("graded"))
+    (place / "temporary").mkdir()
+    return Class(place / "course", place / "class", place / "temporary")
+
+
 @pytest.fixture
 def lesson(built: Callable[[str], Path], tmp_path: Path) -> Class:
-    shutil.copytree(built("small"), tmp_path / "course", ignore=shutil.ignore_patterns("graded"))
-    (tmp_path / "temporary").mkdir()
-    return Class(tmp_path / "course", tmp_path / "class", tmp_path / "temporary")
+    return make_class(built, tmp_path)
 
 
 def test_only_what_has_changed_is_graded_again(lesson: Class) -> None:
@@ -252,7 +274,7 @@ def test_what_is_in_the_way_of_the_results_stops_nothing(ledger: ResultCache, le
     assert ledger.find("one", LESSON, b"notebook") is None
 
 
-def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class) -> None:
+def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class, moments: random.Random) -> None:
     for number in range(6):
         lesson.submit(f"right-{number}", mean=f"def loss(x):\n    return (x**2).mean()  # {number}\n")
     lesson.submit("endless", double="def double(x):\n    while True:\n        pass\n")
@@ -260,9 +282,6 @@ def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class) -> None:
     undisturbed = lesson.grade()
     shutil.rmtree(lesson.root / "build" / "graded")
     lesson.json.unlink()
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    moments = random.Random(seed)
     for more in (0, 1, 0, 2, 1):
         before, running = lesson.kept, lesson.start()
         goal = len(before) + more
@@ -282,7 +301,9 @@ def test_killed_at_any_moment_it_goes_on_from_there(lesson: Class) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: signal.Signals) -> None:
+def test_a_signal_stops_within_two_seconds_and_reports(
+    lesson: Class, number: signal.Signals, moments: random.Random
+) -> None:
     """Sent to the whole process group, as a terminal does, while an answer waits without end."""
     lesson.submit("a-waits", mean=WAITS)
     for name in ("b", "c"):
@@ -291,6 +312,7 @@ def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: si
         lesson.submit(f"{name}-waits", mean=WAITS)
     running = lesson.start()
     assert eventually(lambda: len(lesson.kept) == 2, 120)
+    time.sleep(moments.uniform(0, 1))
     began = time.monotonic()
     os.killpg(running.pid, number)
     os.killpg(running.pid, number)  # a person in a hurry
@@ -314,8 +336,8 @@ def test_a_signal_stops_within_two_seconds_and_reports(lesson: Class, number: si
     assert "2 of them were graded before" in lesson.said
 
 
-@pytest.mark.parametrize("who", ["examiners", "zygote"])
-def test_what_dies_in_the_middle_costs_nobody_anything(lesson: Class, who: str) -> None:
+@pytest.mark.parametrize("who", ["examiner", "zygote"])
+def test_what_dies_in_the_middle_costs_nobody_anything(lesson: Class, who: str, moments: random.Random) -> None:
     """The notebooks that it had are graded by another."""
     for name in ("a-waits", "c-waits"):
         lesson.submit(name, mean=f"{MEAN}block = b'x' * {LARGE}\nimport time\ntime.sleep(2)\n")
@@ -325,8 +347,8 @@ def test_what_dies_in_the_middle_costs_nobody_anything(lesson: Class, who: str) 
     # A kept result is not yet a reported one: what tells is that both learners' own code runs.
     assert eventually(lambda: large(running.pid) == 2, 120)
     assert len(lesson.kept) == 1
-    [zygote] = psutil.Process(running.pid).children()
-    for process in {"examiners": examiners(zygote), "zygote": [zygote]}[who]:
+    time.sleep(moments.uniform(0, 1.5))
+    for process in named(running, who):
         process.kill()
     _, complaint = running.communicate(timeout=120)
     assert running.returncode == 0, complaint
@@ -334,52 +356,80 @@ def test_what_dies_in_the_middle_costs_nobody_anything(lesson: Class, who: str) 
     assert [one["score"] for one in json.loads(lesson.json.read_text())["results"]] == [9.0] * 5
 
 
-def examiners(zygote: psutil.Process) -> list[psutil.Process]:
-    """They were forked first, and are not confined: a confined process is the first of its namespace."""
-    return sorted(zygote.children(), key=psutil.Process.create_time)[:2]
+def named(running: subprocess.Popen[str], role: str) -> list[psutil.Process]:
+    """The processes of a run with this role."""
+    family = psutil.Process(running.pid).children(recursive=True)
+    return [process for process in family if process.name() == f"grader {role}"]
 
 
-def confined(zygote: psutil.Process) -> list[psutil.Process]:
-    """Workers and executors, those of the course's own answers among them."""
-    return sorted(zygote.children(), key=psutil.Process.create_time)[2:]
+KILLS = int(os.environ.get("GRADER_KILLS", "6"))  # of each kind; docs/confinement.md states how many were tried
+KINDS = ("examiner", "worker", "executor", "zygote", "grader")
+MEANS = (
+    *(MEAN, "def loss(x):\n    return jnp.mean(x * x * 1.0)\n", "def loss(x):\n    return x.sum()\n"),
+    *("raise ValueError\n", "x = 1 +\n"),
+)
 
 
-KILLS = int(os.environ.get("GRADER_KILLS", "6"))  # of each kind; docs/confinement.md says how many were tried
-KINDS: dict[str, Callable[[psutil.Process], list[psutil.Process]]] = {
-    "examiner": examiners,
-    "worker or executor": confined,
-    "zygote": lambda zygote: [zygote],
-}
+@pytest.fixture(scope="module")
+def disturbed(built: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Class, Results]:
+    """A class of forty, and its results when nothing disturbs their grading."""
+    one = make_class(built, tmp_path_factory.mktemp("disturbed"))
+    for number in range(38):
+        one.submit(f"one-{number:02}", mean=f"{MEANS[number % len(MEANS)]}# {number}\n")
+    one.submit("one-10-endless", double="def double(x):\n    while True:\n        pass\n")
+    one.submit("one-20-exits", double="import os\ndef double(x):\n    os._exit(0)\n")
+    return one, one.grade()
+
+
+def kill(lesson: Class, running: subprocess.Popen[str], kind: str, moments: random.Random, most: int) -> int:
+    """Kill at most so many processes of this kind, one or several at a time, while a run lasts; returns how many.
+
+    What a kill may have hit is not killed again: notebooks that were being graded are graded before the next one.
+    """
+    killed = 0
+    while killed < most and running.poll() is None:
+        if kind == "grader" and moments.random() < 0.7:
+            goal = len(lesson.kept) + moments.randrange(1, 4)
+            eventually(lambda goal=goal: len(lesson.kept) >= goal or running.poll() is not None, 120, 0.05)
+        time.sleep(moments.uniform(0, 1 if killed else 4))
+        left = set(lesson.ungraded()[:2])
+        with contextlib.suppress(psutil.Error):
+            found = [psutil.Process(running.pid)] if kind == "grader" else named(running, kind)
+            if not found:
+                continue
+            for process in moments.sample(found, moments.randint(1, min(len(found), most - killed))):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+                    killed += 1
+                    print(f"{time.time():.2f} killed {process.pid} while {sorted(left)} were graded")
+        assert eventually(lambda left=left: left.isdisjoint(lesson.ungraded()) or running.poll() is not None, 600, 0.05)
+    return killed
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_from_outside_at_random_it_grades_as_if_nothing_had_been(lesson: Class, kind: str) -> None:
-    """What is repeated is not killed again: from one kill to the next, four more results are kept."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    moments = random.Random(seed)
-    for number in range(8 * KILLS + 4):
-        mean = [MEAN, "def loss(x):\n    return x.sum()\n", "raise ValueError\n", "x = 1 +\n"][number % 4]
-        lesson.submit(f"one-{number:04}", mean=f"{mean}# {number}\n")
-    undisturbed = lesson.grade()
-    shutil.rmtree(lesson.root / "build" / "graded")
-    lesson.json.unlink()
-    running, killed = lesson.start("--jobs", "2"), 0
-    while running.poll() is None and killed < KILLS:
-        kept = len(lesson.kept)
-        time.sleep(moments.uniform(0, 1))
-        with contextlib.suppress(psutil.Error, ValueError, IndexError):
-            [zygote] = psutil.Process(running.pid).children()
-            moments.choice(KINDS[kind](zygote)).kill()
-            killed += 1
-        eventually(lambda kept=kept: len(lesson.kept) >= kept + 4 or running.poll() is not None, 120)
-    said, complaint = running.communicate(timeout=600)
-    assert running.returncode == 0, (seed, said, complaint)
-    assert killed == KILLS, "the class is too small"
-    lesson.nothing_is_left(running.pid)
-    results = json.loads(lesson.json.read_text())["results"]
-    assert {result["learner"]: {**result, "duration_s": None} for result in results} == undisturbed, seed
+def test_killed_from_outside_at_random_it_grades_as_if_nothing_had_been(
+    disturbed: tuple[Class, Results], kind: str, moments: random.Random
+) -> None:
+    """A grader that was killed is started again until it ends, and grades nothing twice."""
+    lesson, undisturbed = disturbed
+    killed = 0
+    while killed < KILLS:
+        lesson.forget(references=moments.random() < 0.5)
+        status = -signal.SIGKILL
+        while status == -signal.SIGKILL:
+            before, running = lesson.kept, lesson.start()
+            try:
+                killed += kill(lesson, running, kind, moments, KILLS - killed)
+                said, complaint = running.communicate(timeout=600)
+            finally:
+                running.kill()
+            lesson.nothing_is_left(running.pid)
+            assert before.items() <= lesson.kept.items()
+            status = running.returncode
+            assert status == 0 or (kind, status) == ("grader", -signal.SIGKILL), (said, complaint)
+        assert lesson.results() == undisturbed, killed
+    assert not list(lesson.root.rglob("*.part"))
 
 
 def test_two_at_once_disturb_each_other_in_nothing(lesson: Class) -> None:

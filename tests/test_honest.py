@@ -1,7 +1,9 @@
-"""The honest corpus: odd notebooks that keep every point in `grader grade`, in nbgrader and in a plain kernel."""
+"""The honest corpus: odd notebooks that keep every point in `grader grade`, in nbgrader, in `grade()` of a notebook, in
+an overlay and in a plain kernel."""
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +12,7 @@ from pathlib import Path
 import corpus
 import kernels
 import pytest
-import stock
-from corpus import LESSON, Corpus, Run, statuses
+from corpus import Corpus, Run, statuses
 
 pytestmark = pytest.mark.thorough
 CASES = {path.stem: corpus.read(path) for path in sorted((Path(__file__).parent / "honest").glob("*.py"))}
@@ -27,24 +28,14 @@ def honest(built) -> Iterator[Corpus]:
     shutil.rmtree(base, ignore_errors=True)
 
 
-@pytest.fixture(scope="module", params=corpus.USERS)
+@pytest.fixture(scope="module", params=corpus.ROUTES)
 def run(honest: Corpus, request: pytest.FixtureRequest) -> Run:
-    return honest.grade("--force", user=request.param)
+    return honest.grade("--force", route=request.param)
 
 
 @pytest.fixture(scope="module")
 def stored(honest: Corpus) -> dict[str, float]:
-    """Points by learner in nbgrader's database, after one run of its command on a copy of the course."""
-    course = stock.configured(honest.places.course, honest.places.base / "nbgrader")
-    shutil.copytree(honest.places.submitted, course / "submitted")
-    (course / "gradebook.db").unlink()
-    for words in (("generate_assignment", LESSON, "--force"), ("autograde", LESSON)):
-        done = stock.nbgrader(course, *words, timeout=600)
-        assert done.returncode == 0, done.stderr[-3000:]
-    points: dict[str, float] = {}
-    for learner, _, _, score, *_ in stock.rows(course)["grade"]:
-        points[str(learner)] = points.get(str(learner), 0.0) + float(str(score))
-    return points
+    return honest.store(CASES, honest.places.base / "nbgrader")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +67,19 @@ def test_a_plain_kernel_passes_every_check(run: Run, in_kernels: dict[str, dict[
     lost = {check for check, ended in in_kernels[name].items() if ended != "passed"}
     assert lost == {said.partition(",")[0] for said in CASES[name].said("kernel fails")}, in_kernels[name]
     assert in_kernels[name].keys() == {check["id"] for check in run.results[name]["checks"]}
+
+
+@pytest.mark.parametrize("route", corpus.ROUTES)
+def test_grade_in_a_notebook_shows_every_point(honest: Corpus, route: str, moments: random.Random) -> None:
+    results, _ = honest.grade_in_notebooks(honest.sample(moments), route)
+    assert results
+    lost = {name: statuses(result) for name, result in results.items() if result["score"] != POINTS}
+    assert not lost
+
+
+def test_an_overlay_in_nbgrader_stores_every_point(honest: Corpus, moments: random.Random) -> None:
+    names = honest.sample(moments)
+    assert honest.store(names, honest.places.base / "nbgrader-overlay", corpus.OVERLAY) == dict.fromkeys(names, POINTS)
 
 
 def test_the_corpus_is_of_some_size(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -187,21 +188,22 @@ def test_without_ids_a_cell_is_known_by_what_it_binds(own: Path, lab: Kernel) ->
     own.touch()
 
 
-def test_interrupting_ends_all_that_was_started(course: Path, own: Path, lab: Kernel) -> None:
+def test_interrupting_ends_all_that_was_started(course: Path, own: Path, lab: Kernel, moments: random.Random) -> None:
     answer(course, own, double=ENDLESS)
     # grader check, what it forks from, the examiner, and what runs the answer; as VS Code interrupts a kernel
-    interrupt(lab, 4, lambda top: top.send_signal(signal.SIGINT))
+    interrupt(lab, 4, moments, lambda top: top.send_signal(signal.SIGINT))
     assert lab.run("print('alive')") == "stdout: alive\n"
 
 
-def interrupt(kernel: Kernel, least: int, stop: Callable[[psutil.Process], object]) -> None:
-    """Begin to grade, interrupt the kernel when so many processes are at it, and see all of them end."""
+def interrupt(kernel: Kernel, least: int, moments: random.Random, stop: Callable[[psutil.Process], object]) -> None:
+    """Begin to grade, interrupt the kernel once so many processes are at it, and see all of them end."""
     top = psutil.Process(kernel.manager.provisioner.process.pid)
     request, said, started = kernel.begin(LAST, GRADING), "", []
     for message in kernel.messages(request):
         if message["msg_type"] in ("display_data", "update_display_data"):
             said = message["content"]["data"]["text/plain"]
             if not started and len(top.children(recursive=True)) >= least:
+                time.sleep(moments.uniform(0, 0.5))
                 started = top.children(recursive=True)
                 stop(top)
     assert top.children() == [], "what was started first has ended, and not in its own time"
@@ -275,7 +277,9 @@ def test_a_course_that_is_broken_or_a_grader_that_is(course: Path, tmp_path: Pat
         kernel.close()
 
 
-def test_in_a_bundle_the_checks_that_are_there_are_judged(course: Path, grader: Grader, tmp_path: Path) -> None:
+def test_in_a_bundle_the_checks_that_are_there_are_judged(
+    course: Path, grader: Grader, tmp_path: Path, moments: random.Random
+) -> None:
     bundle = tmp_path / "bundle"
     assert grader("--course", course, "bundle", "--out", bundle).returncode == 0
     own = bundle / "exercises" / LESSON / f"{LESSON}.ipynb"
@@ -285,7 +289,7 @@ def test_in_a_bundle_the_checks_that_are_there_are_judged(course: Path, grader: 
         said = kernel.run(cell(own, GRADING), GRADING).splitlines()
         answer(course, own, double=ENDLESS)
         # What runs the checks, and the kernel in which it does; as Jupyter interrupts one.
-        interrupt(kernel, 2, lambda top: kernel.manager.interrupt_kernel())
+        interrupt(kernel, 2, moments, lambda top: kernel.manager.interrupt_kernel())
     finally:
         kernel.close()
     assert said[0] == "✓ Double: 1 of 1 check"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Grader
@@ -21,7 +24,7 @@ from grader.course import Course
 from grader.grading import batch
 from grader.lms import collect
 from grader.lms.collect import Collection
-from grader.lms.git import FetchLimits, Repository
+from grader.lms.git import FetchedRepository, FetchLimits, Repository
 
 LESSON = "01_small"
 COURSE = ROOT / "tests" / "courses" / "small"
@@ -314,6 +317,52 @@ def test_a_local_repository_that_leads_to_a_neighbours_is_refused(
     assert not (to / "own").exists()
 
 
+def test_a_local_repository_that_leads_out_after_it_was_checked_is_read_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = commit(tmp_path / "neighbour", **{EXERCISES: "the neighbour's work"})
+    own = commit(tmp_path / "own", **{EXERCISES: "own work"})
+    checked = FetchedRepository._contained
+
+    def changed(self: FetchedRepository, repository: Path) -> Path:
+        found = checked(self, repository)
+        shutil.rmtree(own / ".git")
+        (own / ".git").symlink_to(neighbour / ".git")
+        return found
+
+    monkeypatch.setattr(FetchedRepository, "_contained", changed)
+    [result] = Collection(tmp_path / "to", [LESSON], FetchLimits()).collect([Repository("own", str(own))], 1)
+    assert (result.problem, taken(tmp_path / "to")) == ("", {"own": "own work"})
+
+
+def test_a_link_that_takes_the_place_of_a_file_while_it_is_copied_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour, own = commit(tmp_path / "neighbour", **{EXERCISES: "theirs"}), tmp_path / "own"
+    shutil.copytree(neighbour, own)
+    head, looked_at = own / ".git" / "HEAD", os.lstat
+
+    def changed(path: Any, **where: Any) -> os.stat_result:
+        found = looked_at(path, **where)
+        if path == "HEAD" and not head.is_symlink():
+            head.unlink()
+            head.symlink_to(neighbour / ".git" / "HEAD")
+        return found
+
+    monkeypatch.setattr(os, "lstat", changed)
+    [result] = Collection(tmp_path / "to", [LESSON], FetchLimits()).collect([Repository("own", str(own))], 1)
+    assert "symbolic link" in result.problem
+    assert taken(tmp_path / "to") == {}
+
+
+def test_a_large_local_repository_is_not_copied_to_its_end(tmp_path: Path) -> None:
+    own = commit(tmp_path / "own", **{EXERCISES: "own work"})
+    (own / ".git" / "large").write_bytes(bytes(3 << 20))
+    limits = FetchLimits(bytes=2 << 20)
+    [result] = Collection(tmp_path / "to", [LESSON], limits).collect([Repository("own", str(own))], 1)
+    assert result.problem == "more than 2 MB"
+
+
 def test_honest_local_repositories_of_every_kind_are_read(tmp_path: Path) -> None:
     source = commit(tmp_path / "plain", **{EXERCISES: "own work", "hook": "#!/bin/sh"})
     git(tmp_path, "clone", "-q", "--bare", "plain", "bare")
@@ -349,7 +398,9 @@ def test_a_server_that_never_answers_costs_its_time_and_nobody_else(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_ends_what_runs_and_keeps_what_is_done(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stop_ends_what_runs_and_keeps_what_is_done(
+    tmp_path: Path, number: signal.Signals, moments: random.Random
+) -> None:
     source = commit(tmp_path / "one", **{EXERCISES: "first"})
     with server() as silent:
         silent.settimeout(60)
@@ -359,6 +410,7 @@ def test_a_stop_ends_what_runs_and_keeps_what_is_done(tmp_path: Path, number: si
         around = {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, cwd=tmp_path, env=around, stderr=subprocess.PIPE, text=True) as running:
             spoken, _ = silent.accept()
+            time.sleep(moments.uniform(0, 1))
             running.send_signal(number)
             assert running.stderr is not None
             said = running.stderr.read()

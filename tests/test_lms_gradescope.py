@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -186,7 +187,7 @@ def test_a_fault_of_the_grader_is_no_zero(image: Image, fault: str) -> None:
     assert FAULTS[fault].said in said
 
 
-def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Image) -> None:
+def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Image, moments: random.Random) -> None:
     wanted = "the autograder was stopped before it was done. This is no verdict on your work."
     python = image.root / "venv" / "bin" / "python"
     python.rename(image.root / "away")
@@ -204,6 +205,7 @@ def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Ima
         until = time.monotonic() + 60
         while not (image.root / "results" / "results.json").exists() and time.monotonic() < until:
             time.sleep(0.05)
+        time.sleep(moments.uniform(0, 1.5))
         os.kill(running.pid, signal.SIGKILL)
     assert wanted in image.results()["output"]
     assert not {"score", "tests"} & image.results().keys()

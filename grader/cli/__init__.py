@@ -8,6 +8,7 @@ import sys
 from grader.cli import author, grade, instructor, learner
 from grader.cli.app import app
 from grader.cli.console import err, fail
+from grader.core.faults import Fault
 from grader.core.text import LogStream
 from grader.course import CourseError
 
@@ -15,7 +16,7 @@ __all__ = ["app", "author", "grade", "instructor", "learner", "main"]
 
 
 def main() -> None:
-    """Run the command; a fault in the course, or of a file, is reported in a sentence."""
+    """Run the command; a fault in the course, of a file, or at the start is reported in a sentence."""
     # nbformat imports jsonschema, which imports this package if it can, to check a format that no schema here uses. The
     # package parses a grammar while it is imported, which takes more than a second.
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
@@ -28,6 +29,9 @@ def main() -> None:
     except CourseError as problem:
         err.print(str(problem), soft_wrap=True)
         raise SystemExit(2) from None
+    except Fault as problem:
+        text = f"The grader cannot start: {problem.message}. The reason is above; `grader doctor` examines the machine."
+        raise SystemExit(fail(text).exit_code) from None
     except OSError as problem:
         # A file of the course that may not be read or written, or a full disk, is no bug of ours.
         if not isinstance(problem.filename, str | bytes | os.PathLike):

@@ -6,7 +6,8 @@ from __future__ import annotations
 class Fault(Exception):
     """A process of ours, or one that runs learners' code, did not answer as it should; `message` is a clause about it.
 
-    `kind` is "crashed", "timeout", "flooded", "memory" or "broken" (the executor of an answer's program ended).
+    `kind` is "crashed", "timeout", "flooded", "memory", "broken" (the executor of an answer's program ended) or
+    "refused" (no process can be started on this machine).
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -75,6 +75,7 @@ class Pool:
         self._first_patient = jobs - patient
         self.processes: list[Process | None] = [None] * jobs
         self._closed = False
+        self._refused: Fault | None = None  # why no zygote starts here, once that is known
         self._zygote: Zygote | None = None
         self.confined: ConfinementReport
 
@@ -106,6 +107,8 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise Fault("crashed", "grading was stopped")
+            if self._refused is not None:
+                raise self._refused
             for attempt in range(ATTEMPTS):
                 try:
                     self._zygote = self._zygote or self._start()
@@ -114,9 +117,11 @@ class Pool:
                     process = self._zygote.fork(self.entry, control=True, patient=patient)
                     wire.send(process.stream, json.dumps(self.opening).encode())
                     return process
-                except (OSError, Fault):  # it was ended from outside, perhaps while it started
+                except (OSError, Fault) as problem:  # it was ended from outside, perhaps while it started
                     self._stop_zygote(0)
-                    if attempt == ATTEMPTS - 1:
+                    if isinstance(problem, Fault) and problem.kind == "refused":
+                        self._refused = problem
+                    if self._refused is not None or attempt == ATTEMPTS - 1:
                         raise
         raise AssertionError
 
@@ -171,6 +176,6 @@ class Pool:
                 fault = (
                     problem if isinstance(problem, Fault) else Fault("crashed", f"{type(problem).__name__}: {problem}")
                 )
-                if self._closed or attempt == ATTEMPTS - 1:
+                if self._closed or self._refused is not None or attempt == ATTEMPTS - 1:
                     return fault
         raise AssertionError

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -34,6 +35,7 @@ LEADING_OUT = {
 }
 # Settings with which older versions of git fetch what a repository lacks, from wherever it says.
 FETCHES = re.compile(r"^(extensions\.partialclone|remote\..*\.promisor|includeif\..*)$", re.MULTILINE | re.IGNORECASE)
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW  # to open one
 TICK_S = 0.1  # until a stop is noticed
 MEMORY = 4 << 30  # bytes of addresses: a small pack may ask for any amount
 # The bound on bytes is the kernel's, on any one file: fetched objects come as one pack.
@@ -68,6 +70,22 @@ def run(folder: Path, *words: str) -> bytes:
     if done.returncode != 0:
         raise GitFailed(_reason(done.stderr) or f"git {words[0]} ended with {done.returncode}")
     return done.stdout
+
+
+def _open_folder(folder: Path) -> int:
+    """Opens a folder. Links on the way to it are followed where they are the machine's, such as one of /home."""
+    at = os.open(folder.anchor, FOLDER)
+    for place in (*reversed(folder.parents[:-1]), folder):
+        try:
+            about = os.lstat(place.name, dir_fd=at)
+            link = stat.S_ISLNK(about.st_mode)
+            if link and (place == folder or about.st_uid not in (0, os.geteuid())):
+                raise GitFailed(f"{place} is a link; name the folder that it leads to")
+            inside = os.open(place.name, FOLDER & ~os.O_NOFOLLOW if link else FOLDER, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inside
+    return at
 
 
 def _settings(settings: tuple[str, ...]) -> list[str]:
@@ -113,14 +131,14 @@ class FetchedRepository:
         self.folder, self.limits, self.stop = folder, limits, stop
         self.until = time.monotonic() + limits.seconds
         self.ref = f"refs/heads/{repository.branch}" if repository.branch else "HEAD"
-        self.local = Path(repository.url) if Path(repository.url).is_absolute() else None
-        self.protocols = "https:ssh:git" if self.local is None else "file"
+        local = os.path.isabs(repository.url)
+        self.protocols = "file" if local else "https:ssh:git"
         self._git("init", "--quiet", "--bare", "--template=")
-        self._git("config", "remote.origin.url", str(self._contained()) if self.local else repository.url)
+        origin = str(self._contained(Path(repository.url))) if local else repository.url
+        self._git("config", "remote.origin.url", origin)
 
     def tip(self) -> str:
         """Returns the id of the commit that the branch is at, as the server says; "" where there is none."""
-        self._contained()
         words = self._git("ls-remote", "--quiet", "--", "origin", self.ref, protocols=self.protocols).split()
         return words[0].decode("ascii", "replace") if words else ""
 
@@ -129,7 +147,6 @@ class FetchedRepository:
 
         Returns its id, and its date as its author's machine had it, ISO 8601.
         """
-        self._contained()
         words = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
         limit = f"--filter=blob:limit={MAX_BYTES + 1}"
         self._git("fetch", *words, limit, "--", "origin", f"+{self.ref}:{COMMIT}", protocols=self.protocols)
@@ -161,41 +178,68 @@ class FetchedRepository:
             raise FileRefused(f"{path} is stored in Git LFS; the notebook itself has to be committed.")
         return path, blob, content
 
-    def _contained(self) -> Path | None:
-        """Returns the folder that git reads in a local repository. Raises GitFailed where anything in it leads out.
+    def _contained(self, repository: Path) -> Path:
+        """Returns a copy of the folder that git reads in a local repository. Raises GitFailed where it leads out.
 
-        git would follow it with the rights of the one who collects, to a neighbour's work or to any file.
+        git would follow that with the rights of the one who collects, to a neighbour's work or to any file. A copy is
+        checked and read, since the owner may change the repository between a check and a reading.
         """
-        folder = self.local
-        if folder is None:
-            return None
-        for place in (folder, *folder.parents):
-            # A link above it may be the machine's, such as one of /home.
-            if place.is_symlink() and (place == folder or place.lstat().st_uid not in (0, os.geteuid())):
-                raise GitFailed(f"{place} is a link; name the folder that it leads to")
-        if os.path.lexists(folder / ".git"):
-            folder /= ".git"
-            if folder.is_symlink() or not folder.is_dir():
+        copy = self.folder / "local"
+        try:
+            folder = _open_folder(repository)
+        except (FileNotFoundError, NotADirectoryError):
+            raise GitFailed(f"{repository} does not appear to be a git repository") from None
+        try:
+            names = os.listdir(folder)
+            if ".git" in names and not stat.S_ISDIR(os.lstat(".git", dir_fd=folder).st_mode):
                 raise GitFailed("its .git is a link or a file that leads to another repository; make a clone of it")
-        elif folder.is_file() or not (folder / "HEAD").exists():
-            raise GitFailed(f"{folder} does not appear to be a git repository")
+            if ".git" not in names and "HEAD" not in names:
+                raise GitFailed(f"{repository} does not appear to be a git repository")
+            inside = os.open(".git" if ".git" in names else ".", FOLDER, dir_fd=folder)
+            try:
+                self._copy(inside, copy)
+            finally:
+                os.close(inside)
+        finally:
+            os.close(folder)
         for name, instead in LEADING_OUT.items():
-            if os.path.lexists(folder / name):
+            if os.path.lexists(copy / name):
                 raise GitFailed(f"its {name} leads to another repository; {instead}")
-        for inside, folders, names in os.walk(folder):
-            if Path(inside) == folder and "hooks" in folders:
-                folders.remove("hooks")  # never run, and often links to what a person shares among repositories
-            for path in (Path(inside, name) for name in (*folders, *names)):
-                if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-                    raise GitFailed(f"its {path.relative_to(folder)} is a link that leads out of the repository")
-            if time.monotonic() > self.until:
-                raise GitFailed(self._late)
-        for config in (folder / "config", folder / "config.worktree"):
+        for path in copy.rglob("*"):
+            if path.is_symlink() and not path.resolve().is_relative_to(copy.resolve()):
+                raise GitFailed(f"its {path.relative_to(copy)} is a link that leads out of the repository")
+        for config in (copy / "config", copy / "config.worktree"):
             if config.exists():
                 listed = self._git("config", "--file", str(config), "--includes", "--name-only", "--list")
                 if FETCHES.search(listed.decode("utf-8", "replace")):
                     raise GitFailed("it is a partial clone, which takes missing files from elsewhere; clone all of it")
-        return folder
+        return copy
+
+    def _copy(self, opened: int, to: Path) -> None:
+        """Copies the folder that is opened; links are copied as links."""
+        left = self.limits.bytes
+        for inside, folders, names, place in os.fwalk(dir_fd=opened):
+            if inside == "." and "hooks" in folders:
+                folders.remove("hooks")  # never run, and often links to what a person shares among repositories
+            (to / inside).mkdir()
+            for name in (*folders, *names):
+                kind = os.lstat(name, dir_fd=place).st_mode
+                if stat.S_ISLNK(kind):
+                    (to / inside / name).symlink_to(os.readlink(name, dir_fd=place))
+                elif stat.S_ISREG(kind):
+                    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+                    with open(file, "rb") as source, (to / inside / name).open("wb") as target:
+                        while piece := source.read(1 << 20):
+                            left -= target.write(piece)
+                            self._go_on(left)
+            self._go_on(left)
+
+    def _go_on(self, left: int) -> None:
+        """Raises GitFailed at a stop, or when the time or the bytes are used up."""
+        if self.stop.is_set() or time.monotonic() > self.until:
+            raise GitFailed("stopped" if self.stop.is_set() else self._late)
+        if left < 0:
+            raise GitFailed(f"more than {self.limits.bytes >> 20} MB")
 
     @property
     def _late(self) -> str:
@@ -216,11 +260,9 @@ class FetchedRepository:
             )  # fmt: skip
             try:
                 while child.poll() is None:
-                    left = self.until - time.monotonic()
-                    if self.stop.is_set() or left <= 0:
-                        raise GitFailed("stopped" if self.stop.is_set() else self._late)
+                    self._go_on(0)
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        child.wait(min(left, TICK_S))
+                        child.wait(max(0.0, min(self.until - time.monotonic(), TICK_S)))
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ DETACH = 2  # for umount2: what still has files open there keeps them
 # For prctl. END_WITH_PARENT takes the signal; a change of user takes this back. DUMPABLE: whether other
 # processes of the same user may look into this one's memory and trace it. ADOPT_ORPHANS: become the parent of every
 # descendant whose own parent ends. NO_NEW_PRIVILEGES: no program that it runs gains a privilege, whoever owns it.
-END_WITH_PARENT, DUMPABLE, ADOPT_ORPHANS, NO_NEW_PRIVILEGES = 1, 4, 36, 38
+END_WITH_PARENT, DUMPABLE, NAME, ADOPT_ORPHANS, NO_NEW_PRIVILEGES = 1, 4, 15, 36, 38
 
 
 def call(name: str, *args: int | str | bytes | None, failing: str = "") -> int:
@@ -37,10 +37,15 @@ def call(name: str, *args: int | str | bytes | None, failing: str = "") -> int:
     return result
 
 
-def prctl(option: int, value: int = 1) -> None:
+def prctl(option: int, value: int | str = 1) -> None:
     """Set an option of this process; elsewhere than on Linux there is none."""
     if LINUX:
         call("prctl", option, value, 0, 0, 0)
+
+
+def set_name(name: str) -> None:
+    """Give this process the name that `top` and `ps -e` list; Linux keeps 15 characters of it."""
+    prctl(NAME, name)
 
 
 def give_way() -> None:

@@ -62,6 +62,10 @@ class Zygote:
         """Start a zygote that has imported `modules` besides JAX. Takes about a second and a half.
 
         All that is forked from it runs on `platform`; of an accelerator, `count` devices have to work together.
+
+        Raises:
+            Fault: it ended; of kind "refused" where it ended by itself, so that another would too.
+            OSError: it was ended from outside, or takes too long.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Everything that is forked from it has its folder in this one, which the zygote removes if we are killed.
@@ -87,6 +91,14 @@ class Zygote:
             opening = {"preload": modules, "at_most": at_most, "platform": asdict(platform), "count": count}
             ours.send(json.dumps(opening).encode())
             zygote.confined  # noqa: B018  # returns once the zygote is ready
+        except (Fault, ConnectionError) as problem:  # it has closed its end, so it has ended or will soon
+            zygote.stop()
+            if process.returncode > 0:
+                reason = (
+                    f"the process that all others are forked from ended by itself, with status {process.returncode}"
+                )
+                raise Fault("refused", reason) from problem
+            raise
         except BaseException:
             zygote.stop(0.5)
             raise

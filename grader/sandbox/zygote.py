@@ -39,7 +39,8 @@ from grader.sandbox.shell import NotebookShell
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
 
 CONFINED = frozenset({WORKER, EXECUTOR})
-TRUSTED = frozenset({EXAMINER, PROOF})
+# What may be forked, and the name of such a process in `top` and `ps`.
+ROLES = {WORKER: "worker", EXECUTOR: "executor", EXAMINER: "examiner", PROOF: "proof"}
 ALWAYS = """
     jax jax.numpy jax.export grader.checks grader.sandbox.worker
 """.split()
@@ -233,8 +234,7 @@ class ZygoteServer:
             if number > 2 and number not in keep:
                 with contextlib.suppress(OSError):
                     os.close(number)
-        if request["entry"] not in CONFINED | TRUSTED:
-            raise ValueError(request["entry"])
+        kernel.set_name(f"grader {ROLES[request['entry']]}")
         module, _, function = request["entry"].partition(":")
         serve = getattr(importlib.import_module(module), function)
         if confined is None:
@@ -264,6 +264,7 @@ def main() -> None:
     """Serve the control socket whose number is the first argument; all folders lie in that of the second."""
     kernel.prctl(kernel.DUMPABLE, 0)
     kernel.prctl(kernel.ADOPT_ORPHANS)
+    kernel.set_name("grader zygote")
     number, tempfile.tempdir = sys.argv[1:]
     ZygoteServer(socket.socket(fileno=int(number)), Path(tempfile.tempdir)).serve()
 
