@@ -6,6 +6,7 @@ import ast
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,32 @@ def test_the_words_of_a_case_are_guarded() -> None:
     assert "case('for one')" in text
 
 
+CASES = """\'\'\'Right for every n.\'\'\'
+from grader.checks import case
+for n, word in ((3, "rows"), (40_000, "-".join(["de", "ad"]))):
+    with case(f"when n is {n:,} in {word}"):
+        JUDGED
+"""
+RUNS = {
+    "require(ask(affine, n) == 3 * (n == 3), 'Not three.')": ("failed", "When n is 40,000 in (not shown): Not three."),
+    "compare(ask(affine, n), 4)": ("failed", "When n is 3 in rows: The result is not right."),
+    "one, two = ask(affine, n)": (
+        "failed", "When n is 3 in rows: `affine` returned an int, which this check cannot judge (TypeError).",
+    ),
+    "assert ask(affine, n) == 4": ("failed", "When n is 3 in rows: This does not hold for your answer."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("judged", RUNS)
+def test_a_hidden_failure_names_the_case(judged: str) -> None:
+    room = CheckRunner(Course(COURSES["guarded"]).lesson("01_guarded"))
+    exercise = room.lesson.exercises[0]
+    check = replace(exercise.checks[1], source=CASES.replace("JUDGED", judged))
+    reply = {"status": "ok", "value": 3, "text": "de-ad"}
+    told = room.run(check, exercise, Liar(reply, room), "seed")  # type: ignore[arg-type]
+    assert (told.status, told.message) == RUNS[judged]
+
+
 MESH_Q = NamedSharding(Mesh(np.array(jax.devices()), ("q",)), P())
 
 
@@ -313,8 +340,8 @@ def test_no_surface_shows_a_word_of_a_process_that_knows_hidden_inputs(
     knows: set[Process] = set()
     exchange, run, lied = Process.exchange, CheckRunner.run, []
 
-    def noted(self: CheckRunner, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
-        result = run(self, check, exercise, isolated, seed)
+    def noted(self: CheckRunner, check: Check, exercise: Exercise, isolated: WorkerPair, *more: str) -> CheckResult:
+        result = run(self, check, exercise, isolated, *more)
         if check.hidden and isolated.known is not None and isolated._worker is not None:
             knows.add(isolated._worker)
         return result
