@@ -126,7 +126,8 @@ def test_what_one_learner_reads() -> None:
     assert [line.rstrip() for line in stream.getvalue().splitlines()] == [
         "one  05_vmap  6 of 16 points",
         "  Your cell 3 raised ValueError on line 2.",
-        "  A mean  2 of 4 points  vmap-a",
+        "",
+        "  A mean  2 of 4 points  (vmap-a)",
         "    ✗ Title of values. (hidden)",
         "      2 of 12 values differ; the first at [0, 3] of the",
         "      result['layers'][1]['kernel'] is 0.333333; wanted 0.25. In line 3 of your",
@@ -134,9 +135,11 @@ def test_what_one_learner_reads() -> None:
         "      kernel).astype(jnp.float32) / batch_size",
         "      Perhaps: Sums where a mean is asked for.",
         "    ✓ 1 other check passed",
-        "  Rows  0 of 4 points  vmap-d",
+        "",
+        "  Rows  0 of 4 points  (vmap-d)",
         "    ✗ The cell raised `E`.",
         "      Perhaps: Sums `x`, not y.",
+        "",
         "  ○ Not attempted: A sum",
         "  ✓ All points: Every `row` (2), Axes (2)",
     ]

@@ -139,21 +139,23 @@ def learner(result: Result, titles: Mapping[str, str] | None = None) -> Renderab
     lines: list[RenderableType] = [head, *(_indent(2, note, "yellow") for note in result.notes)]
     untouched: list[str] = []
     passed: list[str] = []
+    folds: list[RenderableType] = []
+    between = [] if titles is None else [Text()]
     for exercise, checks in by_exercise(result.checks):
         title = (titles or {}).get(exercise, "")
         if all(check.status == "not attempted" for check in checks):
             untouched.append(title or exercise)
         elif any(check.status != "passed" for check in checks):
-            lines.append(_indent(2, _missed(exercise, title, checks)))
+            lines += [*between, _indent(2, _missed(exercise, title, checks))]
         else:
             passed.append(f"{title or exercise} ({points(checks)[0]})")
     if untouched:
         whole = len(untouched) == len(_exercises([result])) > 1
         which = "every exercise" if whole else ", ".join(untouched)
-        lines.append(_indent(2, _fold("not attempted", f"Not attempted: {which}")))
+        folds.append(_indent(2, _fold("not attempted", f"Not attempted: {which}")))
     if passed and titles is not None:
-        lines.append(_indent(2, _fold("passed", f"All points: {', '.join(passed)}")))
-    return Group(*lines)
+        folds.append(_indent(2, _fold("passed", f"All points: {', '.join(passed)}")))
+    return Group(*lines, *(between if folds else []), *folds)
 
 
 def _fold(status: str, text: str) -> Text:
@@ -163,7 +165,7 @@ def _fold(status: str, text: str) -> Text:
 
 def _missed(exercise: str, title: str, checks: list[CheckResult]) -> RenderableType:
     head = markdown(title or exercise, "bold").append(f"  {' of '.join(points(checks))} points", "not bold")
-    lines: list[RenderableType] = [head.append(f"  {exercise}", "not bold dim") if title else head]
+    lines: list[RenderableType] = [head.append(f"  ({exercise})", "not bold dim") if title else head]
     messages = {check.message for check in checks if check.message}
     nothing_ran = not any(set(check.evidence) - {"observed"} for check in checks)
     if nothing_ran and len({check.status for check in checks}) == len(messages) == 1:
@@ -178,8 +180,11 @@ def _missed(exercise: str, title: str, checks: list[CheckResult]) -> RenderableT
     return Group(*lines)
 
 
-def _check_title(check: CheckResult, status: str) -> Text:
-    return _marked(status, "").append(" ").append(markdown(check.title)).append(" (hidden)" if check.hidden else "")
+def _check_title(check: CheckResult, status: str) -> Table:
+    """The mark of a check and its title, whose further lines begin below the first."""
+    line = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 1, 0, 0))
+    line.add_row(_marked(status, ""), markdown(check.title).append(" (hidden)" if check.hidden else ""))
+    return line
 
 
 def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Console) -> None:
