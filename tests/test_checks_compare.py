@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from grader.checks import CheckFailed, compare, devices, require
+from grader.checks import CheckFailed, case, compare, devices, require
+from grader.checks.compare import stumbled
 from grader.program.codec import DTYPES
 
 devices.start(8)
@@ -112,6 +113,49 @@ def test_a_label_that_ends_in_a_comma_loses_it_before_a_path() -> None:
         "The way of steps 1 and 2, under jit[0] has shape"
     )
     assert failure(f(1), f(2, 3), label=label).message.startswith("The way of steps 1 and 2, under jit, has shape")
+
+
+@pytest.mark.parametrize(
+    ("label", "begin"),
+    [
+        ("the bars in the trace, by their begin", "The bars in the trace, by their begin have"),
+        ("the first three rows", "The first three rows have"),
+        ("the loss", "The loss has"),
+        ("the axis of rows", "The axis of rows has"),
+        ("the last bias after the steps", "The last bias after the steps has"),
+        ("what `f` returns", "What `f` returns has"),
+        ("after two steps (params, values)", "After two steps (params, values) has"),
+        ("log2(xs)", "log2(xs) has"),
+    ],
+)
+def test_the_verb_goes_with_the_label(label: str, begin: str) -> None:
+    failed = failure([1, 2], [1], label=label)
+    assert failed.message == failed.hidden_message == f"{begin} 2 items; wanted 1."
+    if begin.endswith("have"):
+        assert failure(f(1), f(1, 2), label=label).message.startswith(f"{begin} shape (1,)")
+        assert failure([1], (1,), label=label).message.startswith(f"{begin.removesuffix('have')}are a list")
+
+
+def test_a_case_begins_the_message_and_is_part_of_what_a_failure_is_recognised_by() -> None:
+    with pytest.raises(CheckFailed) as told, case("with two devices"), case("when a row is empty"):
+        compare(f(1, 2), f(1, 3))
+    failed, plain = told.value, failure(f(1, 2), f(1, 3))
+    begin = "With two devices: When a row is empty: "
+    assert (failed.message, failed.hidden_message) == (begin + plain.message, begin + plain.hidden_message)
+    assert (failed.kind, failed.where, failed.first) == (plain.kind, plain.where, begin + plain.first)
+    with pytest.raises(CheckFailed, match=r"^With `n=0`: Not finite\.$"), case("with `n=0`"):
+        require(False, "Not finite.")
+    with case("when all is well"):
+        compare(1, 1)
+
+
+def test_a_check_that_stumbles_in_a_case_names_it() -> None:
+    with pytest.raises(ZeroDivisionError) as caught, case("for 8 rows"), case("when n is 0"):
+        _ = 1 / 0
+    failed = stumbled(caught.value)
+    assert failed.message.startswith("For 8 rows: When n is 0: ")
+    assert failed.message.endswith(", which this check cannot judge (ZeroDivisionError: division by zero).")
+    assert failed.hidden_message.endswith(", which this check cannot judge (ZeroDivisionError).")
 
 
 HIDDEN = {

@@ -24,7 +24,7 @@ from grader.checks.outcomes import CheckFailed
 pytestmark = pytest.mark.usefixtures("forked_kernels")
 
 SETUP = """
-from grader.checks import ask, compare, devices, program, require
+from grader.checks import ask, case, compare, devices, program, require
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -254,8 +254,8 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     said = plain(decides)
     assert said[0].splitlines() == [
         "✗ Twice <each> number.",
-        "  Python decides (`if`, `while`, `and`) by a value known only when the program",
-        "  runs: use `jnp.where`, `lax.cond` or `while_loop`, or make it static.",
+        "  Python decides (`if`, `while`, `and`) by a value known only at run time: use",
+        "  `jnp.where`, `lax.cond` or `while_loop` (static, if its values are few).",
         "  In line 2 of your cell: if x.sum() > 0:",
     ]
     assert said[1:] == ["The error in full: import sys; print(sys.last_value.details)"]
@@ -482,11 +482,12 @@ def double(mesh, x):
 
 def test_a_check_that_stumbles_over_a_result_says_so_in_words(saved: Path) -> None:
     """As in grading; a fault of the check's own, before it has asked anything, stays a traceback."""
-    unpacks = '"""Two."""\none, two = ask(double, 1)'
+    unpacks = '"""Two."""\nwith case("when x is 1"):\n    one, two = ask(double, 1)'
     asserts = '"""Twice."""\nassert ask(double, 1) == 2'
     broken = '"""Broken."""\nnothing = 1 / 0\nask(double, 1)'
     in_words, empty, own = run(WRONG, unpacks, asserts, broken)[1:]
-    said = "The result could not be judged: it is not of the kind that was asked for (TypeError)."
+    said = "`double` returned an int, which this check cannot judge"
+    said = f"When x is 1: {said} (TypeError: cannot unpack non-iterable int object)."
     assert in_words[0]["evalue"] == said
     assert plain(in_words)[0].splitlines()[0] == "✗ Two."
     assert plain(empty) == ["✗ Twice.\n  This does not hold for your answer."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Grader
@@ -128,6 +130,49 @@ def test_bad_input_is_refused_in_a_sentence(
     assert said in told
     assert told.count("\n") == 1
     assert not out
+
+
+def checked(course: Path, *words: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Exit status, stdout and stderr of `grader check` on the learner's notebook."""
+    notebook = str(course / "submitted" / "one" / LESSON / f"{LESSON}.ipynb")
+    monkeypatch.setattr("sys.argv", ["grader", "--course", str(course), "check", notebook, *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return caught.value.code, *capfd.readouterr()
+
+
+NAMES = "small-double  Double", "small-mean  A loss", "small-total  Another loss"
+
+
+@pytest.mark.parametrize(
+    ("typed", "first", "listed"),
+    [
+        ("nothing", "There is no exercise nothing. ", NAMES),
+        ("loss", "2 exercises have loss in their names. ", NAMES[1:]),
+        ("", "3 exercises have  in their names. ", NAMES),
+    ],
+)
+def test_an_exercise_that_is_not_one_is_refused_with_a_list(
+    course: Path, typed: str, first: str, listed: Any, capfd: Any, monkeypatch: Any
+) -> None:
+    status, out, told = checked(course, "--exercise", typed, capfd=capfd, monkeypatch=monkeypatch)
+    assert (status, out) == (2, "")
+    assert told.startswith(first)
+    assert tuple(line.strip() for line in told.splitlines()[1:]) == listed
+
+
+@pytest.mark.parametrize("typed", ["small-double", "DOUB", "a loss", "small-mean", "Mean"])
+def test_one_exercise_is_checked_by_its_id_its_title_or_a_part(
+    course: Path, tmp_path: Path, typed: str, capfd: Any, monkeypatch: Any
+) -> None:
+    document = tmp_path / "result.json"
+    words = ("--exercise", typed, "--json", str(document))
+    status, out, _ = checked(course, *words, capfd=capfd, monkeypatch=monkeypatch)
+    [result] = json.loads(document.read_text())["results"]
+    double = "doub" in typed.casefold()
+    assert {check["exercise"] for check in result["checks"]} == {"small-double" if double else "small-mean"}
+    assert (status, result["score"], result["max_score"]) == ((0, 3, 3) if double else (1, 0, 3))
+    assert ("All points: Double (3)" if double else "Not attempted: A loss\n") in out
 
 
 @pytest.mark.parametrize("verb", ["build", "lab"])

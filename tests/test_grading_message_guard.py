@@ -6,6 +6,7 @@ import ast
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 from rich.console import Console
 
 from grader.checks import devices
+from grader.checks.outcomes import CheckFailed
 from grader.checks.verbs import AnswerName, ProbeSource
 from grader.core.result import CheckResult
 from grader.course import Check, Course, Exercise
@@ -118,12 +120,41 @@ def test_a_sentence_of_the_checks_is_shown_however_long() -> None:
 
 
 def test_of_a_large_number_one_digit_is_shown() -> None:
+    told = [31_000, 20_000]
+    shown = lambda value: MessageGuard("", [told])(value)
     assert [shown(n) for n in (31_000, 4_194_304, -(10**9) - 1)] == [
         "over 30,000",
         "over 4,000,000",
         "below -1,000,000,000",
     ]
     assert f"{shown(31_000):>9,.1f} {shown(10**13):d} {shown((20_000,))}" == f"over 30,000 {NOT_SHOWN} (over 20,000,)"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        31_000,
+        31_000.0,
+        np.float32(31_000),
+        [{"a": (31_000,)}],
+        {31_000: 1},
+        np.array([1, 31_000]),
+        jax.numpy.full(2, 31_000),
+        np.zeros((31_000, 2), "f"),
+        np.zeros((310, 100), bool),
+        jax.ShapeDtypeStruct((31_000,), "float32"),
+    ],
+    ids=repr,
+)
+def test_a_number_of_the_checks_own_is_exact_and_one_that_was_told_is_not(told: Any) -> None:
+    assert shown(31_000, told) == "over 30,000"
+    for number in (31_001, -999_999):
+        assert shown(number, told) == number
+
+
+def test_digits_of_exact_numbers_count_twice() -> None:
+    text = MessageGuard("", []).message(" ".join(["123456"] * 20))
+    assert text.split(" (")[0] == " ".join(["123456"] * 8), "as many digits in all as of short ones"
 
 
 def test_a_shape_that_could_hold_a_message_is_not_shown() -> None:
@@ -154,6 +185,100 @@ def test_a_whole_message_has_no_word_but_the_courses_and_the_graders() -> None:
     )
     numbers = guarded.message(",".join(str(n) for n in range(100, 140))).split(",")
     assert numbers == [str(n) for n in range(100, 116)] + [NOT_SHOWN] * 24
+
+
+ANSWER = "def f(x):\n    if len(x) == 0:\n        return seen[0.25](x)\n"
+SETUP = """
+def read(folder, a):
+    if not folder:
+        raise ValueError(f"There are {len(folder)} traces in a {a.shape}; there should be one.")
+    raise ValueError("rows of a kind")
+"""
+
+
+def raised(text: str, line: int = 0, source: str = "", kind: str = "TypeError") -> str:
+    failed = CheckFailed(
+        "", kind="raised", where=kind, hidden_message=f"`f` raised {kind}.", raised=(text, line, source)
+    )
+    return MessageGuard(f"{SETUP}\nask(f)", [text], ANSWER).failure(failed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'NoneType' object is not callable",
+        "'jaxlib._jax.ArrayImpl' object is not iterable",
+        "'tuple' object does not support item assignment",
+        "object of type 'DynamicJaxprTracer' has no len()",
+        "unsupported operand type(s) for +: 'int' and 'NoneType'",
+        "unsupported operand type(s) for ** or pow(): 'list' and 'int'",
+        "cannot unpack non-iterable NoneType object",
+        "not enough values to unpack (expected 2, got 1)",
+        "list index out of range",
+        "There are 0 traces in a (3, 4); there should be one.",
+        "rows of a kind",
+    ],
+)
+def test_a_hidden_check_quotes_python_and_the_courses_own_functions(text: str) -> None:
+    assert raised(text) == f"`f` raised TypeError: {text.rstrip('.')}."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CANARY,
+        f"'{CANARY}' object is not callable",
+        "'SeenTracer' object is not callable",
+        "'int' object is not seenatall",
+        f"'NoneType' object is not callable {CANARY}",
+        f"There are {CANARY} traces in a (3, 4); there should be one.",
+        "There are 12345 traces in a (3, 4); there should be one.",
+        "rows rows of a kind",
+        "module 'jax' has no attribute 'gard'",
+    ],
+)
+def test_it_quotes_nothing_else(text: str) -> None:
+    assert raised(text) == "`f` raised TypeError."
+
+
+def test_a_hidden_check_gives_a_line_that_stands_in_the_submitted_cell() -> None:
+    line = "return seen[0.25](x)"
+    assert raised("x", 3, line) == f"`f` raised TypeError.\nIn line 3 of your cell: {line}"
+    for number, source in ((2, line), (0, line), (-2, line), (4, line), (3, CANARY), (3, ""), (10**9, line)):
+        assert raised("x", number, source) == "`f` raised TypeError."
+
+
+def test_the_words_of_a_case_are_guarded() -> None:
+    source = 'with case(f"for {n} rows of {word}"):\n    compare(ask(f, n), 3)\nwith case("for one"):\n    pass'
+    text = ast.unparse(guard(ast.parse(source)))
+    assert text.splitlines()[0] == f"with case(f'for {{{SHOWN}(n)}} rows of {{{SHOWN}(word)}}'):"
+    assert "case('for one')" in text
+
+
+CASES = """\'\'\'Right for every n.\'\'\'
+from grader.checks import case
+for n, word in ((3, "rows"), (40_000, "-".join(["de", "ad"]))):
+    with case(f"when n is {n:,} in {word}"):
+        JUDGED
+"""
+RUNS = {
+    "require(ask(affine, n) == 3 * (n == 3), 'Not three.')": ("failed", "When n is 40,000 in (not shown): Not three."),
+    "compare(ask(affine, n), 4)": ("failed", "When n is 3 in rows: The result is not right."),
+    "one, two = ask(affine, n)": (
+        "failed", "When n is 3 in rows: `affine` returned an int, which this check cannot judge (TypeError).",
+    ),
+    "assert ask(affine, n) == 4": ("failed", "When n is 3 in rows: This does not hold for your answer."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("judged", RUNS)
+def test_a_hidden_failure_names_the_case(judged: str) -> None:
+    room = CheckRunner(Course(COURSES["guarded"]).lesson("01_guarded"))
+    exercise = room.lesson.exercises[0]
+    check = replace(exercise.checks[1], source=CASES.replace("JUDGED", judged))
+    reply = {"status": "ok", "value": 3, "text": "de-ad"}
+    told = room.run(check, exercise, Liar(reply, room), "seed")  # type: ignore[arg-type]
+    assert (told.status, told.message) == RUNS[judged]
 
 
 MESH_Q = NamedSharding(Mesh(np.array(jax.devices()), ("q",)), P())
@@ -215,8 +340,8 @@ def test_no_surface_shows_a_word_of_a_process_that_knows_hidden_inputs(
     knows: set[Process] = set()
     exchange, run, lied = Process.exchange, CheckRunner.run, []
 
-    def noted(self: CheckRunner, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
-        result = run(self, check, exercise, isolated, seed)
+    def noted(self: CheckRunner, check: Check, exercise: Exercise, isolated: WorkerPair, *more: str) -> CheckResult:
+        result = run(self, check, exercise, isolated, *more)
         if check.hidden and isolated.known is not None and isolated._worker is not None:
             knows.add(isolated._worker)
         return result

@@ -142,7 +142,7 @@ def test_a_graders_fault_is_no_zero_in_the_notebook() -> None:
     for public_only, earned, total in ((False, "– of 3", "3 of 3 points."), (True, "– of 1 check", "1 of 1 checks in")):
         seen = view(Result("you", LESSON, (good, broken), 6.0), [], [], [], public_only)
         lines = seen.plain().splitlines()
-        assert lines[1] == f"! small-double: {earned}, not judged"
+        assert lines[0] == f"! small-double: {earned}, not judged"
         assert lines[-1].startswith(total)
         assert lines[-1].endswith("Not judged: 1 exercise; a check or the grader is at fault there, not your answer.")
         assert "not judged" in seen.html()

@@ -19,7 +19,7 @@ from grader.core import files
 from grader.core import result as results_json
 from grader.core.points import total
 from grader.core.result import STATUSES, VERSION, CheckResult, Result
-from grader.core.text import legible
+from grader.core.text import from_markdown, legible
 from grader.grading.regrade import Change
 from grader.reports import terminal
 
@@ -115,28 +115,79 @@ def test_what_one_learner_reads() -> None:
         check("vmap-b", "example", "not attempted", message="Not attempted yet."),
         check("vmap-b", "values", "not attempted", message="Not attempted yet."),
         check("vmap-c", "example"),
+        check("vmap-d", "example", "failed", message="The cell raised `E`.", misconception="Sums `x`, *not* y."),
+        check("vmap-d", "values", "failed", hidden=True),
+        check("vmap-e", "example"),
         notes=("Your cell 3 raised ValueError on line 2.",),
     )
+    titles = {"vmap-a": "A mean", "vmap-b": "A **sum**", "vmap-c": "Every `row`", "vmap-d": "Rows", "vmap-e": "Axes"}
     stream = io.StringIO()
-    Console(file=stream, width=80, highlight=False).print(
-        terminal.learner(one, {"vmap-c": "It sees one row.", "vmap-a": "No."})
-    )
+    Console(file=stream, width=80, highlight=False).print(terminal.learner(one, titles))
     assert [line.rstrip() for line in stream.getvalue().splitlines()] == [
-        "one  05_vmap  4 of 10 points",
+        "one  05_vmap  6 of 16 points",
         "  Your cell 3 raised ValueError on line 2.",
-        "  vmap-a  2 of 4 points",
-        "    ✓ Title of example.",
+        "",
+        "  A mean  2 of 4 points  (vmap-a)",
         "    ✗ Title of values. (hidden)",
         "      2 of 12 values differ; the first at [0, 3] of the",
         "      result['layers'][1]['kernel'] is 0.333333; wanted 0.25. In line 3 of your",
         "      cell: return jnp.einsum('bi,ij->bj', activations,",
         "      kernel).astype(jnp.float32) / batch_size",
         "      Perhaps: Sums where a mean is asked for.",
-        "  vmap-b  0 of 4 points",
-        "    ○ Not attempted yet.",
-        "  ✓ vmap-c  2 points",
-        "      It sees one row.",
+        "    ✓ 1 other check passed",
+        "",
+        "  Rows  0 of 4 points  (vmap-d)",
+        "    ✗ The cell raised `E`.",
+        "      Perhaps: Sums `x`, not y.",
+        "",
+        "  ○ Not attempted: A sum",
+        "  ✓ All points: Every `row` (2), Axes (2)",
     ]
+
+
+def test_checks_that_fail_alike_keep_their_titles() -> None:
+    """Unless none of them ran, as the answer's own cell failed."""
+    alike = {"message": "Python decides by a value.", "evidence": ("value",)}
+    one = result(
+        "one",
+        check("vmap-a", "example", "failed", **alike),
+        check("vmap-a", "values", "failed", hidden=True, **alike),
+        check("vmap-a", "size", "failed", message="Another size.", evidence=("value",)),
+    )
+    lines = [line.strip() for line in shown(one).split("\n\n")[1].splitlines()]
+    assert lines[1:] == [
+        "vmap-a  0 of 6 points",
+        "✗ Title of example.",
+        "✗ Title of values. (hidden)",
+        "Python decides by a value.",
+        "✗ Title of size.",
+        "Another size.",
+    ]
+
+
+CODE = "y = (a)**(b)**(c) * f(*xs, **ys) * [bold]rows[/bold][0](x) \x1b[31m https://x.example [a](b)"
+
+
+def test_words_of_a_learner_are_neither_markup_nor_markdown() -> None:
+    one = result("one", check("vmap-a", "values", "failed", message=legible(f"It raised E: {CODE}")))
+    assert legible(CODE) in shown(one, width=200)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "styles"),
+    [
+        ("**Next:** what would `vmap(f, **axes)` give?", "Next: what would `vmap(f, **axes)` give?", "bold cyan"),
+        ("Pulls back *one* row.", "Pulls back one row.", "italic"),
+        ("See [the docs](https://docs.jax.dev/x).", "See the docs (https://docs.jax.dev/x).", ""),
+        ("x**2 + y**2, 2 * x * y, f(*a, *b), a ** b ** c", "x**2 + y**2, 2 * x * y, f(*a, *b), a ** b ** c", ""),
+        ("rows[0](x) and [bold]x[/bold]", "rows[0](x) and [bold]x[/bold]", ""),
+        ("", "", ""),
+    ],
+)
+def test_markdown_of_the_course_is_rendered(text: str, plain: str, styles: str) -> None:
+    pieces = from_markdown(text)
+    assert "".join(piece for piece, _ in pieces) == plain
+    assert [style for _, style in pieces if style] == styles.split()
 
 
 def test_long_words_are_broken_and_not_cut() -> None:

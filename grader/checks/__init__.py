@@ -3,7 +3,7 @@
 import sys
 
 from grader.checks import devices, inputs
-from grader.checks.compare import compare, require
+from grader.checks.compare import case, compare, require
 from grader.checks.devices import skip
 from grader.checks.outcomes import CheckFailed, NotAttempted, Skipped
 from grader.checks.verbs import Program, ask, counted, error, program
@@ -19,6 +19,7 @@ __all__ = [
     "Program",
     "Skipped",
     "ask",
+    "case",
     "compare",
     "counted",
     "devices",

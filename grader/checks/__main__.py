@@ -120,9 +120,10 @@ def result_of(notebook: Any, ended: str, lesson: str, duration_s: float) -> Resu
 
 
 def show(result: Result) -> bool:
-    """Prints a line for each public check, and its message; returns whether all pass or are skipped."""
+    """Prints a line for each public check, and its message, what fails first; returns whether all pass or are
+    skipped."""
     public = [check for check in result.checks if not check.hidden]
-    for check in public:
+    for check in sorted(public, key=lambda check: check.status == "passed"):
         print(f"{MARKS[check.status][0]} {check.id}: {check.title}".rstrip(": "))
         for line in check.message.splitlines():
             print(f"    {line}")

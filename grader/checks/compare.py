@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.checks.outcomes import CheckFailed
-from grader.checks.verbs import facts_read
+from grader.checks.verbs import facts_read, last_value
 from grader.core.text import legible
 from grader.program.codec import is_key
 
@@ -58,6 +59,49 @@ def require(condition: Any, message: str, kind: str = "property") -> None:
     facts_read.clear()
 
 
+class case:
+    """Names the case that the check judges in a `with` statement: messages about a failure inside begin with it.
+
+    Args:
+        when: when this case holds, such as "when a row is empty"; hidden checks show it too.
+    """
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, problem: BaseException | None, place: object) -> None:
+        if isinstance(problem, CheckFailed):
+            problem.put_in_case(self.when)
+        elif isinstance(problem, Exception):
+            problem.cases = [*getattr(problem, "cases", []), self.when]  # type: ignore[attr-defined]
+
+
+def cases_of(problem: BaseException) -> list[str]:
+    """Returns the cases in which an exception that is no `CheckFailed` was met, the innermost first."""
+    return getattr(problem, "cases", [])
+
+
+def stumbled(problem: Exception) -> CheckFailed:
+    """Returns the failure of a check that raised over a result: by its own assertion, or by an unexpected result."""
+    kind = type(problem).__name__
+    if isinstance(problem, AssertionError):
+        # The text of an assertion of NumPy's contains values: not from a hidden check.
+        bare = "This does not hold for your answer."
+        failed = CheckFailed(str(problem) or bare, kind="property", hidden_message=bare)
+    else:
+        subject, value = last_value()
+        hidden = f"an array {describe_hidden(value)}" if isinstance(value, np.ndarray | jax.Array) else _article(value)
+        shown = f"{subject} returned {{}}, which this check cannot judge ({kind}{{}})."
+        said = shown.format(_article(value), f": {problem}")
+        failed = CheckFailed(said, kind="unjudged", where=kind, hidden_message=shown.format(hidden, ""))
+    for when in cases_of(problem):
+        failed.put_in_case(when)
+    return failed
+
+
 def _compare(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
     if isinstance(want, tuple | list | dict):
         _same_container(got, want, path)
@@ -73,19 +117,21 @@ def _same_container(got: Any, want: Any, path: str) -> None:
     if type(got) is not type(want):
         _other_type(got, "structure", path, _article(want))
     if isinstance(want, dict) and set(got) != set(want):
-        has = f"has the keys {_keys(got)}" if got else "has no keys"
-        _fail("structure", path, f"{path} {has}; wanted {_keys(want)}.", f"The keys of {path} are not right.")
+        has = f"{path} {_verb(path, 'has')} {f'the keys {_keys(got)}' if got else 'no keys'}"
+        _fail("structure", path, f"{has}; wanted {_keys(want)}.", f"The keys of {path} are not right.")
     if len(got) != len(want):
-        message = f"{path} has {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}."
+        has = f"{path} {_verb(path, 'has')}"
+        message = f"{has} {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}."
         few = len(got) <= HIDDEN_SIZE
-        _fail("structure", path, message, message if few else f"{path} has too many items; wanted {len(want)}.")
+        _fail("structure", path, message, message if few else f"{has} too many items; wanted {len(want)}.")
 
 
 def _other_type(got: Any, kind: str, path: str, wanted: str) -> None:
     found, hidden = _article(got), _article(got)
     if isinstance(got, np.ndarray | jax.Array):
         hidden = f"an array {describe_hidden(got)}"
-    _fail(kind, path, f"{path} is {found}; wanted {wanted}.", f"{path} is {hidden}; wanted {wanted}.")
+    begin = f"{path} {_verb(path, 'is')}"
+    _fail(kind, path, f"{begin} {found}; wanted {wanted}.", f"{begin} {hidden}; wanted {wanted}.")
 
 
 def _keys(value: dict[Any, Any]) -> str:
@@ -107,18 +153,20 @@ def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     number = isinstance(want, float | complex)
     if not (np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True) if number else got == want):
         one, other = (legible(str(value) if both_dtypes else repr(value), MAX_SHOWN) for value in (got, want))
-        _fail("values", path, f"{path} is {one}; wanted {other}.", f"{path} is not right.", one)
+        begin = f"{path} {_verb(path, 'is')}"
+        _fail("values", path, f"{begin} {one}; wanted {other}.", f"{begin} not right.", one)
 
 
 def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
     if not isinstance(got, np.ndarray | np.generic | jax.Array):
         _other_type(got, "type", path, f"an array {describe_array(want)}")
     if got.shape != want.shape:
-        shown = f"{path} has shape {_sizes(got.shape)}; wanted {want.shape}."
-        hidden = f"{path} has {f'shape {got.shape}' if _is_modest(got) else 'another shape'}; wanted {want.shape}."
+        has = f"{path} {_verb(path, 'has')}"
+        shown = f"{has} shape {_sizes(got.shape)}; wanted {want.shape}."
+        hidden = f"{has} {f'shape {got.shape}' if _is_modest(got) else 'another shape'}; wanted {want.shape}."
         _fail("shape", path, shown, hidden, shapes=(got.shape, want.shape))
     if got.dtype != want.dtype:
-        _fail("dtype", path, f"{path} has dtype {got.dtype}; wanted {want.dtype}.")
+        _fail("dtype", path, f"{path} {_verb(path, 'has')} dtype {got.dtype}; wanted {want.dtype}.")
     if is_key(want):
         near = np.all(np.asarray(jax.random.key_data(got) == jax.random.key_data(want)), axis=-1)
     else:
@@ -196,6 +244,13 @@ def _article(value: Any) -> str:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _verb(path: str, verb: str) -> str:
+    """`has` or `is` as it goes with a label: in "the bars in the trace" the word before " in" is a plural."""
+    head = re.split(r",| (?:of|in|at|for|by|with|after|before|on|from|that|when|where) ", path)[0]
+    plural = re.fullmatch(r"(?:the|your) [\w' -]*[a-z](?<![aiosu])s", head)
+    return {"has": "have", "is": "are"}[verb] if plural else verb
 
 
 def _sentence(text: str) -> str:

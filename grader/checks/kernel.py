@@ -18,6 +18,7 @@ from IPython.core.error import InputRejected
 from IPython.core.getipython import get_ipython
 
 from grader.checks import inputs, verbs
+from grader.checks.compare import stumbled
 from grader.checks.display import VerdictDisplay
 from grader.checks.outcomes import CellRun, CheckBroken, Ended, NotAttempted, cell_runs
 from grader.core.symbols import REACHING, check_title, notebook_cell_names
@@ -57,7 +58,7 @@ GUARD = f"""
 try:
     pass
 except __import__("{__name__}", fromlist=["kernel"]).own_exceptions() as __stumbled:
-    raise __import__("{Ended.__module__}", fromlist=["outcomes"]).stumbled(__stumbled) from None
+    raise __import__("{stumbled.__module__}", fromlist=["compare"]).stumbled(__stumbled) from None
 """
 
 

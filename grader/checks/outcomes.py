@@ -151,6 +151,7 @@ class CheckFailed(Ended):
         hidden_message: what a hidden check shows, which is no more than kind, path, shape and dtype.
         details: `details` and `gist` of `Ended`.
         shapes: the shapes found and wanted, where `kind` is "shape".
+        raised: where `kind` is "raised", the exception's text, and number and text of the line that raised it.
     """
 
     def __init__(
@@ -163,22 +164,18 @@ class CheckFailed(Ended):
         hidden_message: str | None = None,
         details: tuple[str, str] = ("", ""),
         shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+        raised: tuple[str, int, str] = ("", 0, ""),
     ) -> None:
         super().__init__(message)
         self.details, self.gist = details
-        self.kind, self.where, self.first, self.shapes = kind, where, first, shapes
+        self.kind, self.where, self.first, self.shapes, self.raised = kind, where, first, shapes, raised
         self.hidden_message = message if hidden_message is None else hidden_message
 
-
-def stumbled(problem: Exception) -> CheckFailed:
-    """Returns the failure of a check that raised over a result: by its own assertion, or by an unexpected result."""
-    kind = type(problem).__name__
-    if isinstance(problem, AssertionError):
-        # The text of an assertion of NumPy's contains values: not from a hidden check.
-        bare = "This does not hold for your answer."
-        return CheckFailed(str(problem) or bare, kind="property", hidden_message=bare)
-    message = f"The result could not be judged: it is not of the kind that was asked for ({kind})."
-    return CheckFailed(message, kind="unjudged", where=kind)
+    def put_in_case(self, when: str) -> None:
+        """Begins the messages with the case that was judged; which one it was is part of the first difference."""
+        begin = f"{when[:1].upper()}{when[1:]}: "
+        self.message, self.hidden_message = begin + self.message, begin + self.hidden_message
+        self.first = begin + self.first
 
 
 class NotAttempted(Ended):
@@ -216,7 +213,6 @@ class Cause(NamedTuple):
 
 
 _TABLE = tomllib.loads(Path(__file__).with_name("errors.toml").read_text(encoding="utf-8"))
-QUESTIONS: dict[str, str] = _TABLE["questions"]
 CAUSES = tuple(
     Cause(kind, piece.strip(), entry["sentence"])
     for entry in _TABLE["cause"]

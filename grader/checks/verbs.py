@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import jax
 
-from grader.checks.outcomes import PLACE, QUESTIONS, CheckBroken, CheckFailed, NotAttempted, explained
+from grader.checks.outcomes import PLACE, CheckBroken, CheckFailed, NotAttempted, explained
 from grader.program.codec import Classes, abstract, encode
 from grader.program.endpoints import AnswerEndpoint, ProgramEndpoint, identity, is_cell, read_reply, request
 from grader.program.export import fill, parameters
@@ -83,6 +83,7 @@ in_process = InProcessBackend()
 _backend: Backend = in_process
 _evidence: set[str] = set()
 _overheard: list[Any] | None = None
+_last_value: tuple[str, Any] = ("Your answer", None)
 
 
 def set_backend(backend: Backend) -> Backend:
@@ -96,6 +97,17 @@ def overhear(replies: list[Any] | None) -> None:
     """Adds everything that an answer's side replies from now on to `replies`; None ends it."""
     global _overheard
     _overheard = replies
+
+
+def _returned(subject: str, value: Any) -> Any:
+    global _last_value
+    _last_value = subject, value
+    return value
+
+
+def last_value() -> tuple[str, Any]:
+    """Returns what was asked last, as a message calls it, and the value that it returned."""
+    return _last_value
 
 
 def take_evidence() -> frozenset[str]:
@@ -120,7 +132,7 @@ def ask(p: Question, *data: Any) -> Any:
         CheckFailed: the call raises, or returns something that is not data.
     """
     _evidence.add("value")
-    return _hear(_value(p, _exchange(_backend.ask, p, data)))
+    return _returned(_subject(p), _hear(_value(p, _exchange(_backend.ask, p, data))))
 
 
 def error(p: Question, *data: Any) -> str | None:
@@ -190,7 +202,7 @@ class Program:
         if reply["status"] != "ok":
             short = "The program failed while it ran"
             raise CheckFailed(f"{short}: {reply['text']}", kind="ran", hidden_message=f"{short}.")
-        return fill(self._results, reply["value"])
+        return _returned("Your program", fill(self._results, reply["value"]))
 
     @property
     def outputs(self) -> Any:
@@ -275,17 +287,18 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     kind, line, text = reply["kind"], reply["line"], reply["text"].strip()
     short = f"{_subject(p)} raised {kind}"
     cause = explained(kind, text)
+    raised = text, line or 0, reply["source"]
     hidden = f"{_subject(p)} raised an exception of its own."
     if kind in exception_names():
-        said = cause.sentence if cause else QUESTIONS.get(kind)
-        hidden = f"{short}: {said}" if said else f"{short}."
+        hidden = f"{short}: {cause.sentence}" if cause else f"{short}."
     place = f"\n{PLACE}{line} of your cell: {reply['source']}" if line and reply["source"] else ""
     if cause:
         details = f"{kind}: {text}", cause.beyond(text)
-        return CheckFailed(cause.sentence + place, kind="raised", where=kind, hidden_message=hidden, details=details)
+        said = cause.sentence + place
+        return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden, details=details, raised=raised)
     first = "\n".join(text.splitlines()[:4])
     said = f"{short}: {first}{place}" if first else short + place
-    return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden)
+    return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden, raised=raised)
 
 
 def exception_names() -> set[str]:

@@ -19,13 +19,14 @@ from grader.cli.grade import list_manual_tasks, machine_for
 from grader.core import files
 from grader.core.points import number, phrase, total
 from grader.core.result import CheckResult, Result, document
-from grader.course import Course, CourseError, migrate, workspace
+from grader.course import Course, CourseError, Lesson, migrate, workspace
 from grader.grading import batch
 from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox.accelerators import Hardware
 
 NOTEBOOK = "Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
+EXERCISE = "Only this exercise: its id, its title, or a part of one."
 JSON = "Write the result here too, and each exercise to stderr at once."
 JupyterLabOptions = Annotated[list[str] | None, Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")]
 MARKS = {"done": ("✓", "green"), "begun": ("◐", "yellow"), "open": ("○", "dim")}
@@ -79,43 +80,62 @@ def watch() -> None:
 @app.command()
 def check(
     notebook: Annotated[Path, Argument(metavar="NOTEBOOK", help=NOTEBOOK)],
+    exercise: Annotated[str | None, Option("--exercise", metavar="NAME", help=EXERCISE)] = None,
     json: Annotated[Path | None, Option("--json", metavar="FILE", help=JSON)] = None,
     platform: PlatformOption = "cpu",
 ) -> None:
-    """Grade your own notebook as it is saved now. Ends with 1 when points are missing."""
+    """Grade your own notebook as it is saved now. Ends with 1 when points are missing.
+
+    Shows what fails first; exercises with all points are one line at the end.
+    """
     from grader.learning import progress
 
     course = open_course()
     path = _own_notebook(course, notebook)
+    lesson = course.lesson(path.stem)
+    only = None if exercise is None else _exercise(lesson, exercise)
     refuse_unwritable("The result", json)
     saved = datetime.fromtimestamp(path.stat().st_mtime)
-    result = _result(course, path, json is not None, machine_for(platform))
+    result = _result(course, path, json is not None, machine_for(platform), only)
     if json is not None:
         files.write(json, document([result]), mode=0o644)
-    out.print(terminal.learner(result, {exercise.id: exercise.why for exercise in course.lesson(path.stem).exercises}))
+    out.print(terminal.learner(result, {one.id: one.title for one in lesson.exercises}))
     progress.note(course, result)
     unsaved = "Changes that you have not saved do not count."
     echo(f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. {unsaved}")
-    list_manual_tasks(course, {path.stem})
+    if only is None:
+        list_manual_tasks(course, {path.stem})
     if path.resolve() == workspace.exercises_copy(course, path.stem):
         show_changes(course, path.stem)
     if not result.full:
         raise Exit(1)
 
 
-def _result(course: Course, path: Path, by_line: bool, machine: Hardware) -> Result:
+def _exercise(lesson: Lesson, typed: str) -> str:
+    """Returns the id of the exercise that is meant by an id, a title or a part of one."""
+    found = lesson.matching(typed)
+    if len(found) == 1:
+        return found[0].id
+    problem = f"{len(found)} exercises have {typed} in their names" if found else f"There is no exercise {typed}"
+    names = "".join(f"\n  {one.id}  {one.title}" for one in found or lesson.exercises)
+    raise fail(f"{problem}. Give an id, a title, or a part of one:{names}")
+
+
+def _result(course: Course, path: Path, by_line: bool, machine: Hardware, only: str | None) -> Result:
     """Grades the notebook, and meanwhile reports each exercise: in a line of its own, or in a status line."""
-    done, most = count(1), len(course.lesson(path.stem).exercises)
+    done, most = count(1), 1 if only else len(course.lesson(path.stem).exercises)
     try:
         with interruptible(), err.status(f"Grading {path.stem} ...") as status:
 
             def show(entry: object, results: list[CheckResult]) -> None:
                 if by_line:
                     err.print(terminal.exercise(results), soft_wrap=True)
-                status.update(f"Judged {next(done)} of {most} exercises ...")
+                status.update(f"Judged {next(done)} of {phrase(most, 'exercise')} ...")
 
             entry = batch.Entry(path.resolve(), "you", path.stem)
-            [result] = batch.grade(course, [entry], 1, allow_unsandboxed=True, machine=machine, on_judged=show)
+            [result] = batch.grade(
+                course, [entry], 1, allow_unsandboxed=True, machine=machine, on_judged=show, only=only
+            )
     except Stopped as stopped:
         raise fail("Stopped. Nothing was judged.", stopped.status) from None
     return result

@@ -19,8 +19,9 @@ BUILTINS = frozenset(dir(builtins))
 # The names that `grader.checks` gives to check cells, by what each does.
 # They reach an answer. Their first argument is an answer's name or a probe.
 REACHING = frozenset({"ask", "error", "program"})
-# They judge. Position and keyword of the words that a learner reads, which a hidden check guards.
-JUDGING = {"require": (1, "message"), "compare": (4, "label")}
+# They judge, or name the case that is judged. Position and keyword of the words that a learner reads, which a hidden
+# check guards.
+JUDGING = {"require": (1, "message"), "compare": (4, "label"), "case": (0, "when")}
 # They and those that draw inputs or end a check belong to the grader's side: in a probe, beside the answer, they would
 # mean something else, or nothing.
 NOT_IN_PROBES = REACHING | JUDGING.keys() | {"inputs", "skip"}

@@ -18,6 +18,13 @@ _BLANK = re.compile(
 # anywhere (`##[` of GitHub and Azure, `##vso[` of Azure, `##teamcity[`).
 _FIRST = r"^((?:\x1b\[[\d;]*m|[^\S\n])*)(?=::|(?:---|\+\+\+|~~~|\^\^\^) |travis_(?:fold|time):)"
 _LOG_COMMAND = re.compile(rf"{_FIRST}|##(?=[\w.-]*\[)", re.MULTILINE)
+# Markdown within a line. Emphasis has no blank inside its marks, so that a power or a product in code is none.
+_MARKDOWN = re.compile(
+    r"(?P<cyan>`[^`\n]+`)"
+    r"|(?<![\w*])\*\*(?P<bold>[^\s*](?:[^*\n]*[^\s*])?)\*\*(?![\w*])"
+    r"|(?<![\w*])\*(?P<italic>[^\s*](?:[^*\n]*[^\s*])?)\*(?![\w*])"
+    r"|(?<![\w\])])\[(?P<link>[^\]\n]+)\]\((?P<url>\w+:[^)\s]+|[\w./#-]+)\)"
+)
 _LOG_COMMAND_IN_MARKUP = re.compile(rf"{_FIRST}(.)|##", re.MULTILINE)
 
 
@@ -34,6 +41,21 @@ def legible(text: str, most: int = MAX_TEXT) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def from_markdown(text: str) -> list[tuple[str, str]]:
+    """Returns Markdown as pieces of text, each with the name of its style in rich.
+
+    Only for texts of the course: emphasis and links lose their marks. Code keeps its backticks, which say so without
+    colour too.
+    """
+    pieces, end = [], 0
+    for found in _MARKDOWN.finditer(text):
+        style = found.lastgroup or ""
+        shown = f"{found['link']} ({found['url']})" if style == "url" else found[style]
+        pieces += [(text[end : found.start()], ""), (shown, "" if style == "url" else style)]
+        end = found.end()
+    return [*pieces, (text[end:], "")]
 
 
 def inert(text: str) -> str:

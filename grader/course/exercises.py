@@ -144,6 +144,13 @@ class Lesson:
         """Returns the exercise of that id. Raises KeyError if the lesson has none."""
         return {exercise.id: exercise for exercise in self.exercises}[exercise_id]
 
+    def matching(self, typed: str) -> list[Exercise]:
+        """Returns the exercises with this title or id, or if there are none, with this in their title or id."""
+        wanted = typed.casefold()
+        names = [(one, (one.id, one.title.replace("`", "").casefold())) for one in self.exercises]
+        exact = [one for one, texts in names if wanted.replace("`", "") in texts]
+        return exact or [one for one, texts in names if any(wanted in text for text in texts)]
+
 
 @dataclass
 class Parts:

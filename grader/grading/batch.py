@@ -108,6 +108,7 @@ def grade(
     before: Mapping[Entry, Result] = MappingProxyType({}),
     machine: Hardware = ON_CPUS,
     on_judged: Callable[[Entry, list[CheckResult]], None] | None = None,
+    only: str | None = None,
 ) -> list[Result]:
     """Grades `entries` and returns their results in the same order.
 
@@ -122,6 +123,7 @@ def grade(
         before: cached results. Each is used unless this machine now confines better than when it was made.
         machine: devices to grade on. Lessons that need more devices than it has are graded on simulated CPU devices.
         on_judged: called with the results of each exercise while a notebook is graded.
+        only: the id of the one exercise to grade; such results are not cached.
 
     Raises:
         UnconfinedError: only limits would confine learners' code, and `allow_unsandboxed` is False.
@@ -153,7 +155,8 @@ def grade(
                     note(entry, before[entry])
             todo = [entry for entry in here if entry not in done]
             requests = [
-                {"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson, NEWS: on_judged is not None}
+                {"path": str(e.path.absolute()), "learner": e.learner, "lesson": e.lesson, "only": only}
+                | {NEWS: on_judged is not None}
                 for e in todo
             ]
             pool.map(

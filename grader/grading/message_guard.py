@@ -19,18 +19,34 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grader.checks.compare import describe_hidden
+from grader.checks.outcomes import PLACE, CheckFailed
 from grader.checks.verbs import exception_names
 from grader.core.layout import PACKAGE
 from grader.core.symbols import JUDGING
-from grader.program.codec import DTYPES, KEY_IMPLS
+from grader.program.codec import DTYPES, KEY_IMPLS, is_key
 
 NOT_SHOWN = "(not shown)"
-# A count below EXACT is shown as it is, a larger one by its first digit, from LARGEST on (a large model's bytes) none.
-EXACT, LARGEST = 10**4, 10**12
+# A count below EXACT is shown as it is, and below OURS if the learner's process told no such number; a larger one by
+# its first digit, from LARGEST on (a large model's bytes) none.
+EXACT, OURS, LARGEST = 10**4, 10**6, 10**12
 LONGEST, MOST_NUMBERS, MOST_STRINGS = 200, 4, 1_000  # of one value: characters, numbers in it, texts that were told
-MOST_TOKENS = 16  # numbers of one message, each group of digits for itself
+MOST_TOKENS = 16  # groups of digits in one message; one from EXACT on counts twice
 _WORD = re.compile(r"\w+")
 _DIGITS = re.compile(r"\d{1,12}(e\d{0,2})?")
+_TYPES = "NoneType|bool|int|float|complex|str|tuple|list|dict|set|range|map|zip|function|method|module|type|generator"
+_TYPE = (
+    rf"'(?:{_TYPES}|(?:jaxlib\._jax\.)?ArrayImpl|numpy\.ndarray|(?:DynamicJaxpr|Jit|JVP|Batch)Tracer|PartitionSpec)'"
+)
+# What Python says of types and lengths alone.
+_PYTHONS = re.compile(
+    rf"{_TYPE} object (?:is not (?:callable|iterable|subscriptable)|does not support item (?:assignment|deletion))"
+    rf"|(?:object of type {_TYPE} has no len\(\)|argument of type {_TYPE} is not iterable)"
+    rf"|unsupported operand type\(s\) for [-+*/%@&|^<>=]{{1,3}}(?: or pow\(\))?: {_TYPE} and {_TYPE}"
+    rf"|cannot unpack non-iterable {_TYPE.replace(chr(39), '')} object"
+    r"|(?:not enough|too many) values to unpack \(expected \d{1,4}(?:, got \d{1,4})?\)"
+    r"|(?:list|tuple|string) index out of range|pop from empty list|(?:float )?division by zero"
+)
+_SIZES = r"\(?\d{1,4}(?:, \d{1,4}){0,3},?\)?"  # a number or a shape
 # No name of Python's, so no check and no setup binds it.
 SHOWN = "<shown>"
 
@@ -70,6 +86,18 @@ def constants(source: str) -> frozenset[str]:
 
 
 @functools.cache
+def _raised(source: str) -> tuple[re.Pattern[str], ...]:
+    """What the functions in a piece of Python raise, with a number or a shape in the place of a value."""
+    calls = (node.exc for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Raise))
+    texts = [call.args[0] for call in calls if isinstance(call, ast.Call) and call.args]
+    parts = [text.values if isinstance(text, ast.JoinedStr) else [text] for text in texts]
+    return tuple(
+        re.compile("".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else _SIZES for p in some))
+        for some in parts
+    )
+
+
+@functools.cache
 def _words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.lower()))
 
@@ -102,11 +130,11 @@ class MessageGuard:
     """Guards the messages of one hidden check. `source` is the course's text: the lesson's setup and the check.
 
     `told` is what the learner's process said. Of that a message contains no word, and numbers of so few digits, and so
-    few of them, that they carry some hundred bits at most.
+    few of them, that they carry some hundred bits at most. `answer` is the text of the answer's cells, as submitted.
     """
 
-    def __init__(self, source: str, told: list[Any]) -> None:
-        self.source, self.told = source, told
+    def __init__(self, source: str, told: list[Any], answer: str = "") -> None:
+        self.source, self.told, self.answer = source, told, answer
 
     def __call__(self, value: Any) -> Any:
         """Returns the value where it may be shown, or what is shown in its place."""
@@ -119,7 +147,8 @@ class MessageGuard:
         if isinstance(value, float):
             return float(f"{value:.3g}")
         if isinstance(value, int):
-            return value if abs(value) < EXACT else _magnitude(value)
+            ours = abs(value) < EXACT or (abs(value) < OURS and not _told(value, self.told))
+            return value if ours else _magnitude(value)
         if type(value) in (tuple, list):
             return type(value)(map(self, value)) if len(value) <= MOST_NUMBERS else _Words(NOT_SHOWN)
         if isinstance(value, str) and value in constants(self.source):
@@ -134,6 +163,20 @@ class MessageGuard:
         known = constants(self.source) | exception_names()
         return not any(i == MOST_STRINGS or (s in text and s not in known) for i, s in enumerate(_strings(self.told)))
 
+    def failure(self, failed: CheckFailed) -> str:
+        """Returns the message of a failure. Of an exception it holds what the course's own functions or Python said, if
+        no word of it is the learner's, and the line of the answer's cell that raised, if the cell has that line."""
+        if failed.kind != "raised":
+            # The place of what is no data is a name of the learner's.
+            return self.message(failed.hidden_message, "" if failed.kind == "unsendable" else failed.where)
+        (said, line, source), shown = failed.raised, self.message(failed.hidden_message)
+        if any(pattern.fullmatch(said) for pattern in (_PYTHONS, *_raised(self.source))):
+            shown = f"{shown.rstrip('.')}: {said.rstrip('.')}."
+        lines = self.answer.splitlines()[: EXACT - 1]
+        if source and 0 < line <= len(lines) and lines[line - 1].strip() == source.strip():
+            shown += f"\n{PLACE}{line} of your cell: {source.strip()}"
+        return shown
+
     def message(self, text: str, where: str = "") -> str:
         """Returns a message without words that are neither the course's nor the grader's, and with few numbers. `where`
         is a path in the result that the check wants, whose names it may have put together."""
@@ -141,11 +184,23 @@ class MessageGuard:
 
         def own(word: str) -> bool:
             if _DIGITS.fullmatch(word):
-                return next(numbers) < MOST_TOKENS
+                return max(next(numbers) for _ in range(1 + (len(word) >= len(str(EXACT))))) < MOST_TOKENS
             known = (_words_of_ours(), _words(self.source), _words(where))
             return any(word.lower() in words for words in known) or word in exception_names()
 
         return _WORD.sub(lambda word: word[0] if own(word[0]) else NOT_SHOWN, text)
+
+
+def _told(number: int, told: Any) -> bool:
+    """Whether this whole number is in what a process replied, the sizes of arrays among it."""
+    if isinstance(told, dict):
+        return any(_told(number, one) for pair in told.items() for one in pair)
+    if isinstance(told, tuple | list):
+        return any(_told(number, one) for one in told)
+    if isinstance(told, np.ndarray | jax.Array | jax.ShapeDtypeStruct):
+        values = isinstance(told, np.ndarray) or (isinstance(told, jax.Array) and not is_key(told))
+        return number in (*told.shape, told.size) or (values and bool(np.any(np.asarray(told) == number)))
+    return isinstance(told, int | float | np.generic) and bool(told == number)
 
 
 def _strings(told: Any) -> Iterator[str]:

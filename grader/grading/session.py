@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from grader.checks import inputs
-from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped, stumbled
+from grader.checks.compare import cases_of, stumbled
+from grader.checks.outcomes import CheckBroken, CheckFailed, NotAttempted, Skipped
 from grader.checks.verbs import AnswerName, ProbeSource, overhear, set_backend, take_evidence
 from grader.core.faults import Fault
 from grader.core.result import CheckResult
@@ -78,8 +79,9 @@ class CheckRunner:
             place.chmod(0o755)
         return str(folder)
 
-    def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
-        """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
+    def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str, answer: str = "") -> CheckResult:
+        """Run one check against an answer that is elsewhere; every way in which it can end becomes a record. `answer`
+        is the text of its cell."""
         if check.id not in self._compiled:
             tree = split(check.source, self.answers)
             text = guard(tree) if check.hidden else tree
@@ -89,7 +91,7 @@ class CheckRunner:
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         told: list[Any] = []
-        names[SHOWN] = shown = MessageGuard(f"{self.lesson.setup}\n{check.source}", told)
+        names[SHOWN] = shown = MessageGuard(f"{self.lesson.setup}\n{check.source}", told, answer)
         if check.hidden:
             overhear(told)
         inputs.begin(f"{seed}/{check.id}")
@@ -103,31 +105,30 @@ class CheckRunner:
         except CheckFailed as ended:
             if ended.kind == "malformed":
                 isolated.drop()  # a process that lies is trusted with no other question
-            # The place of an exception or of what is no data is a name of the learner's.
-            where = "" if ended.kind in ("raised", "unsendable") else ended.where
-            message = shown.message(ended.hidden_message, where) if check.hidden else str(ended)
+            message = shown.failure(ended) if check.hidden else str(ended)
             return record(check, "failed", message, kind=ended.kind, where=ended.where, first=ended.first)
         except Skipped as ended:
             return record(check, "skipped", ended.message)
         except Fault as fault:
             isolated.drop()
             status, message = FAULTS[fault.kind]
-            return record(check, status, message.format(fault.message), kind=fault.kind)
+            cases = "".join(f"\nThe case: {when}." for when in reversed(cases_of(fault)))
+            return record(check, status, message.format(fault.message) + cases, kind=fault.kind)
         except CheckBroken as broken:
             return record(check, "error", f"The check itself is at fault: {broken}.")
         except Exception as problem:
-            return _surprise(check, problem, judged=isolated.asked > asked)
+            return _surprise(check, problem, shown, judged=isolated.asked > asked)
         finally:
             overhear(None)
             set_backend(before)
             self.outside.before_checks(())
 
 
-def _surprise(check: Check, problem: Exception, judged: bool) -> CheckResult:
+def _surprise(check: Check, problem: Exception, shown: MessageGuard, judged: bool) -> CheckResult:
     """An assertion of the check's, or a result so odd that the check stumbled over it; else the check's own fault."""
     if judged or isinstance(problem, AssertionError):
         failed = stumbled(problem)
-        message = failed.hidden_message if check.hidden else failed.message
+        message = shown.failure(failed) if check.hidden else failed.message
         return record(check, "failed", message, kind=failed.kind, where=failed.where)
     # Whoever runs the grader reads it all; what goes into a result may be read by the learner.
     traceback.print_exception(problem, file=sys.stderr)
@@ -162,6 +163,7 @@ class GradingSession:
         self.failed: list[CellOutcome] = []
         self.bound: set[str] = set()
         self.answers: dict[str, list[CellOutcome]] = {}
+        self.sources: dict[str, str] = {}  # by exercise, the text of its answer's cell; of several the last
 
     def run(self, step: RunCell) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
@@ -176,6 +178,7 @@ class GradingSession:
                 self.notes.append(note)
         for exercise in step.answers:
             self.answers.setdefault(exercise, []).append(ran)
+            self.sources[exercise] = step.source
 
     def judge(self, step: JudgeExercise) -> Iterator[CheckResult]:
         """Run an exercise's checks one by one, or say why there is nothing to check."""
@@ -207,7 +210,7 @@ class GradingSession:
     def _run(self, check: Check, exercise: Exercise, isolated: WorkerPair) -> CheckResult:
         """Run a check, and where a process ended, once more: that may not have been the answer's doing."""
         for _ in range(ATTEMPTS):
-            result = self.runner.run(check, exercise, isolated, self.seed)
+            result = self.runner.run(check, exercise, isolated, self.seed, self.sources.get(exercise.id, ""))
             if result.kind not in ("crashed", "broken"):
                 break
         return result

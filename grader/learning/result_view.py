@@ -1,4 +1,4 @@
-"""The view of a graded notebook below its last cell: a row for each exercise, as HTML and as text."""
+"""The view of a graded notebook below its last cell: a row for each exercise, what fails first, as HTML and text."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ LINE = "1px solid var(--jp-border-color2, var(--vscode-panel-border, #8886))"
 CELL = f"text-align:left;vertical-align:top;padding:5px 10px 5px 0;border:none;border-bottom:{LINE};background:none"
 MESSAGE = "margin-top:3px;white-space:pre-wrap;overflow-wrap:anywhere"
 TABLE = "table-layout:auto;width:100%;max-width:60em;margin:0;border-collapse:collapse"
+ORDER = {"○": 1, "✓": 2}  # of rows, by mark: what fails comes first
 NOT_JUDGED = "a check or the grader is at fault there, not your answer."
 
 
@@ -81,7 +82,8 @@ def view(
         if nbgrader(cell).get("task"):
             by_hand.append(float(nbgrader(cell).get("points", 0)))
     groups = groupby(result.checks, key=lambda check: check.exercise)
-    rows = tuple(_exercise(titles.get(name, name), list(checks), public_only) for name, checks in groups)
+    rows = [_exercise(titles.get(name, name), list(checks), public_only) for name, checks in groups]
+    rows.sort(key=lambda row: ORDER.get(row.mark, 0))
     points = total(by_hand)
     person = [f"{number(points)} more point{'' if points == 1 else 's'} are for a person to give."] if points else []
     every = (*result.notes, *person, *remarks)
@@ -91,7 +93,7 @@ def view(
         names = ", ".join(f"“{titles[name]}”" if name in titles else name for name in unsaved[:3])
         was = f"{more} {'was' if len(unsaved) == 1 else 'were'} run with another text than was saved"
         warning = f"{names[0].upper()}{names[1:]}{was}: save (Ctrl+S) and run this cell again."
-    return ResultView(rows, _total(result, public_only), warning, tuple(one[:MOST_TEXT] for one in every))
+    return ResultView(tuple(rows), _total(result, public_only), warning, tuple(one[:MOST_TEXT] for one in every))
 
 
 def _total(result: Result, public_only: bool) -> str:

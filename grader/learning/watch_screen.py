@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from rich.console import Console, Group, RenderableType
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from grader.core.points import number, total
 from grader.core.result import MARKS, CheckResult, Result
-from grader.core.text import legible
+from grader.core.text import from_markdown, legible
 from grader.course import Exercise
 from grader.learning.watch import ANSWER, SURE, GradeRequest, Watch
 
@@ -20,7 +19,6 @@ BAR, SHORTEST_BAR = 24, 8
 TITLE = 60  # columns of an exercise's sign, number and title
 KEYS: tuple[tuple[str, str], ...] = (("h", "hint"), ("n", "next"), ("s", "solution"), ("q", "quit"))
 TO_DO = ("○", "dim")
-BOLD = re.compile(r"(?<!\w)\*\*([^*`\n]+)\*\*(?!\w)")  # Markdown's; not Python's power
 
 
 def screen(watch: Watch, console: Console, busy: bool = False) -> RenderableType:
@@ -42,7 +40,7 @@ def _lesson(watch: Watch, console: Console, width: int, room: int) -> list[Text]
     """The exercises, all of them where there is room, and of the one at hand its verdict and the last hint at least."""
     rows = [_row(watch, place, one, width) for place, one in enumerate(watch.lesson.exercises, start=1)]
     verdict, hints = _verdict(watch, console, width), () if watch.done(watch.at_hand) else watch.hints
-    folds = [[Text(hint.title, "bold"), *_wrapped(hint.text, console, width, 6)] for hint in hints]
+    folds = [[Text(hint.title, "bold"), *_rendered(hint.text, console, width, 6)] for hint in hints]
     room -= 2 + min(len(rows), ROWS)
     while len(folds) > 1 and len(verdict) + sum(map(len, folds)) > room:
         folds = folds[1:]
@@ -108,7 +106,7 @@ def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
     elif missed:
         lines = _missed(missed, console, width)
     elif checks:
-        lines = [Text.assemble(MARKS["passed"], " Every check passes."), *_wrapped(exercise.why, console, width, 3)]
+        lines = [Text.assemble(MARKS["passed"], " Every check passes."), *_rendered(exercise.why, console, width, 3)]
     elif exercise.id in notebook.todo:
         lines = [Text("Not judged yet.")]
     elif not notebook.read:
@@ -122,19 +120,25 @@ def _missed(missed: list[CheckResult], console: Console, width: int) -> list[Tex
     """The first check that an exercise misses, a few lines of its message, and its misconception."""
     mark, _ = MARKS[missed[0].status]
     hidden = " (hidden)" if missed[0].hidden else ""
-    lines = [Text.assemble((mark, "red" if mark == "✗" else ""), f" {missed[0].title}{hidden}")]
+    title = from_markdown(missed[0].title)
+    lines = [Text.assemble((mark, "red" if mark == "✗" else ""), " ", *title, hidden)]
     lines += _wrapped(missed[0].message, console, width, MESSAGE_LINES)
     perhaps = next((check.misconception for check in missed if check.misconception), None)
-    lines += _wrapped(f"Perhaps: {perhaps}", console, width, 2) if perhaps else []
+    lines += _rendered(f"Perhaps: {perhaps}", console, width, 2) if perhaps else []
     others = len(missed) - 1
     if others:
         lines.append(Text(f"{others} more check{' is' if others == 1 else 's are'} not passed yet.", "dim"))
     return lines
 
 
-def _wrapped(text: str, console: Console, width: int, most: int) -> list[Text]:
+def _rendered(text: str, console: Console, width: int, most: int) -> list[Text]:
+    """Markdown of the course's in at most so many indented lines."""
+    return _wrapped(Text.assemble(*from_markdown(text.strip())), console, width, most)
+
+
+def _wrapped(text: str | Text, console: Console, width: int, most: int) -> list[Text]:
     """Text in at most so many indented lines."""
-    lines = list(Text(BOLD.sub(r"\1", legible(text).strip())).wrap(console, width - 3))
+    lines = list((Text(legible(text).strip()) if isinstance(text, str) else text).wrap(console, width - 3))
     if len(lines) > most:
         lines = lines[:most]
         lines[-1].truncate(width - 7)
@@ -148,7 +152,7 @@ def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
     exercise = watch.at_hand
     lines = [Text(f"  {line}") for line in exercise.reference.strip("\n").split("\n")]
     head = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
-    return [*head, *lines, Text(), *_wrapped(exercise.why, console, width, 4)]
+    return [*head, *lines, Text(), *_rendered(exercise.why, console, width, 4)]
 
 
 def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:

@@ -5,13 +5,15 @@ A learner's kernel and an isolated worker go through these same functions, so th
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import difflib
 import hashlib
 import math
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -27,6 +29,7 @@ from grader.program.payload import LIMITS, Malformed, Unsendable
 from grader.program.validate import ProgramRefused
 
 MAX_TEXT, MAX_LINE = 2_000, 200  # characters of an exception's text; of its class, and of a line of source
+SIMILAR = 0.7  # of two names, by difflib, for one to be suggested in the place of the other
 STATUSES = ("ok", "raised", "unsendable", "unattempted", "refused")
 SETUP_FILE = "<setup>"
 
@@ -147,6 +150,7 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
         return {"status": "unattempted"}
     try:
         text = _OURS.sub("your function", _LEAVES.sub("its inputs", _ADDRESS.sub(">", str(problem))))
+        text += _suggestion(problem)
     except Exception:  # an exception class of the learner's may fail to print itself
         text = ""
     return {
@@ -156,6 +160,20 @@ def describe(problem: BaseException, check_file: str = "<check>") -> dict[str, A
         "line": own[-1].lineno if own else None,
         "source": (own[-1].line or "")[:MAX_LINE] if own else "",
     }
+
+
+def _suggestion(problem: BaseException) -> str:
+    """What Python would add where it prints a name that is not there: the one that may have been meant."""
+    names: Iterable[str] = ()
+    if isinstance(problem, AttributeError) and problem.obj is not None:
+        with contextlib.suppress(Exception):  # a class of the learner's may fail here
+            names = dir(problem.obj)
+    elif isinstance(problem, NameError) and problem.__traceback__ is not None:
+        *_, (frame, _) = traceback.walk_tb(problem.__traceback__)
+        names = (*frame.f_locals, *frame.f_globals, *dir(builtins))
+    name = getattr(problem, "name", None)
+    meant = difflib.get_close_matches(name, names, 1, SIMILAR) if isinstance(name, str) else []
+    return f". Did you mean: '{meant[0]}'?" if meant and meant[0] != name else ""
 
 
 # JAX names the function that it traces, which is the one that wraps the learner's, and the arguments of that.

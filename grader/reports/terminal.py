@@ -14,7 +14,7 @@ from rich.text import Text
 
 from grader.core.points import mean, number, phrase, total
 from grader.core.result import MARKS, CheckResult, Result
-from grader.core.text import legible
+from grader.core.text import from_markdown, legible
 from grader.grading.regrade import Change
 from grader.prove.proof import AnswerReport, ExerciseReport
 
@@ -62,12 +62,17 @@ def _marked(status: str, text: str) -> Text:
     return Text(f"{mark} {text}" if text else mark, colour)
 
 
+def markdown(text: str, style: str = "") -> Text:
+    """Returns a text of the course with its Markdown rendered; one of a learner's stays as it is."""
+    return Text.assemble(*from_markdown(text), style=style)
+
+
 def _indent(columns: int, text: str | RenderableType, style: str = "") -> Padding:
     return Padding(Text(text, style) if isinstance(text, str) else text, (0, 0, 0, columns), expand=False)
 
 
 def _perhaps(checks: Iterable[CheckResult]) -> list[RenderableType]:
-    return [_indent(4, f"Perhaps: {said}", "cyan")] if (said := misconception(checks)) else []
+    return [_indent(4, markdown(f"Perhaps: {said}", "cyan"))] if (said := misconception(checks)) else []
 
 
 def show(results: Sequence[Result], console: Console) -> None:
@@ -119,9 +124,12 @@ def exercise(checks: Sequence[CheckResult]) -> Text:
     return _cell(checks, brief=True).append(f" {checks[0].exercise}  {' of '.join(points(checks))}")
 
 
-def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableType:
-    """Returns what one notebook earned, with the message of every check that gave less than its points.
-    With `whys` (by exercise, why the answer is right) exercises with full points are shown too."""
+def learner(result: Result, titles: Mapping[str, str] | None = None) -> RenderableType:
+    """Returns what one notebook earned: each check that gave less than its points, with its message.
+
+    With `titles` (by exercise) it is the learner's own report: exercises have these titles, and after what failed
+    come, in a line each, the exercises that were not attempted and those with all points.
+    """
     head = Text.assemble((name(result.learner), "bold"), f"  {result.lesson}  ")
     if result.problem is not None:
         return Group(head.append("not graded", "magenta"), _indent(2, legible(result.problem)))
@@ -130,33 +138,53 @@ def learner(result: Result, whys: dict[str, str] | None = None) -> RenderableTyp
         head.append(", no final score: the grader is at fault where ! stands", "magenta")
     lines: list[RenderableType] = [head, *(_indent(2, note, "yellow") for note in result.notes)]
     untouched: list[str] = []
+    passed: list[str] = []
+    folds: list[RenderableType] = []
+    between = [] if titles is None else [Text()]
     for exercise, checks in by_exercise(result.checks):
-        if whys is None and all(check.status == "not attempted" for check in checks):
-            untouched.append(exercise)
+        title = (titles or {}).get(exercise, "")
+        if all(check.status == "not attempted" for check in checks):
+            untouched.append(title or exercise)
         elif any(check.status != "passed" for check in checks):
-            lines.append(_indent(2, _missed(exercise, checks)))
-        elif whys is not None:
-            lines.append(_indent(2, Text.assemble((f"✓ {exercise}", "green"), f"  {points(checks)[0]} points")))
-            lines += [_indent(6, whys[exercise], "dim")] if whys.get(exercise) else []
+            lines += [*between, _indent(2, _missed(exercise, title, checks))]
+        else:
+            passed.append(f"{title or exercise} ({points(checks)[0]})")
     if untouched:
-        which = "every exercise" if len(untouched) == len(_exercises([result])) else ", ".join(untouched)
-        lines.append(_indent(2, _marked("not attempted", f"Not attempted: {which}")))
+        whole = len(untouched) == len(_exercises([result])) > 1
+        which = "every exercise" if whole else ", ".join(untouched)
+        folds.append(_indent(2, _fold("not attempted", f"Not attempted: {which}")))
+    if passed and titles is not None:
+        folds.append(_indent(2, _fold("passed", f"All points: {', '.join(passed)}")))
+    return Group(*lines, *(between if folds else []), *folds)
+
+
+def _fold(status: str, text: str) -> Text:
+    """A line in which several exercises or checks are folded."""
+    return Text.assemble(_marked(status, ""), " ", *from_markdown(text), style=MARKS[status][1])
+
+
+def _missed(exercise: str, title: str, checks: list[CheckResult]) -> RenderableType:
+    head = markdown(title or exercise, "bold").append(f"  {' of '.join(points(checks))} points", "not bold")
+    lines: list[RenderableType] = [head.append(f"  ({exercise})", "not bold dim") if title else head]
+    messages = {check.message for check in checks if check.message}
+    nothing_ran = not any(set(check.evidence) - {"observed"} for check in checks)
+    if nothing_ran and len({check.status for check in checks}) == len(messages) == 1:
+        return Group(*lines, _indent(2, _marked(checks[0].status, messages.pop())), *_perhaps(checks))
+    missed = [check for check in checks if check.status != "passed"]
+    for (status, message), alike in groupby(missed, key=lambda check: (check.status, check.message)):
+        lines += [_indent(2, _check_title(check, status)) for check in alike]
+        lines += [_indent(4, message)] if message else []
+    lines += _perhaps(checks)
+    if others := len(checks) - len(missed):
+        lines.append(_indent(2, _fold("passed", f"{phrase(others, 'other check')} passed")))
     return Group(*lines)
 
 
-def _missed(exercise: str, checks: list[CheckResult]) -> RenderableType:
-    lines: list[RenderableType] = [Text.assemble((exercise, "bold"), f"  {' of '.join(points(checks))} points")]
-    messages = {check.message for check in checks if check.message}
-    if len({check.status for check in checks}) == len(messages) == 1:
-        return Group(*lines, _indent(2, _marked(checks[0].status, messages.pop())))
-    shown: set[str] = set()
-    for check in checks:
-        lines.append(_indent(2, _marked(check.status, f"{check.title}{' (hidden)' if check.hidden else ''}")))
-        if check.status != "passed" and check.message:
-            repeated = check.message in shown
-            lines.append(_indent(4, "The same as above." if repeated else check.message, "dim" if repeated else ""))
-            shown.add(check.message)
-    return Group(*lines, *_perhaps(checks))
+def _check_title(check: CheckResult, status: str) -> Table:
+    """The mark of a check and its title, whose further lines begin below the first."""
+    line = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 1, 0, 0))
+    line.add_row(_marked(status, ""), markdown(check.title).append(" (hidden)" if check.hidden else ""))
+    return line
 
 
 def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Console) -> None:
@@ -193,10 +221,11 @@ def stub_messages(report: ExerciseReport) -> list[str]:
 
 
 def _answer(answer: AnswerReport) -> RenderableType:
-    lines: list[RenderableType] = [Text.assemble((answer.because, "bold"), (f"  {answer.where}", "dim"))]
+    lines: list[RenderableType] = [markdown(answer.because, "bold").append(f"  {answer.where}", "not bold dim")]
     for check in answer.missed:
         worth = f"  {phrase(check.max_points)}{', hidden' if check.hidden else ''}"
-        lines.append(_indent(2, Text.assemble(_marked(check.status, check.title), (worth, "dim"))))
+        title = Text.assemble(_marked(check.status, ""), " ", markdown(check.title), (worth, "dim"))
+        lines.append(_indent(2, title))
         lines += [_indent(4, check.message)] if check.message else []
     lines += [] if answer.missed else [_indent(2, "Full points: no check fails it.", "red")]
     return Group(*lines, *_perhaps(answer.checks))

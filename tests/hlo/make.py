@@ -34,7 +34,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import inputs, verbs
-from grader.checks.outcomes import Ended, stumbled
+from grader.checks.compare import stumbled
+from grader.checks.outcomes import Ended
 from grader.course import Course
 from grader.program import endpoints, payload
 from grader.program.environment import simulate
