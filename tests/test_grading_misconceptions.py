@@ -134,7 +134,7 @@ def test_what_is_run_again() -> None:
 
 def test_names_of_locals_docstrings_annotations_and_formatting_leave_no_trace() -> None:
     plain = features("def total(x, w):\n    s = x * w\n    return jnp.sum(s)\n", STUB)
-    other = 'def total(x: "f32", w) -> float:\n    """Sums."""\n    p = (x *\n         w)\n    return jnp.sum(p)  # all\n'
+    other = 'def total(x: "f32", w) -> float:\n    """Sums."""\n    p = (x *\n         w)\n    return jnp.sum(p)  #\n'
     assert plain.keys() == features(other, STUB).keys()
     assert plain.keys() != features("def total(x, w):\n    s = x + w\n    return jnp.sum(s)\n", STUB).keys()
 
