@@ -138,7 +138,8 @@ def test_what_is_missing_is_shown_by_exercise(course: Path, own: Path, lab: Kern
     assert rows[1] == "✗ A loss: 0 of 3, not yet"
     assert rows[2] == "    Gives five for one and three."
     assert rows[3].startswith("    The result is 10")
-    assert rows[4] == "    Perhaps: Sums where a mean is asked for."
+    clue = 'It would explain why "Gives five for one and three" fails; see line 2 of the answer.'
+    assert rows[4] == f"    Perhaps: Sums where a mean is asked for. {clue}"
     assert rows[5].endswith(": 0 of 3, not begun")
     assert rows[-2] == "0 of 9 points."
     assert re.fullmatch(rf"Judged: work/{LESSON}/{LESSON}\.ipynb, as saved at [\d:]{{8}}, \d+ s before\.", rows[-1])

@@ -43,7 +43,7 @@ def test_each_save_is_judged_as_grader_check_would(desk: Desk, grader: Grader) -
             "    The result is 10; wanted 5.",
             f'{LESSON}: 3 of 9 points. Next: mend "A loss" in work/{LESSON}/{LESSON}.ipynb, and save.',
         ]
-        seen = watching.says("Perhaps (A loss): Sums where a mean is asked for.", seen)
+        seen = watching.says("A loss. Perhaps: Sums where a mean is asked for.", seen)
         assert "Double" not in "\n".join(watching.lines[5:])  # it did not change, nor anything before it
         assert json.loads(desk.progress)["graded"][LESSON] == {
             "small-double": [3.0, 3.0], "small-mean": [0.0, 3.0], "small-total": [0.0, 3.0]

@@ -7,7 +7,7 @@ as JSON writes them with `document`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +40,8 @@ class CheckResult:
         status: one of `STATUSES`; "error" means that the check or the grader is at fault.
         points, max_points: points earned and possible.
         message: what the learner reads; "" when the check passed.
-        misconception: the misconception behind a known wrong answer that fails in the same way, else None.
+        misconception: the misconception that a known wrong answer suggests, else None.
+        clue: what in the result suggests it, a sentence; "" without a misconception.
         evidence: what the verdict rests on: "value" (a result came back as data), "program" (an exported program was
             loaded and inspected or run), "observed" (only the learner's process could report it).
         hidden: whether the learner's notebook lacks the check's text.
@@ -58,9 +59,15 @@ class CheckResult:
     misconception: str | None = None
     evidence: tuple[str, ...] = ()
     hidden: bool = False
+    clue: str = ""
     kind: str = ""
     where: str = ""
     first: str = ""
+
+    @property
+    def perhaps(self) -> str:
+        """The misconception as the possibility that every report shows, with its clue; "" where none is named."""
+        return possibility(self.misconception, self.clue)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the documented fields (docs/results.md)."""
@@ -72,6 +79,16 @@ class CheckResult:
     def from_json(cls, data: Mapping[str, Any]) -> CheckResult:
         """Reads what `to_json` wrote."""
         return cls(**{**data, "evidence": tuple(data["evidence"])})
+
+
+def possibility(misconception: str | None, clue: str = "") -> str:
+    """Returns the one sentence that shows a misconception, which is never certain; "" where there is none."""
+    return f"Perhaps: {misconception} {clue}".rstrip() if misconception else ""
+
+
+def perhaps(checks: Iterable[CheckResult]) -> str:
+    """Returns the possible misconception of an exercise's checks, which have at most one; "" where none is named."""
+    return next((check.perhaps for check in checks if check.perhaps), "")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from grader.course import Exercise, Lesson
 from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
 from grader.grading.plan import JudgeExercise, RunCell, plan
+from grader.grading.resemblance import Resemblance
 from grader.grading.session import CheckRunner, GradingSession, record
 from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
 from grader.program.endpoints import namedtuples
@@ -30,6 +31,9 @@ from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
 Rehearse = Callable[[Exercise, str, str], Iterator[CheckResult]]
 NEVER_ALONE = frozenset({"raised", "timeout", "crashed", "broken", "memory", "flooded", "malformed"})
 ANY_SEED = "any seed"
+# The least score of a resemblance, and how many times that of others it is: hundreds of answers that were written from
+# the notebooks alone were given no false misconception with them.
+SIMILAR, MUCH_MORE_SIMILAR = (0.25, 2), (0.4, 3)
 
 
 def own_names(lesson: Lesson) -> set[str]:
@@ -92,16 +96,18 @@ class Examiner:
         session = GradingSession(self.runner, self.isolated(), seed)
         session.isolated.limit(self.minutes)
         results: list[CheckResult] = []
+        answers: dict[str, str] = {}  # by exercise
         try:
             steps, notes = plan(submission, self.lesson, session.isolated.binds)
             session.isolated.read(step.source for step in steps if isinstance(step, RunCell))
             for step in steps:
                 if not isinstance(step, JudgeExercise):
                     session.run(step)
+                    answers |= {name: f"{answers.get(name, '')}{step.source}\n" for name in step.answers}
                 elif only not in (None, step.exercise.id):
                     session.pass_by(step)
                 else:
-                    news = self._judge(step, session, seed, named)
+                    news = self._judge(step, session, seed, named, answers.get(step.exercise.id, ""))
                     results += news
                     judged(news)
                     if only is not None:
@@ -119,7 +125,9 @@ class Examiner:
             notes=tuple(legible(note) for note in (*notes, *session.notes)),
         )
 
-    def _judge(self, step: JudgeExercise, session: GradingSession, seed: str, named: bool) -> list[CheckResult]:
+    def _judge(
+        self, step: JudgeExercise, session: GradingSession, seed: str, named: bool, source: str
+    ) -> list[CheckResult]:
         """The results of an exercise's checks, with the misconception where it is known and to be named."""
         exercise = step.exercise
         if step.untouched or not named:
@@ -129,7 +137,8 @@ class Examiner:
         note, results = self.note(exercise), list(session.judge(step))
         if any(result.status == "failed" for result in results):
             note.take(self.notes.of(exercise))  # what another examiner found out meanwhile
-            results = name_misconception(exercise, results, seed, note, partial(self.rehearse, reuse=True))
+            again = partial(self.rehearse, reuse=True)
+            results = name_misconception(exercise, results, seed, note, again, source)
         self.keep(exercise)
         return results
 
@@ -177,16 +186,48 @@ class Examiner:
 
 
 def name_misconception(
-    exercise: Exercise, results: list[CheckResult], seed: str, note: ReferenceNote, rehearse: Rehearse
+    exercise: Exercise, results: list[CheckResult], seed: str, note: ReferenceNote, rehearse: Rehearse, source: str = ""
 ) -> list[CheckResult]:
-    """`results` with the misconception on its failed checks, when exactly one wrong answer has the same record.
+    """`results` with the misconception of one wrong answer on its failed checks, where it is clear which one it is.
 
-    Exceptions and NaNs never match alone: many different mistakes raise the same TypeError. What kind of thing a
-    wrong answer fails does not depend on the seed, so only those alike are run again under this learner's.
+    That is the only one with the same record; of several, the one that `source`, the learner's answer, resembles by far
+    the most. Exceptions and NaNs alone say little, as many mistakes raise the same TypeError: there `source` has to
+    resemble the one with the same record more than any other.
     """
     failed = [result for result in results if result.status == "failed"]
-    if all(result.kind in NEVER_ALONE or (result.kind == "values" and "nan" in result.first) for result in failed):
+    if not failed or not exercise.wrong:
         return results
+    resemblance, because = Resemblance(exercise, source), [wrong.because for wrong in exercise.wrong]
+    indices, scores = list(range(len(because))), resemblance.scores
+    others = lambda index, among: [one for one in among if because[one] != because[index]]
+    little = all(map(_says_little, failed))
+    if little:
+        indices = [one for one in indices if resemblance.clearly(one, others(one, indices), *SIMILAR)]
+    same = _with_same_record(exercise, results, seed, note, rehearse, indices)
+    if not same:
+        return results
+    nearest = max(same, key=scores.__getitem__)
+    if others(nearest, same):
+        named = resemblance.clearly(nearest, others(nearest, same), *MUCH_MORE_SIMILAR)
+    else:
+        named = little or not (all(map(_is_sentence, failed)) and resemblance.contradicts(nearest))
+    if not named:
+        return results
+    line = resemblance.line(nearest)
+    where = f"; see line {line} of the answer" if line else ""
+    clue = f'It would explain why "{(failed[0].title or failed[0].id).rstrip(".")}" fails{where}.'
+    marked = partial(replace, misconception=because[nearest], clue=clue)
+    return [marked(result) if result.status == "failed" else result for result in results]
+
+
+def _with_same_record(
+    exercise: Exercise, results: list[CheckResult], seed: str, note: ReferenceNote, rehearse: Rehearse,
+    indices: Iterable[int],
+) -> list[int]:  # fmt: skip
+    """Which of these wrong answers have the same record under this seed.
+
+    What kind of thing a wrong answer fails does not depend on the seed, so only those alike are run under this one.
+    """
 
     def run(index: int, seed: str) -> Iterator[CheckResult]:
         return rehearse(exercise, exercise.wrong[index].source, seed)
@@ -210,12 +251,18 @@ def name_misconception(
         return True
 
     outlines, signatures = [outline(one) for one in results], [signature(one) for one in results]
-    close = [i for i in range(len(exercise.wrong)) if alike(i)]
-    same = [i for i in close if all(signature(one) == s for one, s in zip(run(i, seed), signatures, strict=False))]
-    if len(same) != 1:
-        return results
-    because = exercise.wrong[same[0]].because
-    return [replace(result, misconception=because) if result.status == "failed" else result for result in results]
+    close = [i for i in indices if alike(i)]
+    return [i for i in close if all(signature(one) == s for one, s in zip(run(i, seed), signatures, strict=False))]
+
+
+def _says_little(result: CheckResult) -> bool:
+    """Whether a failure is an exception of the answer's own, or NaN: many different mistakes raise the same one."""
+    return (result.kind in NEVER_ALONE and not result.first) or (result.kind == "values" and "nan" in result.first)
+
+
+def _is_sentence(result: CheckResult) -> bool:
+    """Whether a failure is that of a `require`: many different mistakes lead to the same sentence."""
+    return result.where == result.kind
 
 
 def outline(result: CheckResult) -> Outline:

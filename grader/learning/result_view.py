@@ -9,7 +9,7 @@ from itertools import groupby
 
 from grader.core.notebook import NotebookCell, grade_id, nbgrader, text
 from grader.core.points import number, total
-from grader.core.result import CheckResult, Result
+from grader.core.result import CheckResult, Result, perhaps
 
 MOST_LINES, MOST_WIDTH = 4, 400  # of a message, before its fold
 MOST_TEXT = 2_000
@@ -54,7 +54,7 @@ class ResultView:
             shown, rest = _folded(row.message)
             lines += [INDENT + line for line in shown.splitlines()]
             lines += [f"{INDENT}... and more: `grader check` says all of it."] if rest else []
-            lines += [f"{INDENT}Perhaps: {row.perhaps}"] if row.perhaps else []
+            lines += [f"{INDENT}{row.perhaps}"] if row.perhaps else []
         return "\n".join([*lines, self.total, *([f"! {self.warning}"] if self.warning else []), *self.remarks])
 
     def html(self) -> str:
@@ -134,8 +134,7 @@ def _exercise(title: str, checks: list[CheckResult], public_only: bool) -> Exerc
     message = missed[0].message if missed else ""
     if missed and missed[0].status != "not attempted":
         message = f"{missed[0].title}{' (hidden)' if missed[0].hidden else ''}\n{message}".strip()
-    perhaps = next((check.misconception for check in here if check.misconception), "")
-    return ExerciseRow(mark, word, title, earned, message, perhaps)
+    return ExerciseRow(mark, word, title, earned, message, perhaps(here))
 
 
 def _folded(message: str) -> tuple[str, str]:
@@ -152,7 +151,7 @@ def _row(row: ExerciseRow) -> str:
     if rest:
         message += f'<details><summary>More</summary><div style="{MESSAGE}">{escape(rest)}</div></details>'
     if row.perhaps:
-        message += f'<div style="{MESSAGE}"><i>Perhaps:</i> {escape(row.perhaps)}</div>'
+        message += f'<div style="{MESSAGE}">{escape(row.perhaps)}</div>'
     return (
         f'<tr style="background:none"><td style="{CELL};{colour}white-space:nowrap">{row.mark} {row.word}</td>'
         f'<td style="{CELL};width:100%"><b>{escape(row.title)}</b>{message}</td>'

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from grader.core.points import number, total
-from grader.core.result import MARKS, CheckResult, Result
+from grader.core.result import MARKS, CheckResult, Result, perhaps
 from grader.core.text import from_markdown, legible
 from grader.course import Exercise
 from grader.learning.watch import ANSWER, SURE, GradeRequest, Watch
@@ -62,8 +62,7 @@ def verdict_lines(watch: Watch, request: GradeRequest, result: Result) -> str:
     """Returns the verdict on one exercise, with a few lines about what fails."""
     exercise = watch.course.lesson(request.lesson).exercise(request.exercise)
     if request.do == "name":
-        perhaps = next((check.misconception for check in result.checks if check.misconception), None)
-        return f"  Perhaps ({exercise.title}): {perhaps}" if perhaps else ""
+        return f"  {exercise.title}. {said}" if (said := perhaps(result.checks)) else ""
     points = f"{number(result.score)} of {number(result.max_score)} points"
     lines = [f"{mark_of(watch, exercise)[0]} {request.lesson} · {exercise.title}: {points}"]
     missed = next((check for check in result.checks if check.status != "passed"), None)
@@ -123,8 +122,7 @@ def _missed(missed: list[CheckResult], console: Console, width: int) -> list[Tex
     title = from_markdown(missed[0].title)
     lines = [Text.assemble((mark, "red" if mark == "✗" else ""), " ", *title, hidden)]
     lines += _wrapped(missed[0].message, console, width, MESSAGE_LINES)
-    perhaps = next((check.misconception for check in missed if check.misconception), None)
-    lines += _rendered(f"Perhaps: {perhaps}", console, width, 2) if perhaps else []
+    lines += _rendered(perhaps(missed), console, width, 3)
     others = len(missed) - 1
     if others:
         lines.append(Text(f"{others} more check{' is' if others == 1 else 's are'} not passed yet.", "dim"))

@@ -27,7 +27,7 @@ from pygments.lexers import PythonLexer
 
 from grader.core.notebook import grade_id
 from grader.core.points import number, total
-from grader.core.result import MARKS, Result
+from grader.core.result import MARKS, Result, possibility
 from grader.core.text import legible
 from grader.course import Lesson
 
@@ -120,7 +120,7 @@ class Section:
     id: str
     title: str
     parts: list[Part] = field(default_factory=list)
-    misconception: str = ""
+    perhaps: str = ""
 
     @property
     def graded(self) -> list[Part]:
@@ -170,7 +170,8 @@ def _sections(nb: NotebookNode, verdict: Mapping[str, Any]) -> tuple[list[Sectio
         if name is not None:
             here = _exercise(name, cell, checks, sections, here)
             check = checks.get(name, {})
-            sections[here].misconception = sections[here].misconception or check.get("misconception") or ""
+            said = possibility(check.get("misconception"), check.get("clue", ""))
+            sections[here].perhaps = sections[here].perhaps or said
             sections[here].parts += _graded(cell, check)
         elif cell.source.strip():
             room -= len(cell.source)

@@ -265,6 +265,5 @@ def _outputs(check: CheckResult | None, problem: str | None) -> list[NotebookNod
     if check is not None:
         if check.status == "passed":
             return []
-        perhaps = f"\nPerhaps: {check.misconception}" if check.misconception else ""
-        status, message = check.status, f"{check.message or check.status}{perhaps}"
+        status, message = check.status, f"{check.message or check.status}\n{check.perhaps}".rstrip()
     return [new_output("error", ename=status, evalue=message, traceback=[message])]

@@ -221,7 +221,8 @@ class _Trial:
         again = lambda exercise, source, seed: iter(results[source])
         answers = [("", self.exercise.line, self.results(self.exercise.stub))]
         for variant in self.exercise.wrong:
-            named = name_misconception(self.exercise, results[variant.source], "0", ReferenceNote(), again)
+            source, note = variant.source, ReferenceNote()
+            named = name_misconception(self.exercise, results[source], "0", note, again, source)
             answers.append((variant.because or "", variant.line, named))
         told = lambda checks: [check.to_json() for check in checks]
         return [{"because": why, "where": self.where(line), "checks": told(checks)} for why, line, checks in answers]

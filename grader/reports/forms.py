@@ -111,9 +111,8 @@ def _junit_case(suite: ElementTree.Element, check: CheckResult, reason: str = ""
 
 
 def _explanation(check: CheckResult) -> str:
-    """Returns the message of a check, and below it the misconception that it names."""
-    perhaps = check.misconception and f"Perhaps: {check.misconception}"
-    return "\n".join(filter(None, (legible(check.message), perhaps)))
+    """Returns the message of a check, and below it the possible misconception."""
+    return "\n".join(filter(None, (legible(check.message), check.perhaps)))
 
 
 def gradescope(result: Result) -> str:
@@ -169,7 +168,7 @@ def _github_notebook(result: Result) -> str:
     lines += ["", *(f"- {_markdown(note)}" for note in result.notes)]
     for check in (check for check in result.checks if check.status != "passed"):
         hidden = " (hidden)" if check.hidden else ""
-        perhaps = f" Perhaps: {_markdown(check.misconception)}" if check.misconception else ""
+        perhaps = f" {_markdown(check.perhaps)}" if check.perhaps else ""
         message = _markdown(check.message) or check.status
         lines.append(f"- **{_markdown(check.exercise)}**, {_markdown(check.title)}{hidden}: {message}{perhaps}")
     return head + "\n".join([*lines, ""])

@@ -10,10 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from grader.core.points import number, phrase, total
-from grader.core.result import MARKS, CheckResult, Result
+from grader.core.result import MARKS, CheckResult, Result, perhaps
 from grader.core.text import inert_markup, legible
 from grader.prove.proof import ExerciseReport
-from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, by_lesson, graded, misconception, stub_messages
+from grader.reports.terminal import AUTOMATIC_ONLY, by_exercise, by_lesson, graded, stub_messages
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,6 @@ def _page(template: str, **content: Any) -> str:
     )  # fmt: skip
     environment.filters |= {
         "legible": legible, "number": number, "phrase": phrase, "by_exercise": by_exercise,
-        "misconception": misconception, "stub_messages": stub_messages, "mark": lambda check: MARKS[check.status][0],
+        "perhaps": perhaps, "stub_messages": stub_messages, "mark": lambda check: MARKS[check.status][0],
     }  # fmt: skip
     return inert_markup(environment.get_template(template).render(**content))

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from grader.core.points import mean, number, phrase, total
-from grader.core.result import MARKS, CheckResult, Result
+from grader.core.result import MARKS, CheckResult, Result, perhaps
 from grader.core.text import from_markdown, legible
 from grader.grading.regrade import Change
 from grader.prove.proof import AnswerReport, ExerciseReport
@@ -53,10 +53,6 @@ def points(checks: Sequence[CheckResult]) -> tuple[str, str]:
     return earned, number(total(check.max_points for check in checks))
 
 
-def misconception(checks: Iterable[CheckResult]) -> str | None:
-    return next((check.misconception for check in checks if check.misconception), None)
-
-
 def _marked(status: str, text: str) -> Text:
     mark, colour = MARKS[status]
     return Text(f"{mark} {text}" if text else mark, colour)
@@ -72,7 +68,7 @@ def _indent(columns: int, text: str | RenderableType, style: str = "") -> Paddin
 
 
 def _perhaps(checks: Iterable[CheckResult]) -> list[RenderableType]:
-    return [_indent(4, markdown(f"Perhaps: {said}", "cyan"))] if (said := misconception(checks)) else []
+    return [_indent(4, markdown(said, "cyan"))] if (said := perhaps(checks)) else []
 
 
 def show(results: Sequence[Result], console: Console) -> None:
