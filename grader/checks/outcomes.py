@@ -151,7 +151,7 @@ class CheckFailed(Ended):
         hidden_message: what a hidden check shows, which is no more than kind, path, shape and dtype.
         details: `details` and `gist` of `Ended`.
         shapes: the shapes found and wanted, where `kind` is "shape".
-        raised: where `kind` is "raised", the exception's text, and number and text of the line that raised it.
+        raised: where `kind` is "raised", the exception's text.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class CheckFailed(Ended):
         hidden_message: str | None = None,
         details: tuple[str, str] = ("", ""),
         shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
-        raised: tuple[str, int, str] = ("", 0, ""),
+        raised: str = "",
     ) -> None:
         super().__init__(message)
         self.details, self.gist = details

@@ -287,7 +287,6 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     kind, line, text = reply["kind"], reply["line"], reply["text"].strip()
     short = f"{_subject(p)} raised {kind}"
     cause = explained(kind, text)
-    raised = text, line or 0, reply["source"]
     hidden = f"{_subject(p)} raised an exception of its own."
     if kind in exception_names():
         hidden = f"{short}: {cause.sentence}" if cause else f"{short}."
@@ -295,10 +294,10 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     if cause:
         details = f"{kind}: {text}", cause.beyond(text)
         said = cause.sentence + place
-        return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden, details=details, raised=raised)
+        return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden, details=details, raised=text)
     first = "\n".join(text.splitlines()[:4])
     said = f"{short}: {first}{place}" if first else short + place
-    return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden, raised=raised)
+    return CheckFailed(said, kind="raised", where=kind, hidden_message=hidden, raised=text)
 
 
 def exception_names() -> set[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from grader.checks.compare import describe_hidden
-from grader.checks.outcomes import PLACE, CheckFailed
+from grader.checks.outcomes import CheckFailed
 from grader.checks.verbs import exception_names
 from grader.core.layout import PACKAGE
 from grader.core.symbols import JUDGING
@@ -130,11 +130,11 @@ class MessageGuard:
     """Guards the messages of one hidden check. `source` is the course's text: the lesson's setup and the check.
 
     `told` is what the learner's process said. Of that a message contains no word, and numbers of so few digits, and so
-    few of them, that they carry some hundred bits at most. `answer` is the text of the answer's cells, as submitted.
+    few of them, that they carry some hundred bits at most.
     """
 
-    def __init__(self, source: str, told: list[Any], answer: str = "") -> None:
-        self.source, self.told, self.answer = source, told, answer
+    def __init__(self, source: str, told: list[Any]) -> None:
+        self.source, self.told = source, told
 
     def __call__(self, value: Any) -> Any:
         """Returns the value where it may be shown, or what is shown in its place."""
@@ -165,16 +165,13 @@ class MessageGuard:
 
     def failure(self, failed: CheckFailed) -> str:
         """Returns the message of a failure. Of an exception it holds what the course's own functions or Python said, if
-        no word of it is the learner's, and the line of the answer's cell that raised, if the cell has that line."""
+        no word of it is the learner's. The line that raised is not shown: the learner's process chooses it."""
         if failed.kind != "raised":
             # The place of what is no data is a name of the learner's.
             return self.message(failed.hidden_message, "" if failed.kind == "unsendable" else failed.where)
-        (said, line, source), shown = failed.raised, self.message(failed.hidden_message)
+        said, shown = failed.raised, self.message(failed.hidden_message)
         if any(pattern.fullmatch(said) for pattern in (_PYTHONS, *_raised(self.source))):
             shown = f"{shown.rstrip('.')}: {said.rstrip('.')}."
-        lines = self.answer.splitlines()[: EXACT - 1]
-        if source and 0 < line <= len(lines) and lines[line - 1].strip() == source.strip():
-            shown += f"\n{PLACE}{line} of your cell: {source.strip()}"
         return shown
 
     def message(self, text: str, where: str = "") -> str:

@@ -79,9 +79,8 @@ class CheckRunner:
             place.chmod(0o755)
         return str(folder)
 
-    def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str, answer: str = "") -> CheckResult:
-        """Run one check against an answer that is elsewhere; every way in which it can end becomes a record. `answer`
-        is the text of its cell."""
+    def run(self, check: Check, exercise: Exercise, isolated: WorkerPair, seed: str) -> CheckResult:
+        """Run one check against an answer that is elsewhere; every way in which it can end becomes a record."""
         if check.id not in self._compiled:
             tree = split(check.source, self.answers)
             text = guard(tree) if check.hidden else tree
@@ -91,7 +90,7 @@ class CheckRunner:
         isolated.seconds = exercise.timeout or ANSWER_S
         take_evidence()
         told: list[Any] = []
-        names[SHOWN] = shown = MessageGuard(f"{self.lesson.setup}\n{check.source}", told, answer)
+        names[SHOWN] = shown = MessageGuard(f"{self.lesson.setup}\n{check.source}", told)
         if check.hidden:
             overhear(told)
         inputs.begin(f"{seed}/{check.id}")
@@ -163,7 +162,6 @@ class GradingSession:
         self.failed: list[CellOutcome] = []
         self.bound: set[str] = set()
         self.answers: dict[str, list[CellOutcome]] = {}
-        self.sources: dict[str, str] = {}  # by exercise, the text of its answer's cell; of several the last
 
     def run(self, step: RunCell) -> None:
         """Run one cell; a cell that fails blocks nothing by itself."""
@@ -178,7 +176,6 @@ class GradingSession:
                 self.notes.append(note)
         for exercise in step.answers:
             self.answers.setdefault(exercise, []).append(ran)
-            self.sources[exercise] = step.source
 
     def judge(self, step: JudgeExercise) -> Iterator[CheckResult]:
         """Run an exercise's checks one by one, or say why there is nothing to check."""
@@ -210,7 +207,7 @@ class GradingSession:
     def _run(self, check: Check, exercise: Exercise, isolated: WorkerPair) -> CheckResult:
         """Run a check, and where a process ended, once more: that may not have been the answer's doing."""
         for _ in range(ATTEMPTS):
-            result = self.runner.run(check, exercise, isolated, self.seed, self.sources.get(exercise.id, ""))
+            result = self.runner.run(check, exercise, isolated, self.seed)
             if result.kind not in ("crashed", "broken"):
                 break
         return result
