@@ -132,10 +132,7 @@ def prove(
     course = open_course(*(lessons or ()))
     ids = tuple(lessons or course.lesson_ids)
     proof = proofs.prove(course, ids, mutants=mutants, jobs=jobs, seeds=seeds, suggest=suggest)
-    if suggest:
-        proofs.show_suggestions(proof, out)
-        return
-    proofs.show(proof, out)
+    (proofs.show_suggestions if suggest else proofs.show)(proof, out)
     if proof.problems:
         raise Exit(1)
 

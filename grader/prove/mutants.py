@@ -148,7 +148,7 @@ class Mutant:
 
 
 def mutants(reference: str) -> list[Mutant]:
-    """Returns every mutant of an answer cell, each text once; the kinds are those that `_changes` yields."""
+    """Returns every mutant of an answer cell, each text once."""
     tree = ast.parse(reference)
     plain = ast.unparse(tree)
     lines, known = reference.split("\n"), frozenset(plain.split("\n"))
@@ -169,9 +169,9 @@ def mutants(reference: str) -> list[Mutant]:
 
 
 def _all_changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str, list[Edit]]]:
-    """Every change of every node, with the node. One in a type annotation or a message would change no result."""
+    """Every change of every node, with the node. One in a type annotation or an error would change no result."""
     held = [getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns")]
-    held += [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    held += [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
     unused = {node for one in held if one is not None for node in ast.walk(one)}
     places = {child: (node, name, at) for node in ast.walk(tree) for child, name, at in _children(node)}
     parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)} - {"self"}
@@ -258,7 +258,7 @@ def _constant(node: ast.AST) -> float | None:
 
 def _matches(pattern: Any, node: Any, held: dict[str, Any]) -> bool:
     """Whether a node is as the pattern says; what its capitals stand for goes to `held`."""
-    if isinstance(pattern, ast.Name) and len(pattern.id) == 1 and isinstance(node, ast.expr) and pattern.id != "P":
+    if isinstance(pattern, ast.Name) and len(pattern.id) == 1 and isinstance(node, ast.expr):
         held[pattern.id] = node
         return CAPITALS.get(pattern.id, lambda node: True)(node)
     if type(pattern) is not type(node):

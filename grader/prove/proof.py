@@ -126,6 +126,10 @@ def show(proof: Proof, console: Console) -> None:
     for row in proof.rows:
         for one in row.survivors:  # a label is copied, so it is on one line
             console.print(f"survived: {row.exercise}, {one.where}: {one.label}", markup=False, soft_wrap=True)
+    _show_problems(proof, console)
+
+
+def _show_problems(proof: Proof, console: Console) -> None:
     for problem in proof.problems:
         console.print(f"✗ {problem}", markup=False, style="red")
     console.print(f"{len(proof.problems)} things do not hold." if proof.problems else "The course holds.")
@@ -145,6 +149,7 @@ def show_suggestions(proof: Proof, console: Console) -> None:
             say(f'# %% equivalent="{row.exercise}" because=""')
             for one in row.survivors:
                 say(f"# {one.label}")
+    _show_problems(proof, console)
 
 
 @dataclass(frozen=True)
