@@ -21,7 +21,7 @@ from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
 from grader.grading.plan import JudgeExercise, RunCell, plan
 from grader.grading.session import CheckRunner, GradingSession, record
-from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
+from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, NotebookClock, WorkerPair
 from grader.program.endpoints import namedtuples
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
@@ -89,7 +89,7 @@ class Examiner:
         began = time.monotonic()
         seed = submission.seed(self.secret)
         session = GradingSession(self.runner, self.isolated(), seed)
-        session.isolated.limit(self.minutes)
+        session.isolated.clock = NotebookClock(self.minutes)
         results: list[CheckResult] = []
         try:
             steps, notes = plan(submission, self.lesson, session.isolated.binds)
