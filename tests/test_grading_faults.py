@@ -6,6 +6,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,7 +32,7 @@ from grader.grading.examiner import Examiner
 from grader.grading.executors import CompileCache, ExecutorPrograms
 from grader.grading.pool import Pool
 from grader.grading.session import CheckRunner
-from grader.grading.worker_pair import WorkerPair
+from grader.grading.worker_pair import NotebookClock, WorkerPair
 from grader.program.codec import decode
 from grader.sandbox import confine_kernel as kernel
 from grader.sandbox.process import Process, Zygote
@@ -247,6 +249,33 @@ def test_a_notebook_has_so_much_time_as_a_whole(examiner: Examiner, monkeypatch:
     assert "your notebook as a whole took longer than 0.02 minutes" in result.checks[0].message
     monkeypatch.undo()
     assert examiner.grade(submission()).score == LESSON.points
+
+
+def test_a_notebooks_clock_stands_still_while_its_processes_stand_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine an examiner alone may stand there for minutes. But it does not stand still for ever."""
+    clock = NotebookClock(0.1 / 60)
+    monkeypatch.setattr(Process, "in_line", Process.in_line + 60)
+    time.sleep(0.2)
+    clock.check()
+    time.sleep(0.9)
+    with pytest.raises(Fault, match="your notebook as a whole took longer than"):
+        clock.check()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell how long one waits")
+def test_what_a_worker_stands_in_line_is_counted(isolated: WorkerPair) -> None:
+    """It shares one processor with another process that wants all of it."""
+    isolated.run_cell("x = 1", "code cell 1")
+    one = min(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            for pid in (busy.pid, isolated.worker.pid):
+                os.sched_setaffinity(pid, {one})
+            before = Process.in_line
+            isolated.run_cell("for _ in range(20_000_000):\n    pass", "code cell 2")
+        finally:
+            busy.kill()
+    assert Process.in_line > before
 
 
 def test_an_exception_of_the_graders_own_is_no_failed_check(

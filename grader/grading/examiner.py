@@ -23,7 +23,7 @@ from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePr
 from grader.grading.plan import JudgeExercise, RunCell, plan
 from grader.grading.resemblance import Resemblance
 from grader.grading.session import CheckRunner, GradingSession, record
-from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, WorkerPair
+from grader.grading.worker_pair import ANSWER_S, EXERCISE_MIN_PER_S, OWN_MIN, NotebookClock, WorkerPair
 from grader.program.endpoints import namedtuples
 from grader.sandbox.accelerators import ON_CPUS, Hardware
 from grader.sandbox.process import ACCELERATED_FACTOR, Zygote
@@ -94,7 +94,7 @@ class Examiner:
         began = time.monotonic()
         seed = submission.seed(self.secret)
         session = GradingSession(self.runner, self.isolated(), seed)
-        session.isolated.limit(self.minutes)
+        session.isolated.clock = NotebookClock(self.minutes)
         results: list[CheckResult] = []
         answers: dict[str, str] = {}  # by exercise
         try:

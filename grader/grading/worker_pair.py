@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import time
 import traceback
@@ -20,7 +21,7 @@ from grader.program.codec import Classes, encode
 from grader.program.endpoints import identity, read_reply
 from grader.program.payload import Malformed
 from grader.program.validate import MAX_BYTES
-from grader.sandbox.process import REPLY_LIMIT, Process
+from grader.sandbox.process import IN_LINE_FACTOR, REPLY_LIMIT, Process, ProcessTree
 
 # Seconds of computing, not of waiting: for a cell of the learner's own, and for an answer's cell and each call of it,
 # where the exercise does not say otherwise. Four times as long on the clock.
@@ -62,6 +63,24 @@ def exchange() -> Iterator[None]:
         raise CheckBroken(f"{type(problem).__name__} in the grader") from problem
 
 
+class NotebookClock:
+    """Minutes on the clock for a notebook as a whole. It stands still while the processes that are asked, or this one,
+    stand in line for a processor, as beside other work; but not for ever."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes, self._own = minutes, ProcessTree(os.getpid())
+        self._own.stood()
+        self._began, self._in_line = time.monotonic(), Process.in_line
+
+    def check(self) -> None:
+        """Raise `Fault` when the time is over."""
+        passed, most = time.monotonic() - self._began, 60 * self.minutes
+        if passed <= most:
+            return
+        if passed - (Process.in_line - self._in_line) - self._own.stood() > most or passed > most * IN_LINE_FACTOR:
+            raise Fault("timeout", f"your notebook as a whole took longer than {self.minutes:g} minutes")
+
+
 class WorkerPair:
     """A notebook's worker and executor on the trusted side, and the backend of `grader.checks` that asks them.
 
@@ -80,7 +99,7 @@ class WorkerPair:
         self.confided = False  # whether a hidden check has asked this notebook's process anything
         self._history: list[tuple[dict[str, Any], float]] = []  # what a fresh worker is told again, with its seconds
         self._state = ""  # an identity of all of that
-        self._minutes = self._ends = math.inf
+        self.clock = NotebookClock(math.inf)
         self._exports: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._earlier: dict[tuple[str, AnswerName | ProbeSource, bytes], bytes] = {}
         self._places: dict[str, ExecutorPrograms] = {}  # where each program was loaded, by its identity
@@ -93,7 +112,7 @@ class WorkerPair:
         for source in sources:
             if source not in self._names:
                 try:
-                    self._in_time()
+                    self.clock.check()
                     self._names[source] = self._tell({"do": "read", "source": source}, CELL_S)
                 except Fault as fault:
                     self.drop()
@@ -104,17 +123,8 @@ class WorkerPair:
         programs = ExecutorPrograms(self.programs.zygote, self.programs.compiled)
         clean = WorkerPair(self.setup, self.classes, programs, self.known, self.data)
         clean._history, clean._state = self._history[:last], self._state
-        clean._minutes, clean._ends, clean._names = self._minutes, self._ends, self._names
+        clean.clock, clean._names = self.clock, self._names
         return clean
-
-    def limit(self, minutes: float) -> None:
-        """From now on, all that this notebook does has to be done in so many minutes on the clock."""
-        self._minutes, self._ends = minutes, time.monotonic() + 60 * minutes
-
-    def _in_time(self) -> None:
-        """Raise `Fault` when the notebook's time is over."""
-        if time.monotonic() > self._ends:
-            raise Fault("timeout", f"your notebook as a whole took longer than {self._minutes:g} minutes")
 
     def run_cell(
         self, source: str, label: str, seconds: float = CELL_S, passed: Sequence[str] = (), setup: bool = False
@@ -137,7 +147,7 @@ class WorkerPair:
     def _run_cell(self, request: dict[str, Any], label: str, seconds: float) -> CellOutcome:
         known, source = CellOutcome(label), request["source"]
         try:
-            self._in_time()
+            self.clock.check()
             self.read([source])
             names = self._names[source]
             if isinstance(names, Fault):
@@ -221,14 +231,14 @@ class WorkerPair:
     @exchange()
     def ask(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
         """Call the answer, in the worker."""
-        self._in_time()
+        self.clock.check()
         self.asked += 1
         return self._exchange(encode({"do": "ask", **_question(question)}), payload, seconds=self.seconds)
 
     @exchange()
     def export(self, question: AnswerName | ProbeSource, payload: bytes) -> bytes:
         """Export a program, in the worker; at the same shapes, before another cell ran, it is the same program."""
-        self._in_time()
+        self.clock.check()
         self.asked += 1
         key = (self._state, question, payload)
         if key not in self._exports:
@@ -259,11 +269,11 @@ class WorkerPair:
                 self._setup()
                 for request, seconds in self._history:
                     at += 1
-                    self._in_time()
+                    self.clock.check()
                     self._tell(request, seconds)
             except Fault as fault:
                 self.drop()
-                self._in_time()
+                self.clock.check()
                 lost[at] = lost.get(at, 0) + 1
                 if at == -1 and lost[at] == ATTEMPTS:
                     raise CheckBroken(f"the course's setup did not run: {fault.message}") from None

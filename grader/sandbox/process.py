@@ -163,6 +163,8 @@ class Zygote:
 class Process:
     """One forked process, its stream, and its scratch folder (None where that is in its own memory)."""
 
+    in_line = 0.0  # seconds that all those which were asked something have stood in line for a processor meanwhile
+
     def __init__(self, pid: int, stream: socket.socket, folder: Path | None, accelerated: bool = False) -> None:
         self.pid, self.stream, self.folder, self.accelerated = pid, stream, folder, accelerated
         self.ended = False
@@ -178,12 +180,17 @@ class Process:
         if not silent(self.stream):
             raise Fault("crashed", "the process ended, or spoke without being asked")
         pids = [self.pid, *([beside.pid] if beside is not None and not beside.ended else [])]
-        budget, turn = _budget(pids, seconds, self.accelerated), os.urandom(16)
-        for frame in (turn, *frames):
-            send(self.stream, frame, budget)
-        if receive(self.stream, REPLY_LIMIT, budget) != turn:
-            raise Fault("crashed", "the process answered what it was not asked")
-        return receive(self.stream, most, budget)
+        family, turn = ProcessTree(*pids), os.urandom(16)
+        budget = _budget(family, seconds, self.accelerated)
+        try:
+            for frame in (turn, *frames):
+                send(self.stream, frame, budget)
+            if receive(self.stream, REPLY_LIMIT, budget) != turn:
+                raise Fault("crashed", "the process answered what it was not asked")
+            return receive(self.stream, most, budget)
+        finally:
+            if family.first_stood is not None:  # it took long enough to be looked at
+                Process.in_line += family.stood()
 
     def finish(self, seconds: float = 5.0) -> None:
         """Close the stream, which a process of ours takes as its end, and kill what is left of it after a while."""
@@ -216,7 +223,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _budget(pids: list[int], seconds: float, accelerated: bool) -> Expired:
+def _budget(family: ProcessTree, seconds: float, accelerated: bool) -> Expired:
     """Expires on processor time: a slow compile on a busy machine costs nobody points. The clock backs it up, and
     stands still while the process stands in line for a processor, as it may beside one that starts a hundred.
 
@@ -225,7 +232,7 @@ def _budget(pids: list[int], seconds: float, accelerated: bool) -> Expired:
     """
     seconds *= ACCELERATED_FACTOR if accelerated else 1
     wall, most = seconds * WALL_FACTOR, ACCELERATED_MEMORY if accelerated else MEMORY
-    began, family = time.monotonic(), ProcessTree(*pids)
+    began = time.monotonic()
 
     def expired() -> Fault | None:
         if family.seconds() > seconds:
@@ -252,7 +259,7 @@ class ProcessTree:
         self.pids = pids
         self._began = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS if _PROC else 0.0
         self._before = {pid: _times(pid)[0] for pid in pids}
-        self._stood: dict[str, int] | None = None
+        self.first_stood: dict[str, int] | None = None
 
     def members(self) -> list[int]:
         """Process ids; none when all have ended."""
@@ -281,9 +288,9 @@ class ProcessTree:
             for thread in os.listdir(f"/proc/{self.pids[0]}/task"):
                 fields = _read(f"/proc/{self.pids[0]}/task/{thread}/schedstat").split()
                 now[thread] = int(fields[1]) if fields else 0
-        if self._stood is None:
-            self._stood = now
-        return max((stood - self._stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
+        if self.first_stood is None:
+            self.first_stood = now
+        return max((stood - self.first_stood.get(thread, 0) for thread, stood in now.items()), default=0) / 1e9
 
     def memory(self, enough: int) -> int:
         """Resident bytes. What forks share is counted for each of them, unless that makes more than `enough`: then
