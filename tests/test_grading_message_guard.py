@@ -248,6 +248,12 @@ def test_a_hidden_check_gives_a_line_that_stands_in_the_submitted_cell() -> None
         assert raised("x", number, source) == "`f` raised TypeError."
 
 
+def test_the_number_of_a_line_has_no_more_digits_than_any_other() -> None:
+    failed = lambda line: CheckFailed("", kind="raised", hidden_message="Raised.", raised=("", line, "0 / 0"))
+    told = [MessageGuard("", [], "0 / 0\n" * 20_000).failure(failed(line)) for line in (9_999, 10_000)]
+    assert told == ["Raised.\nIn line 9999 of your cell: 0 / 0", "Raised."]
+
+
 def test_the_words_of_a_case_are_guarded() -> None:
     source = 'with case(f"for {n} rows of {word}"):\n    compare(ask(f, n), 3)\nwith case("for one"):\n    pass'
     text = ast.unparse(guard(ast.parse(source)))
