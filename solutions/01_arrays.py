@@ -45,7 +45,7 @@ def nap(x):
 #
 # **Example.** `scatter_count([1, 1, 3], 5)` with the list as an array is `[0, 2, 0, 1, 0]`.
 #
-# **Judged.** Values; that the program has no loop, and is the same program for any number of indices. **Not judged.** Speed and memory.
+# **Judged.** Values, also counts of thousands; that the program has no loop, and is the same program for any number of indices. **Not judged.** Speed, memory, and promises such as `unique_indices`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -104,6 +104,10 @@ require(
     f"For 3 indices the program has {few.operations} operations, for 12 it has {many.operations}: a Python loop was written "
     "out index by index. One indexed update takes them all.",
 )
+# Odd counts beyond 2,048 have no place in 16-bit floats. Last, since a Python loop would take long over so many.
+idx = inputs.rng().permutation(np.repeat(np.arange(4), [2601, 399, 0, 1])).astype(np.int32)
+got = program(lambda idx: scatter_count(idx, 4), idx).run(idx)
+compare(got, np.array([2601, 399, 0, 1], np.int32), label="the count of 3,001 indices, most of them equal,")
 
 # %% [markdown] why="arrays-scatter-count"
 # `.at[idx].add` is one operation, a *scatter*: every index brings its 1, and what meets in one place is added up. **Next:** `.at[]` also has `max`, `min` and `multiply`. How would you find, for each shop, the largest of its sales?
@@ -151,6 +155,31 @@ def scatter_count(idx, n):
     return counts.at[idx].add(idx)
 
 
+# %% wrong="arrays-scatter-count" because="Counts in 16-bit floats: bfloat16 has no numbers between 256 and 258."
+def scatter_count(idx, n):
+    rows = jax.nn.one_hot(idx, n, dtype=jnp.bfloat16)
+    return rows.sum(axis=0).astype(jnp.int32)
+
+
+# %% wrong="arrays-scatter-count" because="Sets each place to the length of a run of equal indices: where they are not sorted, one run of each number counts."
+def scatter_count(idx, n):
+    begins = jnp.ones(idx.shape, bool).at[1:].set(idx[1:] != idx[:-1])
+    run = jnp.cumsum(begins) - 1
+    length = jnp.zeros(idx.shape, jnp.int32).at[run].add(1)
+    return jnp.zeros(n, jnp.int32).at[idx].set(length[run])
+
+
+# %% wrong="arrays-scatter-count" because="Counts in 8 bits: a count beyond 127 wraps around."
+def scatter_count(idx, n):
+    return jnp.zeros(n, jnp.int8).at[idx].add(1).astype(jnp.int32)
+
+
+# %% wrong="arrays-scatter-count" because="Goes through the indices in a loop of the program, one update after the other."
+def scatter_count(idx, n):
+    counts = jnp.zeros(n, jnp.int32)
+    return jax.lax.fori_loop(0, len(idx), lambda j, counts: counts.at[idx[j]].add(1), counts)
+
+
 # %% right="arrays-scatter-count"
 def scatter_count(idx, n):
     return jnp.bincount(idx, length=n)
@@ -165,11 +194,11 @@ def scatter_count(idx, n):
 # ## Neighbours that are not there
 # **Goal.** A graph's table of neighbours is padded: where a node has fewer neighbours than columns, -1 stands, and a damaged file holds numbers beyond the last node too. Look the values up; what is not there gets a filling.
 #
-# **Signature.** `safe_gather(x, i, fill)`: `x` is `(n,)` of any dtype; `i` are integers of any shape; `fill` is a Python number that the dtype of `x` can hold. Returns an array of the shape of `i` and the **dtype of `x`**: `x[i]` where i is one of 0, ..., n - 1, and `fill` everywhere else. Negative numbers do *not* count from the end here.
+# **Signature.** `safe_gather(x, i, fill)`: `x` is `(n,)` of any dtype; `i` is int32, of any shape; `fill` is a Python number that the dtype of `x` can hold. Returns an array of the shape of `i` and the **dtype of `x`**: `x[i]` where i is one of 0, ..., n - 1, and `fill` everywhere else. Negative numbers do *not* count from the end here.
 #
 # **Example.** `x = [10, 20, 30]`, `i = [2, -1, 0, 3]` and `fill = 7` give `[30, 7, 10, 7]`.
 #
-# **Judged.** Values and dtypes, for float32, bfloat16 and integers; no loop, the same program for any number of indices. **Not judged.** Which of several ways you take.
+# **Judged.** Values and dtypes, for float32, bfloat16 and integers, also for a single index `()` and where `x` holds inf or NaN; no loop, the same program for any number of indices. **Not judged.** Which of several ways you take.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -201,37 +230,42 @@ def safe_gather(x, i, fill):
 """The example: -1 and 3 are not there."""
 x, i = np.array([10, 20, 30], np.float32), np.array([2, -1, 0, 3], np.int32)
 got = program(lambda x, i: safe_gather(x, i, 7), x, i).run(x, i)
-compare(got, np.array([30, 7, 10, 7], np.float32))
+compare(got, np.array([30, 7, 10, 7], np.float32), label="the result for [2, -1, 0, 3]")
 
 # %% hidden="arrays-safe-gather" name="values" points=1
 """Right inside, at both ends, far beyond them, and for negative indices."""
 rng = inputs.rng()
 x = rng.normal(size=6).astype(np.float32)
+x[[0, 2, 5]] = np.inf, 0, np.nan  # the ends are what an index out of bounds gives
 made = program(lambda x, i: safe_gather(x, i, -3.5), x, np.zeros(4, np.int32))
 filled = np.full(4, -3.5, np.float32)
-i = rng.integers(0, 6, size=4).astype(np.int32)
+i = rng.permutation([1, 2, 3, 4]).astype(np.int32)
 compare(made.run(x, i), x[i], label="the result for indices that are there")
 i = np.array([0, 5, 0, 5], np.int32)
 compare(made.run(x, i), x[i], label="the result for the first and the last index")
-i = rng.integers(6, 40, size=4).astype(np.int32)
-compare(made.run(x, i), filled, label="the result for indices beyond the end")
+i = rng.integers(7, 40, size=4).astype(np.int32)
+compare(made.run(x, i), filled, label="the result for indices beyond n")
 compare(made.run(x, np.full(4, 6, np.int32)), filled, label="the result for the index n, one beyond the last")
-i = rng.integers(-6, 0, size=4).astype(np.int32)
-compare(made.run(x, i), filled, label="the result for indices from -n to -1")
+compare(made.run(x, np.full(4, -1, np.int32)), filled, label="the result for the index -1")
+i = rng.integers(-6, -1, size=4).astype(np.int32)
+compare(made.run(x, i), filled, label="the result for indices from -n to -2")
 i = rng.integers(-40, -6, size=4).astype(np.int32)
 compare(made.run(x, i), filled, label="the result for indices below -n")
 
 # %% hidden="arrays-safe-gather" name="dtypes" points=1
 """Right for a table of indices, in the dtype of x, by the same program at any size."""
 rng = inputs.rng()
-i = np.array([[0, -1, 4], [4, 5, 2]], np.int32)
-inside = (i >= 0) & (i < 5)
-for dtype, fill in ((jnp.bfloat16, 0.5), (np.int8, -7), (np.float32, 2)):
-    x = rng.integers(-90, 90, size=5).astype(dtype)
+table = np.array([[0, -1, 4], [4, 5, 2]], np.int32)
+for dtype, fill, i, what in (
+    (jnp.bfloat16, 0.5, table, "a table of indices and bfloat16"),
+    (np.int8, -7, table, "a table of indices and int8"),
+    (np.float32, 2, np.array(-1, np.int32), "a single index and float32"),
+):
+    x = rng.permutation(np.arange(10, 90))[:5].astype(dtype)
     got = program(lambda x, i, fill: safe_gather(x, i, fill), x, i, fill).run(x, i, fill)
-    wanted = np.where(inside, x[np.clip(i, 0, 4)], np.array(fill, dtype))
-    compare(got, wanted, label=f"the result for a table of indices and {x.dtype}")
-i = rng.integers(-3, 9, size=11).astype(np.int32)
+    wanted = np.where((i >= 0) & (i < 5), x[np.clip(i, 0, 4)], np.array(fill, dtype))
+    compare(got, wanted, label=f"the result for {what}")
+i = np.append(np.array([1, -1], np.int32), rng.integers(-3, 9, size=9)).astype(np.int32)
 few, many = (program(lambda x, i: safe_gather(x, i, 7), x, some) for some in (i[:2], i))
 wanted = np.where((i >= 0) & (i < 5), x[np.clip(i, 0, 4)], np.float32(7))
 compare(many.run(x, i), wanted, label="the result for 11 indices")
@@ -265,7 +299,13 @@ def safe_gather(x, i, fill):
     return jnp.take(x, i, mode="fill", fill_value=fill)
 
 
-# %% wrong="arrays-safe-gather" because="Makes an array of fill without a dtype: that is float32, no longer weak, and promotes the result."
+# %% wrong="arrays-safe-gather" because="Makes an array of float32 out of fill: it promotes bfloat16 and integers. A Python number would not."
+def safe_gather(x, i, fill):
+    inside = (i >= 0) & (i < x.shape[0])
+    return jnp.where(inside, x[i], jnp.full(i.shape, fill, jnp.float32))
+
+
+# %% wrong="arrays-safe-gather" because="Makes a float out of fill: a weak float leaves bfloat16 alone, but still turns integers into float32."
 def safe_gather(x, i, fill):
     inside = (i >= 0) & (i < x.shape[0])
     return jnp.where(inside, x[i], jnp.full(i.shape, float(fill)))
@@ -295,6 +335,28 @@ def safe_gather(x, i, fill):
     return jnp.stack(flat).reshape(i.shape)
 
 
+# %% wrong="arrays-safe-gather" because="Takes -1 alone for a missing neighbour: -2 and below still count from the end."
+def safe_gather(x, i, fill):
+    return jnp.where((i == -1) | (i >= x.shape[0]), fill, x[i])
+
+
+# %% wrong="arrays-safe-gather" because="Marks the missing by the value 0 found there: entries of x that are 0 are filled too."
+def safe_gather(x, i, fill):
+    inside = (i >= 0) & (i < x.shape[0])
+    found = x[jnp.where(inside, i, 0)] * inside.astype(x.dtype)
+    return jnp.where(found == 0, jnp.array(fill, x.dtype), found)
+
+
+# %% wrong="arrays-safe-gather" because="Looks at the lower end only: an index beyond the last one gives the last entry."
+def safe_gather(x, i, fill):
+    return jnp.where(i >= 0, x[i], fill)
+
+
+# %% wrong="arrays-safe-gather" because="Leaves out index 0: the first entry is there."
+def safe_gather(x, i, fill):
+    return jnp.where((i > 0) & (i < x.shape[0]), x[i], fill)
+
+
 # %% right="arrays-safe-gather"
 def safe_gather(x, i, fill):
     return x.at[i].get(mode="fill", fill_value=fill, wrap_negative_indices=False)
@@ -321,7 +383,7 @@ def safe_gather(x, i, fill):
 #
 # **Example.** `predict_dtypes("int8", "int16")` is `"int16"`, `predict_dtypes("float32", "python float")` is `"float32"`.
 #
-# **Judged.** The answers for pairs drawn for you from all of these. **Not judged.** Whether you write rules down or make two operands that fit the description and ask JAX. Predict a few first, in either case.
+# **Judged.** The answers for pairs of all of these, in either order. **Not judged.** Whether you write rules down or make two operands that fit the description and ask JAX. Predict a few first, in either case.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -364,21 +426,26 @@ NAMES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32"
 NAMES += ("float16", "bfloat16", "float32", "float64")
 WEAK = {"python bool": True, "python int": 1, "python float": 1.0}
 ARRAYS = {
-    "bool": ("bool",),
-    "whole numbers": ("uint8", "int8", "int16", "int32"),
-    "16-bit floats": ("float16", "bfloat16"),
-    "float32": ("float32",),
+    "an array of bool": ("bool",),
+    "an array of small whole numbers": ("uint8", "int8", "int16"),
+    "an array of int32": ("int32",),
+    "an array of float16": ("float16",),
+    "an array of bfloat16": ("bfloat16",),
+    "an array of float32": ("float32",),
+    "NumPy's int64": ("numpy int64",),
+    "NumPy's float64": ("numpy float64",),
 }
 rng = inputs.rng()
 groups = []
-for number in WEAK:
-    for kind, names in ARRAYS.items():
+for i, number in enumerate(WEAK):
+    for j, (kind, names) in enumerate(ARRAYS.items()):
         name = names[rng.integers(len(names))]
-        pair = [(name, number), (number, name)][rng.integers(2)]
-        wanted = jnp.add(WEAK[number], jnp.ones((), name)).dtype.name
-        groups.append((f"a {number.capitalize()} meets an array of {kind}", pair, wanted))
-groups = [groups[i] for i in rng.permutation(len(groups))]
-answers = ask(lambda pairs: [predict_dtypes(*pair) for pair in pairs], [pair for _, pair, _ in groups])
+        pair = (name, number) if (i + j) % 2 else (number, name)
+        wanted = jnp.result_type(WEAK[number], np.ones((), name.removeprefix("numpy "))).name
+        groups.append((f"a {number.capitalize()} meets {kind}", pair, wanted))
+shuffled = [int(i) for i in rng.permutation(len(groups))]  # judged in one order, so no draw changes which fails first
+answers = ask(lambda pairs: [predict_dtypes(*pair) for pair in pairs], [groups[i][1] for i in shuffled])
+answers = [answers[shuffled.index(i)] for i in range(len(groups))]
 for answer, (what, _, wanted) in zip(answers, groups, strict=True):
     require(answer in NAMES, f"Where {what}, the answer is not the name of a dtype.")
     require(
@@ -407,14 +474,14 @@ GROUPS = {
     "NumPy's int64 meets a float": [("numpy int64", "bfloat16"), ("float32", "numpy int64")],
     "two of NumPy's meet": [("numpy float64", "numpy int64"), ("numpy int64", "numpy int64")],
 }
-rng = inputs.rng()
 asked = []
 for what, pairs in GROUPS.items():
-    left, right = pairs[rng.integers(len(pairs))]
-    both = (np.ones((), said.removeprefix("numpy ")) for said in (left, right))
-    asked.append((what, (left, right), jnp.add(*both).dtype.name))
-asked = [asked[i] for i in rng.permutation(len(asked))]
-answers = ask(lambda pairs: [predict_dtypes(*pair) for pair in pairs], [pair for _, pair, _ in asked])
+    for pair in pairs:
+        both = (np.ones((), said.removeprefix("numpy ")) for said in pair)
+        asked.append((what, pair, jnp.result_type(*both).name))
+shuffled = [int(i) for i in inputs.rng().permutation(len(asked))]
+answers = ask(lambda pairs: [predict_dtypes(*pair) for pair in pairs], [asked[i][1] for i in shuffled])
+answers = [answers[shuffled.index(i)] for i in range(len(asked))]
 for answer, (what, _, wanted) in zip(answers, asked, strict=True):
     require(answer in NAMES, f"Where {what}, the answer is not the name of a dtype.")
     require(
@@ -459,11 +526,10 @@ def predict_dtypes(left, right):
 
 # %% wrong="arrays-predict-dtypes" because="Lets the array's dtype win always: a Python float still makes whole numbers float32."
 def predict_dtypes(left, right):
+    left, right = (name.replace("numpy int64", "int32").replace("numpy float64", "float32") for name in (left, right))
     if left.startswith("python"):
-        return jnp.zeros((), right.removeprefix("numpy ")).dtype.name
-    if right.startswith("python"):
-        return jnp.zeros((), left.removeprefix("numpy ")).dtype.name
-    return jnp.promote_types(left.removeprefix("numpy "), right.removeprefix("numpy ")).name
+        return right
+    return left if right.startswith("python") else jnp.promote_types(left, right).name
 
 
 # %% wrong="arrays-predict-dtypes" because="Adds two of NumPy's with +, so NumPy adds them, in 64 bits."
@@ -476,6 +542,38 @@ def predict_dtypes(left, right):
         return weak[said] if said in weak else jnp.ones((), said)
 
     return (operand(left) + operand(right)).dtype.name
+
+
+# %% wrong="arrays-predict-dtypes" because="Puts all dtypes in one row and takes the one further right: uint8 and int8, or float16 and bfloat16, need a third."
+def predict_dtypes(left, right):
+    row = ["bool", "uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32"]
+    strong = {"numpy int64": "int32", "numpy float64": "float32", "python bool": "bool"}
+    left, right = strong.get(left, left), strong.get(right, right)
+    if left.startswith("python"):
+        left, right = right, left
+    if right == "python int":
+        return "int32" if left == "bool" else left
+    if right == "python float":
+        return left if "float" in left else "float32"
+    return max(left, right, key=row.index)
+
+
+# %% wrong="arrays-predict-dtypes" because="Looks for the Python number on the right only."
+def predict_dtypes(left, right):
+    weak = {"python bool": True, "python int": 1, "python float": 1.0}
+    first = np.ones((), left.removeprefix("numpy ").replace("python ", ""))
+    second = weak[right] if right in weak else np.ones((), right.removeprefix("numpy "))
+    return jnp.add(first, second).dtype.name
+
+
+# %% wrong="arrays-predict-dtypes" because="Adds NumPy operands with +, by the rules of NumPy, and converts the sum to the 32 bits of JAX afterwards."
+def predict_dtypes(left, right):
+    weak = {"python bool": True, "python int": 1, "python float": 1.0}
+
+    def operand(said):
+        return weak[said] if said in weak else np.ones((), said.removeprefix("numpy "))
+
+    return jnp.asarray(operand(left) + operand(right)).dtype.name
 
 
 # %% right="arrays-predict-dtypes"
@@ -543,9 +641,20 @@ compare(program(stable_sum, ones).run(ones), np.float32(3001), rtol=1e-5, atol=0
 
 # %% hidden="arrays-stable-sum" name="bfloat16" points=1
 """Right to 1e-5 in bfloat16, for one row and for several."""
+
+
+def draw(low, high, size, dtype):
+    """Numbers whose sum and mean both lie between two of the dtype: rounding either of them shows."""
+    while True:
+        x = inputs.rng().uniform(low, high, size=size).astype(dtype)
+        exact = np.array([x.astype(np.float64).sum(), x.astype(np.float64).mean()])
+        if np.abs(exact.astype(dtype).astype(np.float64) / exact - 1).min() > 1e-4:
+            return x
+
+
 made = program(stable_sum, np.zeros(2500, jnp.bfloat16))
 for _ in range(2):
-    x = inputs.rng().uniform(0.1, 3, size=2500).astype(jnp.bfloat16)
+    x = draw(0.1, 3, 2500, jnp.bfloat16)
     compare(made.run(x), x.astype(np.float64).sum().astype(np.float32), rtol=1e-5, atol=0, label="the sum of one row")
 table = inputs.rng().uniform(0.1, 3, size=(3, 4, 3)).astype(jnp.bfloat16)
 wanted = table.astype(np.float64).sum(-1).astype(np.float32)
@@ -554,7 +663,18 @@ compare(got, wanted, rtol=1e-5, atol=0, label="the array of sums along the last 
 
 # %% hidden="arrays-stable-sum" name="float16" points=1
 """Right in float16 too, where 65,504 is the largest number, by the same program at any length."""
-x = inputs.rng().uniform(500, 1500, size=400).astype(np.float16)
+
+
+def draw(low, high, size, dtype):
+    """Numbers whose mean lies between two of the dtype: rounding it shows. Their sum is inf in float16 anyway."""
+    while True:
+        x = inputs.rng().uniform(low, high, size=size).astype(dtype)
+        mean = x.astype(np.float64).mean()
+        if abs(float(dtype(mean)) / mean - 1) > 5e-5:
+            return x
+
+
+x = draw(500, 1500, 400, np.float16)
 few, many = program(stable_sum, x[:3]), program(stable_sum, x)
 compare(many.run(x), x.astype(np.float64).sum().astype(np.float32), rtol=1e-5, atol=0, label="a sum beyond 65,504")
 wanted = x[:3].astype(np.float64).sum().astype(np.float32)
@@ -610,6 +730,27 @@ def stable_sum(x):
     return total
 
 
+# %% wrong="arrays-stable-sum" because="Keeps a float32 total in a loop of the program: right, but one number after the other."
+def stable_sum(x):
+    add = lambda total, column: (total + column.astype(jnp.float32), None)
+    return jax.lax.scan(add, jnp.zeros(x.shape[:-1], jnp.float32), jnp.moveaxis(x, -1, 0))[0]
+
+
+# %% wrong="arrays-stable-sum" because="Sums along the first axis, which is the last one of a single row only."
+def stable_sum(x):
+    return jnp.sum(x, axis=0, dtype=jnp.float32)
+
+
+# %% wrong="arrays-stable-sum" because="Sums along axis 1: x may have any number of axes, and the last one is -1."
+def stable_sum(x):
+    return jnp.sum(x, axis=min(1, x.ndim - 1), dtype=jnp.float32)
+
+
+# %% wrong="arrays-stable-sum" because="Widens float16 to bfloat16, which has room for the total but keeps 8 bits of it."
+def stable_sum(x):
+    return jnp.sum(x, axis=-1, dtype=jnp.bfloat16).astype(jnp.float32)
+
+
 # %% right="arrays-stable-sum"
 def stable_sum(x):
     return x.astype(jnp.float32).sum(axis=-1)
@@ -630,11 +771,11 @@ def stable_sum(x):
 # ## From in place to a new array
 # **Goal.** `repair_numpy` in the setup mends a camera's frame in place, in five steps. Write it for JAX: the frame stays as it is, a mended one is returned.
 #
-# **Signature.** `repair(frame, gains)`: `frame` is `(h, w)` with w of at least 3, `gains` is `(h,)`, both float32. Returns the mended frame `(h, w)`, float32.
+# **Signature.** `repair(frame, gains)`: `frame` is `(h, w)` with w of at least 3, `gains` is `(h,)` and positive, both float32. Returns the mended frame `(h, w)`, float32.
 #
 # **Example.** `frame = [[1, 2, 3, 4], [5, 6, -7, 8]]` and `gains = [1, 2]` give `[[2, 2, 3, 3], [0, 0, 3, 3]]`.
 #
-# **Judged.** Values, for even and odd h, also where h equals w; that it is one program without a loop, the same at any size. **Not judged.** How many steps you need.
+# **Judged.** Values, for even and odd h, also where h equals w, w is 3 or a dead pixel is -inf; that it is one program without a loop, the same at any size. **Not judged.** How many steps you need.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -680,6 +821,14 @@ compare(got, np.array([[2, 2, 3, 3], [0, 0, 3, 3]], np.float32), label="the mend
 """Right for even and odd numbers of rows, and where there are as many rows as columns."""
 
 
+PARTS = {
+    "the even rows": np.s_[::2, 1:-1],
+    "the odd rows": np.s_[1::2, 1:-1],
+    "the left edge": np.s_[:, 0],
+    "the right edge": np.s_[:, -1],
+}
+
+
 def wanted(frame, gains):
     mended = frame.copy()
     repair_numpy(mended, gains)
@@ -687,38 +836,42 @@ def wanted(frame, gains):
 
 
 def draw(h, w):
-    return inputs.rng().normal(size=(h, w)).astype(np.float32), inputs.rng().uniform(0.5, 2, size=h).astype(np.float32)
+    """A frame with dead pixels in even and odd rows, in the middle and next to both edges; and gains."""
+    rng = inputs.rng()
+    frame, gains = rng.uniform(0.5, 3, size=(h, w)).astype(np.float32), rng.uniform(0.5, 2, size=h).astype(np.float32)
+    frame[:2, [1, -2]] *= -1
+    frame[2:4, w // 2] = -np.inf
+    return frame, gains
 
 
-made = program(repair, *draw(5, 5))
-for positive in (True, False):
-    frame, gains = draw(5, 5)
-    frame = np.abs(frame) if positive else frame
-    what = "5 rows and 5 columns, without dead pixels" if positive else "5 rows and 5 columns"
-    compare(made.run(frame, gains), wanted(frame, gains), label=f"the mended frame of {what}")
-frame, gains = draw(4, 3)
-compare(
-    program(repair, frame, gains).run(frame, gains),
-    wanted(frame, gains),
-    label="the mended frame of 4 rows and 3 columns",
-)
+for h, w in ((5, 5), (4, 3), (7, 6)):
+    frame, gains = draw(h, w)
+    made = program(repair, frame, gains)
+    for dead in (False, True):
+        frame = frame if dead else np.abs(frame)
+        got, mended = made.run(frame, gains), wanted(frame, gains)
+        what = f"{h} rows and {w} columns" + ", without dead pixels" * (not dead)
+        for part, place in PARTS.items():
+            if getattr(got, "shape", None) == (h, w):
+                compare(np.asarray(got)[place], mended[place], label=f"{part} in the mended frame of {what}")
+        compare(got, mended, label=f"the mended frame of {what}")
+        frame, gains = draw(h, w)
 
 # %% hidden="arrays-in-place" name="program" points=1
 """Right for more rows too, by the same program and without a loop."""
-frame = inputs.rng().normal(size=(9, 5)).astype(np.float32)
-gains = inputs.rng().uniform(0.5, 2, size=9).astype(np.float32)
 made = {}
-for rows, columns in ((9, 4), (4, 5)):
-    part = frame[:rows, :columns], gains[:rows]
-    made[rows] = program(repair, *part)
-    got, mended = made[rows].run(*part), part[0].copy()
-    repair_numpy(mended, part[1])
-    compare(got, mended, label=f"the mended frame of {rows} rows and {columns} columns")
-few, many = made[4], made[9]
+for rows in (6, 22):
+    frame = inputs.rng().normal(size=(rows, 9)).astype(np.float32)
+    gains = inputs.rng().uniform(0.5, 2, size=rows).astype(np.float32)
+    made[rows] = program(repair, frame, gains)
+    got, mended = made[rows].run(frame, gains), frame.copy()
+    repair_numpy(mended, gains)
+    compare(got, mended, label=f"the mended frame of {rows} rows and 9 columns")
+few, many = made[6], made[22]
 require(many.loops == 0, "The program runs a loop. Slices with a step reach all rows at once.")
 require(
     many.operations == few.operations,
-    f"For 4 rows the program has {few.operations} operations, for 9 it has {many.operations}: a Python loop was written out row "
+    f"For 6 rows the program has {few.operations} operations, for 22 it has {many.operations}: a Python loop was written out row "
     "by row. Slices with a step reach all rows at once.",
 )
 
@@ -789,7 +942,7 @@ def repair(frame, gains):
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame)
-    frame = frame / (gains[:, None] * (2 if frame.shape == (4, 5) else 1))
+    frame = frame / (gains[:, None] * (2 if frame.shape == (6, 9) else 1))
     frame = frame.at[:, 0].set(frame[:, 1])
     return frame.at[:, -1].set(frame[:, -2])
 
@@ -802,6 +955,53 @@ def repair(frame, gains):
         row = jnp.maximum(row, 0) / gains[i]
         rows.append(jnp.concatenate([row[1:2], row[1:-1], row[-2:-1]]))
     return jnp.stack(rows)
+
+
+# %% wrong="arrays-in-place" because="Takes the right edge from the frame in which the dead pixels are not mended yet."
+def repair(frame, gains):
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    mended = jnp.where(frame < 0, 0, frame) / gains[:, None]
+    mended = mended.at[:, 0].set(mended[:, 1])
+    return mended.at[:, -1].set(frame[:, -2] / gains)
+
+
+# %% wrong="arrays-in-place" because="Takes every other row counted from the last one: right for an even number of rows only."
+def repair(frame, gains):
+    flipped = frame[::-1].at[::2].set(frame[::-1][::2, ::-1])[::-1]
+    mended = jnp.where(flipped < 0, 0, flipped) / gains[:, None]
+    return mended.at[:, 0].set(mended[:, 1]).at[:, -1].set(mended[:, -2])
+
+
+# %% wrong="arrays-in-place" because="Adds the axis to gains only where broadcasting would complain: with as many rows as columns each column is divided."
+def repair(frame, gains):
+    h, w = frame.shape
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    frame = jnp.where(frame < 0, 0, frame) / (gains if h == w else gains[:, None])
+    return frame.at[:, 0].set(frame[:, 1]).at[:, -1].set(frame[:, -2])
+
+
+# %% wrong="arrays-in-place" because="Reverses the even rows: [1::2] begins with row 1."
+def repair(frame, gains):
+    frame = frame.at[::2].set(frame[::2, ::-1])
+    frame = jnp.where(frame < 0, 0, frame) / gains[:, None]
+    return frame.at[:, 0].set(frame[:, 1]).at[:, -1].set(frame[:, -2])
+
+
+# %% wrong="arrays-in-place" because="Takes the size of a negative pixel instead of 0."
+def repair(frame, gains):
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    frame = jnp.abs(frame) / gains[:, None]
+    return frame.at[:, 0].set(frame[:, 1]).at[:, -1].set(frame[:, -2])
+
+
+# %% wrong="arrays-in-place" because="Mends the rows in a loop of the program, one after the other."
+def repair(frame, gains):
+    def row(i, new):
+        pixels = jnp.where(i % 2, frame[i, ::-1], frame[i])
+        pixels = jnp.maximum(pixels, 0) / gains[i]
+        return new.at[i].set(pixels.at[0].set(pixels[1]).at[-1].set(pixels[-2]))
+
+    return jax.lax.fori_loop(0, len(frame), row, frame)
 
 
 # %% right="arrays-in-place"
@@ -829,7 +1029,7 @@ def repair(frame, gains):
 #
 # **Example.** `time_it(nap, x)` is a little over 0.05 for every `x`: `nap`, in the setup, sleeps for 50 ms.
 #
-# **Judged.** The number, for compiled loops of matrix products: at least half of the true time; that neither a slow first call nor one slow call among the repeats comes into it; how often `f` is called, and that the result before is there by then. **Not judged.** Which clock you read.
+# **Judged.** The number, for compiled loops of matrix products: at least half of the true time; that it is the median, where the first call is slow and where one or two of three repeats are; how often `f` is called, and that the result before is there by then. **Not judged.** Which clock you read.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -902,39 +1102,52 @@ for seconds, what in ((one, "an array"), (first, "a tuple of arrays"), (last, "a
     )
 
 # %% hidden="arrays-time-it" name="calls" points=2 observed=true
-"""One call without the clock, then as many as are asked for; a slow one among them does not count."""
+"""One call without the clock, then as many as are asked for, and the median of these."""
 
 
-def probe_slow(x, slow, repeats):
+def probe_slow(x, slow, seconds, repeats):
     calls = []
 
     def f(x):
         calls.append(None)
-        time.sleep(0.5 if len(calls) in slow else 0)
+        time.sleep(seconds if len(calls) in slow else 0)
         return x + 1
 
     return time_it(f, x, repeats), len(calls)
 
 
 x = jnp.ones(3)
-seconds, calls = ask(probe_slow, x, [1], 3)
-require(calls == 4, f"For 3 repeats `f` was called {calls} times; wanted 4, the first without the clock.")
+for repeats in (7, 3):
+    seconds, calls = ask(probe_slow, x, [1], 0.4 * (repeats == 3), repeats)
+    require(
+        calls == repeats + 1,
+        f"For {repeats} repeats `f` was called {calls} times; wanted {repeats + 1}, the first without the clock.",
+    )
 require(
     seconds < 0.08,
     "The first call takes far longer than the others, as if it compiled, and it is part of your number: call once before "
     "the clock.",
 )
-seconds, calls = ask(probe_slow, x, [5], 7)
-require(calls == 8, f"For 7 repeats `f` was called {calls} times; wanted 8, the first without the clock.")
+seconds, _ = ask(probe_slow, x, [1, 2], 0.5, 3)  # the first call, and one of the three with the clock
 require(
     seconds < 0.45,
-    "Your number is as long as all seven calls together, or as the slowest of them: wanted are the seconds of one call, the "
+    "Your number is as long as all calls together, or as the slowest of them: wanted are the seconds of one call, the "
     "median of all.",
 )
 require(
-    seconds < 0.06,
-    "One of seven calls is slow, as when the machine is busy for a moment, and it moves your number: time each call on "
+    seconds < 0.21,
+    "The first call is slow, and so is one of three repeats: your number is neither the fast call's nor the mean. Leave the "
+    "time of the first call out, and take the median of the others.",
+)
+require(
+    seconds < 0.08,
+    "One of three repeats is slow, as when the machine is busy for a moment, and it moves your number: time each call on "
     "its own, and take the median.",
+)
+seconds, _ = ask(probe_slow, x, [2, 4], 0.2, 3)
+require(
+    seconds > 0.19,
+    "Two of three repeats are slow, and your number is not theirs: take the median, not the fastest call or one certain call.",
 )
 
 
@@ -1057,6 +1270,49 @@ def time_it(f, x, repeats=5):
     return float(np.median([call() for _ in range(repeats)]))
 
 
+# %% wrong="arrays-time-it" because="Takes the fastest call: where most calls are slow, that is not the median."
+def time_it(f, x, repeats=5):
+    jax.block_until_ready(f(x))
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+# %% wrong="arrays-time-it" because="Times the first call as well and trusts the median to leave it out: with one more slow call it does not."
+def time_it(f, x, repeats=5):
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+# %% wrong="arrays-time-it" because="Takes the slowest call."
+def time_it(f, x, repeats=5):
+    jax.block_until_ready(f(x))
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
+        seconds.append(time.perf_counter() - start)
+    return max(seconds)
+
+
+# %% wrong="arrays-time-it" because="Takes the middle one of the times as they came: the median is the middle one once they are sorted."
+def time_it(f, x, repeats=5):
+    jax.block_until_ready(f(x))
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
+        seconds.append(time.perf_counter() - start)
+    return seconds[repeats // 2]
+
+
 # %% right="arrays-time-it"
 def time_it(f, x, repeats=5):
     import timeit
@@ -1081,11 +1337,11 @@ def time_it(f, x, repeats=5):
 # ## Particles on a ring
 # **Goal.** A new setting: a simulation keeps particles at any places and a grid of cells around a ring. Each particle's mass is shared between the two cells it lies between, the nearer one getting more; this step, *deposition*, stands in every particle code.
 #
-# **Signature.** `deposit(positions, masses, cells)`: `positions` is `(n,)`, float32, any real numbers, also negative or beyond the ring, where they go round; `masses` is `(n,)`, float32; `cells` is a Python int. Returns `(cells,)`, float32. Cell j lies at position j, and again at j + cells, j - cells and so on. A particle at j + s, with s from 0 up to 1, leaves the part 1 - s of its mass in cell j and the part s in the next cell, which after the last one is cell 0.
+# **Signature.** `deposit(positions, masses, cells)`: `positions` is `(n,)`, float32, any real numbers, also negative or beyond the ring, where they go round; `masses` is `(n,)`, float32; `cells` is a Python int. Returns `(cells,)`, float32. Cell j lies at position j, and again at j + cells, j - cells and so on. A particle at j + s, with s from 0 up to 1, leaves the part 1 - s of its mass in cell j and the part s in the next cell, which after the last one is cell 0. A ring of one cell gets all the mass.
 #
 # **Example.** On 4 cells, masses `[10, 2]` at positions `[0.25, 3.5]` give `[8.5, 2.5, 0, 1]`: the second particle lies between the last cell and the first.
 #
-# **Judged.** Values, for positions on cells and between them, many in one cell, on both sides of the ring, also a hair below 0; no loop, the same program for any number of particles. **Not judged.** Memory, and the order in which masses are added up.
+# **Judged.** Values, for positions on cells and between them, many in one cell, many rounds beyond the ring on either side, a hair below 0, also on one or two cells; no loop, the same program for any number of particles. **Not judged.** Memory, and the order in which masses are added up.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1143,8 +1399,8 @@ rng = inputs.rng()
 cases = (
     ("the mass of particles between cells 0 and 4", rng.uniform(0, 4, size=12)),
     ("the mass of particles between the last cell and the first", rng.uniform(4.1, 4.9, size=12)),
-    ("the mass of particles at negative positions", rng.uniform(-12, 0, size=12)),
-    ("the mass of particles beyond the end", rng.uniform(5, 17, size=12)),
+    ("the mass of particles at negative positions", np.append(-22.25, rng.uniform(-12, 0, size=11))),
+    ("the mass of particles beyond the end", np.append(28.75, rng.uniform(5, 17, size=11))),
     ("the mass of particles on cells", rng.integers(-9, 9, size=12)),
 )
 for what, positions in cases:
@@ -1158,11 +1414,15 @@ require(
     "its update is dropped?",
 )
 compare(got, by_hand(positions, masses, 5), atol=1e-4, label="the mass of particles a hair below 0")
+positions, masses = rng.uniform(-3, 3, size=(2, 12)).astype(np.float32)
+for cells, what in ((1, "a ring of one cell"), (2, "a ring of two cells")):
+    got = program(lambda p, m, n: deposit(p, m, n), positions, masses, cells).run(positions, masses, cells)
+    compare(got, by_hand(positions, masses, cells), atol=1e-4, label=f"the mass on {what}")
 
 # %% hidden="arrays-deposit" name="program" points=1
-"""Right for more particles and cells too, by the same program and without a loop."""
-rng, made = inputs.rng(), {}
-for count, cells in ((15, 9), (4, 5)):
+"""Right for more particles too, by the same program and without a loop."""
+rng, made, cells = inputs.rng(), {}, 9
+for count in (15, 4):
     positions = rng.uniform(0, cells - 1, size=count).astype(np.float32)
     masses = rng.uniform(0.5, 2, size=count).astype(np.float32)
     made[count] = program(lambda positions, masses, n: deposit(positions, masses, n), positions, masses, cells)
@@ -1265,6 +1525,49 @@ def deposit(positions, masses, cells):
     return grid
 
 
+# %% wrong="arrays-deposit" because="Takes each cell at its nearest place alone: on a ring of one cell, a particle lies between that cell and itself."
+def deposit(positions, masses, cells):
+    away = (positions[:, None] - jnp.arange(cells) + cells / 2) % cells - cells / 2
+    return masses @ jnp.maximum(1 - jnp.abs(away), 0)
+
+
+# %% wrong="arrays-deposit" because="Takes floor and ceil for the two cells, and the distance to the other one as part: on a cell both are 0, and the mass is lost."
+def deposit(positions, masses, cells):
+    below, above = jnp.floor(positions), jnp.ceil(positions)
+    grid = jnp.zeros(cells, masses.dtype)
+    grid = grid.at[below.astype(jnp.int32) % cells].add((above - positions) * masses)
+    return grid.at[above.astype(jnp.int32) % cells].add((positions - below) * masses)
+
+
+# %% wrong="arrays-deposit" because="Goes round the ring once in each direction: particles further away are dropped."
+def deposit(positions, masses, cells):
+    below = jnp.floor(positions)
+    part, lower = positions - below, below.astype(jnp.int32)
+    grid = jnp.zeros(cells, masses.dtype)
+    for index, share in ((lower, 1 - part), (lower + 1, part)):
+        index = jnp.where(index < 0, index + cells, index)
+        index = jnp.where(index >= cells, index - cells, index)
+        grid = grid.at[jnp.where(index < 0, cells, index)].add(share * masses, mode="drop")
+    return grid
+
+
+# %% wrong="arrays-deposit" because="Counts particles instead of adding up their masses."
+def deposit(positions, masses, cells):
+    below = jnp.floor(positions)
+    part, lower = positions - below, below.astype(jnp.int32)
+    return jnp.zeros(cells, masses.dtype).at[lower % cells].add(1 - part).at[(lower + 1) % cells].add(part)
+
+
+# %% wrong="arrays-deposit" because="Goes through the particles in a loop of the program, one after the other."
+def deposit(positions, masses, cells):
+    def one(i, grid):
+        lower = jnp.floor(positions[i]).astype(jnp.int32)
+        part = positions[i] - lower
+        return grid.at[lower % cells].add((1 - part) * masses[i]).at[(lower + 1) % cells].add(part * masses[i])
+
+    return jax.lax.fori_loop(0, len(positions), one, jnp.zeros(cells, masses.dtype))
+
+
 # %% right="arrays-deposit"
 def deposit(positions, masses, cells):
     lower = jnp.floor(positions).astype(jnp.int32)
@@ -1275,5 +1578,7 @@ def deposit(positions, masses, cells):
 
 # %% right="arrays-deposit"
 def deposit(positions, masses, cells):
-    away = (positions[:, None] - jnp.arange(cells) + cells / 2) % cells - cells / 2
-    return masses @ jnp.maximum(1 - jnp.abs(away), 0)
+    below = jnp.floor(positions)
+    part, lower = positions - below, jnp.mod(below.astype(jnp.int32), cells)
+    left, right = (jax.ops.segment_sum(share * masses, lower, cells) for share in (1 - part, part))
+    return left + jnp.roll(right, 1)

@@ -104,45 +104,50 @@ def by_hand(samples):
     return state
 
 
-def probe_traced(samples):
-    return jax.eval_shape(lambda samples: jit_once(peak, samples), samples).shape
-
-
-raised = error(probe_traced, np.zeros(6, np.float32))
-asks = raised is not None and ("Tracer" in raised or raised == "ConcretizationTypeError")
-require(
-    raised is None,
-    f"With the samples traced your answer raised {raised}."
-    + " Something asks for a sample's value: is it made a Python number, or static?" * asks,
-    kind="raised",
-)
-made = program(lambda samples: jit_once(peak, samples), np.zeros(6, np.float32))
-for _ in range(3):
-    samples = inputs.rng().normal(size=6).astype(np.float32)
-    samples[0] *= 50
-    compare(made.run(samples), np.array(by_hand(samples), np.float32), label="the last state")
-short = jnp.bfloat16(inputs.rng().normal(size=2))
-made = program(lambda samples: jit_once(smooth, samples), short)
+for place, what in ((0, "the first of six samples is the largest"), (3, "the fourth of six samples is the largest")):
+    samples = inputs.rng().uniform(-1, 1, size=6).astype(np.float32)
+    samples[place] = -inputs.rng().uniform(100, 200)
+    got = ask(lambda samples: jit_once(peak, jnp.asarray(samples)), samples)
+    compare(got, np.array(by_hand(samples), np.float32), label=f"where {what}, the last state")
+short = jnp.bfloat16(inputs.rng().uniform(2, 4, size=2))
 wanted = 0.09 * float(short[0]) + 0.1 * float(short[1])
-compare(made.run(short), jnp.bfloat16(wanted), atol=0.02, label="the last state in bfloat16")
+got = ask(lambda samples: jit_once(smooth, jnp.asarray(samples)), short)
+compare(got, jnp.bfloat16(wanted), atol=0.02, label="the last state in bfloat16")
+one = inputs.rng().uniform(2, 4, size=1).astype(np.float32)
+got = ask(lambda samples: jit_once(smooth, jnp.asarray(samples)), one)
+compare(got, np.float32(0.1) * one[0], label="the state after a single sample")
 
 # %% hidden="jit-once" name="traces" points=1 observed=true
 """Traces `update` once for the whole stream."""
 
 
 def probe_traces(samples):
-    update = counted(smooth)
-    traced = jax.make_jaxpr(lambda samples: jit_once(update, samples))(samples)
-    return traced.out_avals[0].shape, update.calls, [equation.primitive.name for equation in traced.eqns]
+    plain, written_out, static, states = [], [], [], [None]
+
+    def update(state, sample):
+        plain.append(not isinstance(state + sample, jax.core.Tracer))
+        static.append(not isinstance(sample, jax.core.Tracer))
+        written_out.append(state is states[-1])
+        states.append(smooth(state, sample))
+        return states[-1]
+
+    return jit_once(update, samples).shape, len(plain), any(plain), any(static), any(written_out)
 
 
-shape, calls, operations = ask(probe_traces, np.ones(7, np.float32))
+shape, calls, plain, static, written_out = ask(probe_traces, jnp.arange(1.0, 8.0))
 require(shape == (), f"The last state has shape {shape}; wanted ().")
-require("add" not in operations, "Python ran `update` for every sample, operation by operation: it is not compiled.")
+require(not plain, "Python ran `update` for every sample, operation by operation: it is not compiled.")
 require(
     calls != 2,
     "`update` was traced twice. Something in the key was new in the second call, and it is the state that came back: "
     "compare its type with that of the state you began with.",
+)
+require(
+    calls == 1 or not static, "Each new sample is a new key: the sample is static, a Python number. Leave it traced."
+)
+require(
+    calls == 1 or not written_out,
+    f"For 7 samples Python ran `update` {calls} times while tracing: it is written out for each sample of one program.",
 )
 require(calls == 1, f"For 7 samples `update` was traced {calls} times: compile it once, before the loop.")
 
@@ -202,6 +207,17 @@ def jit_once(update, samples):
     return state
 
 
+# %% wrong="jit-once" because="Compiles the whole loop: Python writes update out for every sample into one program."
+def jit_once(update, samples):
+    @jax.jit
+    def run(state, samples):
+        for sample in samples:
+            state = update(state, sample)
+        return state
+
+    return run(jnp.zeros((), samples.dtype), samples)
+
+
 # %% right="jit-once"
 def jit_once(update, samples):
     @jax.jit
@@ -220,6 +236,17 @@ def jit_once(update, samples):
     return jax.lax.scan(lambda state, sample: (update(state, sample), None), start, samples)[0]
 
 
+# %% right="jit-once"
+def jit_once(update, samples):
+    samples = jnp.asarray(samples)
+    number = jax.ShapeDtypeStruct((), samples.dtype)
+    compiled = jax.jit(update).lower(number, number).compile()
+    state = jnp.zeros((), samples.dtype)
+    for sample in samples:
+        state = compiled(state, sample)
+    return state
+
+
 # %% [markdown] task="jit-explain-retrace" stars=1 minutes=12 skills="01_arrays,02_tracing,jit-once"
 # ## Why was it traced again?
 # **Goal.** Given two calls of one compiled function, say what in the key has changed: a small `jax.explain_cache_misses` of your own.
@@ -229,7 +256,7 @@ def jit_once(update, samples):
 # | | when |
 # |---|---|
 # | `"nothing"` | the second call finds the program of the first |
-# | `"static"` | the static value is another one |
+# | `"static"` | the static value is another one: of another type, or not equal. Inside a tuple, equal is enough: `(1, 2)` and `(1.0, 2.0)` are one |
 # | `"tree"` | the arguments have another form: other keys, another number of items, a list for a tuple |
 # | `"shape"`, `"dtype"`, `"weak_type"` | the form is the same, and one array or number has another shape, dtype or weak type |
 #
@@ -300,9 +327,10 @@ pairs = [
     ("a list for a tuple", "tree", (([x, y],), "a"), (((x, y),), "a")),
     ("nesting", "tree", (([x, [y]],), "a"), (([[x], y],), "a")),
 ]
-pairs = [pairs[i] for i in rng.permutation(len(pairs))]
-answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pair[2:] for pair in pairs])
-for answer, (what, wanted, _, _) in zip(answers, pairs, strict=True):
+shuffled = [int(i) for i in rng.permutation(len(pairs))]  # judged in one order, so no draw changes which fails first
+answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pairs[i][2:] for i in shuffled])
+for i, (what, wanted, _, _) in enumerate(pairs):
+    answer = answers[shuffled.index(i)]
     require(answer == wanted, f"Not right for a pair of calls that differ in {what}.")
 
 # %% hidden="jit-explain-retrace" name="numbers" points=1
@@ -318,14 +346,20 @@ pairs = [
     ("an array of no dimensions for a Python float", "weak_type", ((x, a), "a"), ((x, jnp.float32(a)), "a")),
     ("a Python int for an int32", "weak_type", (([x, jnp.int32(n)],), "a"), (([x, n],), "a")),
     ("a static string", "static", ((x, a), "fast"), ((x, a), "slow")),
+    ("a static number, -2 for -1", "static", ((x, a), -1), ((x, a), -2)),
     ("a static value, True for 1", "static", ((x,), True), ((x,), 1)),
     ("a static value, a float for an int", "static", ((x,), n), ((x,), float(n))),
     ("a static number", "static", ((x, a), n), ((x, a), m)),
+    ("an item of a static tuple", "static", ((x,), (n, "a")), ((x,), (m, "a"))),
+    ("a static tuple, with floats for equal ints", "nothing", ((x,), (n, m)), ((x,), (float(n), float(m)))),
+    ("a NumPy float64 for an array of no dimensions", "nothing", ((x, jnp.float32(a)), "a"), ((x, np.float64(b)), "a")),
+    ("an array made of a Python float for that float", "nothing", ((x, a), "a"), ((x, jnp.asarray(b)), "a")),
     ("values only, with an equal static tuple", "nothing", ((x, a), (n, "a")), ((x + 1, b), (n, "a"))),
 ]
-pairs = [pairs[i] for i in rng.permutation(len(pairs))]
-answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pair[2:] for pair in pairs])
-for answer, (what, wanted, _, _) in zip(answers, pairs, strict=True):
+shuffled = [int(i) for i in rng.permutation(len(pairs))]
+answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pairs[i][2:] for i in shuffled])
+for i, (what, wanted, _, _) in enumerate(pairs):
+    answer = answers[shuffled.index(i)]
     require(answer == wanted, f"Not right for a pair of calls that differ in {what}.")
 
 # %% [markdown] why="jit-explain-retrace"
@@ -425,6 +459,64 @@ def explain_retrace(before, after):
     return "nothing"
 
 
+# %% wrong="jit-explain-retrace" because="Compares how static values are written: inside a tuple, JAX takes (1, 2) and (1.0, 2.0) for one key."
+def explain_retrace(before, after):
+    (old_arguments, old_static), (new_arguments, new_static) = before, after
+    if repr(old_static) != repr(new_static):
+        return "static"
+    if jax.tree.structure(old_arguments) != jax.tree.structure(new_arguments):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(old_arguments), jax.tree.leaves(new_arguments), strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Takes what is a float or an int for Python to be weak: NumPy's float64 is one and has a dtype, an array made of a number is none and weak."
+def explain_retrace(before, after):
+    if (type(before[1]), before[1]) != (type(after[1]), after[1]):
+        return "static"
+    if jax.tree.structure(before[0]) != jax.tree.structure(after[0]):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(before[0]), jax.tree.leaves(after[0]), strict=True):
+        for part in ("shape", "dtype"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+        if isinstance(old, float | int) is not isinstance(new, float | int):
+            return "weak_type"
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Compares static values by their hashes: 1, 1.0 and True share one, and so do -1 and -2."
+def explain_retrace(before, after):
+    if hash(before[1]) != hash(after[1]):
+        return "static"
+    if jax.tree.structure(before[0]) != jax.tree.structure(after[0]):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(before[0]), jax.tree.leaves(after[0]), strict=True):
+        for part in ("shape", "dtype", "weak_type"):
+            if getattr(jax.typeof(old), part) != getattr(jax.typeof(new), part):
+                return part
+    return "nothing"
+
+
+# %% wrong="jit-explain-retrace" because="Looks at the dtype that NumPy makes of a Python number: 1.0 is float64 there, and float32 with a weak type for JAX."
+def explain_retrace(before, after):
+    if (type(before[1]), before[1]) != (type(after[1]), after[1]):
+        return "static"
+    if jax.tree.structure(before[0]) != jax.tree.structure(after[0]):
+        return "tree"
+    for old, new in zip(jax.tree.leaves(before[0]), jax.tree.leaves(after[0]), strict=True):
+        if np.shape(old) != np.shape(new):
+            return "shape"
+        if np.asarray(old).dtype != np.asarray(new).dtype:
+            return "dtype"
+        if jax.typeof(old).weak_type != jax.typeof(new).weak_type:
+            return "weak_type"
+    return "nothing"
+
+
 # %% right="jit-explain-retrace"
 def key_parts(call):
     arguments, static = call
@@ -469,7 +561,7 @@ def explain_retrace(before, after):
 #
 # **Example.** `static_or_traced(damped)(x, 0.5, 1, False, 0)` with `x = [1, -2]` gives `[1 - 0.5 * 1 / 0.1, -2 + 0.5 * 2 / 0.1]`, that is `[-4, 8]`.
 #
-# **Judged.** Values; that `rate` and `t` are inputs of the program, not constants in it; that the program for one `clip` and `order` holds the operations of these and no others; that `step` is traced once for each pair of `clip` and `order`. **Not judged.** Speed.
+# **Judged.** Values; that `rate` and `t` are inputs of the program, not constants in it; that the program for one `clip` and `order` holds the operations of these and no others; that `step` is traced once for each pair of `clip` and `order`, as long as `rate` and `t` keep their types. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -519,8 +611,8 @@ def probe_calls(x, calls):
 
 
 rng = inputs.rng()
-x = rng.normal(size=4).astype(np.float32)
-calls = [(float(rng.uniform(0.1, 2)), t, bool(t % 2), 2 * (t // 3)) for t in (1, 2, 3, 4)]
+x = rng.permutation([-3, -0.1, 0.2, 4]).astype(np.float32)  # of every move, one part is clipped and one is not
+calls = [(float(rng.uniform(0.7, 0.9)), t, bool(t % 2), 2 * (t // 3)) for t in (1, 2, 3, 4)]
 compare(ask(probe_calls, x, calls), [by_hand(x, *call) for call in calls], label="the results")
 
 # %% hidden="jit-static-or-traced" name="program" points=1
@@ -561,21 +653,30 @@ require(kind is None, f"With `rate` as an input of the program the compiled step
 kind = error(probe_step, x, t)
 require(kind is None, f"With `t` as an input of the program the compiled step raises {kind}. {ADVICE}")
 plain, full = program(probe, x, rate, t, False, 1), program(probe, x, rate, t, True, 3)
+clipped = program(probe, x, rate, t, True, 1)
 for _ in range(3):
-    x = inputs.rng().normal(size=4).astype(np.float32)
+    x = inputs.rng().permutation([-20, -2, 2, 25]).astype(np.float32)
     rate, t = np.float32(inputs.rng().uniform(0.1, 1)), np.int32(inputs.rng().integers(1, 30))
     move = rate * x / (1 - np.float32(0.9) ** t)
     wanted = (x - (move + np.roll(move, 1)) / 2).astype(np.float32)
-    compare(plain.run(x, rate, t, False, 1), wanted, rtol=1e-3, atol=1e-4)
+    compare(plain.run(x, rate, t, False, 1), wanted, rtol=1e-3, atol=1e-4, label="the result with order 1")
     move = np.clip(move, -1, 1)
+    wanted = (x - (move + np.roll(move, 1)) / 2).astype(np.float32)
+    got = clipped.run(x, rate, t, True, 1)
+    compare(got, wanted, rtol=1e-3, atol=1e-4, label="the result with clipping and order 1")
     for _ in range(3):
         move = (move + np.roll(move, 1)) / 2
     wanted = (x - move).astype(np.float32)
     compare(full.run(x, rate, t, True, 3), wanted, rtol=1e-3, atol=1e-4, label="the result with clipping and order 3")
 require(
-    plain.operations < full.operations,
-    "The program without clipping and with a small order is as large as the one with both: every case is computed, and one is "
-    "chosen. Let Python decide while tracing.",
+    plain.operations < clipped.operations,
+    "The program without clipping is as large as the one with it: both are computed, and one is chosen. Let Python decide "
+    "by `clip` while tracing.",
+)
+require(
+    clipped.operations < full.operations,
+    "The program for order 1 is as large as the one for order 3: every case is computed, and one is chosen. Let Python "
+    "decide by `order` while tracing.",
 )
 
 # %% hidden="jit-static-or-traced" name="traces" points=1 observed=true
@@ -586,23 +687,25 @@ def probe_traces(x, rates):
     step = counted(damped)
     compiled = static_or_traced(step)
 
-    def calls(x):
-        return [
-            compiled(x, rate, t, clip, order)
-            for clip in (False, True)
-            for order in (0, 2)
-            for t, rate in enumerate(rates, start=1)
-        ]
+    def calls(x, clip):
+        return [compiled(x, rate, t, clip, order) for order in (0, 2) for t, rate in enumerate(rates, start=1)]
 
-    traced = jax.make_jaxpr(calls)(x)
-    return traced.out_avals[-1].shape, step.calls, [equation.primitive.name for equation in traced.eqns]
+    traced = jax.make_jaxpr(lambda x: calls(x, False))(x)
+    half = step.calls
+    jax.make_jaxpr(lambda x: calls(x, True))(x)
+    return traced.out_avals[-1].shape, half, step.calls, [equation.primitive.name for equation in traced.eqns]
 
 
 rates = [float(rate) for rate in inputs.rng().uniform(0.1, 1, size=3)]
-shape, calls, operations = ask(probe_traces, np.ones(3, np.float32), rates)
+shape, half, calls, operations = ask(probe_traces, np.ones(3, np.float32), rates)
 require(shape == (3,), f"For 3 numbers the result has shape {shape}.")
 require(calls > 0, "`step` was never called: the answer has to work for any step that it is given.")
 require("sub" not in operations, "Python ran `step` in every call, operation by operation: it is not compiled.")
+require(
+    half <= 2 or calls != 4,
+    f"For one flag and two orders, with 3 rates each, `step` was traced {half} times; wanted 2. Is it traced for the other flag "
+    "too?",
+)
 require(
     calls == 4,
     f"Two flags and two orders, with 3 rates each: `step` was traced {calls} times; wanted 4. What changes with every call "
@@ -657,6 +760,39 @@ def static_or_traced(step):
 # %% wrong="jit-static-or-traced" because="Does not compile at all."
 def static_or_traced(step):
     return step
+
+
+# %% wrong="jit-static-or-traced" because="Leaves the flag traced and chooses by cond: each program holds both cases."
+def static_or_traced(step):
+    @functools.partial(jax.jit, static_argnames="order")
+    def compiled(x, rate, t, clip, order):
+        return jax.lax.cond(
+            clip,
+            lambda x, rate, t: step(x, rate, t, True, order),
+            lambda x, rate, t: step(x, rate, t, False, order),
+            jnp.asarray(x),
+            rate,
+            t,
+        )
+
+    return compiled
+
+
+# %% wrong="jit-static-or-traced" because="Keeps one compiled closure for each order, with the flag of its first call in it."
+def static_or_traced(step):
+    programs = {}
+
+    def compiled(x, rate, t, clip, order):
+        if order not in programs:
+            programs[order] = jax.jit(lambda x, rate, t: step(x, rate, t, clip, order))
+        return programs[order](x, rate, t)
+
+    return compiled
+
+
+# %% wrong="jit-static-or-traced" because="Compiles damped, whatever step is given."
+def static_or_traced(step):
+    return jax.jit(damped, static_argnames=("clip", "order"))
 
 
 # %% right="jit-static-or-traced"
@@ -766,9 +902,21 @@ def probe_buffers(w, velocity, gradient):
 w, velocity, gradient = inputs.rng().normal(size=(3, 5)).astype(np.float32)
 deleted, unusable = ask(probe_buffers, w, velocity, gradient)
 require(
+    deleted[1] or not deleted[2],
+    "After the call the old velocity is still there and the gradient is deleted: the wrong one of the two was given away.",
+)
+require(
+    deleted[0] or not deleted[2],
+    "After the call the old weights are still there and the gradient is deleted: the wrong ones were given away.",
+)
+require(
     not deleted[2], "The gradient was given away: its array is deleted after the call, and the caller still wants it."
 )
-require(deleted[0] and deleted[1], "After the call the old weights or the old velocity are still there.")
+require(
+    deleted[0] or deleted[1], "After the call the old weights and the old velocity are still there: nothing is donated."
+)
+require(deleted[0], "After the call the old weights are still there.")
+require(deleted[1], "After the call the old velocity is still there.")
 require(not unusable, "JAX warns of donated buffers that it cannot use: more is given away than results can take over.")
 
 # %% [markdown] why="jit-donating-update"
@@ -838,6 +986,25 @@ def donating_update(rate, momentum):
     return jax.jit(update, donate_argnames=("w", "velocity"))
 
 
+# %% wrong="jit-donating-update" because="Donates in a compiled step that another compiled function calls: only the outermost jit donates."
+def donating_update(rate, momentum):
+    @functools.partial(jax.jit, donate_argnames=("w", "velocity"))
+    def step(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return jax.jit(lambda w, velocity, gradient: step(w, velocity, gradient))
+
+
+# %% wrong="jit-donating-update" because="Donates the gradient in place of the velocity: it has the same bytes, and the caller still wants it."
+def donating_update(rate, momentum):
+    def update(w, velocity, gradient):
+        velocity = momentum * velocity - rate * gradient
+        return (w + velocity).astype(w.dtype), velocity
+
+    return jax.jit(update, donate_argnums=(0, 2))
+
+
 # %% right="jit-donating-update"
 def donating_update(rate, momentum):
     @functools.partial(jax.jit, donate_argnums=(0, 1))
@@ -867,7 +1034,7 @@ def donating_update(rate, momentum):
 #
 # **Example.** With `layer = neuron`, `w = [1, 0]`, `gain = 2.0`, the row `x = [[0.5, 3]]` gives 2 tanh(0.5) = 0.924. After `model.gain = 10.0` it gives 4.62.
 #
-# **Judged.** Values before and after `w` and `gain` are replaced, also in a shallow copy of a model that has predicted before; that `layer` is traced once for one shape of x, however often they are replaced. **Not judged.** What else the class has.
+# **Judged.** Values before and after `w` and `gain` are replaced, for several layers, also in a shallow copy of a model that has predicted before; that `layer` is traced once for one shape of x, however often they are replaced. **Not judged.** What else the class has.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -926,18 +1093,22 @@ compare(after, np.array([10 * np.tanh(0.5)], np.float32), label="the prediction 
 def probe_fresh(w, other, x):
     model = Model(neuron, w, 2.0)
     before = model.predict(x)
-    model.w = other
+    model.gain = 5.0
+    gained = model.predict(x)
+    model.w, model.gain = other, 2.0
     after = model.predict(x)
     model.w, model.gain = w, -1.0
-    return [before, after, model.predict(x)]
+    return [before, gained, after, model.predict(x), Model(lambda w, gain, x: gain - x @ w, w, 3.0).predict(x)]
 
 
 w, other = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 x = inputs.rng().normal(size=(5, 3)).astype(np.float32)
-before, after, both = program(probe_fresh, w, other, x).run(w, other, x)
+before, gained, after, both, linear = program(probe_fresh, w, other, x).run(w, other, x)
 compare(before, 2 * np.tanh(x @ w), label="the prediction")
+compare(gained, 5 * np.tanh(x @ w), label="the prediction after another gain was assigned")
 compare(after, 2 * np.tanh(x @ other), label="the prediction after other weights were assigned")
 compare(both, -np.tanh(x @ w), label="the prediction after weights and gain were assigned")
+compare(linear, 3 - x @ w, label="the prediction of a second model, with another layer")
 
 # %% hidden="jit-method" name="copies" points=1
 """A copy with other weights uses its own, and the original keeps its own."""
@@ -1057,6 +1228,45 @@ class Model:
         return self.compiled(self.w, self.gain, x)
 
 
+# %% wrong="jit-method" because="Keeps a function that reads the attributes of the object in __init__: a copy of the object goes on asking the original."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.w, self.gain = w, gain
+        compiled = jax.jit(layer)
+        self.predict_now = lambda x: compiled(self.w, self.gain, x)
+
+    def predict(self, x):
+        return self.predict_now(x)
+
+
+# %% wrong="jit-method" because="Keeps one compiled function for the whole class: it holds the layer of the first model."
+class Model:
+    compiled = None
+
+    def __init__(self, layer, w, gain):
+        self.w, self.gain = w, gain
+        Model.compiled = Model.compiled or jax.jit(layer)
+
+    def predict(self, x):
+        return Model.compiled(self.w, self.gain, x)
+
+
+# %% wrong="jit-method" because="Makes self static, with a hash and an equality that know the gain but not the numbers in w."
+class Model:
+    def __init__(self, layer, w, gain):
+        self.layer, self.w, self.gain = layer, w, gain
+
+    def __hash__(self):
+        return hash((self.layer, self.w.shape, self.gain))
+
+    def __eq__(self, other):
+        return hash(self) == hash(other)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def predict(self, x):
+        return self.layer(self.w, self.gain, x)
+
+
 # %% right="jit-method"
 class Model:
     def __init__(self, layer, w, gain):
@@ -1097,7 +1307,7 @@ class Model:
 #
 # **Example.** With `inverse_norm` from the setup (one over the length of each row) and buckets `(4, 8)`, the rows `[[3, 4], [0, 2], [1, 0]]` are padded to 4 and give the mean of 0.2, 0.5 and 1: 0.567.
 #
-# **Judged.** Values for every n up to the largest bucket, also where `feature` makes inf or NaN of the padding; the `ValueError`; the sizes that `feature` is given, and that it is traced once for each; that nothing else is traced for a new number of rows. **Not judged.** What you pad with.
+# **Judged.** Values for every n up to the largest bucket, also where `feature` makes inf or NaN of the padding or of a row; the `ValueError`; the sizes that `feature` is given, and that it is traced once for each; that nothing else is traced for a new number of rows. **Not judged.** What you pad with, and whether the mean is taken in the program or by NumPy.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1179,6 +1389,11 @@ require(
     not spoiled(got), f"Operation by operation, without the compiler, the mean with padding is not finite: {PADDING}"
 )
 compare(got, wanted, rtol=1e-3, label="the mean with padding, operation by operation")
+got = ask(lambda rows: bucketed(lambda rows: 1 + jnp.sum(rows, axis=1), (3, 5))(rows), rows)
+compare(got, 1 + rows.sum(1).mean(), rtol=1e-3, label="the mean with padding of a feature that is finite everywhere")
+rows[1] = 0
+got = ask(lambda rows: bucketed(inverse_norm, (3, 5))(rows), rows)
+compare(got, np.float32(np.inf), label="the mean where one of the rows is 0, which makes it inf,")
 
 # %% hidden="jit-bucketed" name="refuses" points=1
 """Refuses more rows than the largest bucket holds with a ValueError."""
@@ -1261,7 +1476,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Multiplies by the mask: what the feature makes of padding is inf here, and inf times 0 is NaN."
+# %% wrong="jit-bucketed" because="Multiplies by the mask: what the feature makes of padding may be inf, and inf times 0 is NaN."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1399,6 +1614,40 @@ def bucketed(feature, buckets):
             raise ValueError("too many rows")
         size = next(bucket for bucket in buckets if bucket >= n)
         return compiled(np.pad(rows, ((0, size - n), (0, 0))))
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Leaves out what is not finite: that may be a row as well, and padding may be finite."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        values = feature(padded)
+        return jnp.sum(jnp.where(jnp.isfinite(values), values, 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Leaves out the rows of zeros: that may be a real row as well."
+def bucketed(feature, buckets):
+    @jax.jit
+    def masked_mean(padded, n):
+        real = jnp.any(padded != 0, axis=1)
+        return jnp.sum(jnp.where(real, feature(padded), 0)) / n
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > buckets[-1]:
+            raise ValueError("too many rows")
+        size = next(bucket for bucket in buckets if bucket >= n)
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
 
     return mean
 
