@@ -117,7 +117,8 @@ def test_each_wrong_answer_stands_beside_what_its_learner_reads(grader: Grader, 
         "1 of 2 values differs; the one at [0] of the result is 1; wanted 2.",
         "✗ Doubles any array.  2 points, hidden",
         "Values of the result, float32[5], are not right.",
-        'Perhaps: Squares: right for two alone. It would explain why "Doubles one and two" fails; see line 2 of the answer.',
+        "Perhaps: Squares: right for two alone. "
+        'It would explain why "Doubles one and two" fails; see line 2 of the answer.',
     ]
     for exercise in course.exercises:
         for variant in exercise.wrong:
