@@ -59,8 +59,10 @@ def named(
     rehearse = lambda exercise, source, seed: iter(records.get(source, failed(OTHERS, OTHERS)))
     told = name_misconception(exercise, results, "seed", ReferenceNote(), rehearse, source)
     assert {one.misconception for one in told if one.status != "failed"} <= {None}
-    [said] = {(one.misconception, one.clue) for one in told if one.status == "failed"}
-    return said
+    said = [(one.misconception, one.clue) for one in told if one.status == "failed"]
+    assert len({because for because, _ in said}) == 1
+    assert all(one.title.rstrip(".") in one.clue for one in told if one.misconception)
+    return said[-1]
 
 
 def test_the_only_one_with_the_same_record_is_named_with_what_points_to_it() -> None:
@@ -102,6 +104,16 @@ def test_a_sentence_of_a_checks_names_no_mistake_that_the_answer_does_not_make()
     record = {MEAN: failed(None, SENTENCE)}
     assert named(COUNT, failed(None, SENTENCE), record)[0] is None
     assert named(COUNT, failed(None, VALUES), {MEAN: failed(None, VALUES)})[0] == "Takes the mean."
+
+
+def test_measured_numbers_in_a_sentence_need_not_agree() -> None:
+    counted = lambda number: failed(None, ("property", "property", f"The program has {number} operations."))
+    records = {LOOP: counted("1,234.5"), MEAN: counted(56)}
+    assert named(LOOP.replace("whole", "s"), counted(7), {LOOP: counted(8)})[0] == "Loops."
+    assert named(COUNT, counted(7), {LOOP: counted(8)})[0] is None
+    assert named(LOOP, counted("1,234.5"), records)[0] == "Loops."
+    assert named(MEAN, counted(56), records)[0] == "Takes the mean."
+    assert named(LOOP, failed(None, VALUES), {LOOP: failed(None, OTHERS)})[0] is None
 
 
 @pytest.mark.parametrize("little", [RAISED, NAN])

@@ -203,28 +203,35 @@ def name_misconception(
     little = all(map(_says_little, failed))
     if little:
         indices = [one for one in indices if resemblance.clearly(one, others(one, indices), *SIMILAR)]
-    same = _with_same_record(exercise, results, seed, note, rehearse, indices)
+    same, equal = _with_same_record(exercise, results, seed, note, rehearse, indices)
     if not same:
         return results
     nearest = max(same, key=scores.__getitem__)
     if others(nearest, same):
         named = resemblance.clearly(nearest, others(nearest, same), *MUCH_MORE_SIMILAR)
+    elif not equal:
+        named = resemblance.clearly(nearest, (), *SIMILAR)
     else:
         named = little or not (all(map(_is_sentence, failed)) and resemblance.contradicts(nearest))
     if not named:
         return results
     line = resemblance.line(nearest)
+    return [_marked(result, because[nearest], line) if result.status == "failed" else result for result in results]
+
+
+def _marked(result: CheckResult, because: str | None, line: int) -> CheckResult:
+    """A failed result with a misconception and what suggests it: this check, and a line of the answer if not 0."""
     where = f"; see line {line} of the answer" if line else ""
-    clue = f'It would explain why "{(failed[0].title or failed[0].id).rstrip(".")}" fails{where}.'
-    marked = partial(replace, misconception=because[nearest], clue=clue)
-    return [marked(result) if result.status == "failed" else result for result in results]
+    clue = f'It would explain why "{(result.title or result.id).rstrip(".")}" fails{where}.'
+    return replace(result, misconception=because, clue=clue)
 
 
 def _with_same_record(
     exercise: Exercise, results: list[CheckResult], seed: str, note: ReferenceNote, rehearse: Rehearse,
     indices: Iterable[int],
-) -> list[int]:  # fmt: skip
-    """Which of these wrong answers have the same record under this seed.
+) -> tuple[list[int], bool]:  # fmt: skip
+    """Which of these wrong answers have the same record under this seed, and True; else those with the same but for
+    measured numbers, and False.
 
     What kind of thing a wrong answer fails does not depend on the seed, so only those alike are run under this one.
     """
@@ -250,14 +257,30 @@ def _with_same_record(
                 return False
         return True
 
-    outlines, signatures = [outline(one) for one in results], [signature(one) for one in results]
-    close = [i for i in indices if alike(i)]
-    return [i for i in close if all(signature(one) == s for one, s in zip(run(i, seed), signatures, strict=False))]
+    def same(index: int) -> tuple[str, ...]:
+        """The first differences of a wrong answer with the same record, or of one that differs in measured numbers."""
+        found = []
+        for one, result in zip(run(index, seed), results, strict=False):
+            if _unmeasured(one) != _unmeasured(result):
+                return ()
+            found.append(one.first)
+        return tuple(found)
+
+    outlines, first = [outline(one) for one in results], tuple(result.first for result in results)
+    found = {index: same(index) for index in indices if alike(index)}
+    equal = [index for index, differences in found.items() if differences == first]
+    return equal or [index for index, differences in found.items() if differences], bool(equal)
 
 
 def _says_little(result: CheckResult) -> bool:
     """Whether a failure is an exception of the answer's own, or NaN: many different mistakes raise the same one."""
     return (result.kind in NEVER_ALONE and not result.first) or (result.kind == "values" and "nan" in result.first)
+
+
+def _unmeasured(result: CheckResult) -> tuple[str, ...]:
+    """A signature without the numbers in a check's sentence: two loops need not have as many operations."""
+    sign = signature(result)
+    return (*sign[:-1], re.sub(r"\d[\d,.]*", "", result.first)) if _is_sentence(result) else sign
 
 
 def _is_sentence(result: CheckResult) -> bool:
