@@ -14,11 +14,6 @@ import numpy as np
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
-def manhattan(x, y):
-    """The distance along the axes of two vectors (d,), (d,) -> ()"""
-    return jnp.sum(jnp.abs(x - y))
-
-
 def climb(x, y):
     """What it costs to climb from x to y, going down being free: (d,), (d,) -> (). Not the same from y to x."""
     return jnp.sum(jnp.maximum(y - x, 0))
@@ -53,9 +48,9 @@ def solve_spd(a, b):
 #
 # **Signature.** `pairwise_l1(l1, xs, ys)`: `l1` takes two vectors `(d,)`, `(d,)` and gives a number `()`; `xs` is `(n, d)`, `ys` is `(m, d)`, of one float dtype. Returns `(n, m)`: entry `[i, j]` is `l1(xs[i], ys[j])`.
 #
-# **Example.** With the distance `manhattan` of the setup, `xs = [[0, 0], [1, 2]]` and `ys = [[0, 1], [1, 1], [5, 5]]` give `[[1, 2, 10], [2, 1, 7]]`.
+# **Example.** With `climb` from the setup, `xs = [[0, 0], [1, 2]]` and `ys = [[0, 1], [1, 1], [5, 5]]` give `[[1, 2, 10], [0, 0, 7]]`.
 #
-# **Judged.** Values, also for functions that are not a distance; that `l1` is traced once; that the program has no loop and is the same program at any size. **Not judged.** Speed.
+# **Judged.** Values, for any `l1`, also where `l1(x, y)` is not `l1(y, x)`; that `l1` is traced once; that the program has no loop and is the same program at any size. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -91,29 +86,43 @@ def pairwise_l1(l1, xs, ys):
 """The example: two rows with three rows give a (2, 3) table."""
 xs = np.array([[0, 0], [1, 2]], np.float32)
 ys = np.array([[0, 1], [1, 1], [5, 5]], np.float32)
-table = program(lambda xs, ys: pairwise_l1(manhattan, xs, ys), xs, ys).run(xs, ys)
-compare(table, np.array([[1, 2, 10], [2, 1, 7]], np.float32), label="the table")
+table = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs, ys).run(xs, ys)
+compare(table, np.array([[1, 2, 10], [0, 0, 7]], np.float32), label="the table")
 
 # %% hidden="vmap-pairwise" name="values" points=1
 """Right for any function of two vectors, also when there are as many xs as ys."""
-square = program(lambda xs, ys: pairwise_l1(climb, xs, ys), np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
+
+
+def probe_steep(xs, ys):
+    return pairwise_l1(lambda x, y: jnp.sum(jnp.maximum(2 * y - x, 0)), xs, ys)
+
+
+square = program(probe_steep, np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32))
 for _ in range(3):
     xs, ys = inputs.rng().normal(size=(2, 4, 3)).astype(np.float32)
-    compare(square.run(xs, ys), np.maximum(ys[None, :] - xs[:, None], 0).sum(-1), label="the table")
+    got, wanted = square.run(xs, ys), np.maximum(2 * ys[None, :] - xs[:, None], 0).sum(-1)
+    if getattr(got, "shape", None) == (4, 4):
+        swapped = np.maximum(2 * xs[:, None] - ys[None, :], 0).sum(-1)
+        require(
+            not np.allclose(got, swapped, atol=1e-3),
+            "Entry [i, j] is `l1(ys[j], xs[i])`: the two arguments are swapped; wanted `l1(xs[i], ys[j])`.",
+        )
+        require(not np.allclose(got, wanted.T, atol=1e-3), "The table is transposed: entry [i, j] is in place [j, i].")
+    compare(got, wanted, label="the table of 4 and 4 rows")
 
 # %% hidden="vmap-pairwise" name="program" points=1
 """Right for more rows too, by the same program and without a loop."""
 xs = inputs.rng().normal(size=(9, 3)).astype(np.float32)
 ys = inputs.rng().normal(size=(7, 3)).astype(np.float32)
-few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs[:4], ys[:4])
+few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs[:5], ys[:4])
 many = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs, ys)
 table = np.maximum(ys[None, :] - xs[:, None], 0).sum(-1)
-compare(many.run(xs, ys), table, label="the table")
-compare(few.run(xs[:4], ys[:4]), table[:4, :4], label="the table of 4 and 4 rows")
+compare(many.run(xs, ys), table, label="the table of 9 and 7 rows")
+compare(few.run(xs[:5], ys[:4]), table[:5, :4], label="the table of 5 and 4 rows")
 require(many.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     many.operations == few.operations,
-    f"With 4 and 4 rows the program has {few.operations} operations, with 9 and 7 it has {many.operations}: a Python loop "
+    f"With 5 and 4 rows the program has {few.operations} operations, with 9 and 7 it has {many.operations}: a Python loop "
     "was written out row by row. Let vmap add the axis instead.",
 )
 
@@ -122,7 +131,7 @@ require(
 
 
 def probe_calls(xs, ys):
-    function = counted(manhattan)
+    function = counted(climb)
     table = jax.eval_shape(lambda xs, ys: pairwise_l1(function, xs, ys), xs, ys)
     return function.calls, table.shape
 
@@ -175,6 +184,29 @@ def pairwise_l1(l1, xs, ys):
         return jax.lax.map(lambda y: l1(x, y), ys)
 
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% wrong="vmap-pairwise" because="Swaps the arguments of l1: right only for functions that are the same from y to x."
+def pairwise_l1(l1, xs, ys):
+    def one_to_all(x, ys):
+        return jax.vmap(l1, in_axes=(0, None))(ys, x)
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% wrong="vmap-pairwise" because="Traces l1 once more by itself, to check its result, before mapping it."
+def pairwise_l1(l1, xs, ys):
+    def one_to_all(x, ys):
+        assert jax.eval_shape(l1, x, ys[0]).shape == ()
+        return jax.vmap(l1, in_axes=(None, 0))(x, ys)
+
+    return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
+
+
+# %% right="vmap-pairwise"
+def pairwise_l1(l1, xs, ys):
+    i, j = jnp.divmod(jnp.arange(len(xs) * len(ys)), len(ys))
+    return jax.vmap(l1)(xs[i], ys[j]).reshape(len(xs), len(ys))
 
 
 # %% right="vmap-pairwise"
@@ -343,6 +375,16 @@ def in_axes_puzzle():
     }
 
 
+# %% wrong="vmap-axes" because="Takes axis 0 for the stacked biases: their shape is (k, n), so the models are on axis 1."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), {"out": 1, "norm": 0}),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": (({"w": 2, "b": 0}, 0), 0),
+    }
+
+
 # %% right="vmap-axes"
 def in_axes_puzzle():
     return {
@@ -357,7 +399,7 @@ def in_axes_puzzle():
 # ## A gradient for every example
 # **Goal.** The gradient of a loss with respect to its parameters, for every example of a batch: the raw material of per-example clipping and of the search for mislabelled data.
 #
-# **Signature.** `per_example_gradients(loss, params, xs, ys)`: `loss(params, x, y)` is written for one example and gives `()`; `params` is an array or a dict of arrays; `xs` is `(n, d)`, `ys` is `(n,)`. Returns what `params` looks like, with `n` in front of every leaf's shape.
+# **Signature.** `per_example_gradients(loss, params, xs, ys)`: `loss(params, x, y)` is written for one example and gives `()`; `params` is an array or a dict of float arrays; `xs` is `(n, d)`, `ys` is `(n,)`. Returns what `params` looks like, in its dtypes, with `n` in front of every leaf's shape.
 #
 # **Example.** For `loss = (w·x - y)²`, `w = [1, 2]`, `xs = [[1, 0], [0, 1], [1, 1]]` and `ys = [0, 0, 0]` the gradients are `[[2, 0], [0, 4], [6, 6]]`.
 #
@@ -403,7 +445,12 @@ got = program(probe, w, xs, ys).run(w, xs, ys)
 compare(got, np.array([[2, 0], [0, 4], [6, 6]], np.float32))
 
 # %% hidden="vmap-per-example-gradients" name="values" points=1
-"""Right for a network whose parameters are a dict, also when there are as many examples as units."""
+"""Right for a network whose parameters are a dict, also when there are as many examples as units; in their dtypes."""
+
+
+def probe_dtypes(params, xs, ys):
+    shapes = jax.eval_shape(lambda params: per_example_gradients(network_loss, params, xs, ys), params)
+    return jax.tree.map(lambda leaf: leaf.dtype, shapes)
 
 
 def by_hand(params, xs, ys):
@@ -423,6 +470,12 @@ made = program(lambda params, xs, ys: per_example_gradients(network_loss, params
 for _ in range(3):
     params, xs, ys = draw()
     compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4)
+params["a"] = params["a"].astype(np.float16)
+got = ask(probe_dtypes, params, xs, ys)
+require(
+    got == {"a": np.float16, "b": np.float32},
+    "Where one parameter is float16 and the other float32, the gradients do not have the dtypes of their parameters.",
+)
 
 # %% hidden="vmap-per-example-gradients" name="program" points=2
 """Right for more examples too, by the same program without a loop, and four times the examples are four times the work."""
@@ -500,6 +553,24 @@ def per_example_gradients(loss, params, xs, ys):
     return jax.lax.map(lambda example: jax.grad(loss)(params, *example), (xs, ys))
 
 
+# %% wrong="vmap-per-example-gradients" because="Casts the gradients to float32, whatever dtype the parameters have."
+def per_example_gradients(loss, params, xs, ys):
+    gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
+
+
+# %% wrong="vmap-per-example-gradients" because="Maps every parameter that happens to have n entries on axis 0: with as many units as examples it is sliced."
+def per_example_gradients(loss, params, xs, ys):
+    axes = jax.tree.map(lambda leaf: 0 if leaf.shape[:1] == (len(xs),) else None, params)
+    return jax.vmap(jax.grad(loss), in_axes=(axes, 0, 0))(params, xs, ys)
+
+
+# %% right="vmap-per-example-gradients"
+def per_example_gradients(loss, params, xs, ys):
+    copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(xs), *leaf.shape)), params)
+    return jax.grad(lambda copies: jnp.sum(jax.vmap(loss)(copies, xs, ys)))(copies)
+
+
 # %% right="vmap-per-example-gradients"
 def per_example_gradients(loss, params, xs, ys):
     def one(x, y):
@@ -520,11 +591,11 @@ def per_example_gradients(loss, params, xs, ys):
 # ## Means of ragged rows
 # **Goal.** Sentences differ in length, arrays do not: rows come padded, with their lengths beside them. Take each row's mean over its own entries.
 #
-# **Signature.** `masked_mean_rows(rows, lengths)`: `rows` is `(n, t)` of a float dtype, `lengths` is `(n,)` of integers from 0 to t. Returns `(n,)` of the dtype of `rows`: the mean of the first `lengths[i]` entries of row i, and 0 for a row of length 0. What stands in the padding is garbage, NaN included.
+# **Signature.** `masked_mean_rows(rows, lengths)`: `rows` is `(n, t)` of a float dtype, `lengths` is `(n,)` of integers from 0 to t. Returns `(n,)` of the dtype of `rows`: the mean of the first `lengths[i]` entries of row i, and 0 for a row of length 0. What stands in the padding is garbage, NaN and inf included; in a row's own entries they count.
 #
 # **Example.** `rows = [[1, 3, 9], [9, 9, 9], [2, 4, 6]]` and `lengths = [2, 0, 3]` give `[2, 0, 4]`.
 #
-# **Judged.** Values for any padding; the gradient by `rows`, which has to be finite everywhere and 0 in the padding; that lengths may be traced (one program for all lengths), without loops, the same program at any number of rows. **Not judged.** Whether you write it for one row and vmap it, or for all at once.
+# **Judged.** Values and the gradient by `rows` for any padding, compiled and operation by operation (`jax.disable_jit`): the gradient is finite everywhere and 0 in the padding; that lengths may be traced (one program for all lengths), without loops, the same program at any number of rows. **Not judged.** Whether you write it for one row and vmap it, or for all at once.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -558,14 +629,19 @@ def masked_mean_rows(rows, lengths):
 
 # %% check="vmap-masked-mean" name="example" points=1
 """The example, then the same with NaN in the padding."""
+
+
+def probe_plain(rows, lengths):
+    with jax.disable_jit():  # a compiler may turn "times 0" into a choice, and so hide what NaN times 0 is
+        return masked_mean_rows(rows, lengths)
+
+
 rows = np.array([[1, 3, 9], [9, 9, 9], [2, 4, 6]], np.float32)
 lengths = np.array([2, 0, 3], np.int32)
 compare(program(masked_mean_rows, rows, lengths).run(rows, lengths), np.array([2, 0, 4], np.float32))
 rows[0, 2] = rows[1, :] = np.nan
-# Operation by operation: a compiler may turn "times 0" into a choice, and so hide what NaN times 0 is.
-compare(
-    ask(masked_mean_rows, rows, lengths), np.array([2, 0, 4], np.float32), label="the result with NaN in the padding"
-)
+got = ask(probe_plain, jnp.asarray(rows), jnp.asarray(lengths))
+compare(got, np.array([2, 0, 4], np.float32), label="the result with NaN in the padding")
 
 # %% hidden="vmap-masked-mean" name="values" points=1
 """Right for every length and any padding, in the dtype of the rows; no loop, and the same program at any size."""
@@ -580,13 +656,20 @@ for garbage in (7.0, -1e30):
     rng = inputs.rng()
     lengths = rng.permutation(6).astype(np.int32)
     rows = rng.normal(size=(6, 5)).astype(np.float32)
+    rows[lengths > 1, 0] = 0  # which counts, like any other number
     rows[np.arange(5) >= lengths[:, None]] = garbage
     means = [row[:length].mean() if length else 0 for row, length in zip(rows, lengths, strict=True)]
     compare(few.run(rows, lengths)[0], np.array(means, np.float32))
 
+
+def probe_plain(padded, lengths):
+    with jax.disable_jit():  # a compiler may turn "times 0" into a choice, and so hide what inf times 0 is
+        return masked_mean_rows(padded, lengths)
+
+
 lengths = inputs.rng().permutation([0, 1, 2]).astype(np.int32)
 rows = np.where(np.arange(3) < lengths[:, None], np.float32(2.5), np.float32(np.inf))
-got = ask(masked_mean_rows, rows, lengths)
+got = ask(probe_plain, jnp.asarray(rows), jnp.asarray(lengths))
 floats = isinstance(got, np.ndarray | jax.Array) and jnp.issubdtype(got.dtype, jnp.floating)
 require(
     not floats or np.isfinite(got).all(),
@@ -597,12 +680,15 @@ compare(
     np.where(lengths > 0, np.float32(2.5), np.float32(0)),
     label="the result with inf in the padding",
 )
+rows = np.float32([[1, np.inf, 2], [np.nan, 1, 2], [1, 2, np.nan]])
+got = ask(probe_plain, jnp.asarray(rows), np.int32([2, 3, 2]))
+compare(got, np.float32([np.inf, np.nan, 1.5]), label="the result with inf and NaN in a row's own entries")
 
 half = ask(
     lambda rows, lengths: jax.eval_shape(masked_mean_rows, rows, lengths).dtype, np.zeros((3, 3), np.float16), lengths
 )
 require(half == np.float16, f"For rows in float16 the means are {half}; wanted float16.")
-lengths = inputs.rng().integers(0, 6, size=15).astype(np.int32)
+lengths = inputs.rng().permutation(np.arange(15) % 6).astype(np.int32)
 rows = inputs.rng().normal(size=(15, 5)).astype(np.float32)
 many = program(probe_both, rows, lengths)
 real = np.arange(5) < lengths[:, None]
@@ -623,16 +709,25 @@ def probe_both(rows, lengths):
     return masked_mean_rows(rows, lengths), jax.grad(lambda rows: jnp.sum(masked_mean_rows(rows, lengths)))(rows)
 
 
+def probe_plain(rows, lengths):
+    with jax.disable_jit():  # operation by operation: a compiler may turn "times 0" into a choice
+        return jax.grad(lambda rows: jnp.sum(masked_mean_rows(rows, lengths)))(rows)
+
+
 rng = inputs.rng()
 lengths = rng.permutation(6).astype(np.int32)
 inside = np.arange(5) < lengths[:, None]
-rows = np.where(inside, rng.normal(size=(6, 5)), np.nan).astype(np.float32)
-got = program(probe_both, rows, lengths).run(rows, lengths)[1]
-require(
-    np.isfinite(got).all(),
-    "The gradient is not finite everywhere: look at empty rows, where 0/0 hides behind a `where`.",
-)
-compare(got, (inside / np.maximum(lengths, 1)[:, None]).astype(np.float32), label="the gradient")
+real, wanted = rng.normal(size=(6, 5)), (inside / np.maximum(lengths, 1)[:, None]).astype(np.float32)
+for words, garbage in (("NaN", np.nan), ("a number", 7.0)):
+    rows = np.where(inside, real, garbage).astype(np.float32)
+    plain = ask(probe_plain, jnp.asarray(rows), jnp.asarray(lengths))
+    for how, got in (("compiled", program(probe_both, rows, lengths).run(rows, lengths)[1]), ("not compiled", plain)):
+        require(
+            np.isfinite(got).all(),
+            f"With {words} in the padding the gradient ({how}) is not finite everywhere: look at empty rows, where 0/0 hides "
+            "behind a `where`.",
+        )
+        compare(got, wanted, label=f"the gradient with {words} in the padding ({how})")
 
 # %% [markdown] why="vmap-masked-mean"
 # A mask has a fixed shape, so one program serves every length; `where` before the sum keeps garbage out of the value *and* of the gradient, and a divisor of at least 1 keeps 0/0 from ever existing. **Next:** what changes for the maximum of each ragged row?
@@ -698,6 +793,52 @@ def masked_mean_rows(rows, lengths):
         kept = jnp.where(jnp.arange(rows.shape[1]) < lengths[i], rows[i], 0)
         means.append(kept.sum() / jnp.maximum(lengths[i], 1))
     return jnp.stack(means)
+
+
+# %% wrong="vmap-masked-mean" because="Multiplies by a mask of booleans: only a compiler that makes a choice of it keeps NaN out."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        inside = jnp.arange(row.shape[0]) < length
+        return jnp.sum(inside * row) / jnp.maximum(length, 1)
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Clears the rows with nan_to_num: inf becomes a number, and NaN in a row's own entries disappears."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        mask = (jnp.arange(row.shape[0]) < length).astype(row.dtype)
+        return jnp.sum(jnp.nan_to_num(row) * mask) / jnp.maximum(length, 1)
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Replaces NaN alone and multiplies by the mask: inf times 0 is NaN again."
+def masked_mean_rows(rows, lengths):
+    mask = (jnp.arange(rows.shape[1]) < lengths[:, None]).astype(rows.dtype)
+    return jnp.sum(jnp.where(jnp.isnan(rows), 0, rows) * mask, axis=1) / jnp.maximum(lengths, 1)
+
+
+# %% wrong="vmap-masked-mean" because="Makes weights of 1/length and replaces the mean of an empty row afterwards: the gradient of that row is 0 times NaN."
+def masked_mean_rows(rows, lengths):
+    def mean_of_one(row, length):
+        inside = jnp.arange(row.shape[0]) < length
+        weights = inside.astype(row.dtype) / length
+        return jnp.where(length > 0, jnp.sum(weights * jnp.nan_to_num(row)), 0)
+
+    return jax.vmap(mean_of_one)(rows, lengths)
+
+
+# %% wrong="vmap-masked-mean" because="Divides by lengths in float32: the means of rows in 16 bits become float32."
+def masked_mean_rows(rows, lengths):
+    inside = jnp.arange(rows.shape[1]) < lengths[:, None]
+    return jnp.where(inside, rows, 0).sum(axis=1) / jnp.maximum(lengths.astype(jnp.float32), 1)
+
+
+# %% wrong="vmap-masked-mean" because="Counts the entries that are not 0: a 0 of the row itself is left out of the count."
+def masked_mean_rows(rows, lengths):
+    kept = jnp.where(jnp.arange(rows.shape[1]) < lengths[:, None], rows, 0)
+    return kept.sum(axis=1) / jnp.maximum(jnp.count_nonzero(kept, axis=1), 1)
 
 
 # %% right="vmap-masked-mean"
@@ -851,6 +992,13 @@ def jacobian_rows(f, x, rows):
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     return jax.vmap(pull_back)(jax.nn.one_hot(rows, outputs.shape[0]))[0]
+
+
+# %% wrong="vmap-jacobian-rows" because="Takes the one-hot vectors out of an identity matrix, which is as large as the Jacobian."
+def jacobian_rows(f, x, rows):
+    outputs, pull_back = jax.vjp(f, x)
+    picks = jnp.eye(outputs.shape[0], dtype=outputs.dtype)[rows]
+    return jax.vmap(lambda pick: pull_back(pick)[0])(picks)
 
 
 # %% wrong="vmap-jacobian-rows" because="Pulls back row after row in Python: right, but the program grows with the rows."
@@ -1008,6 +1156,40 @@ def batched_solve(xs, ys, strengths):
     moments = jnp.einsum("tnd,tn->td", xs, ys)
     one = lambda strength: jnp.linalg.solve(grams + strength * jnp.eye(xs.shape[2]), moments)
     return jax.vmap(one, out_axes=1)(strengths)
+
+
+# %% wrong="vmap-batched-solve" because="Reshapes (s, tasks, d) to (tasks, s, d): a reshape does not swap axes."
+def batched_solve(xs, ys, strengths):
+    grams, moments = jnp.einsum("tnd,tne->tde", xs, xs), jnp.einsum("tnd,tn->td", xs, ys)
+    at = lambda strength: jax.vmap(solve_spd)(grams + strength * jnp.eye(xs.shape[2]), moments)
+    return jax.vmap(at)(strengths).reshape(len(xs), len(strengths), -1)
+
+
+# %% wrong="vmap-batched-solve" because="Appends rows for the strength to X: right, but the product is formed again for each strength."
+def batched_solve(xs, ys, strengths):
+    def ridge(x, y, strength):
+        longer = jnp.concatenate([x, jnp.sqrt(strength) * jnp.eye(x.shape[1])])
+        return solve_spd(longer.T @ longer, longer.T @ jnp.concatenate([y, jnp.zeros(x.shape[1])]))
+
+    return jax.vmap(jax.vmap(ridge, in_axes=(None, None, 0)), in_axes=(0, 0, None))(xs, ys, strengths)
+
+
+# %% wrong="vmap-batched-solve" because="Goes through the strengths with lax.map: one after the other, in a loop."
+def batched_solve(xs, ys, strengths):
+    def one_task(x, y):
+        gram, moments = x.T @ x, x.T @ y
+        return jax.lax.map(lambda strength: solve_spd(gram + strength * jnp.eye(x.shape[1]), moments), strengths)
+
+    return jax.vmap(one_task)(xs, ys)
+
+
+# %% wrong="vmap-batched-solve" because="Inverts the matrices, or solves with jnp.linalg.solve: both pivot in a loop of their own."
+def batched_solve(xs, ys, strengths):
+    def one_task(x, y):
+        gram, moments = x.T @ x, x.T @ y
+        return jax.vmap(lambda strength: jnp.linalg.inv(gram + strength * jnp.eye(x.shape[1])) @ moments)(strengths)
+
+    return jax.vmap(one_task)(xs, ys)
 
 
 # %% right="vmap-batched-solve"

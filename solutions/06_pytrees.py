@@ -129,8 +129,9 @@ trees = {
     "numbers without axes": (12, {"b": jnp.float32(1), "s": [np.float32(2), np.int32(1)]}),
     "an empty tree": (0, {"a": [], "b": None}),
 }
-for what in rng.permutation(list(trees)):
-    wanted, tree = trees[what]
+for what, (wanted, tree) in trees.items():
+    raised = error(tree_bytes, tree)
+    require(raised is None, f"For a tree with {what} your answer raised {raised}.", kind="raised")
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
     require(number and int(got) == wanted, f"The number is not right for a tree with {what}.")
@@ -212,6 +213,19 @@ def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
         total += int(jnp.prod(jnp.array(leaf.shape, jnp.int32))) * leaf.dtype.itemsize
+    return total
+
+
+# %% wrong="pytrees-bytes" because="Makes a NumPy array of each shape to ask it for nbytes: there is no memory for 4 TiB."
+def tree_bytes(tree):
+    return sum(np.zeros(leaf.shape, leaf.dtype).nbytes for leaf in jax.tree.leaves(tree))
+
+
+# %% wrong="pytrees-bytes" because="Asks finfo for the bits of a number: only floats have it, integers and booleans are refused."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += leaf.size * jnp.finfo(leaf.dtype).bits // 8
     return total
 
 
@@ -314,10 +328,12 @@ pairs = {
     "a list and a tuple": [[x, y], (x, y)],
     "another nesting": [[x, [y, x]], [[x, y], x]],
 }
-for what, pair in pairs.items():
+pairs["the third of three"] = [{"a": x}, {"a": y}, {"b": x}]
+pairs["the second of three"] = [{"a": x}, {"b": y}, {"a": x}]
+for what, trees in pairs.items():
     require(
-        error(transpose_trees, pair) is not None,
-        f"Two trees that differ in form ({what}) were not refused. What one of them alone has would be lost, or leaves "
+        error(transpose_trees, trees) is not None,
+        f"Trees that differ in form ({what}) were not refused. What one of them alone has would be lost, or leaves "
         "would meet at wrong places.",
     )
 
@@ -352,6 +368,25 @@ def transpose_trees(trees):
         return stacked.astype(jax.dtypes.canonicalize_dtype(stacked.dtype))
 
     return jax.tree.map(stack, *trees)
+
+
+# %% wrong="pytrees-transpose" because="Stacks with NumPy and hands the result to JAX: under jit NumPy meets a tracer."
+def transpose_trees(trees):
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
+
+
+# %% wrong="pytrees-transpose" because="Uses hstack, which stacks numbers, but joins arrays along an axis that they have."
+def transpose_trees(trees):
+    return jax.tree.map(lambda *leaves: jnp.hstack(leaves), *trees)
+
+
+# %% wrong="pytrees-transpose" because="Compares the structures of the first and the last tree only."
+def transpose_trees(trees):
+    form = jax.tree.structure(trees[0])
+    if jax.tree.structure(trees[-1]) != form:
+        raise ValueError("the trees differ")
+    columns = zip(*map(jax.tree.leaves, trees), strict=True)
+    return jax.tree.unflatten(form, [jnp.stack(column) for column in columns])
 
 
 # %% wrong="pytrees-transpose" because="Stacks along the last axis: the steps have to be the first."
@@ -502,6 +537,15 @@ def step_by_parts(rates, params, gradients):
     return new
 
 
+# %% wrong="pytrees-rates" because="Rebuilds a named tuple as if it were a list: its constructor takes one argument for each field."
+def step_by_parts(rates, params, gradients):
+    if isinstance(rates, dict):
+        return {key: step_by_parts(rates[key], params[key], gradients[key]) for key in rates}
+    if isinstance(rates, list | tuple):
+        return type(rates)(step_by_parts(*parts) for parts in zip(rates, params, gradients, strict=True))
+    return jax.tree.map(lambda p, g: (p - rates * g).astype(p.dtype), params, gradients)
+
+
 # %% wrong="pytrees-rates" because="Adds the gradient: that is uphill."
 def step_by_parts(rates, params, gradients):
     def step(rate, part, slopes):
@@ -548,7 +592,7 @@ def step_by_parts(rates, params, gradients):
 #
 # **Example.** `{"embed": 1.0, "layers": [Layer(w=2.0, b=3.0)]}` has the names `embed`, `layers/0/w` and `layers/0/b`. With the rules `[("w$", double), ("^layers", negate)]` it becomes `{"embed": 1.0, "layers": [Layer(w=4.0, b=-3.0)]}`.
 #
-# **Judged.** Values and form, for dicts, lists, tuples and named tuples. **Not judged.** Patterns that are no regular expressions.
+# **Judged.** Values and form, for dicts, lists, tuples and named tuples, and for keys of any text, such as `layer-norm` or `block.1`. **Not judged.** Patterns that are no regular expressions; keys that contain `/`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -613,8 +657,7 @@ cases = {
     "a rule that fits none": ([("tail", "zero"), ("norm", "double")], (1, 1, 2)),
 }
 rng = inputs.rng()
-for what in rng.permutation(list(cases)):
-    rules, factors = cases[what]
+for what, (rules, factors) in cases.items():
     leaves = rng.normal(size=(3, 2)).astype(np.float32) + 3
     got = ask(probe_rules, rules, dict(zip(KEYS, leaves, strict=True)))
     wanted = {key: np.float32(factor) * leaf for key, factor, leaf in zip(KEYS, factors, leaves, strict=True)}
@@ -663,6 +706,20 @@ for what, (rules, factors) in cases.items():
         "x": None,
     }
     compare(got, wanted, label=f"the result ({what})")
+leaves = rng.normal(size=(4, 2)).astype(np.float32) + 5
+tree = lambda a, b, c, d: {"['w']": a, "block.1": [b], "layer-norm": {"b c": c}, "step": {10: d}}
+cases = {
+    "a pattern for a key with a hyphen": ([("^layer-norm/", "double")], (1, 1, 2, 1)),
+    "a pattern for a key with a dot": ([(r"^block\.1/0$", "double")], (1, 2, 1, 1)),
+    "a pattern for a key with a space": ([("/b c$", "double")], (1, 1, 2, 1)),
+    "a pattern for a key that is a number": ([("/10$", "double")], (1, 1, 1, 2)),
+    "a pattern for a key with brackets and quotes": ([(r"^\['w'\]$", "double")], (2, 1, 1, 1)),
+}
+for what, (rules, factors) in cases.items():
+    raised = error(probe_rules, rules, tree(*leaves))
+    require(raised is None, f"With {what} your answer raised {raised}.", kind="raised")
+    wanted = tree(*(np.float32(factor) * leaf for factor, leaf in zip(factors, leaves, strict=True)))
+    compare(ask(probe_rules, rules, tree(*leaves)), wanted, label=f"the result ({what})")
 
 # %% [markdown] why="pytrees-by-path"
 # `map_with_path` gives each leaf's place as keys that say their kind, so one function serves every container, classes of your own included. Tables like this one assign weight decay, learning rates and, from lesson 16 on, devices. **Next:** a rule with a typing mistake fits nothing, silently. How would you find rules that were never used?
@@ -740,6 +797,44 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
+# %% wrong="pytrees-by-path" because="Picks the words out of keystr's text: keys with a hyphen, a dot or a space fall to pieces."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        name = "/".join(re.findall(r"\w+", jax.tree_util.keystr(path)))
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Searches each key by itself: the start, the end and the slashes of the whole name are lost."
+def map_by_path(rules, tree):
+    def change(path, leaf):
+        keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        for pattern, function in rules:
+            if any(re.search(pattern, key) for key in keys):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Makes a list of a plain tuple: the kind of container is part of the form."
+def map_by_path(rules, tree, name=""):
+    inside = lambda key, node: map_by_path(rules, node, f"{name}/{key}" if name else str(key))
+    if isinstance(tree, dict):
+        return {key: inside(key, node) for key, node in tree.items()}
+    if hasattr(tree, "_fields"):
+        return type(tree)(*map(inside, tree._fields, tree))
+    if isinstance(tree, list | tuple):
+        return [inside(i, node) for i, node in enumerate(tree)]
+    if tree is None:
+        return None
+    return next((function for pattern, function in rules if re.search(pattern, name)), lambda leaf: leaf)(tree)
+
+
 # %% wrong="pytrees-by-path" because="Forgets the leaves that no rule fits: the function ends without a result, and None takes their place."
 def map_by_path(rules, tree):
     def change(path, leaf):
@@ -780,7 +875,7 @@ def map_by_path(rules, tree, name=""):
 # ## What trains, and what does not
 # **Goal.** A model holds weights beside strings, settings and counters, and neither `jit` nor `grad` takes all of these. Part it: what is wanted goes into one tree, the rest into another, and later the two become one again. Equinox is built on this pair of functions.
 #
-# **Signature.** `partition(wanted, tree)`: `wanted` is a function of a leaf that gives True or False. Returns a pair `(kept, rest)`, both of the form of `tree` but for one thing: `kept` has `None` where the leaf is not wanted, `rest` where it is. `combine(one, other)` is the way back: at each place it takes what is not `None`, from whichever of the two has it.
+# **Signature.** `partition(wanted, tree)`: `wanted` is a function of a leaf that gives True or False; `None` is no leaf, so `wanted` is never called on it. Returns a pair `(kept, rest)`, both of the form of `tree` but for one thing: `kept` has `None` where the leaf is not wanted, `rest` where it is. `combine(one, other)` is the way back: at each place it takes what is not `None`, from whichever of the two has it.
 #
 # **Example.** With `is_float` from the setup, `{"w": [1., 2.], "step": 3, "name": "net"}` (an array, an int, a string) is parted into `{"w": [1., 2.], "step": None, "name": None}` and `{"w": None, "step": 3, "name": "net"}`. `combine` of both, in any order, is the tree again.
 #
@@ -853,6 +948,17 @@ texts = {"a": [Layer(None, None), (None, "relu")], "b": {"c": None, "d": "", "e"
 others = {"a": [Layer(x, None), (0, None)], "b": {"c": y, "d": None, "e": []}, "f": False}
 got = ask(lambda tree: partition(lambda leaf: isinstance(leaf, str), tree), tree)
 compare(got, (texts, others), label="`partition(is_text, tree)`")
+
+
+def probe_asked(tree):
+    asked = []
+    partition(lambda leaf: asked.append(leaf is None) or is_float(leaf), tree)
+    return asked
+
+
+asked = ask(probe_asked, tree)
+require(len(asked) > 0, "`wanted` was never called: the answer has to work for any function that it is given.")
+require(not any(asked), "`wanted` was called on `None`: None is no leaf, and a function of a leaf need not take it.")
 
 # %% hidden="pytrees-partition" name="together" points=1
 """Puts two parts together in either order, whatever the leaves are."""
@@ -938,6 +1044,43 @@ def partition(wanted, tree):
 
 def combine(one, other):
     return jax.tree.map(lambda mine, theirs: mine or theirs, one, other, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Makes leaves of None in partition too, so that wanted is called on None."
+def partition(wanted, tree):
+    none = lambda node: node is None
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree, is_leaf=none)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree, is_leaf=none)
+    return kept, rest
+
+
+def combine(one, other):
+    pick = lambda mine, theirs: theirs if mine is None else mine
+    return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Takes arrays as they are and chooses the rest with `or`: zero, False and the empty string are lost."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    pick = lambda mine, theirs: mine if isinstance(mine, np.ndarray | jax.Array) else mine or theirs
+    return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Takes the first that is not None and expects one: where the tree has None of its own there is none."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    first = lambda *leaves: next(leaf for leaf in leaves if leaf is not None)
+    return jax.tree.map(first, one, other, is_leaf=lambda node: node is None)
 
 
 # %% wrong="pytrees-partition" because="Leaves everything in the rest: its floats are there twice."
@@ -1229,6 +1372,18 @@ def register_point(cls):
     return cls
 
 
+# %% wrong="pytrees-register" because="Keeps the unit in a closure and not in the form: all points share the unit that was seen last."
+def register_point(cls):
+    seen, key = {}, jax.tree_util.GetAttrKey
+
+    def apart(point):
+        seen["unit"] = point.unit
+        return [(key("x"), point.x), (key("y"), point.y)], None
+
+    jax.tree_util.register_pytree_with_keys(cls, apart, lambda nothing, leaves: cls(*leaves, seen["unit"]))
+    return cls
+
+
 # %% right="pytrees-register"
 def register_point(cls):
     def keyed(point):
@@ -1321,9 +1476,10 @@ require(all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(again)), "`f
 """Gives every leaf of a large model a name of its own."""
 rng = inputs.rng()
 layers = [Layer(rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).astype(np.float16)) for _ in range(12)]
-model = {"layers": layers, "head": (jnp.asarray(rng.normal(size=3), jnp.bfloat16), {"b": None, "w": layers[0].w + 1})}
+head = jnp.asarray(rng.normal(size=3), jnp.bfloat16)
+model = {"layers": layers, "head": (head, {"b": None, "w": layers[0].w + 1}), "layer-norm.1": {"a b": layers[1].w}}
 wanted = {f"layers/{i}/{name}": getattr(layer, name) for i, layer in enumerate(layers) for name in ("w", "b")}
-wanted |= {"head/0": np.asarray(model["head"][0]), "head/1/w": layers[0].w + 1}
+wanted |= {"head/0": np.asarray(head), "head/1/w": layers[0].w + 1, "layer-norm.1/a b": layers[1].w}
 raised = error(to_arrays, model)
 require(
     raised is None,
@@ -1492,6 +1648,38 @@ def from_arrays(like, arrays):
         return jnp.asarray(array, leaf.dtype).reshape(leaf.shape)
 
     return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Broadcasts every array to the shape of the model: one row is repeated for all."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    def find(path, leaf):
+        array = arrays[jax.tree_util.keystr(path, simple=True, separator="/")]
+        return jnp.broadcast_to(jnp.asarray(array, leaf.dtype), leaf.shape)
+
+    return jax.tree.map_with_path(find, like)
+
+
+# %% wrong="pytrees-checkpoint" because="Checks that all names are there, and then takes the arrays in the order of the file."
+def to_arrays(tree):
+    named = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
+
+
+def from_arrays(like, arrays):
+    leaves, form = jax.tree.flatten(like)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(like)]
+    if missing := set(names) - set(arrays):
+        raise KeyError(*missing)
+    needed = [array for name, array in arrays.items() if name in names]
+    for leaf, array in zip(leaves, needed, strict=True):
+        if leaf.shape != array.shape:
+            raise ValueError("another shape")
+    return form.unflatten([jnp.asarray(array, leaf.dtype) for leaf, array in zip(leaves, needed, strict=True)])
 
 
 # %% wrong="pytrees-checkpoint" because="Takes the file's dtype: a model in float16 comes back in float32, and is twice as large."

@@ -24,7 +24,7 @@ def linear(key):
 #
 # **Example.** `init_mlp(jax.random.key(0), (3, 4, 2))` gives two layers, with weights of shapes `(3, 4)` and `(4, 2)`.
 #
-# **Judged.** Shapes, the distribution, that no layer repeats numbers of another one, that every key gives another network; that your answer passes `jax.debug_key_reuse`. **Not judged.** How the keys of the layers are derived.
+# **Judged.** Shapes, the distribution, that no layer repeats numbers of another one, that a key always gives the same network and every key another one; that your answer passes `jax.debug_key_reuse`. **Not judged.** How the keys of the layers are derived.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -68,6 +68,9 @@ layers, others = (ask(init_mlp, one, (200, 200, 300, 200)) for one in (key, othe
 shapes = ((200, 200), (200, 300), (300, 200))
 wanted = [{"w": np.zeros(shape, np.float32), "b": np.zeros(shape[1], np.float32)} for shape in shapes]
 compare(layers, wanted, atol=1e9, label="the list of layers for four sizes")
+compare(
+    ask(init_mlp, key, (200, 200, 300, 200)), layers, label="the list of layers, asked for again with the same key,"
+)
 drawn = [np.asarray(layer["w"], np.float64).ravel() * n**0.5 for layer, (n, _) in zip(layers, shapes, strict=True)]
 
 
@@ -144,6 +147,15 @@ def init_mlp(key, sizes):
     return layers
 
 
+# %% wrong="random-init" because="Draws seeds from NumPy: the same key gives another network each time."
+def init_mlp(key, sizes):
+    keys = [jax.random.key(np.random.randint(2**31)) for _ in sizes[1:]]
+    layers = []
+    for layer_key, n, m in zip(keys, sizes[:-1], sizes[1:], strict=True):
+        layers.append({"w": jax.random.normal(layer_key, (n, m)) / n**0.5, "b": jnp.zeros(m)})
+    return layers
+
+
 # %% wrong="random-init" because="Splits without saying into how many: two keys, enough for the example only."
 def init_mlp(key, sizes):
     keys = jax.random.split(key)
@@ -197,7 +209,7 @@ def init_mlp(key, sizes):
 #
 # **Example.** `dropout(jax.random.key(0), 3, jnp.arange(1.0, 7.0), 0.25)` is `[1.3333, 2.6667, 0, 5.3333, 6.6667, 0]`.
 #
-# **Judged.** Values, for several layers, shapes and rates; the dtype. **Not judged.** `rate` 1, where nothing is kept; which function makes the layer's key, as long as it is that key.
+# **Judged.** Values, for several layers, shapes and rates; the dtype. **Not judged.** `rate` 1, where nothing is kept; entries of `x` that are NaN or inf; which function makes the layer's key, as long as it is that key.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -234,7 +246,7 @@ compare(got, np.array([4 / 3, 8 / 3, 0, 16 / 3, 20 / 3, 0], np.float32))
 """Drops what is prescribed, in every layer, and scales the rest."""
 
 
-for layer, rate, shape in ((0, 0.2, (7, 9)), (4, 0.7, (7, 9)), (5, 0.5, (3, 4, 5)), (1, 0.0, (7, 9))):
+for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5)), (1, 0.0, (7, 9))):
     key, x = inputs.key(), inputs.rng().uniform(1, 2, size=shape).astype(np.float32)
     got = ask(dropout, key, layer, jnp.asarray(x), rate)
     kept = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, shape))
@@ -251,6 +263,10 @@ for layer, rate, shape in ((0, 0.2, (7, 9)), (4, 0.7, (7, 9)), (5, 0.5, (3, 4, 5
             (
                 np.array_equal(zeros, ~inverted),
                 "They are those where `bernoulli` with `rate` is True: as many, but not where the task's one is False.",
+            ),
+            (
+                np.array_equal(zeros, shared) and layer == 0,
+                "In layer 0 they are those that `key` itself gives: 0 is folded in like any other number.",
             ),
             (np.array_equal(zeros, shared), "Every layer drops the same ones: where does `layer` come in?"),
             (rows, "Every row of `x` loses the same ones: how many booleans were drawn?"),
@@ -294,6 +310,12 @@ def dropout(key, layer, x, rate):
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(key, 1 - rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
+
+
+# %% wrong="random-dropout" because="Uses the key itself in layer 0, as if there were nothing to fold in."
+def dropout(key, layer, x, rate):
+    own = jax.random.fold_in(key, layer) if layer else key
+    return jnp.where(jax.random.bernoulli(own, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
 # %% wrong="random-dropout" because="Leaves out the scale: in training the layer gives less on average than later without dropout."
@@ -386,10 +408,10 @@ require(
 
 # %% hidden="random-step-key" name="apart" points=2
 """No two of all steps and purposes share a key, and every first key gives others."""
-steps, purposes = (
-    np.concatenate([np.arange(12), [700, 99_999, 1_000_000]]).astype(np.int32),
-    np.arange(10, dtype=np.int32),
-)
+# For each number from 1 to a million there are two steps here that lie so far apart, so any factor between step and
+# purpose is noticed; the first thousand steps stand in their own places.
+steps = np.concatenate([np.arange(1001), np.arange(2000, 1_000_001, 1000)]).astype(np.int32)
+purposes = np.arange(10, dtype=np.int32)
 key, other = inputs.key(), inputs.key()
 
 
@@ -406,9 +428,9 @@ require(
 )
 grid, others = (np.asarray(ask(probe_grid, one, steps, purposes)) for one in (key, other))
 require(
-    grid.shape == (15, 10, 2), f"A grid of steps and purposes gives keys of shape {grid.shape[:-1]}: return one key."
+    grid.shape == (2000, 10, 2), f"A grid of steps and purposes gives keys of shape {grid.shape[:-1]}: return one key."
 )
-equal = (grid[:, None, :, None] == grid[None, :, None, :]).all(-1)  # steps, steps, purposes, purposes
+equal = (grid[:5, None, :, None] == grid[None, :5, None, :]).all(-1)  # steps, steps, purposes, purposes
 require(not equal[1, 2].diagonal().all(), "Every step has the same keys: where does `step` come in?")
 require(
     not equal[3, 3, 1, 2],
@@ -419,13 +441,20 @@ require(
 )
 require(not equal[0, 0, 1, 2], "In step 0 purposes 1 and 2 have the same key: 0 times anything is 0.")
 rows = grid.reshape(-1, 2)
-require(len(np.unique(rows, axis=0)) == len(rows), "Some steps and purposes share a key with others.")
+order = np.lexsort(rows.T)
+twice = (rows[order[1:]] == rows[order[:-1]]).all(1)
+apart = np.abs(steps[order[1:] // 10] - steps[order[:-1] // 10])[twice]
+require(
+    not twice.any(),
+    f"Two keys are the same, of steps that are {apart.min(initial=10**6):,} apart: each pair of step and purpose needs a number "
+    "of its own, or two folds.",
+)
 mixed = np.concatenate([rows, others.reshape(-1, 2)])
 require(
     len(np.unique(mixed, axis=0)) == len(mixed), "Two first keys give some of the same keys: where does `key` come in?"
 )
 one = program(step_key, key, np.int32(0), np.int32(0))
-compare(one.run(key, np.int32(700), np.int32(4)), jax.random.wrap_key_data(grid[12, 4]), label="the key under `jit`")
+compare(one.run(key, np.int32(700), np.int32(4)), jax.random.wrap_key_data(grid[700, 4]), label="the key under `jit`")
 
 # %% hidden="random-step-key" name="repeat" points=1
 """The same step and purpose give the same key, in any order, also after other keys were asked for."""
@@ -448,6 +477,16 @@ def step_key(key, step, purpose):
 # %% wrong="random-step-key" because="Folds in the product: in step 0 all purposes share one key, and 2 times 3 is 3 times 2."
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, step * purpose)
+
+
+# %% wrong="random-step-key" because="Gives each purpose a block of a million numbers: step 1,000,000 is the next purpose's step 0."
+def step_key(key, step, purpose):
+    return jax.random.fold_in(key, 1_000_000 * purpose + step)
+
+
+# %% wrong="random-step-key" because="Sets the purpose into the bits above the sixteenth, which steps from 65,536 on use too."
+def step_key(key, step, purpose):
+    return jax.random.fold_in(key, step ^ (purpose << 16))
 
 
 # %% wrong="random-step-key" because="Leaves the step out: every step has the same keys."
@@ -491,6 +530,11 @@ def step_key(key, step, purpose):
 # %% right="random-step-key"
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, 10 * step + purpose)
+
+
+# %% right="random-step-key"
+def step_key(key, step, purpose):
+    return jax.random.fold_in(key, purpose << 20 | step)
 
 
 # %% [markdown] task="random-epochs" stars=2 minutes=20 skills="05_vmap,random-step-key"
@@ -580,7 +624,7 @@ require(
 )
 
 # %% hidden="random-epochs" name="resume" points=1
-"""A batch depends on key and step alone, for any number of steps in any order, by the same program."""
+"""A batch depends on key and step alone, for any number of steps in any order and of any size, by the same program."""
 key, other = inputs.key(), inputs.key()
 steps = np.arange(12, dtype=np.int32)
 made = program(shuffled_epochs, key, steps, 6, 2)  # the example's, so it is compiled once
@@ -593,6 +637,17 @@ require(
 )
 require(
     not np.array_equal(made.run(other, steps, 6, 2), got), "Two keys give the same batches: where does `key` come in?"
+)
+epochs = inputs.rng().integers(100_000, 500_000, size=4) + 500_000 * np.arange(4)
+far = (3 * epochs[:, None] + np.arange(3)).astype(np.int32)
+far = np.asarray(made.run(key, far.ravel(), 6, 2)).reshape(4, 6)
+require(
+    (np.sort(far) == np.arange(6)).all(),
+    "After many epochs, three batches of two do not hold each of six examples once.",
+)
+require(
+    len(np.unique(far, axis=0)) > 1,
+    "After many epochs, all epochs go through the examples in one order: were keys made for a limited number of epochs?",
 )
 require(
     made.operations == few.operations,
@@ -656,6 +711,29 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
+# %% wrong="random-epochs" because="Splits as many keys as the asked steps would fill epochs: a later epoch indexes past the end and gets the last key."
+def shuffled_epochs(key, steps, n, size):
+    batches = n // size
+    keys = jax.random.split(key, len(steps) // batches + 1)
+
+    def one(step):
+        order = jax.random.permutation(keys[step // batches], n)
+        return order[: batches * size].reshape(batches, size)[step % batches]
+
+    return jax.vmap(one)(steps)
+
+
+# %% wrong="random-epochs" because="Splits keys for a thousand epochs: all later ones get the last key."
+def shuffled_epochs(key, steps, n, size):
+    batches, keys = n // size, jax.random.split(key, 1000)
+
+    def one(step):
+        order = jax.random.permutation(keys[step // batches], n)
+        return order[: batches * size].reshape(batches, size)[step % batches]
+
+    return jax.vmap(one)(steps)
+
+
 # %% wrong="random-epochs" because="Rounds the number of batches up: the last one begins where no whole batch is left, and is clamped back."
 def shuffled_epochs(key, steps, n, size):
     batches = -(-n // size)
@@ -701,7 +779,7 @@ def shuffled_epochs(key, steps, n, size):
 #
 # **Example.** With `x = [0, 0, 3]` every resample holds three of these entries, so each of the means is 0, 1, 2 or 3: 0 in 8 of 27 cases, 1 in 12, 2 in 6, and 3 in one.
 #
-# **Judged.** That resamples are as large as the sample, drawn with replacement, each entry as likely as any other, each draw and each resample for itself; that every key gives others; that the traced program has as many operations for any n, so no Python loop over the resamples. **Not judged.** Which function draws; whether resamples are made all at once or in a loop of JAX's (08).
+# **Judged.** That resamples are as large as the sample, drawn with replacement, each entry as likely as any other, each draw and each resample for itself, also among thousands; that a key gives the same means again and every key others; that the traced program has as many operations for any n, so no Python loop over the resamples. **Not judged.** Which function draws; whether resamples are made all at once or in a loop of JAX's (08).
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -742,6 +820,17 @@ require(len(np.unique(np.round(got))) > 1, "All 12 means are the same.")
 
 # %% hidden="random-bootstrap" name="draws" points=2
 """What is in each resample: as many entries as the sample has, with replacement, all equally likely, all for themselves."""
+
+
+def probe_again(key, x):
+    return bootstrap_means(key, x, 5), bootstrap_means(key, x, 5)
+
+
+once, again = ask(probe_again, inputs.key(), jnp.float32([1, 10, 100]))
+require(
+    np.array_equal(once, again),
+    "The same key gives other means when it is used again: all draws have to come from `key`.",
+)
 # Powers of 16: the sum of five of them tells how often each was drawn, without a rounding error.
 x = (16.0 ** np.arange(5)).astype(np.float32)
 keys = jax.random.split(inputs.key(), 250)
@@ -773,17 +862,22 @@ require(not np.array_equal(got[:16], got[16:32]), "Two keys give the same means:
 require(not (counts.max(1) == 5).all(), "Each mean is a single entry of the sample: draw as many as the sample has.")
 # Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
 share = counts.sum(0) / (5 * n)
+require(share.min() > 0.01, "An entry of the sample is never drawn: is the first or the last one left out?")
+neighbours = np.mean(counts[1:] * counts[:-1])
+expected = 5 * np.sum(share**2)  # 1, if all entries are equally likely
+require(
+    abs(neighbours - expected) < 7 * 1 / n**0.5,
+    "Resamples that follow each other are not independent of each other.",
+)
 require(
     np.abs(share - 0.2).max() < 7 * (0.16 / (5 * n)) ** 0.5,
-    "Not every entry is drawn as often as the others: is the first or the last one left out?",
+    "Not every entry is drawn as often as the others: where are indices rounded?",
 )
 second = (counts * (counts - 1)).sum() / n  # ordered pairs of draws that agree: 20 pairs, each with probability 1/5
 require(abs(second - 4) < 7 * 4 / n**0.5, "The draws of one resample are not independent of each other.")
-neighbours = np.mean(counts[1:] * counts[:-1])
-require(abs(neighbours - 1) < 7 * 1 / n**0.5, "Resamples that follow each other are not independent of each other.")
 
 # %% hidden="random-bootstrap" name="program" points=1
-"""The same program for any number of resamples, with means between the sample's ends."""
+"""The same program for any number of resamples, all of them different ones, with means between the sample's ends."""
 x, key = inputs.rng().normal(size=3).astype(np.float32), inputs.key()
 few = program(bootstrap_means, key, x, 5)
 many = program(bootstrap_means, key, x, 12)  # the example's, so it is compiled once
@@ -804,6 +898,13 @@ require(
     f"For 5 resamples the program has {few.operations} operations, for 12 it has {many.operations}: a Python loop was "
     "written out resample by resample.",
 )
+# Means of 50 entries hardly ever agree: two resamples that do are one, drawn with the same key or seed.
+x, key = inputs.rng().normal(size=50).astype(np.float32), inputs.key()
+many = np.asarray(program(bootstrap_means, key, x, 2000).run(key, x, 2000))
+require(
+    len(np.unique(many)) > 1995,
+    "Among 2,000 resamples many are the same one: each needs a key of its own, and not one of a few seeds.",
+)
 
 # %% [markdown] why="random-bootstrap"
 # Keys are an array, and vmap runs along it: one program draws all resamples, each with its own key. What the function closes over, `x`, is shared; a *key* that it closes over would be shared too, and all resamples one and the same. **Next:** how would you bootstrap a correlation, where pairs have to stay together?
@@ -819,6 +920,31 @@ def bootstrap_means(key, x, n):
 def bootstrap_means(key, x, n):
     one = lambda _: jnp.mean(jax.random.choice(key, x, x.shape))
     return jax.vmap(one)(jnp.arange(n))
+
+
+# %% wrong="random-bootstrap" because="Draws from NumPy, which knows nothing of the key: the means are others each time."
+def bootstrap_means(key, x, n):
+    picks = np.random.randint(0, x.shape[0], size=(n, x.shape[0]))
+    return x[picks].mean(axis=1)
+
+
+# %% wrong="random-bootstrap" because="Draws a seed below 1000 for each resample: among many some are the same."
+def bootstrap_means(key, x, n):
+    one = lambda seed: jnp.mean(jax.random.choice(jax.random.key(seed), x, x.shape))
+    return jax.vmap(one)(jax.random.randint(key, (n,), 0, 1000))
+
+
+# %% wrong="random-bootstrap" because="Rounds a uniform number to an index: the first and the last entry are drawn half as often."
+def bootstrap_means(key, x, n):
+    picks = jnp.round(jax.random.uniform(key, (n, x.shape[0])) * (x.shape[0] - 1)).astype(int)
+    return x[picks].mean(axis=1)
+
+
+# %% wrong="random-bootstrap" because="Draws one resample from the sample and all others from that one."
+def bootstrap_means(key, x, n):
+    first, *keys = jax.random.split(key, 2)
+    sample = jax.random.choice(first, x, x.shape)
+    return sample[jax.random.randint(keys[0], (n, x.shape[0]), 0, x.shape[0])].mean(axis=1)
 
 
 # %% wrong="random-bootstrap" because="Takes the upper end of randint for inclusive: the last entry is never drawn."
@@ -988,6 +1114,15 @@ require(
     "out member by member.",
 )
 
+
+def probe_shapes(key, count):
+    ensembles = jax.eval_shape(lambda key: ensemble(key, linear, count), key)
+    return jax.tree.map(lambda leaf: leaf.shape, ensembles)
+
+
+got = ask(probe_shapes, key, 5000)
+require(got == {"w": (5000, 3), "b": (5000,)}, "For 5,000 members a leaf has not 5,000 on its first axis.")
+
 # %% [markdown] why="random-ensemble"
 # vmap over the members' numbers runs `init` once, on a key that stands for any of them, and stacks every leaf. (In today's JAX, `split(key, n)[i]` is the very key that `fold_in(key, i)` gives, so a vmap over `split(key, n)` grows as well; older versions and other kinds of keys do not promise it.) **Next:** with which `in_axes` do you run all members on the same batch?
 
@@ -1005,6 +1140,11 @@ def ensemble(key, init, n):
 # %% wrong="random-ensemble" because="Folds n in: a larger ensemble has other members."
 def ensemble(key, init, n):
     return jax.vmap(init)(jax.random.split(jax.random.fold_in(key, n), n))
+
+
+# %% wrong="random-ensemble" because="Splits a hundred keys and takes the first n: there are no more members than that."
+def ensemble(key, init, n):
+    return jax.vmap(init)(jax.random.split(key, 100)[:n])
 
 
 # %% wrong="random-ensemble" because="Hands all keys to one call of init: samplers take a single key."
@@ -1255,6 +1395,12 @@ def kick(key, step, ids, positions, strength):
 def kick(key, step, ids, positions, strength):
     keys = jax.random.split(jax.random.fold_in(key, step), len(ids))
     return positions + strength * jax.vmap(lambda own: jax.random.normal(own, (3,)))(keys)
+
+
+# %% wrong="random-kicks" because="Returns the kicks instead of the positions after them."
+def kick(key, step, ids, positions, strength):
+    now = jax.random.fold_in(key, step)
+    return strength * jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(now, i), (3,)))(ids)
 
 
 # %% wrong="random-kicks" because="Draws uniform numbers."

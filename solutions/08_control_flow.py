@@ -2,7 +2,7 @@
 # # 08 · Exercises: control flow
 # Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
 #
-# "One loop" means a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each make one; a Python loop makes none, but writes its body out once for each turn.
+# "One loop" means a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each make one; a Python loop, or a `scan` with `unroll=True`, makes none and writes its body out once for each iteration.
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -61,7 +61,7 @@ def over(state):
 # ## n steps, one loop
 # **Goal.** Train for n steps in one compiled program whose size does not depend on n. One step is written below; two lines are missing: what a turn of the loop hands on, and the loop.
 #
-# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`: `loss(params, xs, ys)` gives `()`; `params` is a dict of arrays, `xs` is `(m, d)`, `ys` is `(m,)`, all float32; `rate` is a float, `n` a Python int, 1 or more. Returns `(params, losses)`: the parameters after n steps, and `losses`, `(n,)`, the loss *before* each step.
+# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`: `loss(params, xs, ys)` gives `()`; `params` is a dict of arrays with any names, `xs` is `(m, d)`, `ys` is `(m,)`, all float32; `rate` is a float, `n` a Python int, 1 or more. Returns `(params, losses)`: the parameters after n steps, and `losses`, `(n,)`, the loss *before* each step.
 #
 # **Example.** With `squared_error` from the setup, one point `xs = [[1]]`, `ys = [4]`, `w = [0]`, `b = 0` and rate 0.25: the error is -4, the loss 16, and both slopes are -8. After one step `w = [2]`, `b = 2`, and the point is met: a second step changes nothing, and `losses` is `[16, 0]`.
 #
@@ -110,7 +110,12 @@ wanted = {"w": np.array([2], np.float32), "b": np.float32(2)}, np.array([16, 0],
 compare(made.run(params, xs, ys), wanted, label="(params, losses)")
 
 # %% hidden="control-train" name="values" points=2
-"""The same parameters and losses as step by step."""
+"""The same parameters and losses as step by step, whatever the parameters are called."""
+
+
+def probe_renamed(params, xs, ys, n):
+    loss = lambda p, xs, ys: squared_error({"w": p["slopes"], "b": p["offset"]}, xs, ys)
+    return train_n_steps(loss, params, xs, ys, 0.1, n)
 
 
 def by_hand(params, xs, ys, rate, n):
@@ -126,8 +131,12 @@ for n in (1, 6):
     rng = inputs.rng()
     params = {"w": rng.normal(size=3).astype(np.float32), "b": np.float32(rng.normal())}
     xs, ys = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=5).astype(np.float32)
-    made = program(lambda p, xs, ys, n: train_n_steps(squared_error, p, xs, ys, 0.1, n), params, xs, ys, n)
-    got, (trained, losses) = made.run(params, xs, ys, n), by_hand(params, xs, ys, 0.1, n)
+    trained, losses = by_hand(params, xs, ys, 0.1, n)
+    params, trained = ({"slopes": model["w"], "offset": model["b"]} for model in (params, trained))
+    raised = error(probe_renamed, *jax.tree.map(jnp.asarray, (params, xs, ys)), n)
+    require(raised != "KeyError", 'For parameters that are not called "w" and "b" your answer raised KeyError.')
+    made = program(probe_renamed, params, xs, ys, n)
+    got = made.run(params, xs, ys, n)
     require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (params, losses).")
     if n > 1 and getattr(got[1], "shape", None) == (n,):
         shifted = np.allclose(got[1][:-1], losses[1:], rtol=1e-3) and not np.allclose(got[1][0], losses[0], rtol=1e-3)
@@ -143,8 +152,8 @@ few = program(lambda p, xs, ys: train_n_steps(squared_error, p, xs, ys, 0.1, 4),
 many = program(lambda p, xs, ys: train_n_steps(squared_error, p, xs, ys, 0.1, 40), params, xs, ys)
 require(
     few.operations == many.operations,
-    f"The program has {few.operations} operations for 4 steps and {many.operations} for 40: a Python loop writes every "
-    "step out.",
+    f"The program has {few.operations} operations for 4 steps and {many.operations} for 40: a Python loop, or `unroll`, "
+    "writes every step out.",
 )
 require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
 trained, losses = many.outputs
@@ -199,6 +208,34 @@ def train_n_steps(loss, params, xs, ys, rate, n):
 
     params, losses = jax.lax.scan(step, params, None, length=n)
     return params, losses
+
+
+# %% wrong="control-train" because="Unrolls the scan: no loop is left, and the program grows with n."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), value
+
+    return jax.lax.scan(step, params, None, length=n, unroll=True)
+
+
+# %% wrong="control-train" because="Collects the parameters and computes the losses from them in a second loop."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, _):
+        slopes = jax.grad(loss)(params, xs, ys)
+        return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), params
+
+    params, history = jax.lax.scan(step, params, None, length=n)
+    return params, jax.lax.map(lambda before: loss(before, xs, ys), history)
+
+
+# %% wrong="control-train" because="Writes the step for parameters called w and b."
+def train_n_steps(loss, params, xs, ys, rate, n):
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        return {"w": params["w"] - rate * slopes["w"], "b": params["b"] - rate * slopes["b"]}, value
+
+    return jax.lax.scan(step, params, None, length=n)
 
 
 # %% wrong="control-train" because="Collects the loss after each step."
@@ -272,7 +309,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
 #
 # **Example.** `[-2, 0.5, 4, 400]` gives `[-2, 0.5, 3, 19]`, and the gradient of the sum of these is `[1, 1, 0.5, 0]`.
 #
-# **Judged.** Values and gradients, for all entries at once. **Not judged.** The gradient at exactly 100, and what `piecewise` makes of NaN.
+# **Judged.** Values, also of infinite entries, and gradients by reverse and forward mode, for all entries at once. **Not judged.** The gradient at exactly 1 and 100, and what `piecewise` makes of NaN.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -315,27 +352,42 @@ x = x.astype(np.float32)
 root = 2 * np.sqrt(np.maximum(x, 0)) - 1
 compare(program(piecewise, x).run(x), np.select([x <= 1, x < 100], [x, root], 19).astype(np.float32))
 
+
+def probe_plain(x):
+    with jax.disable_jit():  # operation by operation: a compiler may turn "times 0" into a choice
+        return piecewise(x)
+
+
+x = np.float32([np.inf, -np.inf, 4])
+compare(ask(probe_plain, jnp.asarray(x)), np.float32([19, -np.inf, 3]), label="the result for infinite entries")
+
 # %% hidden="control-piecewise" name="gradients" points=2
 """Finite gradients in every piece, by reverse and by forward mode."""
 
 
 def probe_slopes(x, weights):
-    back = jax.grad(lambda x: jnp.sum(weights * piecewise(x)))(x)
-    return back, jax.jvp(piecewise, (x,), (weights,))[1]
+    with jax.disable_jit():  # operation by operation: a compiler may turn "times 0" into a choice
+        back = jax.grad(lambda x: jnp.sum(weights * piecewise(x)))(x)
+        return back, jax.jvp(piecewise, (x,), (weights,))[1]
 
 
 rng = inputs.rng()
 x = np.concatenate([[0, -1e3, 1e3], rng.uniform(-3, 0.9, 3), rng.uniform(1.1, 99, 3), rng.uniform(101, 300, 3)])
 x = rng.permutation(x).astype(np.float32)
 weights = rng.uniform(1, 2, size=12).astype(np.float32)
-# Operation by operation: a compiler may turn "times 0" into a choice, and so hide what 0 times NaN is.
-back, forward = ask(probe_slopes, x, weights)
+back, forward = ask(probe_slopes, jnp.asarray(x), jnp.asarray(weights))
 slopes = np.select([x <= 1, x < 100], [np.ones_like(x), 1 / np.sqrt(np.maximum(x, 1))], 0) * weights
 if getattr(back, "shape", None) == (12,):
+    for what, those in (("is negative", x < 0), ("is 0", x == 0), ("is between 0 and 1", (x > 0) & (x < 1))):
+        require(
+            np.isfinite(np.asarray(back)[those]).all(),
+            f"The gradient is not finite where x {what}: the root sees those entries too, and its slope there is inf or NaN, "
+            "which times 0 is NaN.",
+        )
+    middle = (x > 1) & (x < 100)
     require(
-        np.isfinite(np.asarray(back)[x <= 1]).all(),
-        "The gradient is not finite where x is 1 or less: the root sees those entries too, and its slope there is inf or "
-        "NaN, which times 0 is NaN.",
+        np.any(np.asarray(back)[middle]),
+        "The gradient is 0 between 1 and 100: something holds the root constant there.",
     )
     require(not np.any(np.asarray(back)[x > 100]), "Above 100 the result is constant, and the gradient is not 0.")
 compare(back, slopes.astype(np.float32), label="the gradient")
@@ -371,6 +423,30 @@ def piecewise(x):
     return jnp.where(x <= 1, x, jnp.where(x < 100, pressed, 19.0))
 
 
+# %% wrong="control-piecewise" because="Stops the gradient under the root to keep NaN out: the middle piece has slope 0."
+def piecewise(x):
+    harmless = jax.lax.stop_gradient(jnp.clip(x, 1, 100))
+    return jnp.where(x <= 1, x, 2 * jnp.sqrt(harmless) - 1)
+
+
+# %% wrong="control-piecewise" because="Writes the slopes down in a custom_vjp, which forward mode refuses."
+def piecewise(x):
+    @jax.custom_vjp
+    def pieces(x):
+        return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * jnp.sqrt(x) - 1, 19))
+
+    slope = lambda x: jnp.where(x <= 1, 1, jnp.where(x < 100, 1 / jnp.sqrt(jnp.maximum(x, 1)), 0))
+    pieces.defvjp(lambda x: (pieces(x), x), lambda x, g: (g * slope(x),))
+    return pieces(x)
+
+
+# %% wrong="control-piecewise" because="Adds up the pieces times 0 or 1: an infinite entry times 0 is NaN."
+def piecewise(x):
+    low, high = (x <= 1).astype(x.dtype), (x >= 100).astype(x.dtype)
+    root = 2 * jnp.sqrt(jnp.clip(x, 1, 100)) - 1
+    return low * x + (1 - low) * (1 - high) * root + 19 * high
+
+
 # %% wrong="control-piecewise" because="Lets the middle piece go on for ever: at 100 the values still meet, above they do not."
 def piecewise(x):
     return jnp.where(x <= 1, x, 2 * jnp.sqrt(jnp.where(x > 1, x, 1.0)) - 1)
@@ -404,13 +480,13 @@ def piecewise(x):
 
 # %% [markdown] task="control-rnn" stars=2 minutes=18 skills="05_vmap,control-train,control-piecewise"
 # ## A network that reads a sequence
-# **Goal.** A recurrent network reads one vector after the other and keeps a state. Sequences in a batch differ in length, so the short ones are padded at the end. The padding must not change the state.
+# **Goal.** A recurrent network reads one vector after the other and keeps a state. Sequences in a batch differ in length, so the short ones are padded at the end. The padding must not change the state, whatever stands in it, NaN included.
 #
 # **Signature.** `rnn(params, start, xs, length)`: `params` is `{"w": (h, h), "u": (h, d), "b": (h,)}`, `start` is `(h,)`, `xs` is `(t, d)`, all float32; `length` is an int32 `()`, from 0 to t. Step i makes the state `tanh(w @ state + u @ xs[i] + b)` if `i < length`; later steps leave it as it is. Returns `(last, states)`: the state at the end, `(h,)`, and the state after every step, `(t, h)`.
 #
 # **Example.** With `w = [[0, 1], [0, 0]]`, `u = [[1], [0]]`, `b = [0, 0]`, start `[0, 0.5]` and length 1, the sequence `[[0], [9]]` gives `last = [tanh(0.5), 0]`, and both rows of `states` are the same; with length 0 all of them stay at `[0, 0.5]`.
 #
-# **Judged.** Values, for one sequence and for a batch of them under `vmap`; one loop, and a program that does not grow with t. **Not judged.** Whether the padding is computed and thrown away.
+# **Judged.** Values, for one sequence, also operation by operation (`jax.disable_jit`), and for a batch under `vmap`; one loop, and a program that does not grow with t. **Not judged.** Whether the padding is computed and thrown away.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -495,6 +571,17 @@ if getattr(got[1], "shape", None) == (5, 6, 3):
     early = np.allclose(got[1][:, 1:], states[:, :-1], atol=1e-3)
     require(not early, "The states are those before each step; wanted are those after it.")
 compare(got[1], states, label="the states of a batch")
+
+
+def probe_plain(params, start, rows, length):
+    with jax.disable_jit():  # a compiler may turn "times 0" into a choice, and so hide what NaN times 0 is
+        return rnn(params, start, rows, length)
+
+
+poisoned = np.where(np.arange(4)[:, None] < 2, xs[2, :4], np.nan).astype(np.float32)
+got = ask(probe_plain, *jax.tree.map(jnp.asarray, (params, start, poisoned, np.int32(2))))
+wanted = tuple(each.astype(np.float32) for each in by_hand(params, start, poisoned, 2))
+compare(got, wanted, label="the result with NaN in the padding, (last, states)")
 
 # %% hidden="control-rnn" name="program" points=2
 """One loop, and a program that does not grow with the sequence."""
@@ -614,6 +701,29 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
+# %% wrong="control-rnn" because="Mixes the new and the old state by a factor of 0 or 1: NaN in the padding times 0 is NaN."
+def rnn(params, start, xs, length):
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        real = (i < length).astype(jnp.float32)
+        state = real * new + (1 - real) * state
+        return state, state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
+# %% wrong="control-rnn" because="Adds b outside of tanh."
+def rnn(params, start, xs, length):
+    def read(state, numbered):
+        i, x = numbered
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x) + params["b"]
+        state = jnp.where(i < length, new, state)
+        return state, state
+
+    return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
+
+
 # %% right="control-rnn"
 def rnn(params, start, xs, length):
     driven = xs @ params["u"].T + params["b"]
@@ -646,7 +756,7 @@ def rnn(params, start, xs, length):
 #
 # **Example.** For `x² - 2` from 1 with tolerance 0.1: f(1) is -1, one step leads to 1.5 with f = 0.25, a second one to 1.4167 with f = 0.0069. So x = 1.4167, and steps = 2.
 #
-# **Judged.** Values and number of steps, also from a start that is good enough (`|f(x)|` may be exactly `tolerance`, and that may be 0), and when the method goes in circles; one loop; that `f` is not run for another 45 steps when five were enough. **Not judged.** What comes out where the slope is 0, and whether your result can be differentiated.
+# **Judged.** Values and number of steps, also from a start that is good enough (`|f(x)|` may be exactly `tolerance`, and that may be 0), and when the method goes in circles; one loop; that `f` is not run for another 45 steps when five were enough. **Not judged.** What comes out where the slope is 0 or f(x) is not finite, and whether your result can be differentiated.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -871,7 +981,7 @@ def newton_root(f, start, tolerance):
 # ## A batch that does not fit
 # **Goal.** `vmap` runs a function on all rows at once, and needs the memory for all of them at once. One row after the other needs little, and is slow. Between the two: `size` rows at a time, one such chunk after the other.
 #
-# **Signature.** `chunked_map(f, xs, size)`: `f` takes an array `(…)` and gives one; `xs` is `(n, …)` float32; `size` is a Python int, 1 or more, which need not divide n, and may be larger than it. Returns what `jax.vmap(f)(xs)` would.
+# **Signature.** `chunked_map(f, xs, size)`: `f` takes an array `(…)` and gives one, perhaps of another shape and dtype; `xs` is `(n, …)` float32; `size` is a Python int, 1 or more, which need not divide n, and may be larger than it. Returns what `jax.vmap(f)(xs)` would.
 #
 # **Example.** Seven rows with `size=3`: two chunks of three rows and one that is not full.
 #
@@ -921,6 +1031,11 @@ def probe_rows(xs):
     return chunked_map(lambda row: row + 1, jnp.asarray(xs), 3)  # a NumPy array has no traced index
 
 
+def probe_turned(xs, size):
+    shapes = jax.eval_shape(lambda xs: chunked_map(lambda row: row.T + jnp.sum(row), xs, size), xs)
+    return shapes.shape
+
+
 for shape in ((7,), (7, 2), (7, 2, 3)):
     raised = error(probe_rows, np.ones(shape, np.float32))
     rows = "numbers" if shape == (7,) else f"arrays of {len(shape) - 1} axes"
@@ -928,12 +1043,13 @@ for shape in ((7,), (7, 2), (7, 2, 3)):
 for n, size in ((6, 2), (7, 3), (5, 1), (3, 8), (4, 4)):
     xs = inputs.rng().normal(size=(n, 2, 3)).astype(np.float32)
     made = program(lambda xs, size: chunked_map(lambda row: row.T + jnp.sum(row), xs, size), xs, size)
+    raised = error(probe_turned, xs, size)
+    require(raised is None, f"For {n} rows and size {size} your answer raised {raised}.", kind="raised")
     wanted = np.swapaxes(xs, 1, 2) + xs.sum(axis=(1, 2))[:, None, None]
     compare(made.run(xs, size), wanted, label=f"the result for {n} rows and size {size}")
 xs = inputs.rng().normal(size=5).astype(np.float32)
-compare(
-    program(lambda xs: chunked_map(lambda x: x**2 + 1, xs, 2), xs).run(xs), xs**2 + 1, label="the result for numbers"
-)
+made = program(lambda xs: chunked_map(lambda x: jnp.int32(1000 * x), xs, 2), xs)
+compare(made.run(xs), np.int32(np.float32(1000) * xs), label="the result for numbers, of which `f` makes integers,")
 
 # %% hidden="control-chunks" name="program" points=2
 """One loop, and `size` rows at a time."""
@@ -998,6 +1114,36 @@ def chunked_map(f, xs, size):
     dealt = jnp.swapaxes(padded.reshape(size, -1, *xs.shape[1:]), 0, 1)
     ys = jax.lax.map(jax.vmap(f), dealt)
     return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
+
+
+# %% wrong="control-chunks" because="Gives the results the shape of the rows: f may give another."
+def chunked_map(f, xs, size):
+    padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
+    ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
+    return ys.reshape(padded.shape)[: len(xs)]
+
+
+# %% wrong="control-chunks" because="Moves the last slice back to be full: with a size larger than n there is no such slice."
+def chunked_map(f, xs, size):
+    def turn(i, ys):
+        chunk = jax.lax.dynamic_slice_in_dim(xs, i * size, size)
+        return jax.lax.dynamic_update_slice_in_dim(ys, jax.vmap(f)(chunk), i * size, axis=0)
+
+    row = jax.eval_shape(f, xs[0])
+    return jax.lax.fori_loop(0, -(-len(xs) // size), turn, jnp.zeros((len(xs), *row.shape), row.dtype))
+
+
+# %% wrong="control-chunks" because="Collects the results in an array of the dtype of xs: f may give integers."
+def chunked_map(f, xs, size):
+    full = jnp.pad(xs, [(0, -len(xs) % size)] + [(0, 0)] * (xs.ndim - 1))
+    ys = jnp.zeros((len(full), *jax.eval_shape(f, xs[0]).shape), xs.dtype)
+
+    def turn(i, ys):
+        chunk = jax.lax.dynamic_slice_in_dim(full, i * size, size)
+        new = jax.vmap(f)(chunk).astype(xs.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(ys, new, i * size, axis=0)
+
+    return jax.lax.fori_loop(0, len(full) // size, turn, ys)[: len(xs)]
 
 
 # %% wrong="control-chunks" because="Pads as if a row were a vector: rows that are numbers have no second axis, matrices a third."
@@ -1125,8 +1271,18 @@ made = program(
     {"w": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)},
     {"x": np.zeros((6, 2), np.float32), "y": np.zeros(6, np.float32)},
 )
+rooted = program(
+    lambda params, batches: early_stop(lambda p, batch: jnp.sum(jnp.sqrt(p["w"] - batch["y"])), params, batches, 2.0),
+    {"w": np.zeros(1, np.float32)},
+    {"y": np.zeros(6, np.float32)},
+)
+results = {}
+bad = int(rng.integers(1, 3))
+ys = 9 - np.minimum(np.arange(1, 7), bad).astype(np.float32)  # each good step takes 1 off 9, until w - y is 0
+got = rooted.run({"w": np.float32([9])}, {"y": ys})
+results["an infinite gradient whose loss is finite"] = got, ({"w": np.float32([9 - bad])}, np.int32(bad))
 kinds = (
-    "an infinite gradient",
+    "a loss that is NaN",
     "an infinite loss whose gradient is finite",
     "a step that overflows from a finite gradient",
 )
@@ -1135,14 +1291,21 @@ for what in kinds:
     xs, ys = rng.normal(size=(6, 2)).astype(np.float32), rng.normal(size=6).astype(np.float32)
     bad = int(rng.integers(1, 3))
     xs[:bad, 0] = 0  # so that w[0] is still 0, and a loss with 1e38 times w[0] in it is finite
-    if "loss" in what:
+    if "infinite" in what:
         ys[bad] = rng.choice([np.inf, -np.inf])
     else:
-        xs[bad, 0] = np.inf if "infinite" in what else 1e38
+        xs[bad, 0] = np.inf if "NaN" in what else 1e38
     got, wanted = made.run({"w": start, "b": b}, {"x": xs, "y": ys}), start - 10 * xs[:bad].sum(axis=0)
-    if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
-        require(int(got[1]) <= bad, f"The run goes on after {what}.")
-    compare(got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad)), label=f"a run with {what}: (params, steps)")
+    results[what] = got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad))
+# All of them before any is compared: which of them are missed tells one idea from another.
+missed = [
+    what
+    for what, (got, (_, steps)) in results.items()
+    if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == () and int(got[1]) > steps
+]
+require(not missed, f"The run goes on after {', and after '.join(missed)}.")
+for what, (got, wanted) in results.items():
+    compare(got, wanted, label=f"a run with {what}: (params, steps)")
 
 # %% hidden="control-stop" name="large" points=1
 """Large is not infinite, and the loss that counts is the one before the step."""
@@ -1404,7 +1567,7 @@ def early_stop(loss, params, batches, rate):
 # ## The slope of an answer, without the search
 # **Goal.** `newton_sqrt` in the setup searches for y with y² = a, and stops when it is good enough. Reverse mode refuses its `while_loop`. And it need not go through it: how the answer moves with a follows from the equation, however it was found. From y² = a, 2y · dy = da. Make the search differentiable, as often as one likes.
 #
-# **Signature.** `implicit_sqrt(a)`: `a` is a positive float32 `()`. Returns `()`: what `newton_sqrt(a)` finds.
+# **Signature.** `implicit_sqrt(a)`: `a` is a positive float32 `()`. Returns `()`: what `newton_sqrt(a)` finds, up to rounding.
 #
 # **Example.** `implicit_sqrt(4)` is 2, its slope there is 1/(2 · 2) = 0.25, and the slope of the slope -1/(4 · 2³) = -0.03125.
 #
@@ -1687,6 +1850,8 @@ if getattr(got[0], "shape", None) == (e, t, 4):
 compare(got[0], states.astype(np.float32), rtol=1e-3, atol=1e-3, label="the array of states")
 if getattr(got[1], "shape", None) == (e,):
     extra = np.asarray(got[1]).astype(int) - taken
+    require(not np.any(extra[taken == 0]), "An environment that is over at once is counted as pushed.")
+    require(not np.any(extra[taken == t]), "Where an environment is never over, not all of its pushes are counted.")
     require(
         not np.all(extra[(taken > 0) & (taken < t)] == -1),
         "The push after which an environment is over is not counted; it moved the state.",
@@ -1813,6 +1978,47 @@ def rollout(starts, forces):
         taken += moves
         after.append(states)
     return jnp.stack(after, axis=1), taken.astype(jnp.int32)
+
+
+# %% wrong="control-rollout" because="Starts with a flag that all are running: an environment that is over at once is pushed once."
+def rollout(starts, forces):
+    def push(carry, force):
+        state, running = carry
+        state = jnp.where(running, cartpole(state, force), state)
+        return (state, running & ~over(state)), (state, running)
+
+    def one(start, plan):
+        _, (states, moved) = jax.lax.scan(push, (start, jnp.array(True)), plan)
+        return states, jnp.sum(moved)
+
+    return jax.vmap(one)(starts, forces)
+
+
+# %% wrong="control-rollout" because="Counts up to the first state that is over with argmax: it is 0 where none is."
+def rollout(starts, forces):
+    def push(state, force):
+        state = jnp.where(over(state), state, cartpole(state, force))
+        return state, state
+
+    def one(start, plan):
+        _, states = jax.lax.scan(push, start, plan)
+        return states, jnp.argmax(jax.vmap(over)(states)).astype(jnp.int32) + 1
+
+    return jax.vmap(one)(starts, forces)
+
+
+# %% wrong="control-rollout" because="Maps over the environments with lax.map: a loop around the loop over time."
+def rollout(starts, forces):
+    def push(state, force):
+        moves = ~over(state)
+        state = jnp.where(moves, cartpole(state, force), state)
+        return state, (state, moves)
+
+    def one(environment):
+        _, (states, moved) = jax.lax.scan(push, *environment)
+        return states, jnp.sum(moved)
+
+    return jax.lax.map(one, (starts, forces))
 
 
 # %% wrong="control-rollout" because="Leaves time in front: a scan over a batch collects along its own axis first."
