@@ -201,7 +201,7 @@ class _Trial:
             names = []
             for seed, results in enumerate(drawn):
                 at = lambda exercise, source, seed: iter(known[source][int(seed) if seed.isdecimal() else 0])
-                told = name_misconception(self.exercise, results, str(seed), self.note, at)
+                told = name_misconception(self.exercise, results, str(seed), self.note, at, variant.source)
                 names.append(next((one.misconception for one in told if one.misconception), None))
             self.changes(f"the wrong answer on {self.where(variant.line)} has another misconception named", names)
             count += names[0] == variant.because
