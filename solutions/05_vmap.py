@@ -733,6 +733,9 @@ for words, garbage in (("NaN", np.nan), ("a number", 7.0)):
 # A mask has a fixed shape, so one program serves every length; `where` before the sum keeps garbage out of the value *and* of the gradient, and a divisor of at least 1 keeps 0/0 from ever existing. **Next:** what changes for the maximum of each ragged row?
 
 
+# %% equivalent="vmap-masked-mean" because="`where` takes every number but 0 for True, so the dtype of the mask does not matter."
+# changed mask dtype, arange(X) < Y -> (arange(X) < Y).astype("float32"): inside = jnp.arange(row.shape[0]) < length
+
 # %% wrong="vmap-masked-mean" because="Multiplies by the mask: NaN times 0 is NaN."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
@@ -1117,6 +1120,9 @@ if many.flops:
 # %% [markdown] why="vmap-batched-solve"
 # vmap batches only what depends on what is mapped: XᵀX is made outside the inner map (or from arguments with `in_axes=None`), so it exists once for each task. **Next:** at 1,000 strengths the solves dominate. Which factorisation of XᵀX would serve all strengths?
 
+
+# %% equivalent="vmap-batched-solve" because="Every input of this exercise is float32, which is also the default of jnp.eye."
+# dropped cast, dtype=... -> none: identity = jnp.eye(x.shape[1], dtype=x.dtype)
 
 # %% wrong="vmap-batched-solve" because="Adds the strength to every entry of XᵀX, not to its diagonal only."
 def batched_solve(xs, ys, strengths):

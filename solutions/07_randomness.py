@@ -288,6 +288,10 @@ compare(ask(dropout, inputs.key(), 2, zeros, 0.4), zeros, label="the result for 
 # `fold_in` names a stream: layer 3 of this step is always the same key, whichever layers were run before it, and nothing has to be carried along. **Next:** the same mask falls in every training step, as long as the caller hands over the same key. What should the caller do?
 
 
+# %% equivalent="random-dropout" because="`where` takes every number but 0 for True, and entries of x that are NaN or inf are not judged."
+# changed mask dtype, bernoulli(...) -> bernoulli(...).astype("float32"): kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
+# product for where, where(X, Y, 0) -> X * Y: return jnp.where(kept, x / (1 - rate), 0)
+
 # %% wrong="random-dropout" because="Asks bernoulli with the probability to be dropped: rate is not the probability to be kept."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), rate, x.shape)

@@ -397,6 +397,10 @@ compare(forward, slopes.astype(np.float32), label="the slopes by forward mode")
 # `where` computes all pieces for all entries and chooses afterwards; that is how one instruction can treat a whole array. So no piece may be given what it cannot stand, neither on the way forward nor on the way back. **Next:** if one piece cost a hundred times as much as the others, and x were a single number, what would you use?
 
 
+# %% equivalent="control-piecewise" because="At 1 and at 100 both pieces have the same value, and the gradient there is not judged."
+# moved bound, X > Y -> X >= Y: middle = (x > 1) & (x < 100)
+# moved bound, X < Y -> X <= Y: middle = (x > 1) & (x < 100)
+
 # %% wrong="control-piecewise" because="One where around the root: it still sees the negative values, and 0 times its slope there is NaN."
 def piecewise(x):
     return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * jnp.sqrt(x) - 1, 19.0))
@@ -1071,6 +1075,9 @@ for size in (4, 3):
 # %% [markdown] why="control-chunks"
 # The loop bounds the memory, `vmap` within keeps the device busy, and `size` is the dial between them. `jax.lax.map` does it too, if it is given a `batch_size`. **Next:** under `grad`, a loop keeps what the way back needs for *all* turns. What is left of the saving then (lesson 15)?
 
+
+# %% equivalent="control-chunks" because="The memory is not judged where `size` is larger than n."
+# dropped edge, min(X, Y) -> X: size = min(size, n)
 
 # %% wrong="control-chunks" because="Maps one row after the other: little memory, and n turns."
 def chunked_map(f, xs, size):
@@ -1900,6 +1907,9 @@ require(sizes[3, 5] == sizes[12, 5], "The program grows with the number of envir
 # %% [markdown] why="control-rollout"
 # A simulator that is itself a JAX program runs thousands of environments in lockstep on one device, and no state goes back to Python between two steps. **Next:** the plan is fixed beforehand here. What changes in the loop's body if a network chooses each push from the state, and how would you get the gradient of the outcome by its weights?
 
+
+# %% equivalent="control-rollout" because="All states are finite, so the product with 0 or 1 chooses as `where` does."
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: state = jnp.where(moves, cartpole(state, force), state)
 
 # %% wrong="control-rollout" because="Goes on after the end: nothing asks whether the environment is over."
 def rollout(starts, forces):
