@@ -1307,6 +1307,8 @@ def probe_list(mesh, key, specs):
         init = lambda key: {"soil": [jax.random.normal(key, (12, 8))]}
         try:
             return sharded_init(mesh, init, [("soil/0", spec)], key)["soil"][0]
+        except NotImplementedError:  # the untouched stub
+            raise
         except Exception as problem:
             return type(problem).__name__
 
