@@ -57,7 +57,7 @@ def layers(params, x):
 # ## What would it cost?
 # **Goal.** Say what a function would cost as a compiled program, without running it and without its data. Two lines are missing: the compiled program, and its floating-point operations.
 #
-# **Signature.** `cost(f, *shapes)`: `f` is a function of arrays or trees of arrays, `shapes` are its arguments with a `jax.ShapeDtypeStruct` in the place of each array. Returns `(flops, argument_bytes, result_bytes)`: the floating-point operations that XLA counts in the *compiled* program, and the bytes of its arguments and results.
+# **Signature.** `cost(f, *shapes)`: `f` is a function of arrays or trees of arrays, `shapes` are its arguments with a `jax.ShapeDtypeStruct` in the place of each array. Returns `(flops, argument_bytes, result_bytes)`: the floating-point operations that XLA counts in the *compiled* program (`tanh` and other transcendental functions have a count of their own, which is not wanted), and the bytes of its arguments and results.
 #
 # **Example.** For `jnp.dot` of a float32 `(8, 16)` and a `(16, 4)`: `(1024.0, 768, 128)`, as 2 · 8 · 16 · 4 = 1024, (8 · 16 + 16 · 4) · 4 = 768 and 8 · 4 · 4 = 128.
 #
@@ -120,11 +120,21 @@ for dtype in (np.float32, jnp.bfloat16):
 # %% hidden="profiling-cost" name="large" points=1
 """Arguments that no memory holds: shapes are enough."""
 large = jax.ShapeDtypeStruct((2**25, 2**25), np.float32)
-_, given, made = ask(lambda large: cost(lambda x: jnp.sum(2 * x), large), large)
+
+
+def probe_large(large):
+    return cost(lambda x: jnp.sum(2 * x), large)
+
+
+require(
+    error(probe_large, large) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
+    "Memory ran out for an argument that no memory holds: arrays are made where shapes are enough.",
+)
+_, given, made = ask(probe_large, large)
 compare((given, made), (2**52, 4), label="(argument_bytes, result_bytes)")
 
 # %% hidden="profiling-cost" name="merged" points=1
-"""What the compiler merges is counted once."""
+"""What the compiler merges is counted once, and transcendental functions are not counted."""
 n = 64 * int(inputs.rng().integers(2, 6))
 square = jax.ShapeDtypeStruct((n, n), np.float32)
 flops, *_ = ask(lambda x, w: cost(lambda x, w: x @ w + jnp.sin(x @ w), x, w), square, square)
@@ -134,6 +144,14 @@ require(
     "the analysis of another stage: ask the one that runs.",
 )
 compare(flops, 2.0 * n**3, rtol=0.05, label="flops")
+elementwise = lambda x: x * jnp.tanh(x) + 1
+wanted = jax.jit(elementwise).lower(square).compile().cost_analysis()["flops"]  # accelerators count tanh differently
+flops, *_ = ask(lambda x: cost(lambda x: x * jnp.tanh(x) + 1, x), square)
+require(
+    abs(flops - wanted) < 0.01 * wanted,
+    "For an elementwise function with a `tanh` in it the number of operations is not right. Transcendental functions have a "
+    "count of their own: were they added?",
+)
 
 # %% [markdown] why="profiling-cost"
 # Lowering and compiling look at shapes and dtypes only, so the largest program costs as much to ask about as a small one. **Next:** ask for the gradient of a network too. How many times the forward pass is it, and why?
@@ -182,6 +200,15 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
+# %% wrong="profiling-cost" because="Adds the transcendental functions to the floating-point operations: XLA counts them separately."
+def cost(f, *shapes):
+    compiled = jax.jit(f).lower(*shapes).compile()
+    found = compiled.cost_analysis()
+    flops = found["flops"] + found.get("transcendentals", 0)
+    memory = compiled.memory_analysis()
+    return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
+
+
 # %% right="profiling-cost"
 def cost(f, *shapes):
     compiled = jax.jit(f).trace(*shapes).lower().compile()
@@ -197,7 +224,7 @@ def cost(f, *shapes):
 #
 # **Example.** `capture_trace(long_work, jnp.eye(384))` gives the result and some hundred events. Those with an `operation` are what ran on the device: the product in the loop is among them 100 times.
 #
-# **Judged.** The result; that every operation of the call is in the trace, as often as it ran in one call, and that Python does not trace `f` meanwhile. **Not judged.** What else happens to be in the trace.
+# **Judged.** The result; that every operation of the call is in the trace, as often as it ran in one call, and that Python does not trace `f` meanwhile. **Not judged.** Events without an `operation`, such as those of the host.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -247,47 +274,73 @@ require(
 )
 
 # %% hidden="profiling-capture" name="values" points=1
-"""The result of the function, with several arguments and a tree for a result."""
+"""The results of two functions: one with several arguments and a tree for a result, one with a tree for an argument."""
 x, y = inputs.rng().normal(size=(2, 5, 3)).astype(np.float32)
-got = ask(lambda x, y: capture_trace(lambda x, y: {"sum": x + y, "dot": x @ y.T}, x, y)[0], x, y)
-compare(got, {"sum": x + y, "dot": x @ y.T}, label="the result")
+
+
+def probe_values(x, y):
+    first, _ = capture_trace(lambda x, y: {"sum": x + y, "dot": x @ y.T}, x, y)
+    second, _ = capture_trace(lambda tree: tree["x"] - tree["y"], {"x": x, "y": y})
+    return [first, second]
+
+
+wanted = [{"sum": x + y, "dot": x @ y.T}, x - y]
+compare(ask(probe_values, x, y), wanted, label="the results of two functions")
 
 # %% hidden="profiling-capture" name="whole" points=2 observed=true
 """Every operation of one call is in the trace, and Python does not trace the function meanwhile."""
 
 
 def probe_whole(x, shift):
+    python_calls = []
+
     def work(x):
+        python_calls.append(1)
         with jax.profiler.TraceAnnotation("python traces this function"):
             return long_work(x) + shift
 
     with contextlib.suppress(RuntimeError):
         jax.profiler.stop_trace()
     _, events = capture_trace(work, x)
+    if not (isinstance(events, list) and all(isinstance(event, Event) for event in events)):
+        return None
+    count = len(python_calls)
     compiled = jax.jit(work).lower(x).compile()
     compiled(x).block_until_ready()
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             compiled(x).block_until_ready()
-        return [[event[:] for event in some] for some in (events, read_trace(folder))]
+        return count, *([event[:] for event in some] for some in (events, read_trace(folder)))
 
 
 x, shift = np.eye(384, dtype=np.float32), float(inputs.rng().integers(1, 9))
-events, wanted = ask(probe_whole, x, shift)
+found = ask(probe_whole, x, shift)
+require(found is not None, "The second item is not the list of events that `read_trace` gives.")
+python_calls, events, wanted = found
 times = [sorted(operation for _, _, _, operation, _ in some if operation) for some in (events, wanted)]
-got, want = len(times[0]), len(times[1])
+got, want, same = len(times[0]), len(times[1]), times[0] == times[1]
+traced = "python traces this function" in [name for name, *_ in events]
+several = "More operations ran in the trace than one call has. Was there another call in it, or did one from before it still run?"
 require(
     got >= want,
     "Operations of the call are missing in the trace. Was the work done when the trace ended, and had the trace begun "
     "when the work did?",
 )
+require(got < 2 * want, several)
 require(
-    got <= want,
-    "More operations ran in the trace than one call has. Was there another call in it, or did one from before it still run?",
+    same or not traced,
+    "Python ran the function within the trace, and the operations there are not those of its compiled program. Was it "
+    "compiled?",
 )
-require(times[0] == times[1], "The operations in the trace are not those of the compiled function.")
+require(got <= want, several)
+require(same, "The operations in the trace are not those of the compiled function.")
 require(
-    "python traces this function" not in [name for name, *_ in events],
+    python_calls == 1 or not traced,
+    "While the trace was recorded, Python traced the function, and not for the first time: what is called in the trace is "
+    "not what was compiled before.",
+)
+require(
+    not traced,
     "While the trace was recorded, Python traced the function: the trace holds the compilation too. Compile before.",
 )
 
@@ -295,17 +348,7 @@ require(
 # Called once before, so that nothing compiles; waited for within the `with`, so that nothing is cut off. **Next:** look at the events without an `operation`. Which of them are yours to shorten?
 
 
-# %% wrong="profiling-capture" because="Does not wait within the trace: the call returns at once, and the recording ends while the device works."
-def capture_trace(f, *arguments):
-    compiled = jax.jit(f)
-    jax.block_until_ready(compiled(*arguments))
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            result = compiled(*arguments)
-        return result, read_trace(folder)
-
-
-# %% wrong="profiling-capture" because="Waits after the trace has ended: too late, what the device did is not in it."
+# %% wrong="profiling-capture" because="Does not wait for the result within the trace: the call returns at once, and the recording ends while the device works."
 def capture_trace(f, *arguments):
     compiled = jax.jit(f)
     compiled(*arguments)
@@ -362,6 +405,15 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
+# %% wrong="profiling-capture" because="Never compiles the function: its operations run one by one, each as a program of its own."
+def capture_trace(f, *arguments):
+    jax.block_until_ready(f(*arguments))
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            result = jax.block_until_ready(f(*arguments))
+        return result, read_trace(folder)
+
+
 # %% right="profiling-capture"
 def capture_trace(f, *arguments):
     program = jax.jit(f).lower(*arguments).compile()
@@ -381,11 +433,11 @@ def capture_trace(f, *arguments):
 # ## Compiled before the doors open
 # **Goal.** A service answers requests of a few known lengths. Compile a program for each of them before there is any data, and answer from these programs alone.
 #
-# **Signature.** `compile_ahead(f, params, lengths)`: `f(params, x)` takes a tree of arrays and `x` of shape `(n, d)`, float32; `params` is that tree with a ShapeDtypeStruct for each array, and `d` is 4; `lengths` is a list of `n`. Returns a function `serve(params, x)` that gives `f(params, x)`, and raises `ValueError` for an `x` of another length, and `TypeError` for one of another dtype, such as int32 or float16.
+# **Signature.** `compile_ahead(f, params, lengths)`: `f(params, x)` takes a tree of arrays and `x` of shape `(n, d)`, float32; `params` is that tree with a ShapeDtypeStruct for each array, and `d` is 4; `lengths` is a list of different `n`. Returns a function `serve(params, x)` that gives `f(params, x)`, and raises `ValueError` for an `x` of another length, and `TypeError` for one of another dtype, such as int32 or float16.
 #
 # **Example.** With `f(params, x) = x @ params["w"]` and the lengths `[2, 8]`, `serve` answers an `x` of `(8, 4)`, and refuses one of `(5, 4)` with a ValueError.
 #
-# **Judged.** Values for every length; both refusals; that `f` is traced once for each length by `compile_ahead`, and never by `serve`. **Not judged.** What the errors say; NumPy's float64, which JAX takes as float32 wherever it meets it.
+# **Judged.** Values for every length; both refusals; that `f` is traced once for each length by `compile_ahead`, and never by `serve`. **Not judged.** What the errors say, and which one comes first; NumPy's float64, which JAX takes as float32 wherever it meets it.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -443,7 +495,7 @@ compare(kind, "ValueError", label="the error for five rows")
 
 def probe_values(params, requests, lengths):
     struct = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
-    serve = compile_ahead(lambda params, x: layers(params, x) / len(x), struct, lengths)
+    serve = compile_ahead(lambda params, x: layers(params, x) / len(x) + params["shift"], struct, lengths)
     answers = []
     for x in requests:
         try:
@@ -455,9 +507,11 @@ def probe_values(params, requests, lengths):
 
 rng = inputs.rng()
 params = {"first": rng.normal(size=(4, 6)).astype(np.float32), "last": rng.normal(size=(6, 2)).astype(np.float32)}
+params["shift"] = np.int32(rng.integers(1, 9))
 lengths = [int(n) for n in rng.permutation(np.arange(1, 12))[:3]]
 requests = [rng.normal(size=(n, 4)).astype(np.float32) for n in (*lengths, *lengths[::-1])]
-wanted = [(np.tanh(x @ params["first"]) @ params["last"] / len(x)).astype(np.float32) for x in requests]
+wanted = [np.tanh(x @ params["first"]) @ params["last"] / len(x) + params["shift"] for x in requests]
+wanted = [answer.astype(np.float32) for answer in wanted]
 got = ask(probe_values, params, requests, lengths)
 refused = sum(isinstance(answer, str) for answer in got)
 require(
@@ -470,22 +524,38 @@ compare(got, wanted, rtol=1e-3, atol=1e-4, label="the answers")
 """Other lengths are refused with ValueError, other dtypes with TypeError, for large parameters too."""
 
 
-def probe_refusals(x, lengths):
+def probe_refusals(lengths, requests):
     large = {"w": jax.ShapeDtypeStruct((4, 2**48), jnp.float32)}
     compile_ahead(lambda params, x: jnp.sum(params["w"]) + x, large, lengths)
-    small = {"w": jax.ShapeDtypeStruct((4, 2), jnp.float32)}
-    return compile_ahead(lambda params, x: x @ params["w"], small, lengths)({"w": jnp.ones((4, 2))}, x)
+    serve = compile_ahead(lambda params, x: x * params["w"], {"w": jax.ShapeDtypeStruct((4,), jnp.int8)}, lengths)
+
+    def reply(x):
+        try:
+            return serve({"w": jnp.full(4, 2, jnp.int8)}, x)
+        except Exception as problem:
+            return type(problem).__name__
+
+    return [reply(x) for x in requests]
 
 
 lengths = [int(n) for n in inputs.rng().permutation(np.arange(2, 20))[:3]]
-compare(ask(probe_refusals, np.ones((lengths[1], 4), np.float32), lengths), np.full((lengths[1], 2), 4, np.float32))
-for other in (max(lengths) + 1, min(lengths) - 1):
-    kind = error(probe_refusals, np.ones((other, 4), np.float32), lengths)
-    require(kind is not None, "A length that was not asked for is answered: is it compiled on the way, or padded?")
+others = (max(lengths) + 1, min(lengths) - 1)
+dtypes = [np.dtype(dtype) for dtype in (np.int32, np.float16, jnp.bfloat16, np.uint8, np.bool_, np.complex64)]
+asked = [np.ones((lengths[1], 4), np.float32), *(np.ones((n, 4), np.float32) for n in others)]
+right, *replies = ask(probe_refusals, lengths, asked + [np.ones((lengths[0], 4), dtype) for dtype in dtypes])
+require(not isinstance(right, str), "An `x` of a length that was asked for is refused.")
+compare(right, np.full((lengths[1], 4), 2, np.float32), label="the answer for a length that was asked for")
+for kind in replies[:2]:
+    require(isinstance(kind, str), "A length that was not asked for is answered: is it compiled on the way, or padded?")
     require(kind == "ValueError", "A length that was not asked for is refused with another error than ValueError.")
-kind = error(probe_refusals, np.ones((lengths[0], 4), np.int32), lengths)
-require(kind is not None, "An `x` of int32 is answered: is it compiled on the way, or converted?")
-require(kind == "TypeError", "An `x` of int32 is refused with another error than TypeError.")
+for dtype, kind in zip(dtypes, replies[2:], strict=True):
+    if not isinstance(kind, str):
+        require(
+            kind.dtype == np.float32,
+            f"An `x` of {dtype} is answered, in another dtype than float32: a program for it was compiled on the way.",
+        )
+        require(False, f"An `x` of {dtype} is answered as if it were float32: it was converted.")
+    require(kind == "TypeError", f"An `x` of {dtype} is refused with another error than TypeError.")
 
 # %% hidden="profiling-ahead" name="traces" points=1 observed=true
 """Traced once for each length ahead, and never while serving."""
@@ -581,6 +651,35 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
+# %% wrong="profiling-ahead" because="Lists the dtypes that it refuses, and converts every other one: only float32 has a program."
+def compile_ahead(f, params, lengths):
+    of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
+    programs = {n: jax.jit(f).lower(params, of(n)).compile() for n in lengths}
+
+    def serve(params, x):
+        if x.dtype in (jnp.int32, jnp.float16):
+            raise TypeError("not float32")
+        if len(x) not in programs:
+            raise ValueError("no such length")
+        return programs[len(x)](params, jnp.asarray(x, jnp.float32))
+
+    return serve
+
+
+# %% wrong="profiling-ahead" because="Compiles for float32 parameters, whatever dtypes `params` has."
+def compile_ahead(f, params, lengths):
+    single = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), params)
+    of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
+    programs = {n: jax.jit(f).lower(single, of(n)).compile() for n in lengths}
+
+    def serve(params, x):
+        if len(x) not in programs:
+            raise ValueError("no such length")
+        return programs[len(x)](params, x)
+
+    return serve
+
+
 # %% right="profiling-ahead"
 def compile_ahead(f, params, lengths):
     jitted = jax.jit(f)
@@ -604,7 +703,7 @@ def compile_ahead(f, params, lengths):
 #
 # **Example.** For `jnp.dot` of a float32 `(512, 512)` and a `(512, 256)`: 2 · 512 · 512 · 256 operations, 4 · (512 · 512 + 512 · 256 + 512 · 256) bytes, so 64.0.
 #
-# **Judged.** Within 3 in 100, for several functions, trees and dtypes; that nothing is allocated. **Not judged.** How you count the bytes; arguments that `f` does not use.
+# **Judged.** Within 3 in 100, for several functions, trees and dtypes; operations that the compiler merges count once; that nothing is allocated. **Not judged.** How you count the bytes; arguments that `f` does not use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -639,8 +738,8 @@ shapes = jax.ShapeDtypeStruct((512, 512), np.float32), jax.ShapeDtypeStruct((512
 compare(ask(lambda *shapes: arithmetic_intensity(jnp.dot, *shapes), *shapes), 64.0, rtol=1e-2, label="the intensity")
 
 # %% hidden="profiling-intensity" name="steps" points=1
-"""A network: what lies between its two products need not be moved."""
-n, d, h, k = (int(size) for size in 64 * inputs.rng().integers(4, 12, size=4))
+"""A network: what lies between its two products need not be moved. And a product that the compiler computes once."""
+n, d, h, k = (int(size) for size in 64 * inputs.rng().integers((8, 4, 8, 4), (12, 6, 12, 6)))  # weights > result
 struct = lambda *shape: jax.ShapeDtypeStruct(shape, np.float32)
 shapes = {"first": struct(d, h), "last": struct(h, k)}, struct(n, d)
 got = ask(lambda *shapes: arithmetic_intensity(layers, *shapes), *shapes)
@@ -651,9 +750,19 @@ require(not near(inner), "The bytes of the result are missing.")
 require(not near(n * d + result), "The bytes of the parameters are missing: they are arguments as well.")
 require(not near((inner + result) / 4), "Those are operations for each element, not for each byte.")
 require(
+    not near(inner + result + n * h),
+    "The array between the two products was counted too: it is neither argument nor result, but scratch memory.",
+)
+require(
     near(inner + result),
     "For a network of two products the intensity is not right. Count the bytes of arguments and results once each: "
     "an array between two steps is neither.",
+)
+twice = ask(lambda x: arithmetic_intensity(lambda x: x @ x + jnp.sin(x @ x), x), struct(n, n))
+require(
+    abs(twice / (2 * n**3 / (8 * n * n)) - 1) < 0.03,
+    "For a function that writes the same product down twice the intensity is not right: the compiled program computes it "
+    "once. Whose operations were counted?",
 )
 
 # %% hidden="profiling-intensity" name="dtypes" points=1
@@ -679,6 +788,11 @@ def probe_several(tree):
 
 whole = {"weights": jax.ShapeDtypeStruct((n, n), np.int8), "x": jax.ShapeDtypeStruct((n, n), np.float32)}
 got = ask(probe_several, whole)
+for width, which in ((1, "the first argument"), (4, "the result")):
+    require(
+        not near(4 * width * n * n / (1 + 0.5 / n)),
+        f"For a tree of int8 and float32, every element was counted with the {width} byte{'s' * (width > 1)} that one of {which} has.",
+    )
 require(
     near((n * n + 3 * 4 * n * n) / (1 + 0.5 / n)),
     "For a tree of int8 and float32, with two results, the intensity is not right.",
@@ -687,8 +801,20 @@ require(
 # %% hidden="profiling-intensity" name="large" points=1
 """Larger than any memory: shapes are enough."""
 large = jax.ShapeDtypeStruct((2**25, 2**24), np.float32)
-got = ask(lambda large: arithmetic_intensity(lambda x: 2 * x + 1, large), large)
-compare(got, 2 / 8, rtol=0.03, label="the intensity of two operations on each element")
+
+
+def probe_large(large):
+    return arithmetic_intensity(lambda x: x * jnp.tanh(x) + 1, large)
+
+
+require(
+    error(probe_large, large) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
+    "Memory ran out for an argument that no memory holds: arrays are made where shapes are enough.",
+)
+got = ask(probe_large, large)
+flops = jax.jit(lambda x: x * jnp.tanh(x) + 1).lower(large).compile().cost_analysis()["flops"]
+wanted = flops / (2 * large.size * 4)  # accelerators count a tanh differently
+compare(got, wanted, rtol=0.03, label="the intensity of an elementwise function with a `tanh` in it")
 
 # %% [markdown] why="profiling-intensity"
 # What must be moved is what goes in and what comes out; whatever else is moved is the compiler's choice, and it may keep it in registers. So this is the best that a program can hope for. **Next:** for which batch sizes is a layer of (4096, 4096) bound by memory, on a device with 300 operations for each byte?
@@ -733,6 +859,36 @@ def arithmetic_intensity(f, *shapes):
     compiled = jax.jit(f).lower(*arguments).compile()
     total = sum(leaf.nbytes for leaf in jax.tree.leaves((arguments, compiled(*arguments))))
     return compiled.cost_analysis()["flops"] / total
+
+
+# %% wrong="profiling-intensity" because="Takes the lowered program's operations: the compiler has not merged anything yet."
+def arithmetic_intensity(f, *shapes):
+    flops = jax.jit(f).lower(*shapes).cost_analysis()["flops"]
+    leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
+    return flops / sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+
+# %% wrong="profiling-intensity" because="Takes one number of bytes for all elements, that of the first argument's dtype."
+def arithmetic_intensity(f, *shapes):
+    flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
+    leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
+    return flops / (leaves[0].dtype.itemsize * sum(leaf.size for leaf in leaves))
+
+
+# %% wrong="profiling-intensity" because="Adds the program's scratch memory to what must be moved."
+def arithmetic_intensity(f, *shapes):
+    compiled = jax.jit(f, keep_unused=True).lower(*shapes).compile()
+    memory = compiled.memory_analysis()
+    moved = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    return compiled.cost_analysis()["flops"] / moved
+
+
+# %% wrong="profiling-intensity" because="Adds the transcendental functions to the floating-point operations: XLA counts them separately."
+def arithmetic_intensity(f, *shapes):
+    found = jax.jit(f).lower(*shapes).compile().cost_analysis()
+    leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
+    total = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    return (found["flops"] + found.get("transcendentals", 0)) / total
 
 
 # %% right="profiling-intensity"
@@ -813,9 +969,10 @@ events = [Event("dot.1", 0.0, 3.0, "dot.1"), Event("add", 3.0, 5.0, "add"), Even
 compare(ask(scope_of, hlo, events), "jit(f)/encoder/dot_general", label="the op_name")
 
 # %% hidden="profiling-scope" name="names" points=2
-"""Names that begin alike, names that are used by others first, and an operation without an op_name."""
+"""Names that begin alike, origins that operations share, events of the host, and an operation without an op_name."""
 rng = inputs.rng()
-words = [f"{word}{int(rng.integers(100, 1000))}" for word in ("lake", "hill", "moor", "wood", "reef", "dune")]
+KEYS = ("lake", "hill", "moor", "wood", "reef", "dune", "cove")
+words = {word: f"{word}{int(rng.integers(100, 1000))}" for word in KEYS}
 hlo = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8,8]{1,0})->f32[8,8]{1,0}}
 
 %fused_computation (param_0: f32[8,8]) -> f32[8,8] {
@@ -825,54 +982,84 @@ hlo = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8
 
 ENTRY %main.9 (x.1: f32[8,8]) -> f32[8,8] {
   %x.1 = f32[8,8]{1,0} parameter(0), metadata={op_name="x"}
-  %fusion.12 = f32[8,8]{1,0} fusion(%x.1), kind=kLoop, calls=%fused_computation, metadata={op_name="jit(step)/hill/tanh" stack_frame_id=3}
+  %mul.1 = f32[8,8]{1,0} multiply(%x.1, %x.1), metadata={op_name="jit(step)/cove/mul" stack_frame_id=2}
+  %fusion.12 = f32[8,8]{1,0} fusion(%mul.1), kind=kLoop, calls=%fused_computation, metadata={op_name="jit(step)/hill/tanh" stack_frame_id=3}
   %copy = f32[8,8]{0,1} copy(%fusion.12)
   %fusion.1 = f32[8,8]{1,0} fusion(%copy, %fusion.12), kind=kCustom, calls=%other, metadata={op_name="jit(step)/transpose(jvp(moor))/dot_general" stack_frame_id=4}
-  %fusion = f32[8,8]{1,0} fusion(%fusion.1, %copy), kind=kCustom, calls=%other.1, metadata={op_name="jit(step)/wood/mul" stack_frame_id=5}
-  %dot.3 = f32[8,8]{1,0} dot(%fusion, %fusion.12), lhs_contracting_dims={1}, metadata={op_name="jit(step)/reef/dot_general" stack_frame_id=6}
+  %mul.2 = f32[8,8]{1,0} multiply(%fusion.1, %x.1), metadata={op_name="jit(step)/cove/mul" stack_frame_id=2}
+  %fusion = f32[8,8]{1,0} fusion(%fusion.1, %mul.2), kind=kCustom, calls=%other.1, metadata={op_name="jit(step)/wood/mul" stack_frame_id=5}
+  %mul.3 = f32[8,8]{1,0} multiply(%fusion, %x.1), metadata={op_name="jit(step)/cove/mul" stack_frame_id=2}
+  %dot.3 = f32[8,8]{1,0} dot(%mul.3, %fusion.12), lhs_contracting_dims={1}, metadata={op_name="jit(step)/reef/dot_general" stack_frame_id=6}
   ROOT %add = f32[8,8]{1,0} add(%dot.3, %copy), metadata={op_name="jit(step)/dune/add" stack_frame_id=6}
 }
 """
-for word, drawn in zip(("lake", "hill", "moor", "wood", "reef", "dune"), words, strict=True):
+for word, drawn in words.items():
     hlo = hlo.replace(word, drawn)
-_, hill, moor, wood, reef, dune = words
+shared = f"jit(step)/{words['cove']}/mul"
 meant = {
-    "fusion": f"jit(step)/{wood}/mul",
-    "fusion.1": f"jit(step)/transpose(jvp({moor}))/dot_general",
-    "fusion.12": f"jit(step)/{hill}/tanh",
-    "dot.3": f"jit(step)/{reef}/dot_general",
-    "add": f"jit(step)/{dune}/add",
+    "fusion": f"jit(step)/{words['wood']}/mul",
+    "fusion.1": f"jit(step)/transpose(jvp({words['moor']}))/dot_general",
+    "fusion.12": f"jit(step)/{words['hill']}/tanh",
+    "dot.3": f"jit(step)/{words['reef']}/dot_general",
+    "add": f"jit(step)/{words['dune']}/add",
     "copy": "",
+}
+# For each hottest operation: the one with the longest event, the one with the most, and the one whose name its events have.
+OTHERS = {
+    "fusion": ("add", "dot.3", "fusion.12"),
+    "fusion.1": ("add", "dot.3", "fusion.12"),
+    "fusion.12": ("add", "dot.3", "fusion.1"),
+    "dot.3": ("add", "fusion", "fusion.1"),
+    "add": ("dot.3", "fusion", "fusion.1"),
+    "copy": ("add", "dot.3", "fusion.12"),
 }
 
 
-def drawn_events(hottest, longest):
-    """Two short events of every operation; nine of the hottest, one longer one of another; and waits of the host."""
-    lengths = [(name, float(rng.uniform(1, 9))) for name in meant if name != hottest for _ in range(2)]
+def drawn_events(hottest, longest, most, namesake):
+    """Nine events of the hottest, 72 to 108 µs together; others have less, but for a shared op_name and the host."""
+    lengths = [(name, float(rng.uniform(1, 9))) for name in meant if name not in (hottest, most) for _ in range(2)]
     lengths += [(longest, 20.0)] + [(hottest, float(rng.uniform(8, 12))) for _ in range(9)]
-    found = [Event(name, float(rng.uniform(0, 1e3)), length, name) for name, length in lengths]
-    found += [Event("wait", 0.0, 900.0), Event(f"end: {longest}", 0.0, 800.0), Event("train", 0.0, 950.0, "", 7)]
+    lengths += [(most, float(rng.uniform(0.1, 0.9))) for _ in range(40)]
+    lengths += [(f"mul.{i}", 15.0) for i in (1, 2, 3) for _ in range(4)]
+    found = [
+        Event(namesake if name == hottest else name, float(rng.uniform(0, 1e3)), length, name)
+        for name, length in lengths
+    ]
+    found += [Event("wait", 0.0, 900.0), Event(longest, 0.0, 990.0), Event("train", 0.0, 950.0, "", 7)]
     return sorted(found, key=lambda event: event.begin)
 
 
 for hottest, wanted in meant.items():
-    longest = "dot.3" if hottest == "add" else "add"
-    got = ask(scope_of, hlo, drawn_events(hottest, longest))
+    longest, most, namesake = OTHERS[hottest]
+    got = ask(scope_of, hlo, drawn_events(hottest, longest, most, namesake))
     require(isinstance(got, str), "The result is not a string: without an `op_name` in the text it is an empty one.")
     if got != wanted:
-        alike = [name for name in meant if meant[name] == got and "fusion" in name and "fusion" in hottest]
-        require(got != meant[longest], "That is the operation with the longest single event: add all of them up.")
+        require(
+            got != meant[longest],
+            "That is the operation with the longest single event: add up all events of each operation, and leave out those "
+            "without an `operation`.",
+        )
+        require(got != meant[most], "That is the operation with the most events: add up their lengths.")
+        require(
+            got != shared,
+            "That is an `op_name` which several operations share: add up the events of each operation, and look its origin "
+            "up afterwards.",
+        )
+        require(
+            got != meant[namesake],
+            "That is not the hottest operation, but the one whose name its events have as `name`, or one whose name begins "
+            "in the same way. An event's operation is its `operation`, and the whole name counts.",
+        )
+        require(
+            got or hottest != "add",
+            "The string is empty, though the hottest operation has an `op_name`: the line that defines it begins with `ROOT`.",
+        )
         require(
             got,
-            "The string is empty, though the hottest operation has an `op_name`. Did an event without an `operation` "
-            "win, or is the line that defines the operation passed over? It may begin with `ROOT`.",
+            "The string is empty, though the hottest operation has an `op_name`. Did events without an `operation` win, or "
+            "is the line that defines the operation passed over?",
         )
         require(hottest != "copy", "The hottest operation has no `op_name` in the text, and yet one was found.")
-        require(
-            not alike,
-            "That is the `op_name` of another operation than the hottest, with a name that begins in the same way: is the "
-            "whole name looked for, and are the lengths of all events added up?",
-        )
         require(
             False,
             "That is not the `op_name` of the hottest operation: add up the lengths of all events of an operation, and "
@@ -940,7 +1127,7 @@ def scope_of(hlo, events):
     return found[1] if found else ""
 
 
-# %% wrong="profiling-scope" because="Sums by the event's name and keeps events of the host: the longest is then a wait."
+# %% wrong="profiling-scope" because="Sums by the event's name and keeps the events of the host, of which one may be the longest."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -955,7 +1142,7 @@ def scope_of(hlo, events):
 # %% wrong="profiling-scope" because="Counts events instead of adding up their lengths."
 def scope_of(hlo, events):
     names = [event.operation for event in events if event.operation]
-    hottest = min(set(names), key=names.count)
+    hottest = max(names, key=names.count)
     for line in hlo.splitlines():
         if line.strip().removeprefix("ROOT ").startswith(f"%{hottest} = "):
             return line.partition('op_name="')[2].partition('"')[0]
@@ -975,6 +1162,42 @@ def scope_of(hlo, events):
     return ""
 
 
+# %% wrong="profiling-scope" because="Adds up by op_name instead of by operation: several operations may have the same one."
+def scope_of(hlo, events):
+    origin = dict(re.findall(r'^\s*(?:ROOT )?%(\S+) = .*op_name="([^"]*)"', hlo, re.MULTILINE))
+    total = {}
+    for event in events:
+        if event.operation:
+            name = origin.get(event.operation, "")
+            total[name] = total.get(name, 0) + event.length
+    return max(total, key=total.get)
+
+
+# %% wrong="profiling-scope" because="Keeps the events of the host: none of them has an operation, and together they are the longest."
+def scope_of(hlo, events):
+    total = {}
+    for event in events:
+        total[event.operation] = total.get(event.operation, 0) + event.length
+    hottest = max(total, key=total.get)
+    for line in hlo.splitlines():
+        if line.strip().removeprefix("ROOT ").startswith(f"%{hottest} = "):
+            return line.partition('op_name="')[2].partition('"')[0]
+    return ""
+
+
+# %% wrong="profiling-scope" because="Sums by the event's name: the operation in the HLO is another field."
+def scope_of(hlo, events):
+    total = {}
+    for event in events:
+        if event.operation:
+            total[event.name] = total.get(event.name, 0) + event.length
+    hottest = max(total, key=total.get)
+    for line in hlo.splitlines():
+        if line.strip().removeprefix("ROOT ").startswith(f"%{hottest} = "):
+            return line.partition('op_name="')[2].partition('"')[0]
+    return ""
+
+
 # %% right="profiling-scope"
 def scope_of(hlo, events):
     names = sorted({event.operation for event in events} - {""})
@@ -988,7 +1211,7 @@ def scope_of(hlo, events):
 # ## From a telescope: name what takes the time
 # **Goal.** A new setting: no model, no training. Each frame of a telescope passes several stages, one after the other, and somebody will look at the trace. Give every frame and every stage its bar, as long as its work.
 #
-# **Signature.** `annotate_timeline(stages, frames)`: `stages` is a dict from a name to a compiled function of one array, in the order in which they are applied; `frames` is a list of arrays. Returns the list of what comes out of the last stage. In a trace that is recorded meanwhile, frame number i (from 0) is a **step** with the name `"frame"` and the number i; within it each stage is an annotation with the stage's name, and the device's work for that stage lies within that bar.
+# **Signature.** `annotate_timeline(stages, frames)`: `stages` is a dict from a name to a compiled function of one array, in the order in which they are applied; `frames` is a list of arrays. Returns the list of what comes out of the last stage. In a trace that is recorded meanwhile, frame number i (from 0) has the annotation of a **step**, with the name `"frame"` and the number i; within it each stage is an annotation with the stage's name, and the device's work for that stage lies within that bar.
 #
 # **Example.** For `{"dark": subtract, "flat": divide}` and two frames, the trace has `frame` 0 with `dark` and `flat` in it, then `frame` 1 with `dark` and `flat` in it.
 #
@@ -1045,7 +1268,11 @@ def probe_example(frames):
 
 results, events = ask(probe_example, [jnp.array([3.0]), jnp.array([5.0])])
 compare(results, [jnp.array([1.0]), jnp.array([2.0])], label="the results")
-compare([event.name for event in events], 2 * ["frame", "dark", "flat"], label="the bars in the trace, by their begin")
+found, wanted = [event.name for event in events], 2 * ["frame", "dark", "flat"]
+require(
+    found == wanted,
+    f"The bars in the trace are, in the order of their begin, {', '.join(found) or 'none'}; wanted {', '.join(wanted)}.",
+)
 
 # %% hidden="profiling-annotate" name="values" points=1
 """What comes out of the last stage, for every frame."""
@@ -1080,7 +1307,7 @@ def probe_bars(frames, names):
     return [event for event in found if event.name == "frame" or event.name in names], [work[0], work[-1], *work[::20]]
 
 
-names = [f"{word} {int(inputs.rng().integers(10, 100))}" for word in ("dark", "flat")]
+names = [f"{word} {int(inputs.rng().integers(10, 100))}" for word in ("flat", "dark")]
 bars, work = ask(probe_bars, [np.eye(256, dtype=np.float32)] * 3, names)
 steps = [bar for bar in bars if bar.name == "frame"]
 require(len(steps) == 3, f"There are {len(steps)} bars with the name `frame` in a trace of 3 frames.")
@@ -1088,6 +1315,7 @@ require(
     [bar.step for bar in steps] != [-1] * 3,
     "The bars with the name `frame` have no number: that takes the annotation for steps.",
 )
+require([bar.step for bar in steps] != [1, 2, 3], "The numbers of the steps begin with 1: the first frame is number 0.")
 require([bar.step for bar in steps] == [0, 1, 2], "The numbers of the steps are not 0, 1 and 2.")
 inner = [bar for bar in bars if bar.name != "frame"]
 require(len(inner) == 6, f"In a trace of 3 frames and 2 stages there are {len(inner)} bars with the names of stages.")
@@ -1099,8 +1327,18 @@ within = lambda small, big: (
 require(
     all(within(bar, steps[place // 2]) for place, bar in enumerate(inner)), "A stage's bar does not lie in its frame's."
 )
+share = sum(any(within(event, bar) for bar in inner) for event in work) / len(work)
 require(
-    all(any(within(event, bar) for bar in inner) for event in work),
+    not 0.2 < share < 1,
+    "Only a part of the work lies within the bars of the stages: when a bar ends, what its own stage gives has to be there.",
+)
+require(
+    share == 1 or not all(any(within(event, bar) for bar in steps) for event in work),
+    "All work lies within the bars of the frames, but not all of it within those of the stages: when a stage's bar ends, its "
+    "work has to be done.",
+)
+require(
+    share == 1,
     "Work of the device lies outside the bars of the stages: when a bar ends, the work that was begun in it has to be done.",
 )
 
@@ -1178,6 +1416,42 @@ def annotate_timeline(stages, frames):
                 with jax.profiler.TraceAnnotation(name):
                     result = jax.block_until_ready(stage(image))
         finished.append(result)
+    return finished
+
+
+# %% wrong="profiling-annotate" because="Waits for what goes into a stage instead of what comes out of it: each bar holds the work of the stage before."
+def annotate_timeline(stages, frames):
+    finished = []
+    for i, image in enumerate(frames):
+        with jax.profiler.StepTraceAnnotation("frame", step_num=i):
+            for name, stage in stages.items():
+                with jax.profiler.TraceAnnotation(name):
+                    image = stage(jax.block_until_ready(image))
+        finished.append(image)
+    return finished
+
+
+# %% wrong="profiling-annotate" because="Counts the frames from 1."
+def annotate_timeline(stages, frames):
+    finished = []
+    for i, image in enumerate(frames, start=1):
+        with jax.profiler.StepTraceAnnotation("frame", step_num=i):
+            for name, stage in stages.items():
+                with jax.profiler.TraceAnnotation(name):
+                    image = jax.block_until_ready(stage(image))
+        finished.append(image)
+    return finished
+
+
+# %% wrong="profiling-annotate" because="Goes through the stages in the order of their names instead of that of the dict."
+def annotate_timeline(stages, frames):
+    finished = []
+    for i, image in enumerate(frames):
+        with jax.profiler.StepTraceAnnotation("frame", step_num=i):
+            for name in sorted(stages):
+                with jax.profiler.TraceAnnotation(name):
+                    image = jax.block_until_ready(stages[name](image))
+        finished.append(image)
     return finished
 
 

@@ -182,25 +182,28 @@ CUTS = {
     (2, 3): ((3, 2), (1, 6), (2, 1)),
     (8,): ((8, 1), (1, 1)),
 }
+REFUSED = {"duplicate": "a name stands twice in it", "found in mesh": "it names an axis that the mesh does not have"}
 rng = inputs.rng()
 for sizes, cuts in CUTS.items():
     mesh = devices.mesh(sizes, ("rows", "columns")[: len(sizes)])
     for cut in cuts:
-        counts = np.array([1, 1, *cut])[rng.permutation(4)] if rng.integers(2) else np.array(cut)
-        part = rng.integers(1, 5, size=len(counts))
-        shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
-        found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
-        where = f"an array of {len(shape)} axes on a mesh of {' x '.join(map(str, sizes))}"
-        require(
-            isinstance(found, dict),
-            f"For {where} JAX refuses your spec: an axis does not divide, or a name stands twice.",
-        )
-        got = tuple(stop - start for start, stop in next(iter(found.values())))
-        require(
-            got == piece,
-            f"For {where} a device does not hold the piece that was asked for. Each axis of the array needs the axis of the "
-            "mesh, or both, that makes as many pieces as it has; the order of names in the mesh does not matter.",
-        )
+        for counts in (cut, (1, *cut, 1), (cut[0], 1, 1, cut[1])):
+            part = 24 * rng.permutation([1, 2, 3, 5])[: len(counts)]  # whatever number of pieces: it divides
+            shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
+            found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
+            if not isinstance(found, dict):
+                reason = next((said for word, said in REFUSED.items() if word in found), "it does not fit the array")
+                require(
+                    False,
+                    f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes JAX refuses your spec: {reason}.",
+                )
+            got = tuple(stop - start for start, stop in next(iter(found.values())))
+            require(
+                got == piece,
+                f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes a device does not hold the piece that was "
+                "asked for. Each axis of the array needs the axis of the mesh, or both, that makes as many pieces as it has; "
+                "the order of names in the mesh does not matter.",
+            )
 
 # %% [markdown] why="sharding-spec-for"
 # A spec says which axes of the mesh cut which axis of the array, and so it fixes the piece; here the piece fixed the spec, as all axes of the mesh have different sizes. **Next:** on a mesh of 2 x 2, under which two specs does each device hold `(8, 4)` of `(16, 4)`, and which devices hold the same rows under each?
@@ -237,6 +240,25 @@ def spec_for(mesh, shape, piece):
     return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True) if size != part))
 
 
+# %% wrong="sharding-spec-for" because="Writes the names and sizes of the example's mesh down: other meshes have others."
+def spec_for(mesh, shape, piece):
+    by_count = {1: None, 4: "a", 2: "b", 8: ("a", "b")}
+    return P(*(by_count.get(size // part) for size, part in zip(shape, piece, strict=True)))
+
+
+# %% wrong="sharding-spec-for" because="Cuts the first two axes of the array only, as the mesh has two: any axis of an array may be cut."
+def spec_for(mesh, shape, piece):
+    by_count = groups(mesh)
+    return P(*(by_count[size // part] for size, part in zip(shape[:2], piece[:2], strict=True)))
+
+
+# %% wrong="sharding-spec-for" because="Takes the sizes in the order of the sorted names: a mesh has its names in any order."
+def spec_for(mesh, shape, piece):
+    by_count = {1: None, mesh.size: tuple(mesh.axis_names)}
+    by_count |= dict(zip(mesh.devices.shape, sorted(mesh.axis_names), strict=True))
+    return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True)))
+
+
 # %% right="sharding-spec-for"
 def spec_for(mesh, shape, piece):
     for entries in itertools.product(groups(mesh).values(), repeat=len(shape)):
@@ -266,9 +288,9 @@ def spec_for(mesh, shape, piece):
 # ## A batch on a mesh of two axes
 # **Goal.** Hand a batch from a loader to a mesh on which two axes have two jobs: the examples are cut along one, and along the other each of them is there as a copy.
 #
-# **Signature.** `place_batch(mesh, batch)`: a mesh with the axes `"data"` and `"model"`, of any sizes and in either order; a tree of NumPy arrays of any rank and dtype, whose first axis counts the examples, and of numbers that belong to all examples, with no axis at all. Returns the tree on the mesh.
+# **Signature.** `place_batch(mesh, batch)`: a mesh with the axes `"data"` and `"model"`, of any sizes and in either order; a tree of NumPy arrays of any rank and dtype, whose first axis counts the examples, and of numbers, NumPy's or Python's, that belong to all examples. Returns the tree on the mesh.
 #
-# **Example.** On a mesh with `"data"` of 4 and `"model"` of 2, of `{"image": (8, 28, 28), "label": (8,), "step": ()}` devices 0 and 1 both hold examples 0 and 1, devices 2 and 3 examples 2 and 3, and so on. All eight hold the step.
+# **Example.** On a mesh with `"data"` of 4 and `"model"` of 2, of `{"image": (8, 28, 28), "label": (8,), "step": 7}` devices 0 and 1 both hold examples 0 and 1, devices 2 and 3 examples 2 and 3, and so on. All eight hold the step.
 #
 # **Judged.** Which examples lie on which device, for every leaf; values and dtypes. **Not judged.** Batches that do not divide (an exercise below).
 #
@@ -305,9 +327,9 @@ def place_batch(mesh, batch):
 # %% check="sharding-place-batch" name="example" points=1
 """The example: two examples on each pair of devices, and the step on all."""
 mesh = devices.mesh((4, 2), ("data", "model"))
-batch = {"image": np.ones((8, 28, 28), np.float32), "label": np.arange(8, dtype=np.int32), "step": np.float32(7)}
+batch = {"image": np.ones((8, 28, 28), np.float32), "label": np.arange(8, dtype=np.int32), "step": 7}
 placed = ask(place_batch, mesh, batch)
-compare(placed, batch, label="the batch")
+compare(placed, {**batch, "step": np.int32(7)}, label="the batch")
 for name, wanted in (("image", places(mesh, P("data"), (8, 28, 28))), ("label", places(mesh, P("data"), (8,)))):
     found = held_by(placed[name])
     require(len(found) == 8, f'"{name}" lies on {len(found)} of the 8 devices of the mesh.')
@@ -323,12 +345,18 @@ require(len(held_by(placed["step"])) == 8, f'"step" lies on {len(held_by(placed[
 rng = inputs.rng()
 for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), ((2, 3), ("data", "model"))):
     mesh = devices.mesh(sizes, names)
-    examples = 12 * int(rng.integers(1, 4))
+    examples = 24 * int(rng.integers(1, 4))  # all axes of every mesh divide it, and so do both together
     shapes = ((), (examples,), (examples, 24), (examples, 2, 5, 3))
     tree = [rng.integers(-9, 9, size=shape).astype(rng.choice(["float32", "int8", "float16"])) for shape in shapes]
-    placed = ask(place_batch, mesh, {"first": tree[:2], "rest": tuple(tree[2:])})
-    compare(placed, {"first": tree[:2], "rest": tuple(tree[2:])}, label="the batch")
-    for leaf, shape in zip(jax.tree.leaves(placed), shapes, strict=True):
+    nested, number = {"first": tree[:2], "rest": tuple(tree[2:])}, float(rng.integers(1, 9))
+    refused = error(place_batch, mesh, nested)
+    require(
+        refused is None or error(place_batch, mesh, {"one": tree[1], "two": tree[2], "step": tree[0]}),
+        "A dict of arrays is placed, and a tree with a list and a tuple in it is not: a batch may be any tree.",
+    )
+    placed = ask(place_batch, mesh, {**nested, "rate": number})
+    compare(placed, {**nested, "rate": np.float32(number)}, label="the batch")
+    for leaf, shape in zip(jax.tree.leaves(placed), (*shapes[:2], (), *shapes[2:]), strict=True):
         found, wanted = held_by(leaf), places(mesh, P("data") if shape else P(), shape)
         what = f"a leaf of {len(shape)} axes" if shape else "a scalar"
         require(
@@ -393,6 +421,20 @@ def place_batch(mesh, batch):
     return jax.tree.map(put, batch)
 
 
+# %% wrong="sharding-place-batch" because="Asks each leaf for its `ndim`, which a number of Python's has not."
+def place_batch(mesh, batch):
+    def put(leaf):
+        return jax.device_put(leaf, NamedSharding(mesh, P("data") if leaf.ndim else P()))
+
+    return jax.tree.map(put, batch)
+
+
+# %% wrong="sharding-place-batch" because="Takes the batch for a flat dict of arrays: a tree may have dicts, lists and tuples in it."
+def place_batch(mesh, batch):
+    spec = lambda leaf: P("data") if np.ndim(leaf) else P()
+    return {name: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))) for name, leaf in batch.items()}
+
+
 # %% right="sharding-place-batch"
 def place_batch(mesh, batch):
     explicit = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * 2)
@@ -402,7 +444,7 @@ def place_batch(mesh, batch):
 
 # %% right="sharding-place-batch"
 def place_batch(mesh, batch):
-    shardings = jax.tree.map(lambda leaf: NamedSharding(mesh, P("data") if leaf.shape else P()), batch)
+    shardings = jax.tree.map(lambda leaf: NamedSharding(mesh, P("data") if np.shape(leaf) else P()), batch)
     return jax.jit(lambda batch: batch, in_shardings=(shardings,), out_shardings=shardings)(batch)
 
 
@@ -410,7 +452,7 @@ def place_batch(mesh, batch):
 # ## From PositionalSharding
 # **Goal.** Move old code over. A `PositionalSharding` was an array of devices without names, reshaped, replicated and turned until its axes stood under those of the array. Say the same as a spec.
 #
-# **Signature.** `from_positional(mesh, steps)`: a mesh of any number of axes, and a list of steps, which begin with the mesh's own array of devices: `("reshape", shape)`, `("replicate", axis)`, `("T",)`. Returns the `P` with an entry for each axis of the array of devices that the steps end with. A reshape only merges neighbouring axes, takes such apart again, and adds axes of size 1, so that every axis stays a whole number of the mesh's.
+# **Signature.** `from_positional(mesh, steps)`: a mesh of any number of axes, and a list of steps, which begin with the mesh's own array of devices: `("reshape", shape)`, `("replicate", axis)`, `("T",)`. Returns the `P` with an entry for each axis of the array of devices that the steps end with. A reshape names every size (no -1) and only merges neighbouring axes, takes such apart again, and adds axes of size 1, so that every axis stays a whole number of the mesh's.
 #
 # **Example.** On a mesh with `"a"` of 4 and `"b"` of 2: `[]` is `P("a", "b")`; `[("reshape", (8, 1))]` is `P(("a", "b"), None)`; `[("replicate", 0)]` leaves one row of two cells, `P(None, "b")`; `[("replicate", 0), ("T",)]` is `P("b", None)`.
 #
@@ -607,6 +649,24 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
+# %% wrong="sharding-from-positional" because="Takes `T` for a swap of the first two axes: it reverses all of them."
+def from_positional(mesh, steps):
+    entries = [(name,) for name in mesh.axis_names]
+    for step, *rest in steps:
+        if step == "T":
+            entries[:2] = entries[:2][::-1]
+        elif step == "replicate":
+            entries[rest[0]] = ()
+        else:
+            names, entries = [name for entry in entries for name in entry], []
+            for size in rest[0]:
+                entry = ()
+                while pieces_of(mesh, entry) < size:
+                    entry += (names.pop(0),)
+                entries.append(entry)
+    return P(*entries)
+
+
 # %% right="sharding-from-positional"
 def from_positional(mesh, steps):
     shape = (8 * math.lcm(*mesh.devices.shape),) * positional(mesh, steps).ndim
@@ -640,11 +700,11 @@ def from_positional(mesh, steps):
 # ## Rows that do not divide
 # **Goal.** The last batch has 13 rows, and there are eight devices. Pad it to a multiple, so that each device holds an equal share, and compute a mean that knows nothing of the padding.
 #
-# **Signature.** `pad_to_divide(mesh, x)`: a mesh with the one axis `"data"`, of any size, and a NumPy array `x` `(n, d)`, n ≥ 1. Returns `(rows, mask)` on the mesh, both cut along axis 0: `rows` `(m, d)`, where m is the **smallest** multiple of the mesh's size that is n or more, and whose first n rows are `x`; `mask` `(m,)`, bool, true for these. `masked_mean(rows, mask)`: takes them, can be compiled, and returns the mean of the rows for which `mask` is true, `(d,)`.
+# **Signature.** `pad_to_divide(mesh, x)`: a mesh with the one axis `"data"`, of any size, and a NumPy array of floats `x` `(n, d)`, n ≥ 1. Returns `(rows, mask)` on the mesh, both cut along axis 0: `rows` `(m, d)`, where m is the **smallest** multiple of the mesh's size that is n or more, and whose first n rows are `x`; `mask` `(m,)`, bool, true for these. `masked_mean(rows, mask)`: takes them, can be compiled, and returns the mean of the rows for which `mask` is true, `(d,)`.
 #
 # **Example.** `[[1.], [2.], [6.]]` on eight devices: `rows` has shape `(8, 1)`, one row on each device, the first three masks are true, and the mean is `[3.]`.
 #
-# **Judged.** Shapes, values, and the bytes on each device, for several n and meshes; that a padded row changes nothing, even if it holds NaN; that in the compiled mean only sums travel, no rows. **Not judged.** What you put into the padding.
+# **Judged.** Shapes, values, and the bytes on each device, for several n and meshes; that a padded row changes nothing, even if it holds NaN, and that a real row counts, even if it is zero or holds NaN; that in the compiled mean only sums travel, no rows. **Not judged.** What you put into the padding.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -701,7 +761,8 @@ rng = inputs.rng()
 for size in (8, 6):
     mesh = devices.mesh((size,), ("data",))
     for count in (1, size - 1, size, size + 1, 2 * size, 5 * size - int(rng.integers(2, size - 1))):
-        x = rng.normal(size=(count, 3)).astype(np.float32)
+        x = rng.normal(size=(count, 3)).astype(np.float32 if size == 8 else np.float16)
+        x[0], x[-1] = np.nan, 0
         got = ask(pad_to_divide, mesh, x)
         require(isinstance(got, tuple) and len(got) == 2, "`pad_to_divide` returns a pair (rows, mask).")
         rows, mask = got
@@ -718,7 +779,7 @@ for size in (8, 6):
             f"{what} `rows` has {'fewer' if len(rows) < wanted else 'more'} rows than the smallest multiple that holds all.",
         )
         compare(np.asarray(rows)[:count], x, label="the first n rows")
-        compare(mask, np.arange(wanted) < count, label="`mask`")
+        compare(mask, np.arange(wanted) < count, label="`mask`, where one real row is zero and one holds NaN")
         for name, array in (("rows", rows), ("mask", mask)):
             found, share = held(mesh, array), array.nbytes // size
             require(
@@ -740,12 +801,15 @@ require(
 )
 made = program(masked_mean, *shapes)
 for padding in (0, 1000, np.nan):
-    real = np.arange(24) < int(rng.integers(17, 24))
+    real = np.arange(24) < int(rng.integers(17, 23))
     rows = np.where(real[:, None], rng.normal(size=(24, 5)) + 3, padding).astype(np.float32)
     got = made.run(rows, real)
     clean = "real rows" if np.isnan(padding) else "rows"
     require(np.isfinite(got).all() or not np.isfinite(rows[real]).all(), "NaN in a padded row gets into the mean.")
     compare(got, rows[real].astype(np.float64).mean(0).astype(np.float32), label=f"the mean of the {clean}")
+rows[3, 1:3] = np.nan, np.inf
+wanted = rows[real].astype(np.float64).mean(0).astype(np.float32)
+compare(made.run(rows, real), wanted, label="the mean of real rows with NaN and infinity in one of them")
 
 # %% hidden="sharding-pad-to-divide" name="program" points=1
 """Only sums travel: each device adds up its own rows."""
@@ -866,6 +930,37 @@ def masked_mean(rows, mask):
     return jnp.mean(rows[order], axis=0, where=mask[order][:, None])
 
 
+# %% wrong="sharding-pad-to-divide" because="Recognises the padding by its zeros: a real row of zeros is masked, too."
+def pad_to_divide(mesh, x):
+    rows = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
+    return jax.device_put((rows, (rows != 0).any(axis=1)), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    return jnp.mean(rows, axis=0, where=mask[:, None])
+
+
+# %% wrong="sharding-pad-to-divide" because="Replaces every NaN by 0 before it multiplies by the mask: a NaN in a real row disappears."
+def pad_to_divide(mesh, x):
+    padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
+    return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    return (jnp.nan_to_num(rows) * mask[:, None]).sum(axis=0) / mask.sum()
+
+
+# %% wrong="sharding-pad-to-divide" because="Makes float32 of the rows, whatever dtype they have."
+def pad_to_divide(mesh, x):
+    padded = np.zeros((len(x) + -len(x) % mesh.size, x.shape[1]), np.float32)
+    padded[: len(x)] = x
+    return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    return jnp.mean(rows, axis=0, where=mask[:, None])
+
+
 # %% right="sharding-pad-to-divide"
 def pad_to_divide(mesh, x):
     size = mesh.shape["data"]
@@ -926,13 +1021,13 @@ def masked_mean(rows, mask):
 def predict_collectives(shape, cut, summed, wanted):
     """{kind: numbers each device is left with} for x.sum(summed), x cut along `cut`, the result wanted along `wanted`."""
     ### BEGIN SOLUTION
-    result = math.prod(size for axis, size in enumerate(shape) if axis != summed)
+    left = [axis for axis in range(len(shape)) if axis != summed]  # the axes of the result
+    result = math.prod(shape[axis] for axis in left)
     if cut is None:
         return {}
     if cut == summed:
         return {"all-reduce": result}
-    home = cut if summed is None or cut < summed else cut - 1
-    if home == wanted:
+    if left.index(cut) == wanted:
         return {}
     return {"all-gather": result} if wanted is None else {"all-to-all": result // 8}
     ### END SOLUTION
@@ -986,6 +1081,10 @@ for rank in (1, 2, 3, 4):
                 right = {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
             got = ask(predict_collectives, shape, cut, summed, wanted)
             require(isinstance(got, dict), "`predict_collectives` returns a dict, an empty one where nothing travels.")
+            require(
+                got or home is not None or cut is None,
+                "You predict that nothing travels where the cut axis is summed: the devices' sums have to be added up.",
+            )
             require(sorted(got) == sorted(right), f"The kind of what travels is not right where {case}.")
             require(got == right, f"The kind is right, and the number is not, where {case}.")
 
@@ -1091,6 +1190,17 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size}
 
 
+# %% wrong="sharding-predict-collectives" because="Asks first whether the cut is the wanted one: where the cut axis is summed, another axis has its number in the result."
+def predict_collectives(shape, cut, summed, wanted):
+    size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
+    home = cut if summed is None or cut is None or cut <= summed else cut - 1
+    if cut is None or home == wanted:
+        return {}
+    if cut == summed:
+        return {"all-reduce": size}
+    return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+
+
 # %% right="sharding-predict-collectives"
 def predict_collectives(shape, cut, summed, wanted):
     axes = [axis for axis in range(len(shape)) if axis != summed]
@@ -1124,7 +1234,7 @@ def predict_collectives(shape, cut, summed, wanted):
 # ## From weather: a state that is born in pieces
 # **Goal.** A new setting: no model, no layers. A weather model begins from a state of many fields, and no device can hold all of it. Make it in pieces, with a rule for each field, as large code bases have for their parameters.
 #
-# **Signature.** `sharded_init(mesh, init, rules, key)`: a mesh of any axes; `init(key)` returns a tree of arrays; `rules` is a list of pairs `(ending, spec)`. A leaf goes by the **first** rule whose ending its path ends with, as text: the path of `u` in `wind` is `"wind/u"`, and `"y"` fits `"humidity"`. Where none fits it is whole on each device, `P()`. An entry of a spec is a name, a tuple of names or `None`; one that does not divide its axis counts as `None`, for that axis alone, and entries beyond the leaf's axes are left out. Returns the tree `init(key)`, with every leaf placed by its rule.
+# **Signature.** `sharded_init(mesh, init, rules, key)`: a mesh of any axes; `init(key)` returns a tree of arrays in dicts and lists; `rules` is a list of pairs `(ending, spec)`. A leaf goes by the **first** rule whose ending its path ends with, as text: the path of `u` in `wind` is `"wind/u"`, that of the first item of a list `soil` is `"soil/0"`, and `"y"` fits `"humidity"`. Where none fits it is whole on each device, `P()`. An entry of a spec is a name, a tuple of names or `None`; one that does not divide its axis (a tuple: by the product of its sizes) counts as `None`, for that axis alone, and entries beyond the leaf's axes are left out. Returns the tree `init(key)`, with every leaf placed by its rule.
 #
 # **Example.** On a mesh with `"lat"` of 4 and `"lon"` of 2, under the rules `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`: of `wind/u` `(16, 8, 3)` each device holds `(4, 4, 3)`, of `humidity` `(16, 8)` it holds `(2, 8)`; `sea` has `(6, 8)`, four does not divide 6, so each device holds `(6, 4)`; `clock` `()` is on all.
 #
@@ -1192,6 +1302,19 @@ for name, leaf, spec in (
 """The values of `init(key)`, and every leaf where the first rule that fits puts it."""
 
 
+def probe_list(mesh, key, specs):
+    def made(spec):
+        init = lambda key: {"soil": [jax.random.normal(key, (12, 8))]}
+        try:
+            return sharded_init(mesh, init, [("soil/0", spec)], key)["soil"][0]
+        except NotImplementedError:  # the untouched stub
+            raise
+        except Exception as problem:
+            return type(problem).__name__
+
+    return [made(spec) for spec in specs]
+
+
 def probe_places(mesh, key, rules):
     return sharded_init(mesh, lambda key: atmosphere(key, 6), rules, key)
 
@@ -1207,6 +1330,7 @@ RULES = (
         ("sea", BOTH),
         ("cloud", P(A, B, None)),
         ("sun", BOTH),
+        ("t", P(B)),
     ],
     [("v", P(None, None, (A, B))), ("wind/v", ROWS), ("height", TURNED), ("wind", BOTH), ("clock", ROWS), ("", P(B))],
 )
@@ -1240,6 +1364,22 @@ WHY = {
     "clock": "entries beyond the leaf's axes are left out",
 }
 mesh = devices.mesh((4, 2), (A, B))
+named, paired = ask(probe_list, mesh, inputs.key(), [ROWS, P((A, B))])
+require(
+    named != "AttributeError",
+    "With a list in the tree your answer raises AttributeError: the steps of a path are not all of one kind, and not all have "
+    "the same attributes. `keystr` writes each of them.",
+)
+require(
+    isinstance(named, str) or not isinstance(paired, str),
+    "An axis of 12 under a tuple of two names, of sizes 4 and 2, is refused: each of them divides 12, and their product does "
+    "not, so the entry counts as None.",
+)
+for leaf, wanted, which in ((named, ROWS, "one name"), (paired, P(), "two names whose product does not divide it")):
+    require(
+        held_by(leaf) == places(mesh, wanted, (12, 8)),
+        f"The item of a list with a rule for it, an axis of 12 and {which}: devices hold other parts than they should.",
+    )
 for rules, specs in zip(RULES, WANTED, strict=True):
     key = jax.random.key(int(inputs.rng().integers(2**31)))
     state = ask(probe_places, mesh, key, rules)
@@ -1260,7 +1400,11 @@ for rules, specs in zip(RULES, WANTED, strict=True):
         )
 
 # %% hidden="sharding-init" name="program" points=1
-"""In the compiled program each device makes its own parts, and no more."""
+"""Of a large state each device makes its own parts, and no more, in the compiled program too."""
+
+
+def probe_traceable(mesh, key):
+    jax.eval_shape(lambda key: sharded_init(mesh, lambda key: atmosphere(key, 2), [("u", P("lat"))], key), key)
 
 
 def probe_program(mesh, key):
@@ -1275,14 +1419,19 @@ def probe_program(mesh, key):
 
 mesh = devices.mesh((4, 2), ("lat", "lon"))
 key = jax.device_put(inputs.key(), NamedSharding(mesh, P()))
-made = program(probe_program, mesh, key)
 share = (2 * 16 * 8 * 64 // 8 + 16 * 8 // 8 + 16 * 3 * 64 // 4 + 16 * 8 + 6 * 8 + 16 + 1) * 4
+if error(probe_traceable, mesh, key):  # as with an executable that was compiled ahead, which takes no tracers
+    state = ask(probe_program, mesh, key)
+    left = max(held(mesh, state))
+else:
+    made = program(probe_program, mesh, key)
+    state, left = made.run(mesh, key), made.output_bytes
 require(
-    made.output_bytes <= share + 16 * 16,
-    f"The compiled program leaves {made.output_bytes:,} bytes on each device, and its parts are {share:,}: some leaf is made "
-    "whole. Say where the results lie to the program that makes them.",
+    left <= share + 16 * 16,
+    f"The compiled program leaves {left:,} bytes on each device, and its parts are {share:,}: some leaf is made whole. Say "
+    "where the results lie to the program that makes them.",
 )
-compare(made.run(mesh, key), jax.device_get(atmosphere(key, 64)), label="the state")
+compare(state, jax.device_get(atmosphere(key, 64)), label="the state")
 
 # %% hidden="sharding-init" name="traced" points=1 observed=true
 """`init` is only ever traced, and what it makes is in pieces from the first."""
@@ -1290,10 +1439,11 @@ compare(made.run(mesh, key), jax.device_get(atmosphere(key, 64)), label="the sta
 
 def probe_traced(mesh, key):
     seen_keys, rows = [], []
+    fresh = np.random.default_rng().integers(1 << 20)  # no cached program: the callback below runs when XLA compiles
 
     def init(key):
         seen_keys.append(isinstance(key, jax.core.Tracer))
-        u = jax.random.normal(key, (16, 8))
+        u = jax.random.normal(key, (16, 8)) + fresh.astype(np.float32)
         jax.debug.inspect_array_sharding(u, callback=lambda sharding: rows.append(sharding.shard_shape((16, 8))[0]))
         return {"u": u}
 
@@ -1460,6 +1610,45 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
+# %% wrong="sharding-init" because="Builds the path from the `key` of each step, which only dicts have: a step into a list has an `idx`."
+def sharded_init(mesh, init, rules, key):
+    def sharding(path, leaf):
+        name = "/".join(step.key for step in path)
+        spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
+        entries = [e if n % pieces_of(mesh, e) == 0 else None for n, e in zip(leaf.shape, spec, strict=False)]
+        return NamedSharding(mesh, P(*entries))
+
+    shapes = jax.eval_shape(init, key)
+    return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
+
+
+# %% wrong="sharding-init" because="Tests the names of a tuple one by one: each of them divides the axis, and their product does not."
+def sharded_init(mesh, init, rules, key):
+    def divides(entry, size):
+        return all(size % mesh.shape[name] == 0 for name in ((entry,) if isinstance(entry, str) else entry or ()))
+
+    def sharding(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if name.endswith(ending)), P())
+        return NamedSharding(mesh, P(*(e if divides(e, n) else None for n, e in zip(leaf.shape, spec, strict=False))))
+
+    shapes = jax.eval_shape(init, key)
+    return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
+
+
+# %% right="sharding-init"
+def sharded_init(mesh, init, rules, key):
+    def place(path, leaf):
+        text = jax.tree_util.keystr(path, simple=True, separator="/")
+        chosen = next(spec for ending, spec in [*rules, ("", P())] if text.endswith(ending))
+        fits = lambda size, entry: size % pieces_of(mesh, entry) == 0
+        pairs = zip(leaf.shape, chosen, strict=False)
+        return NamedSharding(mesh, P(*(entry if fits(size, entry) else None for size, entry in pairs)))
+
+    made = jax.jit(init, out_shardings=jax.tree.map_with_path(place, jax.jit(init).eval_shape(key)))
+    return made.lower(key).compile()(key)
+
+
 # %% right="sharding-init"
 def sharded_init(mesh, init, rules, key):
     def place(path, leaf):
@@ -1481,7 +1670,7 @@ def sharded_init(mesh, init, rules, key):
     shapes = jax.eval_shape(init, key)
     shardings = []
     for path, leaf in jax.tree.leaves_with_path(shapes):
-        text = "/".join(str(step.key) for step in path)
+        text = jax.tree_util.keystr(path, simple=True, separator="/")
         fitting = [spec for ending, spec in rules if text[len(text) - len(ending) :] == ending]
         pairs = zip(leaf.shape, fitting[0] if fitting else (), strict=False)
         spec = P(*(None if entry and size % pieces_of(mesh, entry) else entry for size, entry in pairs))

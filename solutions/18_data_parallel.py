@@ -7,7 +7,7 @@
 # "Merged" collectives: the compiler may send all gradients in one operation, so the checks count **elements**, not operations. Where one machine reduces and scatters (accelerators) and another reduces and cuts (CPU), both are right.
 
 # %% setup
-from grader.checks import ask, compare, devices, inputs, program, require
+from grader.checks import ask, compare, devices, error, inputs, program, require
 
 devices.start(8)  # before JAX is first used
 
@@ -80,6 +80,11 @@ def in_words(held_bytes):
     return f"{high:,} bytes" if low == high else f"from {low:,} to {high:,} bytes"
 
 
+def parts_of(array):
+    """The shapes of the parts of a placed array that lie on devices, each once."""
+    return sorted({shard.data.shape for shard in getattr(array, "addressable_shards", ())})
+
+
 class AveragedState(NamedTuple):
     """What `averaged` remembers: a count, and two trees of float32 like the parameters."""
 
@@ -116,7 +121,7 @@ def train_step(tx, params, state, x, y):
 # ## One step on eight devices
 # **Goal.** Train data-parallel: every device holds all parameters and an eighth of the batch, and their gradients are averaged. Two lines are missing.
 #
-# **Signature.** `dp_place(mesh, params, x, y)`: a mesh with the axis `"data"`, a tree of NumPy arrays, a batch `x (B, d)` and `y (B, k)`, where the mesh's size divides B. Returns the three on the mesh. `dp_step(loss, params, x, y, rate)`: takes them; `loss(params, x, y)` is the mean over a batch. Returns `(new params, loss)` after one step of gradient descent.
+# **Signature.** `dp_place(mesh, params, x, y)`: a mesh of eight devices with the axis `"data"`, a tree of NumPy arrays, a batch `x (B, d)` and `y (B, k)`, where eight divides B. Returns the three on the mesh. `dp_step(loss, params, x, y, rate)`: takes them; `loss(params, x, y)` is the mean over a batch. Returns `(new params, loss)` after one step of gradient descent. The checks compile it.
 #
 # **Example.** For `w = 0`, sixteen examples with x = 1, y = 0, 1, …, 15 and the loss `mean((w x - y)²)`, the gradient is -2 mean(y) = -15; a step of rate 0.1 gives `w = 1.5`, and the loss was 77.5.
 #
@@ -176,14 +181,19 @@ compare(made.run(*placed), ({"w": np.array([[1.5]], np.float32)}, np.float32(77.
 """A network's step on eight devices is the step of one device on the whole batch."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
+w, x, y = np.full((1, 1), 2, np.float32), np.ones((16, 1), np.float32), np.arange(16, dtype=np.float32)[:, None]
+probe = {"w": w + np.float32(rng.integers(1, 9))}
+got = ask(lambda p, x, y: dp_step(lambda p, x, y: jnp.mean(3 * p["w"] * x + y), p, x, y, 0.5), probe, x, y)
+wanted = {"w": probe["w"] - np.float32(1.5)}, np.float32(3 * probe["w"][0, 0] + 7.5)
+compare(got, wanted, label="what `dp_step` returns for another loss")
 batch = lambda: (rng.normal(size=(48, 24)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32))
 params, first, second = network(rng, 24, 40, 6), batch(), batch()
 placed = ask(dp_place, mesh, params, *first)
 compare(placed, (params, *first), label="what `dp_place` returns")
-made = program(lambda params, x, y: dp_step(network_loss, params, x, y, 0.1), *placed)
+made = program(lambda params, x, y: dp_step(network_loss, params, x, y, 0.03), *placed)
 for x, y in (first, second):
     loss, gradients = by_hand(params, x, y, np.full(48, 1 / y.size))
-    moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
+    moved = {name: params[name] - np.float32(0.03) * gradients[name] for name in params}
     compare(made.run(placed[0], x, y), (moved, loss), label="what `dp_step` returns")
 
 # %% hidden="dp-step" name="program" points=2
@@ -200,6 +210,12 @@ require(
     f"Each device holds {in_words(found)} of the batch of 48 examples; an eighth is {eighth:,}. A batch that is not split "
     "makes every device do all the work, and no error says so.",
 )
+for name, array in zip("xy", placed[1:], strict=True):
+    require(
+        parts_of(array) == [(6, array.shape[1])],
+        f"The parts of {name} on the devices have shapes {parts_of(array)}: it is cut, but not along axis 0, which counts the "
+        "examples.",
+    )
 whole = sum(leaf.nbytes for leaf in params.values())
 found = held(mesh, placed[0])
 require(
@@ -278,6 +294,53 @@ def dp_place(mesh, params, x, y):
 def dp_step(loss, params, x, y, rate):
     value, gradients = jax.value_and_grad(loss)(params, x, y)
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-step" because="Spreads the whole batch again within the step, as the mean is over all of it: nothing is left to reduce."
+def dp_place(mesh, params, x, y):
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    whole = NamedSharding(devices.mesh((8,), ("data",)), P())
+    x, y = jax.lax.with_sharding_constraint((x, y), whole)
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-step" because="Divides a sum over the examples by `x.size`: that is the number of examples only where x has one column."
+def dp_place(mesh, params, x, y):
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    one = lambda x, y: jax.value_and_grad(loss)(params, x[None], y[None])
+    values, gradients = jax.vmap(one)(x, y)
+    return jax.tree.map(lambda p, g: p - rate * g.sum(0) / x.size, params, gradients), values.mean()
+
+
+# %% wrong="dp-step" because="Differentiates the loss of the example instead of the one that is handed over."
+def dp_place(mesh, params, x, y):
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(line_loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-step" because="Writes the rate of the example down."
+def dp_place(mesh, params, x, y):
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
 
 
 # %% right="dp-step"
@@ -394,6 +457,10 @@ tree = {
     "norm": jax.ShapeDtypeStruct((1 << 20,), jnp.bfloat16, sharding=NamedSharding(mesh, P())),
     "count": jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, P())),
 }
+require(
+    error(bytes_per_device, tree) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
+    "Memory ran out for a model of terabytes: arrays are made where shapes are enough.",
+)
 got = ask(bytes_per_device, tree)
 require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
 require(
@@ -443,6 +510,28 @@ def bytes_per_device(tree):
         parts = sizes[spec[0]] if len(spec) and spec[0] else 1
         total += leaf.size * leaf.dtype.itemsize // parts
     return total
+
+
+# %% wrong="dp-bytes-per-device" because="Passes over the tuples of a spec: an axis may be cut by two axes of the mesh at once."
+def bytes_per_device(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        sizes = leaf.sharding.mesh.shape
+        parts = math.prod(sizes[name] for name in leaf.sharding.spec if isinstance(name, str))
+        total += leaf.size * leaf.dtype.itemsize // parts
+    return total
+
+
+# %% wrong="dp-bytes-per-device" because="Makes the arrays and looks at what the first device got: a model of terabytes cannot be made."
+def bytes_per_device(tree):
+    arrays = jax.tree.map(lambda leaf: jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding), tree)
+    return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(arrays))
+
+
+# %% wrong="dp-bytes-per-device" because="Multiplies the sizes with jnp.prod, in int32: that overflows for large leaves."
+def bytes_per_device(tree):
+    pieces = [(leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree)]
+    return sum(int(jnp.prod(jnp.array(shape, int))) * dtype.itemsize for shape, dtype in pieces)
 
 
 # %% right="dp-bytes-per-device"
@@ -544,7 +633,12 @@ SHAPES = [
     (3, 3, 8, 5),
     (3, 1, 5, 2, 16),
 ]
-tree = [rng.integers(-100, 100, size=shape).astype(rng.choice(["float32", "int8", "float16"])) for shape in SHAPES]
+dtypes = ["float32", "int8", "float16"] * 4
+tree = [rng.integers(-100, 100, size=shape).astype(dtype) for shape, dtype in zip(SHAPES, dtypes, strict=True)]
+require(
+    not error(shard_any_rank, mesh, tree) or error(shard_any_rank, mesh, {"one": tree[4], "two": tree[5]}),
+    "A dict of arrays is placed, and a list of arrays is not: any tree may be given.",
+)
 placed = ask(shard_any_rank, mesh, tree)
 compare(placed, tree, label="the tree")
 for before, after in zip(tree, placed, strict=True):
@@ -643,6 +737,26 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
+# %% wrong="dp-any-rank" because="Wants an axis to be longer than the number of devices: one of just that size can be cut, too."
+def shard_any_rank(mesh, tree):
+    def put(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size > mesh.size and size % mesh.size == 0]
+        spec = P(*[None] * axes[0], mesh.axis_names[0]) if axes else P()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, tree)
+
+
+# %% wrong="dp-any-rank" because="Takes the tree for a flat dict of arrays."
+def shard_any_rank(mesh, tree):
+    def put(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        spec = P(*[None] * axes[0], mesh.axis_names[0]) if axes else P()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return {name: put(leaf) for name, leaf in tree.items()}
+
+
 # %% right="dp-any-rank"
 def shard_any_rank(mesh, tree):
     def put(leaf):
@@ -669,13 +783,13 @@ def shard_any_rank(mesh, tree):
 
 # %% [markdown] task="dp-fsdp" stars=2 minutes=20 skills="dp-step,dp-any-rank"
 # ## Fully sharded
-# **Goal.** Train with the parameters spread over the devices: each holds an eighth of every leaf that can be cut, before the step and after it, and the weights are put together only to be used.
+# **Goal.** Train with the parameters spread over the devices: each of eight devices holds an eighth of every leaf that can be cut along some axis, before the step and after it, and the weights are put together only to be used.
 #
-# **Signature.** `fsdp_shard(mesh, params, x, y)`: a mesh with the axis `"data"`, a tree of NumPy arrays, a batch `x (B, d)`, `y (B, k)`, where the mesh's size divides B. Returns the three on the mesh. `fsdp_step(mesh, loss, params, x, y, rate)`: takes them, and returns `(new params, loss)` after one step of gradient descent on the mean `loss(params, x, y)`.
+# **Signature.** `fsdp_shard(mesh, params, x, y)`: a mesh with the axis `"data"`, of any size, a tree of NumPy arrays of any rank, a batch `x (B, d)`, `y (B, k)`, where the mesh's size divides B. Returns the three on the mesh. `fsdp_step(mesh, loss, params, x, y, rate)`: takes them, and returns `(new params, loss)` after one step of gradient descent on the mean `loss(params, x, y)`.
 #
 # **Example.** A network of 16 inputs, 24 hidden units and 3 outputs has leaves of 1,536, 96, 288 and 12 bytes. Each device holds 192 + 12 + 36 + 12 = 252 of these 1,932 bytes: only the three output biases cannot be cut.
 #
-# **Judged.** Values: the step is that of one device with the whole batch. Of the compiled step: bytes of parameters per device, given and returned; an eighth of the batch; that the weights are gathered and the gradients of all parameters reduced. **Not judged.** Which axis is cut, scratch memory, Auto or Explicit axes.
+# **Judged.** Values: the step is that of one device with the whole batch. Placement, on eight devices and on four. Of the compiled step, on eight devices and with 48 examples (with very few, a compiler may send activations instead): bytes of parameters per device, given and returned; an eighth of the batch; that the weights are gathered and the gradients of all parameters reduced. **Not judged.** Which axis of a parameter is cut, scratch memory, Auto or Explicit axes.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -742,21 +856,45 @@ moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in para
 compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns")
 
 # %% hidden="dp-fsdp" name="values" points=1
-"""The step is that of one device with all parameters and the whole batch."""
+"""The step is that of one device with all parameters and the whole batch, for another loss and rate than the example's."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 batch = lambda: (rng.normal(size=(48, 24)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32))
 params, first, second = network(rng, 24, 40, 6), batch(), batch()
 placed = ask(fsdp_shard, mesh, params, *first)
 compare(placed, (params, *first), label="what `fsdp_shard` returns")
-made = program(lambda mesh, params, x, y: fsdp_step(mesh, network_loss, params, x, y, 0.1), mesh, *placed)
+
+
+def probe_twice(mesh, params, x, y):
+    return fsdp_step(mesh, lambda params, x, y: 2 * network_loss(params, x, y), params, x, y, 0.03)
+
+
+made = program(probe_twice, mesh, *placed)
 for x, y in (first, second):
     loss, gradients = by_hand(params, x, y, np.full(48, 1 / y.size))
-    moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
-    compare(made.run(mesh, placed[0], x, y), (moved, loss), label="what `fsdp_step` returns")
+    moved = {name: params[name] - np.float32(0.06) * gradients[name] for name in params}
+    compare(made.run(mesh, placed[0], x, y), (moved, 2 * loss), label="what `fsdp_step` returns")
 
 # %% hidden="dp-fsdp" name="program" points=2
 """Each device is given and gives back an eighth of the parameters, and works on an eighth of the batch."""
+SHAPES = [(10, 24), (12, 20), (3, 3, 16, 8), (7,), (4, 6), ()]
+leaves = [np.ones(shape, np.float32) for shape in SHAPES]
+for size in (8, 4):
+    mesh = devices.mesh((size,), ("data",))
+    placed, x, y = ask(fsdp_shard, mesh, leaves, np.ones((8, 64), np.float32), np.ones((8, 16), np.float32))
+    require(
+        parts_of(x) == [(8 // size, 64)] and parts_of(y) == [(8 // size, 16)],
+        f"On {size} devices the parts of x (8, 64) and y (8, 16) have shapes {parts_of(x)} and {parts_of(y)}: the batch is to be "
+        "cut along axis 0, which counts the examples.",
+    )
+    for leaf, array in zip(leaves, placed, strict=True):
+        can = any(axis % size == 0 for axis in leaf.shape)
+        found, share = held(mesh, array), leaf.nbytes // size if can else leaf.nbytes
+        require(
+            found == [share] * size,
+            f"Of a parameter {leaf.shape} of {leaf.nbytes:,} bytes each of {size} devices holds {in_words(found)}; wanted {share:,}"
+            + (f": {size} divides one of its axes." if can else ", as none of its axes can be cut."),
+        )
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 params = network(rng, 24, 40, 6)
@@ -887,6 +1025,80 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
+# %% wrong="dp-fsdp" because="Cuts axis 0 where it divides, and nothing else: (10, 24) could be cut along axis 1."
+def fsdp_shard(mesh, params, x, y):
+    def sharding(leaf):
+        return NamedSharding(mesh, P("data") if leaf.ndim and leaf.shape[0] % mesh.size == 0 else P())
+
+    rows = NamedSharding(mesh, P("data"))
+    return jax.device_put(params, jax.tree.map(sharding, params)), *jax.device_put((x, y), rows)
+
+
+def fsdp_step(mesh, loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-fsdp" because="Places the batch by the rule for parameters, along its longest axis: the features may be cut instead of the examples."
+def fsdp_shard(mesh, params, x, y):
+    def put(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        axis = max(axes, key=lambda axis: leaf.shape[axis], default=None)
+        return jax.device_put(leaf, NamedSharding(mesh, P() if axis is None else P(*[None] * axis, "data")))
+
+    return jax.tree.map(put, (params, x, y))
+
+
+def fsdp_step(mesh, loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-fsdp" because="Writes eight for the number of devices: right until the mesh has another size."
+def fsdp_shard(mesh, params, x, y):
+    def sharding(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % 8 == 0]
+        return NamedSharding(mesh, P(*[None] * axes[0], "data") if axes else P())
+
+    rows = NamedSharding(mesh, P("data"))
+    return jax.device_put(params, jax.tree.map(sharding, params)), *jax.device_put((x, y), rows)
+
+
+def fsdp_step(mesh, loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-fsdp" because="Writes the rate of the example down."
+def fsdp_shard(mesh, params, x, y):
+    def sharding(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        return NamedSharding(mesh, P(*[None] * axes[0], "data") if axes else P())
+
+    rows = NamedSharding(mesh, P("data"))
+    return jax.device_put(params, jax.tree.map(sharding, params)), *jax.device_put((x, y), rows)
+
+
+def fsdp_step(mesh, loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+# %% wrong="dp-fsdp" because="Differentiates the loss of the example instead of the one that is handed over."
+def fsdp_shard(mesh, params, x, y):
+    def sharding(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        return NamedSharding(mesh, P(*[None] * axes[0], "data") if axes else P())
+
+    rows = NamedSharding(mesh, P("data"))
+    return jax.device_put(params, jax.tree.map(sharding, params)), *jax.device_put((x, y), rows)
+
+
+def fsdp_step(mesh, loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(network_loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
 # %% right="dp-fsdp"
 def fsdp_shard(mesh, params, x, y):
     explicit = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,))
@@ -965,11 +1177,11 @@ def fsdp_step(mesh, loss, params, x, y, rate):
 # ## The optimizer's share
 # **Goal.** Start an optimizer's state for parameters that are already spread, with every leaf of the state spread too. Adam's state is twice the parameters: left whole, it undoes what FSDP saved.
 #
-# **Signature.** `sharded_optimizer(mesh, tx, params)`: a mesh with the axis `"data"`; **any** optax transformation, not only Adam; a tree of parameters on the mesh, cut as in the last exercise. Returns the state that `tx.init(params)` gives, on the mesh, each leaf cut along an axis that eight divides where there is one, whole where there is none.
+# **Signature.** `sharded_optimizer(mesh, tx, params)`: a mesh with the axis `"data"`, of any size; **any** optax transformation, not only Adam; a tree of parameters on the mesh, cut as in the last exercise. Returns the state that `tx.init(params)` gives, on the mesh, each leaf cut along an axis that the mesh's size divides where there is one, whole where there is none.
 #
 # **Example.** With Adam and parameters of 1,932 bytes, of which each device holds 252, the state has two such trees and a count: each device holds 252 + 252 + 4 = 508 of its 3,868 bytes.
 #
-# **Judged.** The state's values, structure and dtypes; its bytes on every device, for Adam and for an optimizer that makes its state from shapes alone; the bytes of a compiled training step with it; that `tx.init` is only ever traced, never run on the arrays themselves, and that what it makes is in pieces from the first, not cut later (a model that fills eight devices does not fit on one, not even for a moment). **Not judged.** Which axis is cut.
+# **Judged.** The state's values, structure and dtypes; its bytes on every device, for Adam, for an optimizer that makes its state from shapes alone and for one whose state has leaves of other shapes than the parameters; the bytes of a compiled training step with it; that `tx.init` is only ever traced, never run on the arrays themselves, and that what it makes is in pieces from the first, not cut later (a model that fills eight devices does not fit on one, not even for a moment). **Not judged.** Which axis is cut.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1018,27 +1230,53 @@ require(
 )
 
 # %% hidden="dp-optimizer" name="any" points=1
-"""The state of any optimizer is spread, also one that is made from shapes alone."""
+"""The state of any optimizer is spread: one that is made from shapes alone, and one with other shapes than the parameters."""
+
+
+def probe_averaged(mesh, params):
+    state = sharded_optimizer(mesh, averaged(0.1), params)
+    return str(jax.tree.structure(state)), jax.tree.leaves(state)
+
+
+def probe_memory(mesh, params):
+    state = sharded_optimizer(mesh, optax.scale_by_lbfgs(memory_size=3), params)
+    return str(jax.tree.structure(state)), jax.tree.leaves(state)
+
+
+def judge_state(size, of, found, wanted):
+    """Values and dtypes of a state's leaves, and its bytes on each of `size` devices."""
+    structure, state = found
+    require(
+        structure == str(jax.tree.structure(wanted)),
+        f"The state of {of} has another structure than `tx.init` gives it.",
+    )
+    compare(state, jax.tree.leaves(wanted), label=f"the leaves of the state of {of}")
+    for leaf in state:
+        can = any(axis % size == 0 for axis in leaf.shape)
+        on_each, share = held(devices.mesh((size,), ("data",)), leaf), leaf.nbytes // size if can else leaf.nbytes
+        require(
+            on_each == [share] * size,
+            f"Of a leaf {leaf.shape} of the state of {of}, {leaf.nbytes:,} bytes, each of {size} devices holds "
+            f"{in_words(on_each)}; wanted {share:,}"
+            + (f": {size} divides one of its axes." if can else ", as it cannot be cut."),
+        )
+
+
 mesh = devices.mesh((8,), ("data",))
 rows, columns, whole = (NamedSharding(mesh, spec) for spec in (P("data"), P(None, "data"), P()))
 numbers = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), network(inputs.rng(), 20, 40, 6))
 params = jax.device_put(numbers, {"w1": columns, "b1": rows, "w2": rows, "b2": whole})
-state = ask(lambda mesh, params: jax.tree.leaves(sharded_optimizer(mesh, averaged(0.1), params)), mesh, params)
 zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), numbers)
 average = jax.tree.map(lambda leaf: leaf.astype(np.float32), numbers)
-compare(state, jax.tree.leaves((np.zeros((), np.int32), zeros, average)), label="the leaves of the state")
-for leaf in state:
-    can = any(size % 8 == 0 for size in leaf.shape)
-    found = held(mesh, leaf)
-    require(
-        found == [leaf.nbytes // 8 if can else leaf.nbytes] * 8,
-        f"Of a leaf {leaf.shape} of the state of `averaged`, {leaf.nbytes:,} bytes, each device holds {in_words(found)}; "
-        + (
-            f"wanted {leaf.nbytes // 8:,}: eight divides one of its axes."
-            if can
-            else "it cannot be cut, so every device should hold all of it."
-        ),
-    )
+wanted = AveragedState(np.zeros((), np.int32), zeros, average)
+judge_state(8, "`averaged`", ask(probe_averaged, mesh, params), wanted)
+
+mesh = devices.mesh((4,), ("data",))
+rows, columns, whole = (NamedSharding(mesh, spec) for spec in (P("data"), P(None, "data"), P()))
+numbers = network(inputs.rng(), 12, 18, 4)
+params = jax.device_put(numbers, {"w1": rows, "b1": whole, "w2": columns, "b2": rows})
+wanted = jax.device_get(optax.scale_by_lbfgs(memory_size=3).init(numbers))
+judge_state(4, "L-BFGS", ask(probe_memory, mesh, params), wanted)
 
 # %% hidden="dp-optimizer" name="step" points=2
 """A training step takes and returns its share of the state, and does what it does on one device."""
@@ -1093,11 +1331,14 @@ compare(made.run(params, leaves, x, y), (moved, state, loss), label="parameters,
 
 def probe_init(mesh, params):
     seen, rows = [], []
+    fresh = np.random.default_rng().integers(1 << 20)  # no cached program: the callback below runs when XLA compiles
 
     def init(params):
         seen.append(all(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params)))
         # Some number of the parameters is in it: a constant alone, the compiler makes anew wherever it is used.
-        means = jax.tree.map(lambda p: p.mean() + jnp.arange(p.size, dtype=p.dtype).reshape(p.shape), params)
+        means = jax.tree.map(
+            lambda p: p.mean() + fresh.astype(p.dtype) + jnp.arange(p.size, dtype=p.dtype).reshape(p.shape), params
+        )
         note = lambda sharding: rows.append(sharding.shard_shape((24,))[0])
         jax.debug.inspect_array_sharding(means["b1"], callback=note)
         return means
@@ -1176,6 +1417,55 @@ def sharded_optimizer(mesh, tx, params):
     )
 
 
+# %% wrong="dp-optimizer" because="Makes zeros of the state's shapes, as Adam's state is zeros: other optimizers start from something else."
+def sharded_optimizer(mesh, tx, params):
+    def zeros(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
+        spec = P(*[None] * axes[0], "data") if axes else P()
+        return jnp.zeros(leaf.shape, leaf.dtype, device=NamedSharding(mesh, spec))
+
+    return jax.tree.map(zeros, jax.eval_shape(tx.init, params))
+
+
+# %% wrong="dp-optimizer" because="Places a leaf as the parameter of its shape, else whole: a state may have leaves of shapes that no parameter has."
+def sharded_optimizer(mesh, tx, params):
+    placed = {leaf.shape: leaf.sharding for leaf in jax.tree.leaves(params)}
+    shapes = jax.eval_shape(tx.init, params)
+    shardings = jax.tree.map(lambda leaf: placed.get(leaf.shape, NamedSharding(mesh, P())), shapes)
+    return jax.jit(tx.init, out_shardings=shardings)(params)
+
+
+# %% wrong="dp-optimizer" because="Writes eight for the number of devices: right until the mesh has another size."
+def sharded_optimizer(mesh, tx, params):
+    def sharding(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % 8 == 0]
+        return NamedSharding(mesh, P(*[None] * axes[0], "data") if axes else P())
+
+    shapes = jax.eval_shape(tx.init, params)
+    return jax.jit(tx.init, out_shardings=jax.tree.map(sharding, shapes))(params)
+
+
+# %% wrong="dp-optimizer" because="Looks at the longest axis of a leaf only: where that does not divide, a shorter one may."
+def sharded_optimizer(mesh, tx, params):
+    def sharding(leaf):
+        longest = max(range(leaf.ndim), key=lambda axis: leaf.shape[axis], default=None)
+        can = longest is not None and leaf.shape[longest] % mesh.size == 0
+        return NamedSharding(mesh, P(*[None] * longest, "data") if can else P())
+
+    shapes = jax.eval_shape(tx.init, params)
+    return jax.jit(tx.init, out_shardings=jax.tree.map(sharding, shapes))(params)
+
+
+# %% wrong="dp-optimizer" because="Looks at the first two axes of a leaf only: a state may have leaves of more axes than the parameters."
+def sharded_optimizer(mesh, tx, params):
+    def sharding(leaf):
+        axes = [axis for axis, size in enumerate(leaf.shape[:2]) if size % mesh.size == 0]
+        return NamedSharding(mesh, P(*[None] * axes[0], "data") if axes else P())
+
+    shapes = jax.eval_shape(tx.init, params)
+    return jax.jit(tx.init, out_shardings=jax.tree.map(sharding, shapes))(params)
+
+
 # %% right="dp-optimizer"
 def sharded_optimizer(mesh, tx, params):
     @jax.jit
@@ -1207,7 +1497,7 @@ def sharded_optimizer(mesh, tx, params):
 # ## Accumulate, then reduce once
 # **Goal.** A new setting: padded sentences. A batch comes as micro-batches, each example has a weight (0 for padding), and the loss is the *weighted mean over the whole batch*. Add up gradients over the micro-batches **on each device**, and reduce them over the devices once, at the end.
 #
-# **Signature.** `accumulate_once(mesh, loss_sum, params, xs, ys, weights)`: a mesh with the axis `"data"`; `params` on every device; `xs (M, B, d)`, `ys (M, B, k)`, `weights (M, B)` are M micro-batches, of which each device holds B/8 examples (axis 1 is split). `loss_sum(params, x, y, weights)` gives the **sum** of the weighted losses of the examples it is given. Returns the gradient, by `params`, of the sum of all weighted losses divided by the sum of all weights.
+# **Signature.** `accumulate_once(mesh, loss_sum, params, xs, ys, weights)`: a mesh of eight devices with the axis `"data"`; `params` on every device; `xs (M, B, d)`, `ys (M, B, k)`, `weights (M, B)` are M micro-batches, of which each device holds B/8 examples (axis 1 is split). `loss_sum(params, x, y, weights)` gives the **sum** of the weighted losses of the examples it is given. Returns the gradient, by `params`, of the sum of all weighted losses divided by the sum of all weights.
 #
 # **Example.** Two micro-batches of 8 with x = 1, for `w = 0` and the loss `Σ weight (w x - y)²`: in the first y = 0, …, 7 with weights 1; in the second y = 10, and only two examples count. The gradient is -2 (28 + 20) / (8 + 2) = -9.6, not the mean (-7 - 20) / 2 of the two micro-batches' gradients.
 #
@@ -1435,6 +1725,32 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
 
     nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape)), params)
     total, _ = jax.lax.scan(add, nothing, (per_device(xs), per_device(ys), per_device(weights)))
+    return jax.tree.map(lambda g: g.sum(0) / weights.sum(), total)
+
+
+# %% wrong="dp-accumulate" because="Divides by how many examples count: that is the sum of the weights only where each of them is 0 or 1."
+def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
+    by_device = lambda a: a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
+    gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
+
+    def add(total, micro_batch):
+        return jax.tree.map(jnp.add, total, gradients(params, *micro_batch)), None
+
+    nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape)), params)
+    total, _ = jax.lax.scan(add, nothing, (by_device(xs), by_device(ys), by_device(weights)))
+    return jax.tree.map(lambda g: g.sum(0) / (weights > 0).sum(), total)
+
+
+# %% wrong="dp-accumulate" because="Cuts a micro-batch into (B/8, 8) and maps over the last axis: each run has examples of all devices."
+def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
+    by_device = lambda a: a.reshape(a.shape[0], -1, mesh.size, *a.shape[2:])
+    gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 1, 1, 1))
+
+    def add(total, micro_batch):
+        return jax.tree.map(jnp.add, total, gradients(params, *micro_batch)), None
+
+    nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape)), params)
+    total, _ = jax.lax.scan(add, nothing, (by_device(xs), by_device(ys), by_device(weights)))
     return jax.tree.map(lambda g: g.sum(0) / weights.sum(), total)
 
 
