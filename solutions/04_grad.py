@@ -131,25 +131,28 @@ def draw():
 
 
 def probe_two(params, x, y):
-    other = grads(lambda params, x, y: 4 - 3 * network_loss(params, x, y), params, x, y)
-    return [grads(network_loss, params, x, y), other]
+    return [grads(loss, params, x, y) for loss in (linear_loss, lambda params, x, y: 4 - 3 * linear_loss(params, x, y))]
 
 
-made = program(probe_two, *draw())
+x, w, y = inputs.rng().normal(size=3).astype(np.float32), np.ones(3, np.float32), np.float32(5)
+linear = {"w": w, "b": np.float32(0)}
+slope = 2 * (x.sum() - y)
+first, second = program(probe_two, linear, x, y).run(linear, x, y)
+wanted = {"loss": slope**2 / 4, "params": {"w": slope * x, "b": slope}, "x": slope * w}
+compare(first, wanted, atol=1e-3, label="the result for a linear model")
+wanted = jax.tree.map(lambda value: np.asarray(-3 * value, np.float32), wanted)
+compare(second, {**wanted, "loss": wanted["loss"] + np.float32(4)}, atol=1e-3, label="the result for a second loss")
+made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
 for _ in range(3):
     params, x, y = draw()
-    wanted = by_hand(params, x, y)
-    second = jax.tree.map(lambda value: (-3 * value).astype(np.float32), wanted)
-    second["loss"] = np.float32(4 - 3 * wanted["loss"])
-    got = made.run(params, x, y)
-    compare(got[0], wanted, atol=1e-4)
-    compare(got[1], second, atol=1e-3, label="the result for a second loss")
+    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4)
 
 # %% hidden="grad-grads" name="once" points=1 observed=true
 """Python runs `loss` once for the value and both gradients."""
 
 
 def probe_calls(params, x, y):
+    grads(linear_loss, params, x, y)
     function = counted(linear_loss)
     got = grads(function, params, x, y)
     by_x = got.get("x") if isinstance(got, dict) else None
@@ -933,7 +936,13 @@ for _ in range(3):
     if getattr(got, "shape", None) == (5,):
         got = np.asarray(got)
         require(np.all(got[wanted == 0] == 0), "The length of a row of zeros is not exactly 0.")
-        short = (wanted > 0) & (wanted < 1e-3)
+        long = wanted > 1e-3
+        require(np.all(got[long] > 0), "A row with a single zero in it gets the length 0.")
+        require(
+            np.allclose(got[long], wanted[long], rtol=1e-3, atol=0),
+            "The lengths of rows with a single zero in them are not right.",
+        )
+        short = (wanted > 0) & ~long
         require(
             np.allclose(got[short], wanted[short], rtol=1e-3, atol=0),
             "The lengths of very short rows are not right: nothing may be added to them, and no row but zeros is zero.",
