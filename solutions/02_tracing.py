@@ -717,8 +717,6 @@ def name_that_error(name, traced):
         ("sine", ("x",)): "TracerArrayConversionError",
         ("blank", ("n",)): "TypeError",
     }
-    if name == "flip" and "n" in traced:
-        return "TracerBoolConversionError"
     return always.get(name) or needs.get((name, traced), "no error")
 
 
@@ -1135,13 +1133,13 @@ def fix_leak(signal):
 
 
 # %% wrong="tracing-leak" because="Returns the loudest value and leaves the line about the window as it was: under jit a tracer is kept."
-kept = {}
+memory = {}
 
 
 def fix_leak(signal):
-    if "window" not in kept:
-        kept["window"] = jnp.hanning(len(signal))
-    windowed = kept["window"] * signal
+    if "window" not in memory:
+        memory["window"] = jnp.hanning(len(signal))
+    windowed = memory["window"] * signal
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
 
 
