@@ -84,7 +84,7 @@ def clear(starts, *more):
 #
 # **Example.** The line `w = [[2]]`, `b = [0]` at `xs = [[1], [2], [3]]` gives 2, 4, 6. With `ys = [0, 4, 5]` the squared errors are 4, 0, 1; with the weights 1, 1, 2 the loss is (4 + 0 + 2) / 4 = 1.5.
 #
-# **Judged.** Values, for any n and any weights; the gradient by `params`. **Not judged.** How the model is written.
+# **Judged.** Values, for any n and any weights, also when their sum is small; the gradient by `params`, also where all errors are 0. Both are traced. **Not judged.** How the model is written.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -124,16 +124,20 @@ compare(made.run(params, xs, ys, weights), np.float32(1.5), label="the loss")
 """The weighted mean, for weights that add up to anything, some of them 0."""
 
 
-def draw(n):
+def draw(n, scale=1):
     rng = inputs.rng()
     params = {"w": rng.normal(size=(3, 1)).astype(np.float32), "b": rng.normal(size=1).astype(np.float32)}
     xs, ys = rng.normal(size=(n, 3)).astype(np.float32), rng.normal(size=n).astype(np.float32)
-    return params, xs, ys, (rng.uniform(1, 9, size=n) * (np.arange(n) % 4 > 0)).astype(np.float32)
+    return params, xs, ys, (scale * rng.uniform(1, 9, size=n) * (np.arange(n) % 4 > 0)).astype(np.float32)
 
 
 made = program(lambda params, *data: weighted_loss(line, params, *data), *draw(9))
-for _ in range(3):
-    params, xs, ys, weights = draw(9)
+for scale, case in (
+    (1, "the loss"),
+    (0.01, "the loss for weights whose sum is below 1"),
+    (1e-10, "the loss for tiny weights"),
+):
+    params, xs, ys, weights = draw(9, scale)
     predicted = xs.astype(np.float64) @ params["w"] + params["b"]
     squares, every = (predicted[:, 0] - ys) ** 2, (predicted - ys) ** 2
     got = made.run(params, xs, ys, weights)
@@ -142,6 +146,10 @@ for _ in range(3):
         "The loss compares every prediction with every target, `(n, n)` of them; look at the shape of `predicted - ys`.": (
             every * weights
         ).sum()
+        / weights.sum(),
+        "The loss compares every prediction with every target, and takes the mean over the predictions.": (
+            every @ weights
+        ).mean()
         / weights.sum(),
         "The weights have no say: that is the plain mean.": squares.mean(),
         "Twice the weights give twice the loss: what should the sum be divided by?": (weights * squares).mean(),
@@ -154,10 +162,10 @@ for _ in range(3):
         / weights.sum(),
     }
     wanted = np.float32((weights * squares).sum() / weights.sum())
-    if getattr(got, "shape", None) == () and not np.isclose(got, wanted, rtol=1e-4):
+    if scale == 1 and getattr(got, "shape", None) == () and not np.isclose(got, wanted, rtol=1e-4):
         for said, value in mistakes.items():
             require(not np.isclose(got, value, rtol=1e-4), said)
-    compare(got, wanted, label="the loss")
+    compare(got, wanted, label=case)
 
 # %% hidden="training-weighted-loss" name="gradient" points=1
 """Its gradient by the parameters is right too."""
@@ -175,6 +183,11 @@ off = (xs @ params["w"] + params["b"])[:, 0] - ys
 wanted = {"w": (2 * share * off @ xs).astype(np.float32)[:, None], "b": np.float32([2 * share @ off])}
 made = program(probe_gradient, params, xs, ys, weights)
 compare(made.run(params, xs, ys, weights), wanted, label="the gradient")
+whole = {"w": np.array([[2], [-1]], np.float32), "b": np.ones(1, np.float32)}
+corners = rng.integers(-4, 5, size=(6, 2)).astype(np.float32)
+fitted = (corners @ whole["w"] + whole["b"])[:, 0]
+nothing = {"w": np.zeros((2, 1), np.float32), "b": np.zeros(1, np.float32)}
+compare(made.run(whole, corners, fitted, weights), nothing, label="the gradient where all errors are 0")
 
 # %% [markdown] why="training-weighted-loss"
 # The weights are divided by their own sum, so only their proportions matter, and padding with the weight 0 has no say in either sum. The column of predictions and the row of targets would have been broadcast to a square without a word. **Next:** what if an example of weight 0 has NaN for a target? Try it, and mend it with what lesson 04 says of `where`.
@@ -184,6 +197,30 @@ compare(made.run(params, xs, ys, weights), wanted, label="the gradient")
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
     return jnp.sum(weights * (predicted - ys) ** 2) / jnp.sum(weights)
+
+
+# %% wrong="training-weighted-loss" because="Subtracts (n,) from (n, 1), and weights the targets only: each prediction still meets every target."
+def weighted_loss(model, params, xs, ys, weights):
+    squares = (model(params, xs) - ys) ** 2
+    return jnp.mean(jnp.sum(squares * weights, axis=-1) / jnp.sum(weights))
+
+
+# %% wrong="training-weighted-loss" because="Divides by at least 1, to be safe: weights whose sum is smaller then give too small a loss."
+def weighted_loss(model, params, xs, ys, weights):
+    squares = (model(params, xs)[:, 0] - ys) ** 2
+    return jnp.sum(weights * squares) / jnp.maximum(jnp.sum(weights), 1.0)
+
+
+# %% wrong="training-weighted-loss" because="Adds a small number to the divisor, to be safe: weights can be smaller than that."
+def weighted_loss(model, params, xs, ys, weights):
+    squares = (model(params, xs)[:, 0] - ys) ** 2
+    return jnp.sum(weights * squares) / (jnp.sum(weights) + 1e-8)
+
+
+# %% wrong="training-weighted-loss" because="Squares a norm: the value is right, but the gradient of the norm of zeros is NaN."
+def weighted_loss(model, params, xs, ys, weights):
+    residual = jnp.sqrt(weights) * (model(params, xs)[:, 0] - ys)
+    return jnp.linalg.norm(residual) ** 2 / jnp.sum(weights)
 
 
 # %% wrong="training-weighted-loss" because="Takes the mean of the weighted squares: right only for weights that are 1 on average."
@@ -224,6 +261,13 @@ def weighted_loss(model, params, xs, ys, weights):
 
 # %% right="training-weighted-loss"
 def weighted_loss(model, params, xs, ys, weights):
+    proportions = weights / weights.sum()
+    share = lambda output, target, proportion: proportion * jnp.square(target - output[0])
+    return jax.vmap(share)(model(params, xs), ys, proportions).sum()
+
+
+# %% right="training-weighted-loss"
+def weighted_loss(model, params, xs, ys, weights):
     errors = model(params, xs)[:, 0] - ys
     return jnp.vdot(weights / weights.sum(), errors**2)
 
@@ -236,7 +280,7 @@ def weighted_loss(model, params, xs, ys, weights):
 #
 # **Example.** `schedule(0.4, 2, 4, 10)` gives, for the steps 0 to 11: 0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0, 0.
 #
-# **Judged.** The rate at every step, from *one* compiled program; that Optax can use it as its learning rate. **Not judged.** Whether you write it yourself or build it from parts that Optax has.
+# **Judged.** The rate at every step, from *one* compiled program in which the step is traced; that Optax can use it as its learning rate. **Not judged.** Whether you write it yourself or build it from parts that Optax has.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -277,25 +321,35 @@ for step, wanted in enumerate([0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0
 # %% hidden="training-schedule" name="every-step" points=2
 """Right at every step, before, between and after the corners."""
 rng = inputs.rng()
-for level in (int(rng.integers(5, 15)), 0):
-    peak, (warmup, cooldown) = float(rng.uniform(0.1, 2)), (int(n) for n in rng.permutation(np.arange(3, 13))[:2])
-    total = warmup + level + cooldown
+short, long = (int(n) for n in rng.integers((3, 8), (6, 13)))
+for what, warmup, cooldown, level in (
+    ("when the warm-up is shorter than the cool-down", short, long, int(rng.integers(5, 15))),
+    ("when no step lies between warm-up and cool-down", long, short, 0),
+    ("when warm-up and cool-down last one step", 1, 1, 3),
+):
+    peak, total = float(rng.uniform(0.1, 2)), warmup + level + cooldown
     shape = peak, warmup, cooldown, total
     made = program(lambda shape, step: schedule(*shape)(step), shape, np.int32(0))
     parts = {
-        "on the way up": range(warmup + 1),
+        "at step 0": (0,),
+        "on the way up": range(1, warmup),
+        "at step `warmup`": (warmup,),
         "on the level": range(warmup + 1, total - cooldown),
-        "on the way down": range(total - cooldown, total),
-        "at the last step, `total`, or after it": (total, total + 1, total + 7, 3 * total),
+        "on the way down": range(max(warmup + 1, total - cooldown), total),
+        "at step `total`": (total,),
+        "after step `total`": (total + 1, total + 2, total + 7, 3 * total),
     }
     for where, steps in parts.items():
         for step in steps:
             got = made.run(shape, np.int32(step))
             wanted = peak * min(max(min(step / warmup, (total - step) / cooldown), 0), 1)
             if getattr(got, "shape", None) == ():
+                near = np.isclose(got, wanted, rtol=1e-4, atol=1e-6)
+                require(not np.isnan(got), f"The rate is NaN {where}: does a table end there?")
                 require(not got < -1e-6, f"The rate is negative {where}: the steps would go uphill.")
-                require(np.isclose(got, wanted, rtol=1e-4, atol=1e-6), f"The rate is not right {where}.")
-            compare(got, np.float32(wanted), label="the rate")
+                require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
+                require(near, f"The rate is not right {where}, {what}.")
+            compare(got, np.float32(wanted), label=f"the rate {where}")
 
 # %% hidden="training-schedule" name="in-optax" points=1
 """Optax trains with it: plain gradient descent, whose rate follows the schedule."""
@@ -373,6 +427,33 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
+# %% wrong="training-schedule" because="Reads `cooldown` as the length of the level part, and falls from its end to `total`."
+def schedule(peak, warmup, cooldown, total):
+    fall = max(total - warmup - cooldown, 1)
+    return lambda step: jnp.float32(peak * jnp.clip(jnp.minimum(step / warmup, (total - step) / fall), 0, 1))
+
+
+# %% wrong="training-schedule" because="Looks the rate up in a table that ends: `jnp.take` fills with NaN beyond the end."
+def schedule(peak, warmup, cooldown, total):
+    table = [peak * max(0.0, min(n / warmup, 1.0, (total - n) / cooldown)) for n in range(total + 2)]
+    return lambda step: jnp.take(jnp.array(table, jnp.float32), step)
+
+
+# %% wrong="training-schedule" because="Changes over from the way up to the way down in the middle of the training: either may be longer than half of it."
+def schedule(peak, warmup, cooldown, total):
+    def rate(step):
+        up, down = jnp.minimum(step / warmup, 1), jnp.clip((total - step) / cooldown, 0, 1)
+        return peak * jnp.where(step < total / 2, up, down)
+
+    return rate
+
+
+# %% right="training-schedule"
+def schedule(peak, warmup, cooldown, total):
+    ramp = lambda steps, length: jnp.clip(jnp.asarray(steps, jnp.float32) / length, 0.0, 1.0)
+    return lambda step: jnp.float32(peak) * ramp(step, warmup) * ramp(total - step, cooldown)
+
+
 # %% right="training-schedule"
 def schedule(peak, warmup, cooldown, total):
     corners = jnp.array([0, warmup, total - cooldown, total], jnp.float32)
@@ -404,7 +485,7 @@ def schedule(peak, warmup, cooldown, total):
 #
 # **Example.** One parameter in a list in a dict, `{"p": [1]}`: in the first step, for g = 2, mean is 0.2 and square 0.004; corrected they are 2 and 4; with rate 0.1 the parameter moves by -0.1. Whatever g is, other than 0, the first step has the length `rate`.
 #
-# **Judged.** New parameters and state after one step and after several, equal to `optax.adam`'s, also for entries that are tiny or 0; that one program serves every step. **Not judged.** How you go through the tree. (Calling Optax here would be no exercise.)
+# **Judged.** New parameters and state after one step and after several, equal to `optax.adam`'s, also for entries that are tiny or 0; that one traced program serves every step; that the `state` that came in is not changed. **Not judged.** How you go through the tree. (Calling Optax here would be no exercise.)
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -452,20 +533,28 @@ compare(made.run(params, state, gradient), ({"p": [np.float32(0.9)]}, wanted), l
 
 
 def draw(count):
+    """Entries of many sizes; in a later step one gradient is 0 where the mean is not, and two have changed their sign."""
     rng = inputs.rng()
-    scale = np.array([1, 1e-4, 1e-6, 0, 30]) * rng.choice([-1, 1], size=5)
+    scale = np.array([1, 1e-4, 1e-6, 0, 30, 0]) * rng.choice([-1, 1], size=6)
     gradient = {"w": [scale.astype(np.float32), rng.normal(size=(2, 3)).astype(np.float32)]}
     params = jax.tree.map(lambda g: np.ones_like(g), gradient)
-    mean = jax.tree.map(lambda g: (0.3 * g * (count > 0)).astype(np.float32), gradient)
-    square = jax.tree.map(lambda g: (0.02 * g**2 * (count > 0)).astype(np.float32), gradient)
+    past = {"w": [scale * [0.3, 0.2, 0.4, 0, -0.1, 0], rng.normal(size=(2, 3))]}
+    past["w"][0][5] = rng.choice([-0.3, 0.3])
+    mean = jax.tree.map(lambda m: (m * (count > 0)).astype(np.float32), past)
+    square = jax.tree.map(lambda m: (m**2 * (count > 0)).astype(np.float32), past)
     return params, {"count": np.int32(count), "mean": mean, "square": square}, gradient
 
 
-made = program(lambda params, state, gradient: adam_update(params, state, gradient, 0.5), *draw(0))
+def probe_step(params, state, gradient):
+    given = {name: state[name] for name in ("count", "mean", "square")}
+    return adam_update(params, given, gradient, 0.5), given
+
+
+made = program(probe_step, *draw(0))
 for count in (0, 0, 41):
     params, state, gradient = draw(count)
     whose = "the first step's" if count == 0 else "a later step's"
-    got = made.run(params, state, gradient)
+    got, given = made.run(params, state, gradient)
     t = count + 1
     mean = jax.tree.map(lambda m, g: np.float32(0.9 * m + 0.1 * g), state["mean"], gradient)
     square = jax.tree.map(lambda s, g: np.float32(0.999 * s + 0.001 * g**2), state["square"], gradient)
@@ -486,8 +575,17 @@ for count in (0, 0, 41):
     wanted = {"count": np.int32(t), "mean": mean, "square": square}
     compare(got[1], wanted, label=f"{whose} state")
     rows = jax.tree.leaves(got[0])[:1], jax.tree.leaves(new)[:1]
-    if len(rows[0]) == 1 and getattr(rows[0][0], "shape", None) == (5,):
+    if len(rows[0]) == 1 and getattr(rows[0][0], "shape", None) == (6,):
         near, length = np.isclose(rows[0][0], rows[1][0], rtol=1e-4), (rows[0][0] - 1)[0] / (rows[1][0] - 1)[0]
+        require(
+            bool(near.all() or near[5]) or not near[:5].all(),
+            "A parameter whose gradient is 0 has not moved as it should: its mean need not be 0.",
+        )
+        require(
+            bool(near.all()) or not near[0] or not 1e-4 < abs(rows[0][0][1] / rows[1][0][1] - 1) < 0.01,
+            "Parameters with large gradients move as they should, those with tiny ones do not quite: is the 1e-8 added to "
+            "the root of the corrected square?",
+        )
         require(
             bool(near.all()) or not near[0],
             "Parameters with large gradients move as they should, those with tiny ones do not: where does the 1e-8 stand?",
@@ -498,6 +596,7 @@ for count in (0, 0, 41):
             "The first step is three times too long: mean and square are used as they are kept, too small by unlike factors.",
         )
     compare(got[0], new, label=f"{whose} parameters")
+    compare(given, state, label="the state that was passed in, after the call,")
 
 # %% hidden="training-adam" name="as-optax" points=2
 """Six steps in a row do what Optax's Adam does."""
@@ -507,9 +606,16 @@ zeros = jax.tree.map(np.zeros_like, params)
 state, theirs = {"count": np.int32(0), "mean": zeros, "square": zeros}, params
 tx = optax.adam(0.25)
 their_state = tx.init(params)
+
+
+def drawn_gradient(p):
+    """No entry is near 0, so that only the check above is about the place of the 1e-8."""
+    return (rng.uniform(0.5, 2, size=p.shape) * rng.choice([-1, 1], size=p.shape)).astype(np.float32)
+
+
 made = program(lambda params, state, gradient: adam_update(params, state, gradient, 0.25), params, state, params)
 for step in range(1, 7):
-    gradient = jax.tree.map(lambda p: inputs.rng().normal(size=p.shape).astype(np.float32), params)
+    gradient = jax.tree.map(drawn_gradient, params)
     got = made.run(params, state, gradient)
     updates, their_state = tx.update(gradient, their_state, theirs)
     theirs = jax.tree.map(np.asarray, optax.apply_updates(theirs, updates))
@@ -556,6 +662,49 @@ def adam_update(params, state, gradient, rate):
     square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], gradient)
     moved = lambda p, m, s: p - rate * (m / (1 - 0.9**t)) / jnp.sqrt(s / (1 - 0.999**t) + 1e-8)
     return jax.tree.map(moved, params, mean, square), {"count": t, "mean": mean, "square": square}
+
+
+# %% wrong="training-adam" because="Puts both corrections into the rate, and leaves the 1e-8 as it is: it then stands beside the uncorrected root."
+def adam_update(params, state, gradient, rate):
+    t = state["count"] + 1
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
+    square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], gradient)
+    size = rate * jnp.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+    new = jax.tree.map(lambda p, m, s: p - size * m / (jnp.sqrt(s) + 1e-8), params, mean, square)
+    return new, {"count": t, "mean": mean, "square": square}
+
+
+# %% wrong="training-adam" because="Leaves a parameter where it is when its gradient is 0: its mean still moves it."
+def adam_update(params, state, gradient, rate):
+    t = state["count"] + 1
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
+    square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], gradient)
+    step = lambda m, s: rate * (m / (1 - 0.9**t)) / (jnp.sqrt(s / (1 - 0.999**t)) + 1e-8)
+    moved = lambda p, g, m, s: jnp.where(g == 0, p, p - step(m, s))
+    return jax.tree.map(moved, params, gradient, mean, square), {"count": t, "mean": mean, "square": square}
+
+
+# %% wrong="training-adam" because="Takes every tuple for one of its own triples: the parameters may be in tuples too."
+def adam_update(params, state, gradient, rate):
+    t = state["count"] + 1
+
+    def one(p, m, s, g):
+        m, s = 0.9 * m + 0.1 * g, 0.999 * s + 0.001 * g**2
+        return p - rate * (m / (1 - 0.9**t)) / (jnp.sqrt(s / (1 - 0.999**t)) + 1e-8), m, s
+
+    triples = jax.tree.map(one, params, state["mean"], state["square"], gradient)
+    part = lambda i: jax.tree.map(lambda triple: triple[i], triples, is_leaf=lambda node: isinstance(node, tuple))
+    return part(0), {"count": t, "mean": part(1), "square": part(2)}
+
+
+# %% wrong="training-adam" because="Writes into the state that came in: a caller that keeps it finds another one."
+def adam_update(params, state, gradient, rate):
+    state["count"] += 1
+    state["mean"] = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
+    state["square"] = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], gradient)
+    t = state["count"]
+    moved = lambda p, m, s: p - rate * (m / (1 - 0.9**t)) / (jnp.sqrt(s / (1 - 0.999**t)) + 1e-8)
+    return jax.tree.map(moved, params, state["mean"], state["square"]), state
 
 
 # %% wrong="training-adam" because="Leaves out the 1e-8: a parameter whose gradient is 0 becomes 0/0, NaN."
@@ -618,7 +767,7 @@ def adam_update(params, state, gradient, rate):
 #
 # **Example.** `line_loss` from the setup at `w = [[0]]`, `b = [0]`, for `xs = [[1]]`, `ys = [3]`: the loss is 9, both slopes are -6; `optax.sgd(0.5)` moves both to 3. In the next step the loss is 9 again, on the other side.
 #
-# **Judged.** Values for several optimizers, among them one with weight decay; that the results take over all bytes of parameters and state; that the batch is left alone. **Not judged.** Speed.
+# **Judged.** Values for several optimizers, among them one with weight decay; that the results take over all bytes of parameters and state; that the batch is not donated; that a second step with the same shapes compiles nothing. The first step is also called from Python. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -696,7 +845,10 @@ if isinstance(got, tuple) and len(got) == 3 and isinstance(got[1], list) and len
 means = [np.float32(0.1) * gradient[name] for name in "ab"]
 squares = [np.float32(0.001) * gradient[name] ** 2 for name in "ab"]
 new = {name: params[name] - np.float32(0.1) * np.sign(gradient[name]) for name in "ab"}
-compare(got, (new, [np.int32(1), *means, *squares], value), label="(params, leaves of the state, value)")
+require(isinstance(got, tuple) and len(got) == 3, "The step does not return three things: params, state, value.")
+compare(got[0], new, label="the new parameters")
+compare(got[1], [np.int32(1), *means, *squares], label="the list of leaves of the new state")
+compare(got[2], value, label="the loss at the old parameters")
 wanted = sum(array.nbytes for array in (*params.values(), *leaves))
 require(
     made.alias_bytes > 0,
@@ -713,9 +865,11 @@ require(
 
 def probe_decay(params, leaves, xs, ys):
     tx = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.1, momentum=0.9))
+    params = [params["a"], (params["b"],)]  # another tree than in the example
     state = jax.tree.unflatten(jax.tree.structure(jax.eval_shape(tx.init, params)), leaves)
-    params, state, value = donating_step(tx, network_loss)(params, state, xs, ys)
-    return params, jax.tree.leaves(state), value
+    loss = lambda params, xs, ys: network_loss({"a": params[0], "b": params[1][0]}, xs, ys)
+    params, state, value = donating_step(tx, loss)(params, state, xs, ys)
+    return {"a": params[0], "b": params[1][0]}, jax.tree.leaves(state), value
 
 
 rng = inputs.rng()
@@ -724,9 +878,12 @@ xs, ys = rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(n
 leaves = [np.zeros_like(params["a"]), np.zeros_like(params["b"])]
 raised = error(probe_decay, params, leaves, xs, ys)
 require(
-    raised is None,
-    f"With weight decay the step raises {'a ValueError' if raised == 'ValueError' else 'an error'}: what does `tx.update` have "
-    "to be given, so that the optimizer can pull at the parameters?",
+    raised != "ValueError",
+    "With weight decay the step raises a ValueError: what does `tx.update` have to be given, so that the optimizer can pull at "
+    "the parameters?",
+)
+require(
+    raised is None, f"With the parameters in a list that contains a tuple, the step raises {raised}.", kind="raised"
 )
 made = program(probe_decay, params, leaves, xs, ys)
 for _ in range(3):
@@ -743,31 +900,40 @@ for _ in range(3):
             np.isclose(got[2], value, rtol=1e-4) or not np.isclose(got[2], later, rtol=1e-4),
             "The loss that comes back is that of the new parameters: it was computed a second time.",
         )
-    compare(got, (new, leaves, value), label="(params, leaves of the state, value)")
+    compare(got[0], new, label="the new parameters, with weight decay")
+    compare(got[1], leaves, label="the list of leaves of the new state, with weight decay")
+    compare(got[2], value, label="the loss at the old parameters, with weight decay")
     params = new
 
 # %% hidden="training-donating-step" name="batch" points=1 observed=true
-"""The batch is still there afterwards: the next epoch wants it again."""
+"""The batch is still there for the next epoch, and the second step compiles nothing."""
 
 
 def probe_buffers(params, xs, ys):
-    tx = optax.adam(0.1)
+    tx, loss = optax.adam(0.1), counted(line_loss)
     params, xs, ys = jax.tree.map(jnp.array, (params, xs, ys))
+    state, step, calls = tx.init(params), donating_step(tx, loss), []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        results = donating_step(tx, line_loss)(params, tx.init(params), xs, ys)
-    jax.block_until_ready(results)
-    arrays = *params.values(), xs, ys
-    return [array.is_deleted() for array in arrays], any("donated buffers" in str(one.message) for one in caught)
+        for _ in range(2):
+            params, state, _ = step(params, state, jnp.copy(xs), jnp.copy(ys))
+            calls.append(loss.calls)
+        jax.block_until_ready(step(params, state, xs, ys))
+    given = any("donated buffers" in str(one.message) for one in caught)
+    return [xs.is_deleted() or given, ys.is_deleted() or given], calls
 
 
 params = {"w": np.ones((2, 1), np.float32), "b": np.ones(1, np.float32)}
 xs, ys = inputs.rng().normal(size=(6, 2)).astype(np.float32), np.ones(6, np.float32)
-gone, unusable = ask(probe_buffers, params, xs, ys)
-require(gone[0] and gone[1], "After the step the old parameters are still there: they were not given away.")
+gone, calls = ask(probe_buffers, params, xs, ys)
 require(
-    not (gone[2] or gone[3] or unusable),
-    "More is given away than results can take over: the batch has no successor among them, and is wanted again.",
+    not any(gone),
+    "More is donated than results can take over: no result has the shape of the batch, and the next epoch uses it again.",
+)
+require(calls[0] > 0, "The step does not call the loss.")
+require(
+    calls[1] == calls[0],
+    f"How often Python has run the loss: {calls[0]} after one step, {calls[1]} after two. The step is compiled again each time.",
 )
 
 # %% [markdown] why="training-donating-step"
@@ -803,6 +969,39 @@ def donating_step(tx, loss):
         return optax.apply_updates(params, updates), state, value
 
     return jax.jit(step, donate_argnums=(0, 1, 2, 3))
+
+
+# %% wrong="training-donating-step" because="Counts the arguments from 1: state and xs are donated, and the parameters are not."
+def donating_step(tx, loss):
+    def step(params, state, xs, ys):
+        value, gradient = jax.value_and_grad(loss)(params, xs, ys)
+        updates, state = tx.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    return jax.jit(step, donate_argnums=(1, 2))
+
+
+# %% wrong="training-donating-step" because="Calls `jit` in every step, on a function made anew: every step is traced and compiled."
+def donating_step(tx, loss):
+    def step(params, state, xs, ys):
+        def inner(params, state, xs, ys):
+            value, gradient = jax.value_and_grad(loss)(params, xs, ys)
+            updates, state = tx.update(gradient, state, params)
+            return optax.apply_updates(params, updates), state, value
+
+        return jax.jit(inner, donate_argnums=(0, 1))(params, state, xs, ys)
+
+    return step
+
+
+# %% wrong="training-donating-step" because="Goes through the names of one dict: parameters may be in any tree."
+def donating_step(tx, loss):
+    def step(params, state, xs, ys):
+        value, gradient = jax.value_and_grad(loss)(params, xs, ys)
+        updates, state = tx.update(gradient, state, params)
+        return {name: params[name] + updates[name] for name in params}, state, value
+
+    return jax.jit(step, donate_argnames=("params", "state"))
 
 
 # %% wrong="training-donating-step" because="Returns the state that came in: momentum and counters never move."
@@ -861,11 +1060,11 @@ def donating_step(tx, loss):
 # ## A batch that does not fit
 # **Goal.** The gradient of a large batch, in the memory of a small one: go through it in micro-batches, add up their gradients, and move the parameters once.
 #
-# **Signature.** `accumulate(loss, params, xs, ys, size)`: `loss(params, xs, ys)` gives the **mean** over the examples that it is given, `()`; `params` is a tree of float32; `xs` is `(n, d)`, `ys` is `(n,)`; `size` is a whole number that divides n. Returns `(value, gradient)`: the mean loss of all n examples and its gradient by `params`.
+# **Signature.** `accumulate(loss, params, xs, ys, size)`: `loss(params, xs, ys)` gives the **mean** over the examples that it is given, `()`; `params` is a tree of float32; `xs` is `(n, d)`, `ys` is `(n,)`; `size`, which divides n, is the number of examples in a micro-batch. Returns `(value, gradient)`: the mean loss of all n examples and its gradient by `params`.
 #
 # **Example.** `line_loss` at `w = [[0]]`, `b = [0]`, with `xs = [[1], [1], [1], [1]]`, `ys = [1, 3, 0, 0]` and size 2. The first micro-batch has the loss 5 and the slope -4 by `w`, the second 0 and 0. Together: the loss is 2.5, the slope -2.
 #
-# **Judged.** Values, for one, several and n micro-batches; that a loop runs over the micro-batches, and that no array in the program has the size of the whole batch's activations, or of all micro-batches' gradients. **Not judged.** Speed.
+# **Judged.** Values, for one, several and n micro-batches and for any tree; in the traced program, that a loop runs over the micro-batches, and that no array has the size of the whole batch's activations, of larger micro-batches' activations, or of all micro-batches' gradients. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -917,8 +1116,21 @@ def draw():
     return params, rng.normal(size=(12, 3)).astype(np.float32), (3 * rng.normal(size=12)).astype(np.float32)
 
 
+def probe_tree(size, params, xs, ys):
+    loss = lambda params, xs, ys: network_loss({"a": params[0], "b": params[1][0]}, xs, ys)
+    value, gradient = accumulate(loss, [params["a"], (params["b"],)], xs, ys, size)
+    return value, {"a": gradient[0], "b": gradient[1][0]}
+
+
 for size in (3, 12, 1):
-    made = program(lambda size, *data: accumulate(network_loss, *data, size), size, *draw())
+    if size == 12:
+        raised = error(probe_tree, size, *draw())
+        require(
+            raised is None, f"With `params` a list that contains a tuple, your answer raised {raised}.", kind="raised"
+        )
+        made = program(probe_tree, size, *draw())
+    else:
+        made = program(lambda size, *data: accumulate(network_loss, *data, size), size, *draw())
     for _ in range(2):
         params, xs, ys = draw()
         value, gradient = network_by_hand(params, xs, ys)
@@ -935,21 +1147,30 @@ for size in (3, 12, 1):
         compare(got, (value, gradient), label=f"{whose} (value, gradient)")
 
 # %% hidden="training-accumulate" name="program" points=2
-"""Right for 256 examples, one small batch at a time."""
+"""Right for 128 examples, four at a time."""
 rng = inputs.rng()
-params = {"a": rng.normal(size=(8, 64)).astype(np.float32) / 4, "b": rng.normal(size=64).astype(np.float32) / 8}
-xs, ys = rng.normal(size=(256, 8)).astype(np.float32), rng.normal(size=256).astype(np.float32)
-made = program(lambda params, xs, ys: accumulate(network_loss, params, xs, ys, 32), params, xs, ys)
+params = {"a": rng.normal(size=(3, 64)).astype(np.float32) / 4, "b": rng.normal(size=64).astype(np.float32) / 8}
+xs, ys = rng.normal(size=(128, 3)).astype(np.float32), rng.normal(size=128).astype(np.float32)
+made = program(lambda params, xs, ys: accumulate(network_loss, params, xs, ys, 4), params, xs, ys)
 compare(made.run(params, xs, ys), network_by_hand(params, xs, ys), label="(value, gradient)")
 require(
-    made.loops > 0,
-    "No loop runs in the program: the micro-batches are taken all at once, as one batch or by vmap, or a Python loop writes "
-    "them out.",
+    made.loops > 0 or made.intermediates < 128 * 64,
+    "No loop runs in the program: the micro-batches are taken all at once, as one batch or by vmap.",
+)
+require(made.loops > 0, "No loop runs in the program: a Python loop writes the micro-batches out.")
+require(
+    made.intermediates != 32 * 64,
+    "The program holds the activations of 32 examples: for 128 examples and size 4 it takes 4 micro-batches of 32. `size` is "
+    "the number of examples in a micro-batch.",
 )
 require(
-    made.intermediates < 8 * 64 * 8,
-    f"The program holds an array of {made.intermediates:,} elements. The activations of 32 examples are {32 * 64:,}, "
-    f"one gradient is {8 * 64:,} at most: is something kept for all micro-batches?",
+    made.intermediates < 128 * 64,
+    "The activations of all 128 examples are kept: is the loop differentiated, instead of looping over gradients?",
+)
+require(
+    made.intermediates < 4 * 4 * 64,
+    f"The program holds an array of {made.intermediates:,} elements. The activations of 4 examples are {4 * 64:,}, "
+    f"one gradient is {3 * 64:,} at most: is something kept for all micro-batches?",
 )
 
 # %% [markdown] why="training-accumulate"
@@ -1012,6 +1233,26 @@ def accumulate(loss, params, xs, ys, size):
     return jax.lax.scan(blend, start, (xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)))[0]
 
 
+# %% wrong="training-accumulate" because="Takes `size` for the number of micro-batches: each has n / size examples."
+def accumulate(loss, params, xs, ys, size):
+    add = lambda total, part: (jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, *part)), None)
+    nothing = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
+    total, _ = jax.lax.scan(add, nothing, (xs.reshape(size, -1, xs.shape[1]), ys.reshape(size, -1)))
+    return jax.tree.map(lambda leaf: leaf / size, total)
+
+
+# %% wrong="training-accumulate" because="Goes through the names of one dict: parameters may be in any tree."
+def accumulate(loss, params, xs, ys, size):
+    def add(total, batch):
+        value, slopes = jax.value_and_grad(loss)(params, *batch)
+        return (total[0] + value, {name: total[1][name] + slopes[name] for name in params}), None
+
+    nothing = jnp.zeros(()), {name: jnp.zeros_like(params[name]) for name in params}
+    batches = xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)
+    value, slopes = jax.lax.scan(add, nothing, batches)[0]
+    return value * size / len(ys), {name: slopes[name] * size / len(ys) for name in params}
+
+
 # %% wrong="training-accumulate" because="Loops in Python: under jit every micro-batch becomes code, and the compiler may run them side by side."
 def accumulate(loss, params, xs, ys, size):
     total = jax.value_and_grad(loss)(params, xs[:size], ys[:size])
@@ -1051,7 +1292,7 @@ def accumulate(loss, params, xs, ys, size):
 #
 # **Example.** `follow` from the setup moves a tenth of the way to each sample. From the state `[0]` with the samples `[[10], [10], [10]]` and `every` 2: states 1, 1.9, 2.71, losses 100, 81, 65.61. `report` hears `(2, 81)` and `(3, 65.61)`. If it returns `True` the first time, the result is `[1.9]` and the losses `[100, 81]`.
 #
-# **Judged.** States and losses, equal to step by step; what `report` hears, and that it can stop; that a loop runs the steps of a call, which is no longer a program for 64 steps than for 32; that `step` is traced no more than twice; that the caller's `state` is not deleted. **Not judged.** Speed, and whether the loop does several steps in a turn.
+# **Judged.** States and losses, equal to step by step; what `report` hears, and that it can stop; that a loop runs the steps of a call, which is no longer a program for 64 steps than for 32; that `step` is traced no more than twice; that the caller's `state` is not deleted. To count loops, checks also trace the whole of `train_in_calls`, so nothing in it may need a value: no `float`, no NumPy, no program compiled ahead of time. **Not judged.** Speed, and whether the loop does several steps in a turn.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1158,14 +1399,14 @@ def probe_reports(state, xs, ys, every, last):
     heard = []
 
     def step(state, batch):
-        miss = batch["x"] * state["w"] - batch["y"]
+        miss = batch["x"] * state["w"] - batch["more"][0]
         return {"w": state["w"] - 0.05 * batch["x"] * miss, "steps": state["steps"] + 1}, miss**2
 
     def report(done, loss):
         heard.append((done, loss))
-        return done >= last
+        return bool(done >= last)
 
-    state, losses = train_in_calls(step, state, {"x": xs, "y": ys}, every, report)
+    state, losses = train_in_calls(step, state, {"x": xs, "more": (ys,)}, every, report)
     return state, losses, heard
 
 
@@ -1173,13 +1414,18 @@ rng = inputs.rng()
 xs, ys = rng.uniform(1, 2, size=(2, 11)).astype(np.float32)
 start = {"w": np.float32(0.5), "steps": np.int32(0)}
 raised = error(probe_reports, start, xs, ys, 20, 99)
-require(raised is None, f"With state and batches in dicts of arrays, your answer raised {raised}.", kind="raised")
+require(
+    raised is None,
+    f"With the state in a dict, and the batches in a dict that contains a tuple, your answer raised {raised}.",
+    kind="raised",
+)
 for run, every, last, done in (
     ("a run whose last call is a short one", 3, 99, [3, 6, 9, 11]),
     ("a run that `report` stops", 3, 5, [3, 6]),
     ("a run whose last call is a short one", 4, 99, [4, 8, 11]),
     ("a run of single steps that `report` stops", 1, 3, [1, 2, 3]),
     ("a run that fits into one call", 20, 99, [11]),
+    ("a run that fills its only call", 11, 99, [11]),
 ):
     w, wanted = np.float32(0.5), []
     for x, y in zip(xs[: done[-1]], ys[: done[-1]], strict=True):
@@ -1362,6 +1608,19 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
+# %% wrong="training-calls" because="Cuts a dict by its names and an array by itself: a tuple, or a dict in a dict, is a tree too."
+def train_in_calls(step, state, batches, every, report):
+    run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part)), []
+    named = batches if isinstance(batches, dict) else {"": batches}
+    for start in range(0, len(next(iter(named.values()))), every):
+        part = {name: array[start : start + every] for name, array in named.items()}
+        state, found = run(state, part if isinstance(batches, dict) else part[""])
+        losses.append(found)
+        if report(start + len(found), found[-1]):
+            break
+    return state, jnp.concatenate(losses)
+
+
 # %% right="training-calls"
 def train_in_calls(step, state, batches, every, report):
     @jax.jit
@@ -1390,15 +1649,32 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
+# %% right="training-calls"
+def train_in_calls(step, state, batches, every, report):
+    def several(state, start, turns):
+        one = lambda state, i: step(state, jax.tree.map(lambda leaf: leaf[i], batches))
+        return jax.lax.scan(one, state, start + jnp.arange(turns))
+
+    several = jax.jit(several, static_argnums=2)
+    batches, losses = jax.tree.map(jnp.asarray, batches), []
+    total = jax.tree.leaves(batches)[0].shape[0]
+    for start in range(0, total, every):
+        state, found = several(state, start, min(every, total - start))
+        losses.append(found)
+        if report(start + len(found), found[-1]):
+            break
+    return state, jnp.concatenate(losses)
+
+
 # %% [markdown] task="training-locate" stars=3 minutes=30 skills="04_grad,05_vmap,08_control_flow,training-donating-step"
 # ## From seismology: where did it happen?
 # **Goal.** A new setting: no model, no batches. Stations have heard an earthquake, and the place that explains their arrival times best is wanted. The misfit has several valleys, so start in many places at once, and believe the best. One start may go wrong: right on top of a station the slope is NaN.
 #
-# **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and gives `()`; `tx` is **any** Optax optimizer; `starts` is `(k, d)`, float32; `steps` ≥ 1. From each start, `steps` steps of the optimizer, each start with a state of its own and as if it were alone. Returns `(place, value)`: of the k final places, where the descents end after `steps` steps, the one with the lowest misfit, `(d,)`, and its final misfit, `()`. Where a final misfit is NaN or inf the start is out; one at least is finite.
+# **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and gives `()`; `tx` is **any** Optax optimizer; `starts` is `(k, d)`, float32; `steps` ≥ 1. From each start, `steps` steps of the optimizer, each start with a state of its own and as if it were alone. Returns `(place, value)`: of the k final places, where the descents end after `steps` steps, the one with the lowest misfit, `(d,)`, and its final misfit, `()`. Where a final misfit is NaN or positive infinity the start is out; one at least is finite.
 #
 # **Example.** With `misfit(x) = (x₀ - 3)²`, `optax.sgd(0.25)` and two steps, the start `[1]` goes to 2 and 2.5, the start `[7]` to 5 and 4. The result is `[2.5]` with the misfit 0.25.
 #
-# **Judged.** Values for several optimizers, among them one that clips by the global norm; that a start which becomes NaN, at once or on its way, is out and spoils no other; that a loop runs over the steps, and no more loops for more starts. **Not judged.** How low a path came before its end: only the end counts.
+# **Judged.** Values for several optimizers, among them one that clips by the global norm; that a start which becomes NaN, at once or on its way, is out and spoils no other, even when it began at the lowest place; in the traced program, that a loop runs over the steps, and that neither more steps nor more starts are more code. **Not judged.** How low a path came before its end: only the end counts.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1503,17 +1779,19 @@ def probe_spoiled(starts, stations, arrivals):
 
 
 def draw():
-    """Stations, times, starts of which one lies on a station, and how the others end."""
+    """Stations, times, starts of which one lies on the station next to the source, and how the others end."""
     while True:
         rng = inputs.rng()
         stations, starts = rng.uniform(-20, 20, size=(2, 5, 2)).astype(np.float32)
-        arrivals = (np.sqrt(((stations - rng.uniform(-15, 15, size=2)) ** 2).sum(1)) / 5).astype(np.float32)
-        on = int(rng.integers(5))
+        on, near = (int(n) for n in rng.integers(5, size=2))
+        source = stations[near] + 0.4 * rng.choice([-1, 1], size=2)
+        arrivals = (np.sqrt(((stations - source) ** 2).sum(1)) / 5).astype(np.float32)
         others = np.delete(starts, on, 0), stations, arrivals, 0.2, 0.5, 9
         places, values = descents_by_hand(*others)
-        starts[on] = stations[int(rng.integers(5))]
-        lowest = descents_by_hand(starts, *others[1:5], 0)[1].argmin()  # here it also ends lowest
-        if clear(*others) and (starts[lowest] == others[0][values.argmin()]).all():
+        starts[on] = stations[near]
+        # Kept where it is, or let go on, the spoiled start would win.
+        lowest = min(descents_by_hand(start, *others[1:5], 0)[1].min() for start in (others[0], places))
+        if clear(*others) and 2 * descents_by_hand(starts, *others[1:5], 0)[1][on] < lowest:
             return (starts, stations, arrivals), places[values.argmin()], values.min()
 
 
@@ -1526,6 +1804,9 @@ for _ in range(2):
         "One start becomes NaN, and the result is NaN although four others are fine. Is it the choice at the end, or do "
         "the starts share something?",
     )
+    if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
+        stayed = (np.abs(data[1] - got[0]).max(axis=1) < 1e-3).any()
+        require(not stayed, "That is the station on which one start lies: its slope is NaN, so it is out.")
     compare(got, (place.astype(np.float32), np.float32(value)), rtol=1e-3, atol=1e-3, label="(place, value)")
 
 # %% hidden="training-locate" name="final" points=1
@@ -1574,6 +1855,22 @@ for _ in range(2):
             "That misfit belongs to a place on the way; wanted is the lowest of those where the descents end.",
         )
     compare(got, (np.float32([path[-1, best]]), np.float32(values[-1, best])), rtol=1e-3, label="(place, value)")
+
+
+def probe_valley(starts):
+    return locate(lambda x: ((x[0] - 3) ** 2 + 9 * x[1] ** 2) / 2, optax.sgd(0.1), starts, 2)
+
+
+# A step leaves 0.9 of the first distance and 0.1 of the second: only the last step makes the steep start the lowest.
+u = float(inputs.rng().uniform(1, 2))
+starts = inputs.rng().permutation(np.float32([[3, 10 * u], [3 + u, 0], [3 - 2 * u, 0], [3, 40 * u]]))
+got = program(probe_valley, starts).run(starts)
+if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
+    require(
+        not np.allclose(got[0], [3 + 0.81 * u, 0], atol=1e-3),
+        "The descents are compared before their last step; wanted is the lowest of the final misfits.",
+    )
+compare(got, (np.float32([3, 0.1 * u]), np.float32(0.045 * u**2)), rtol=1e-3, label="(place, value) of four starts")
 
 # %% hidden="training-locate" name="program" points=1
 """A loop runs over the steps, and more starts are no more code."""
@@ -1692,6 +1989,39 @@ def locate(misfit, tx, starts, steps):
     places, values = jax.vmap(descend)(starts)
     best = jnp.nanargmin(values)
     return places[best], values[best]
+
+
+# %% wrong="training-locate" because="Puts 0 where the slope is NaN: the spoiled start rests on its station, and may win."
+def locate(misfit, tx, starts, steps):
+    def step(carry, _):
+        slope = jnp.nan_to_num(jax.grad(misfit)(carry[0]))
+        updates, state = tx.update(slope, carry[1], carry[0])
+        return (optax.apply_updates(carry[0], updates), state), None
+
+    def descend(start):
+        (place, _), _ = jax.lax.scan(step, (start, tx.init(start)), length=steps)
+        return place, misfit(place)
+
+    places, values = jax.vmap(descend)(starts)
+    best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+    return places[best], values[best]
+
+
+# %% wrong="training-locate" because="Compares the last misfits that `value_and_grad` gave: they belong to the places before the last step."
+def locate(misfit, tx, starts, steps):
+    def step(carry, _):
+        value, slope = jax.value_and_grad(misfit)(carry[0])
+        updates, state = tx.update(slope, carry[1], carry[0])
+        return (optax.apply_updates(carry[0], updates), state), value
+
+    def descend(start):
+        (place, _), values = jax.lax.scan(step, (start, tx.init(start)), length=steps)
+        return place, values[-1]
+
+    places, values = jax.vmap(descend)(starts)
+    usable = jnp.isfinite(values) & jnp.isfinite(places).all(axis=1)
+    place = places[jnp.argmin(jnp.where(usable, values, jnp.inf))]
+    return place, misfit(place)
 
 
 # %% wrong="training-locate" because="Loops over the steps in Python: every step is code of its own."

@@ -298,6 +298,11 @@ for sizes in ((3, 2), (3, 5, 2), (3, 4, 6, 5, 3)):
             ("The relu stands after the last layer, and none between the layers.", False, True),
         ):
             require(not np.allclose(got, by_hand(arrays, x, depth, between, after), rtol=1e-3, atol=1e-3), said)
+        cut = by_hand(arrays, np.maximum(x, 0), depth, True, False)
+        require(
+            not np.allclose(got, cut, rtol=1e-3, atol=1e-3),
+            "There is a relu before the first layer too: negative inputs are lost.",
+        )
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the output of {depth} layer{'s' * (depth > 1)}")
 
 # %% hidden="nnx-mlp" name="keys" points=1
@@ -355,6 +360,17 @@ class MLP(nnx.Module):
     def __call__(self, x):
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
+        return x
+
+
+# %% wrong="nnx-mlp" because="Puts the relu before every layer, the first one too: negative inputs are cut off."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(jax.nn.relu(x))
         return x
 
 
@@ -423,11 +439,11 @@ class MLP(nnx.Module):
 # ## What comes out of each stage?
 # **Goal.** A model does not learn, and you want to see inside: what does each of its stages give, for these inputs?
 #
-# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any model with stages in it that note their output under the name `out`, and without statistics or Dropout (`nnx.capture` really runs it); `x` is `(n, width)`, float32. Returns `(y, activations)`: what the model gives, `(n,)`, and a dict from the path of each stage to what it noted, `(n, width)`. Where a stage is called several times, its last call counts.
+# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any module that contains stages, at any depth and under any name, without statistics or Dropout (`nnx.capture` really runs it). Each stage notes its output under the name `out`; notes with other names are ignored. `x` is `(n, width)`, float32. Returns `(y, activations)`: what the model gives, `(n,)`, and a dict from the path of each stage to what it noted as `out`, `(n, width)`. Where a stage is called several times, its last call counts.
 #
 # **Example.** For `Tower(2, 3, rngs=nnx.Rngs(0))` the keys are `"stages/0"`, `"stages/1"` and `"stages/2"`. With every kernel `[[1, 0], [0, -1]]` and every bias 0, at `x = [[2, -2]]` they noted `[[2, 2]]`, `[[3, 1]]` and `[[4.5, 0.5]]`, and y is `[3.25]`.
 #
-# **Judged.** Values and keys; that a second call sees the second input; that the model is the same afterwards. **Not judged.** Whether you compile.
+# **Judged.** Values and keys, for towers and for other models; that a second call sees the second input; that the model is the same afterwards. **Not judged.** Whether you compile.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -452,7 +468,8 @@ def capture_activations(model, x):
     ### BEGIN SOLUTION
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
     by_path = dict(nnx.to_flat_state(noted))
-    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in by_path.items()}
+    outs = {path[:-1]: variable.get_value()[-1] for path, variable in by_path.items() if path[-1] == "out"}
+    return y, {"/".join(map(str, path)): out for path, out in outs.items()}
     ### END SOLUTION
 
 
@@ -510,6 +527,43 @@ for depth, rounds in ((2, 1), (4, 1), (2, 3)):
             first = rounds > 1 and alike(seen, outs[1]) and not alike(seen, wanted["stages/1"])
             require(not first, "A stage that is called three times is shown with its first call; the last one counts.")
     compare(got, (y, wanted), rtol=1e-3, atol=1e-3, label=f"(y, activations) of {depth} stages")
+
+
+def probe_nested(arrays, x):
+    class Noting(Stage):
+        def __call__(self, x):
+            self.sow(nnx.Intermediate, "came", x)
+            x = super().__call__(x)
+            self.sow(nnx.Intermediate, "square", x**2)
+            return x
+
+    class Gated(nnx.Module):
+        def __init__(self, *, rngs):
+            self.gate, self.tower = Noting(3, rngs=rngs), Tower(3, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.tower(self.gate(x))
+
+    return capture_activations(fill(Gated(rngs=nnx.Rngs(0)), arrays), x)
+
+
+rng = inputs.rng()
+places = "gate", "tower/stages/0", "tower/stages/1"
+shapes = {f"{place}/linear/kernel": (3, 3) for place in places} | {f"{place}/linear/bias": (3,) for place in places}
+arrays, x = drawn(rng, shapes), rng.normal(size=(6, 3)).astype(np.float32)
+gate = np.maximum(x @ arrays["gate/linear/kernel"] + arrays["gate/linear/bias"], 0)
+y, outs = by_hand({name.removeprefix("tower/"): array for name, array in arrays.items()}, gate, 2, 1)
+raised = error(probe_nested, arrays, x)
+require(raised is None, f"For a model whose stages are at other paths, your answer raised {raised}.", kind="raised")
+got = program(probe_nested, arrays, x).run(arrays, x)
+wanted = dict(zip(places, (gate, *outs), strict=True))
+require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (y, activations).")
+compare(got[0], y, rtol=1e-3, atol=1e-3, label="y of a model that contains a stage and a tower")
+for place in places if isinstance(got[1], dict) else ():
+    require(place in got[1], f"A model contains a stage at `{place}`, and the activations have no such entry.")
+swapped = isinstance(got[1], dict) and np.allclose(got[1]["gate"], gate**2, rtol=1e-3, atol=1e-3)
+require(not swapped, "A stage also made a note under another name, which is shown in place of `out`.")
+compare(got[1], wanted, rtol=1e-3, atol=1e-3, label="the activations of a model that contains a stage and a tower")
 
 # %% hidden="nnx-capture" name="untouched" points=1
 """The model is the same afterwards: no new paths, no other values."""
@@ -591,11 +645,33 @@ def capture_activations(model, x):
     y, noted = nnx.capture(lambda model: model(x), nnx.Intermediate)(model)
     found = {}
     for path, array in jax.tree.leaves_with_path(nnx.to_pure_dict(noted)):
-        found[jax.tree_util.keystr(path[:-2], simple=True, separator="/")] = array
+        where, _, name = jax.tree_util.keystr(path[:-1], simple=True, separator="/").rpartition("/")
+        if name == "out":
+            found[where] = array
     return y, found
 
 
 # %% right="nnx-capture"
+def capture_activations(model, x):
+    y, noted = jax.jit(lambda model, x: nnx.capture(model, nnx.Intermediate)(x))(model, x)
+
+    def collect(tree, names):
+        for name, below in tree.items():
+            if isinstance(below, dict):
+                yield from collect(below, [*names, str(name)])
+            elif name == "out":
+                yield "/".join(names), below[-1]
+
+    return y, dict(collect(nnx.to_pure_dict(noted), []))
+
+
+# %% wrong="nnx-capture" because="Takes every note for the output, whatever its name is."
+def capture_activations(model, x):
+    y, noted = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+
+
+# %% wrong="nnx-capture" because="Looks for stages in `model.stages` only: another model has them at other paths."
 @jax.jit
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
@@ -1003,8 +1079,10 @@ def probe_recalibrated(training, arrays, batches):
     return {name: result[name] for name in names}, {name: left[name] for name in names}
 
 
-def probe_returned(arrays, batches):
-    model = recalibrate(fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays), batches)
+def probe_returned(training, arrays, batches):
+    model = fill(Net((3, 6, 5, 2), rngs=nnx.Rngs(0)), arrays)
+    model.set_attributes(deterministic=not training, use_running_average=not training)
+    model = recalibrate(model, batches)
     model(batches[0])
     return arrays_of(model)["dropout/rngs/count"], arrays_of(model)["norms/0/mean"]
 
@@ -1030,14 +1108,19 @@ for training in (True, False):
     )
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays of a model handed over {mode}")
 arrays, batches = drawn(inputs.rng(), net_shapes((3, 6, 5, 2))), np.ones((2, 4, 3), np.float32)
-count, mean = program(probe_returned, arrays, batches).run(arrays, batches)
 wanted = arrays
-for batch in (*batches, batches[0]):
+for batch in batches:
     wanted = net_by_hand(wanted, batch, training=True)[1]
-require(
-    count > 0, "The model that `recalibrate` returns was in training, and drops nothing any more: it is another mode."
-)
-compare(mean, wanted["norms/0/mean"], rtol=1e-3, atol=1e-3, label="the mean after one more call of the returned model")
+later = net_by_hand(wanted, batches[0], training=True)[1]
+for training, means in ((True, later), (False, wanted)):
+    data, mode = (training, arrays, batches), "in training" if training else "in evaluation"
+    count, mean = program(probe_returned, *data).run(*data)
+    require(
+        (count > 0) == training,
+        f"The model that was handed over was {mode}, and the one that `recalibrate` returns is not: Dropout works otherwise.",
+    )
+    label = f"the mean after one more call of the model that was returned {mode}"
+    compare(mean, means["norms/0/mean"], rtol=1e-3, atol=1e-3, label=label)
 
 # %% hidden="nnx-modes" name="predictions" points=2
 """Predictions use the running statistics, drop nothing, and change nothing."""
@@ -1168,6 +1251,36 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
+# %% wrong="nnx-modes" because="Switches `predict`'s model to evaluation and then to training, also where it came in evaluation."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    listening = nnx.view(model, deterministic=True, use_running_average=False)
+    for x in batches:
+        listening(x)
+    return model
+
+
+def predict(model, x):
+    model.eval()
+    y = model(x)
+    model.train()
+    return y
+
+
+# %% wrong="nnx-modes" because="Ends `recalibrate` in training mode, also where the model came in evaluation."
+def recalibrate(model, batches):
+    model = nnx.clone(model)
+    model.set_attributes(deterministic=True, use_running_average=False)
+    for x in batches:
+        model(x)
+    model.train()
+    return model
+
+
+def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
 # %% right="nnx-modes"
 def recalibrate(model, batches):
     graphdef, state = nnx.split(model)
@@ -1206,7 +1319,7 @@ def predict(model, x):
 # ## Freeze what is already good
 # **Goal.** Go on from a model that others have trained: some of its parts learn, the others stay as they are, cost no gradient and no optimizer state.
 #
-# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is `Pretrained` from the setup; `tx` an Optax transformation; `loss(model, x, y)` gives `()`; `frozen` is a tuple of one or more names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen when one of these names is a part of its path; all other parameters learn. Returns `(optimizer, gradient)`: an `nnx.Optimizer` over the parameters that learn, and a function `gradient(model, x, y)` that takes this or another `Pretrained` and gives an `nnx.State` with the gradient of its loss by these parameters, and nothing else in it. The two fit: a training step is `optimizer.update(model, gradient(model, x, y))`.
+# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is `Pretrained` from the setup; `tx` an Optax transformation; `loss(model, x, y)` gives `()`; `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen when one of these names is a part of its path; all other parameters learn. Returns `(optimizer, gradient)`: an `nnx.Optimizer` over the parameters that learn, and a function `gradient(model, x, y)` that takes this or another `Pretrained` and gives an `nnx.State` with the gradient of its loss by these parameters, and nothing else in it. The two fit: a training step is `optimizer.update(model, gradient(model, x, y))`.
 #
 # **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`: `encoder_gain` is another name than `encoder`.
 #
@@ -1436,6 +1549,17 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=learns), gradient
 
 
+# %% wrong="nnx-freeze" because="Confuses all with any: with two names, only a path that contains both is frozen."
+def freeze(model, tx, loss, frozen):
+    learns = nnx.All(nnx.Param, nnx.Not(nnx.All(*(nnx.PathContains(name) for name in frozen))))
+
+    def gradient(model, x, y):
+        graphdef, moving, rest = nnx.split(model, learns, ...)
+        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
+
+    return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
 # %% wrong="nnx-freeze" because="Splits a copy of the model once, outside: every gradient is taken where training began."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
@@ -1550,7 +1674,18 @@ x = np.float32([[1, 2], [3, 4], [5, 6]])
 shapes = {"linear/kernel": (3, 2, 2), "linear/bias": (3, 2)} | {
     f"norm/{name}": (3, 2) for name in ("scale", "bias", "mean", "var")
 }
-found = ask(lambda: {name: array.shape for name, array in arrays_of(Deep(2, 3, rngs=nnx.Rngs(0))).items()})
+
+
+def probe_shapes():
+    return {name: array.shape for name, array in arrays_of(Deep(2, 3, rngs=nnx.Rngs(0))).items()}
+
+
+require(
+    "TraceContext" not in str(error(probe_shapes)),
+    "A transformation, such as `vmap`, uses `rngs` from outside, whose counters it may not change. Take the keys from `rngs` "
+    "before it, and pass them in.",
+)
+found = ask(probe_shapes)
 compare(found, {f"blocks/{name}": shape for name, shape in shapes.items()}, label="the dict of shapes")
 compare(program(probe_example, arrays, x).run(arrays, x), (x, np.zeros((3, 2), np.float32)), label="(output, means)")
 
@@ -1599,12 +1734,19 @@ for depth, training in ((3, True), (5, False)):
             ("Only the last block has a say: does each block get what came out of the one before?", [depth - 1]),
         ):
             require(not np.allclose(y, by_hand(arrays, x, training, order)[0], rtol=1e-3, atol=1e-3), said)
+        batch, _ = by_hand(arrays, x, True, range(depth))
+        require(
+            training or not np.allclose(y, batch, rtol=1e-3, atol=1e-3),
+            "The model is in evaluation, and its blocks use the statistics of the batch: the mode does not reach them.",
+        )
     compare(y, wanted, rtol=1e-3, atol=1e-3, label=f"the output {mode}")
     still = np.array_equal(after.get("blocks/norm/mean"), arrays["blocks/norm/mean"])
     require(
         not (training and still),
         "In training the running means have not moved: what a block learns inside the loop has to come out of it.",
     )
+    same = lambda name: np.array_equal(after.get(f"blocks/norm/{name}"), arrays[f"blocks/norm/{name}"])
+    require(not training or not same("var"), "In training the running means have moved, and the variances have not.")
     compare(after, moved, rtol=1e-3, atol=1e-3, label=f"the arrays after a call {mode}")
 
 # %% hidden="nnx-scanned" name="beginning" points=1
@@ -1714,6 +1856,50 @@ class Deep(nnx.Module):
         return x
 
 
+# %% wrong="nnx-scanned" because="Brings the running means out of the loop, and leaves the variances in it."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        def body(x, block):
+            x = block(x)
+            return x, block.norm.mean[...]
+
+        x, means = jax.lax.scan(body, x, self.blocks)
+        self.blocks.norm.mean[...] = means
+        return x
+
+
+# %% wrong="nnx-scanned" because="Keeps the graphdef of the constructor, which is in training: `eval()` never reaches the blocks in the loop."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+        self.form = nnx.graphdef(self.blocks)
+
+    def __call__(self, x):
+        def body(x, state):
+            block = nnx.merge(self.form, state, copy=True)
+            x = block(x)
+            return x, nnx.state(block, nnx.BatchStat)
+
+        x, statistics = jax.lax.scan(body, x, nnx.state(self.blocks))
+        nnx.update(self.blocks, statistics)
+        return x
+
+
+# %% wrong="nnx-scanned" because="Uses `rngs` inside `vmap`: its counters belong to the trace outside."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        self.blocks = jax.vmap(lambda _: Block(width, rngs=rngs))(jnp.arange(depth))
+
+    def __call__(self, x):
+        x, self.blocks = jax.lax.scan(lambda x, block: (block(x), block), x, self.blocks)
+        return x
+
+
 # %% wrong="nnx-scanned" because="Gives every block the same key: all begin with the same kernel."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
@@ -1781,7 +1967,7 @@ class Deep(nnx.Module):
 # ## From Linen: someone else's weights
 # **Goal.** A new setting: a colleague's model is written with Linen, Flax's older interface, and its trained weights have come to you as a dict of dicts. Put them into your NNX model.
 #
-# **Signature.** `load_from_linen(model, variables)`: `model` is a `Net` from the setup, just made; `variables` is what `LinenNet` of the same sizes has: `{"params": {...}, "batch_stats": {...}}`. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called, and the same arrays as in NNX: `kernel` and `bias`; `scale` and `bias`, and among the `batch_stats`, `mean` and `var`. Returns the model with these arrays (the same object or a new one).
+# **Signature.** `load_from_linen(model, variables)`: `model` is a `Net` from the setup, just made; `variables` is what `LinenNet` of the same sizes, three or more, has: `{"params": {...}, "batch_stats": {...}}`. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called, and the same arrays as in NNX: `kernel` and `bias`; `scale` and `bias`, and among the `batch_stats`, `mean` and `var`. Returns the model with these arrays (the same object or a new one).
 #
 # **Example.** `LinenNet((2, 3, 1))` gives `{"params": {"Dense_0": {"kernel": (2, 3), "bias": (3,)}, "BatchNorm_0": {"scale": (3,), "bias": (3,)}, "Dense_1": ...}, "batch_stats": {"BatchNorm_0": {"mean": (3,), "var": (3,)}}}`, shapes in place of arrays. `Dense_1` becomes `model.layers[1]`.
 #
@@ -1943,6 +2129,17 @@ def load_from_linen(model, variables):
         nnx.update(layer, arrays)
     for i, norm in enumerate(model.norms):
         nnx.update(norm, params[f"BatchNorm_{i}"] | statistics[f"BatchNorm_{i}"])
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Sorts the names by their last character: `Dense_10` comes before `Dense_1`."
+def load_from_linen(model, variables):
+    params, statistics = variables["params"], variables["batch_stats"]
+    in_order = lambda kind: sorted((name for name in params if name.startswith(kind)), key=lambda name: int(name[-1]))
+    for layer, name in zip(model.layers, in_order("Dense"), strict=True):
+        nnx.update(layer, params[name])
+    for norm, name in zip(model.norms, in_order("BatchNorm"), strict=True):
+        nnx.update(norm, params[name] | statistics[name])
     return model
 
 

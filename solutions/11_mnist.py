@@ -5,6 +5,9 @@
 # The digits here are scikit-learn's, in their own 8 × 8: small enough that a network learns them in a second or two, and the same on every machine. A **tree** is what lesson 06 calls a pytree.
 
 # %% setup
+import collections
+import itertools
+
 from grader.checks import ask, compare, error, inputs, program, require
 import jax
 import jax.numpy as jnp
@@ -37,6 +40,17 @@ def fit(model, images, labels, steps=120):
     chosen = jax.random.randint(jax.random.key(11), (steps, 32), 0, len(labels))
     (params, _), _ = jax.lax.scan(one, (params, tx.init(params)), chosen)
     return nnx.merge(graphdef, params, rest)
+
+
+def put(model, stacks):
+    """The model with given parameters, chosen by their shape: layers of one shape take the rows of a stack in turn."""
+    rows = collections.defaultdict(list)
+    for stack in stacks:
+        rows[str(stack.shape[1:])] += list(stack)
+    whole = {str(stack.shape): stack for stack in stacks}
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+    take = lambda at, leaf: jnp.asarray(rows[at].pop(0) if rows[at] else whole.get(at, leaf))
+    return nnx.merge(graphdef, jax.tree.map(lambda leaf: take(str(leaf.shape), leaf), params), rest)
 
 
 def nearest(state, xs, ys, rate=0.1):
@@ -79,8 +93,8 @@ def moved_by_hand(key, images, most):
 
 def yearly(course):
     """A training that scores as `course` says, epoch by epoch: epoch(state), which donates, score(state), a state."""
-    epoch = jax.jit(lambda state: {"year": state["year"] + 1, "w": state["w"] * 2}, donate_argnums=0)
-    return epoch, lambda state: jnp.asarray(course)[state["year"] - 1], {"year": jnp.array(0), "w": jnp.ones(3)}
+    epoch = jax.jit(lambda state: {"year": state["year"] + 1, "w": [state["w"][0] * 2]}, donate_argnums=0)
+    return epoch, lambda state: jnp.asarray(course)[state["year"] - 1], {"year": jnp.array(0), "w": [jnp.ones(3)]}
 
 
 # %% [markdown] task="mnist-batches" stars=1 minutes=8 skills="01_arrays,03_jit"
@@ -134,7 +148,9 @@ compare(got, [first, second], label="the list of batches")
 """Every batch is right, and each has the shapes and dtypes of the first."""
 for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6, 6, np.int16)):
     rng = inputs.rng()
-    images, labels = rng.integers(0, 256, size=(n, 3, 2), dtype=np.uint8), rng.integers(0, 10, size=n).astype(kind)
+    # Some are dark: the largest pixel is not always 255.
+    images = rng.integers(0, 200 if n == 23 else 256, size=(n, 3, 2), dtype=np.uint8)
+    labels = rng.integers(0, 10, size=n).astype(kind)
     order = rng.permutation(n)
     got = ask(lambda *data: list(batches(*data)), images, labels, size, order)
     require(
@@ -168,7 +184,8 @@ for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6
                 "The images come as they lie in the file: `order` has no say.",
             )
         wanted = (images[chosen].astype(np.float32) / np.float32(255))[..., None], labels[chosen].astype(np.int32)
-        compare((xs, ys), wanted, label="a batch")
+        compare(xs, wanted[0], label="the images of a batch")
+        compare(ys, wanted[1], label="the labels of a batch")
 
 # %% [markdown] why="mnist-batches"
 # One shape and one dtype for every batch means one program for the whole training. The examples that are left out are others in each epoch, as the order is drawn anew. **Next:** the test set has to be seen whole. What do you do with its last batch?
@@ -238,6 +255,29 @@ def batches(images, labels, size, order):
         yield images[chosen][..., None].astype(jnp.float32) / 255, labels[chosen]
 
 
+# %% wrong="mnist-batches" because="Scales by the largest pixel that there is: in darker images that is not 255."
+def batches(images, labels, size, order):
+    for start in range(0, len(order) - size + 1, size):
+        chosen = order[start : start + size]
+        yield images[chosen][..., None].astype(np.float32) / images.max(), labels[chosen].astype(np.int32)
+
+
+# %% wrong="mnist-batches" because="Leaves out the last batch where it ends with the last example: it is full."
+def batches(images, labels, size, order):
+    for start in range(0, len(order) - size, size):
+        chosen = order[start : start + size]
+        yield images[chosen][..., None].astype(np.float32) / 255, labels[chosen].astype(np.int32)
+
+
+# %% wrong="mnist-batches" because="Takes width for height in a reshape: images that are not square are scrambled."
+def batches(images, labels, size, order):
+    _, width, height = images.shape
+    for start in range(0, len(order) - size + 1, size):
+        chosen = order[start : start + size]
+        xs = images[chosen].reshape(size, height, width, 1).astype(np.float32) / np.float32(255)
+        yield xs, labels[chosen].astype(np.int32)
+
+
 # %% right="mnist-batches"
 def batches(images, labels, size, order):
     whole = order[: len(order) // size * size].reshape(-1, size)
@@ -259,7 +299,7 @@ def batches(images, labels, size, order):
 #
 # **Example.** `nearest` from the setup with the middles `[[0], [1]]` in two batches, `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, then `xs = [[2]]`, `ys = [1]`: three of the four are right, the accuracy is 0.75; the losses are about 0.63 and 0.07 for the batches, and 0.50 over all four.
 #
-# **Judged.** Values, for batches of unlike sizes; that the whole loop can be traced, which it cannot be where a value is looked at. **Not judged.** Whether you add up or collect.
+# **Judged.** Values, for batches of unlike sizes and for any `step` and its loss; that the whole function can be traced, which it cannot be where an array is converted to a Python or NumPy number, in the loop or after it. **Not judged.** Whether you add up or collect.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -312,10 +352,25 @@ def draw(sizes):
     return middles, [((middles[y] + 0.7 * rng.normal(size=(len(y), 3))).astype(np.float32), y) for y in ys]
 
 
-for sizes in ((40, 9, 23), (3,), (16, 16, 16, 16)):
+def probe_steps(middles, parts, times):
+    """Steps that report `times` their loss: with 1 the cross entropy of their logits, else another one."""
+
+    def step(state, xs, ys):
+        state, loss, logits = nearest(state, xs, ys)
+        return state, times * loss, logits
+
+    return train_steps(step, middles, parts)
+
+
+for sizes, times in (((40, 9, 23), 1), ((3,), 1), ((16, 16, 16, 16), 3)):
     middles, parts = draw(sizes)
-    got = ask(lambda *data: train_steps(nearest, *data), middles, parts)
+    got = ask(probe_steps, middles, parts, times)
     state, losses, hits = nearest_by_hand(middles, parts)
+    if times > 1:
+        own, losses = np.float32(np.concatenate(losses).mean()), [times * a for a in losses]
+        told = got[1] if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], dict) else {}
+        made_up = "loss" in told and np.shape(told["loss"]) == () and np.isclose(told["loss"], own)
+        require(not made_up, "The loss is the cross entropy of the logits; wanted is the loss that `step` gives.")
     totals = {
         "loss": np.float32(np.concatenate(losses).mean()),
         "accuracy": np.float32(np.concatenate(hits).mean()),
@@ -346,7 +401,7 @@ for sizes in ((40, 9, 23), (3,), (16, 16, 16, 16)):
             len(parts) == 1 or not alone,
             "Only the last step has changed the state: does each begin where the last ended?",
         )
-    compare(got, (state, totals), label="(state, totals)")
+    compare(got, (state, totals), label=f"(state, totals) of {len(parts)} batches")
 
 # %% hidden="mnist-metrics-on-device" name="traced" points=2
 """The whole loop can be traced, so nobody looks at a value on the way; and the program takes the steps."""
@@ -441,6 +496,39 @@ def train_steps(step, state, batches):
     return state, {"loss": total / count, "accuracy": hits / count}
 
 
+# %% wrong="mnist-metrics-on-device" because="Makes a cross entropy of the logits: the loss that `step` gives may be another."
+def train_steps(step, state, batches):
+    losses, hits = [], []
+    for xs, ys in batches:
+        state, _, logits = step(state, xs, ys)
+        losses.append(optax.softmax_cross_entropy_with_integer_labels(logits, ys))
+        hits.append(jnp.argmax(logits, axis=-1) == ys)
+    return state, {"loss": jnp.concatenate(losses).mean(), "accuracy": jnp.concatenate(hits).mean()}
+
+
+# %% wrong="mnist-metrics-on-device" because="Keeps a running mean that remembers only the size of the batch before, not of all before."
+def train_steps(step, state, batches):
+    mean_loss, accuracy, before = jnp.float32(0), jnp.float32(0), 0
+    for xs, ys in batches:
+        state, loss, logits = step(state, xs, ys)
+        share, size = jnp.mean(jnp.argmax(logits, axis=-1) == ys), len(ys)
+        mean_loss = (mean_loss * before + loss * size) / (before + size)
+        accuracy = (accuracy * before + share * size) / (before + size)
+        before = size
+    return state, {"loss": mean_loss, "accuracy": accuracy}
+
+
+# %% wrong="mnist-metrics-on-device" because="Makes NumPy numbers of the totals at the end: the caller waits there, and the function cannot be traced."
+def train_steps(step, state, batches):
+    total, hits, count = 0.0, 0, 0
+    for xs, ys in batches:
+        state, loss, logits = step(state, xs, ys)
+        total += loss * len(ys)
+        hits += jnp.sum(logits.argmax(axis=-1) == ys)
+        count += len(ys)
+    return state, {"loss": np.float32(total / count), "accuracy": np.float32(hits / count)}
+
+
 # %% right="mnist-metrics-on-device"
 def train_steps(step, state, batches):
     losses, hits, sizes = [], [], np.array([len(ys) for _, ys in batches])
@@ -469,7 +557,7 @@ def train_steps(step, state, batches):
 # ## Every test image, once
 # **Goal.** Training may drop the last batch; a test may not. Evaluate a compiled model on *all* images, in batches of one size, without compiling it again for the rest.
 #
-# **Signature.** `evaluate(predict, images, labels, size)`: `predict` takes `(size, ...)` images, **always exactly `size`**, and gives logits `(size, k)`; `images` is `(n, ...)`, `labels` is `(n,)`, NumPy arrays, n ≥ 1. Returns `{"loss": ..., "accuracy": ...}`, both float32 `()`: over the n examples, the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`) and the share whose largest logit is at the label.
+# **Signature.** `evaluate(predict, images, labels, size)`: `predict` takes `(size, ...)` images, **always exactly `size`**, and gives logits `(size, k)`; `images` is `(n, ...)`, `labels` is `(n,)`, NumPy arrays, n ≥ 1. Returns `{"loss": ..., "accuracy": ...}`, both float32 `()`: over the n examples, the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`) and the share whose largest logit (`jnp.argmax`) is at the label.
 #
 # **Example.** n = 5 and size 2: `predict` is called three times, and the last time one of the two images is padding. With all logits 0 the loss is log 10 and the accuracy is the share of zeros among the labels.
 #
@@ -499,9 +587,9 @@ def evaluate(predict, images, labels, size):
     total = hits = 0
     for start in range(0, len(labels), size):
         xs, ys = images[start : start + size], labels[start : start + size]
-        real = np.arange(size) < len(ys)
-        ys = np.resize(ys, size)
-        logits = predict(np.resize(xs, (size, *xs.shape[1:])))
+        real, missing = np.arange(size) < len(ys), size - len(ys)
+        ys = np.pad(ys, (0, missing))
+        logits = predict(np.concatenate([xs, np.zeros((missing, *xs.shape[1:]), xs.dtype)]))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, ys)
         total = total + jnp.sum(losses, where=real)
         hits = hits + jnp.sum(jnp.argmax(logits, axis=-1) == ys, where=real)
@@ -563,15 +651,18 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
 """What the model makes of the padding is not seen, NaN neither; NaN of a real image is."""
 
 
-def probe_norm(images, labels, weights, real):
-    """A model that gives NaN for all but the first `real[0]` rows of four, then for all but the first `real[1]`."""
-    met = []
+def probe_norm(images, labels, weights, sound):
+    """A model that gives NaN for every row but the `sound` images, wherever the padding stands."""
+    calls = []
 
     def predict(xs):
-        met.append(real[min(len(met), 1)])
-        return jnp.where(jnp.arange(4)[:, None] < met[-1], xs @ weights, jnp.nan)
+        calls.append(1)
+        known = (jnp.asarray(xs)[:, None] == sound).all(axis=-1).any(axis=-1)
+        return jnp.where(known[:, None], xs @ weights, jnp.nan)
 
-    return evaluate(predict, images, labels, 4), len(met)
+    # Compiled as a whole, a product with a boolean mask becomes a choice, and 0 times NaN is 0.
+    with jax.disable_jit():
+        return evaluate(predict, images, labels, 4), len(calls)
 
 
 rng = inputs.rng()
@@ -580,12 +671,12 @@ labels = rng.integers(0, 3, size=6).astype(np.int32)
 logits = images.astype(np.float64) @ weights
 losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(6), labels]
 wanted = {"loss": np.float32(losses.mean()), "accuracy": np.float32((logits.argmax(1) == labels).mean())}
-got, calls = ask(probe_norm, images, labels, weights, [4, 2])
+got, calls = ask(probe_norm, images, labels, weights, images)
 require(calls <= 2, f"For 6 images in batches of 4 `predict` is called {calls} times; two batches hold them all.")
 if isinstance(got, dict) and np.shape(got.get("loss")) == ():
     require(not np.isnan(got["loss"]), "The model gives NaN for the padding, and the loss is NaN. What is 0 times NaN?")
 compare(got, wanted, label="the result")
-broken = ask(probe_norm, images, labels, weights, [3, 2])[0]["loss"]
+broken = ask(probe_norm, images, labels, weights, np.delete(images, 3, axis=0))[0]["loss"]
 require(
     np.isnan(broken),
     "The model gives NaN for a real image, and the loss is a number: a broken model looks sound. Leave out rows by where they "
@@ -663,6 +754,26 @@ def evaluate(predict, images, labels, size):
     return {"loss": (losses * mask).sum() / n, "accuracy": ((logits.argmax(-1) == labels) * mask).sum() / n}
 
 
+# %% wrong="mnist-evaluate" because="Multiplies by a boolean mask: only the compiler's choice of operations keeps 0 times NaN from being NaN."
+def evaluate(predict, images, labels, size):
+    n, more = len(labels), -len(labels) % size
+    images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
+    labels = np.concatenate([labels, np.zeros(more, labels.dtype)])
+    mask = np.arange(len(labels)) < n
+    logits = jnp.concatenate([predict(images[i : i + size]) for i in range(0, len(labels), size)])
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return {"loss": jnp.sum(losses * mask) / n, "accuracy": jnp.sum((logits.argmax(-1) == labels) & mask) / n}
+
+
+# %% wrong="mnist-evaluate" because="Pads with the first images, of which there are too few when n is much smaller than `size`."
+def evaluate(predict, images, labels, size):
+    n, missing = len(images), -len(images) % size
+    images = np.concatenate([images, images[:missing]])
+    logits = jnp.concatenate([predict(images[i : i + size]) for i in range(0, n, size)])[:n]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
+
+
 # %% wrong="mnist-evaluate" because="Leaves out whatever is NaN: a model that breaks on real images then looks sound."
 def evaluate(predict, images, labels, size):
     n, more = len(labels), -len(labels) % size
@@ -715,6 +826,27 @@ def evaluate(predict, images, labels, size):
 
 # %% right="mnist-evaluate"
 def evaluate(predict, images, labels, size):
+    more = -len(labels) % size
+    images = np.concatenate([np.zeros((more, *images.shape[1:]), images.dtype), images])  # padded in front
+    logits = jnp.concatenate([predict(images[i : i + size]) for i in range(0, len(images), size)])[more:]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
+
+
+# %% right="mnist-evaluate"
+def evaluate(predict, images, labels, size):
+    n, padded = len(labels), np.resize(images, (max(len(images), size), *images.shape[1:]))
+    parts = [predict(padded[:size])[:n]]
+    for stop in range(2 * size, n + size, size):  # the last window is moved back
+        new = min(size, n - stop + size)
+        parts.append(predict(padded[min(stop, n) - size : min(stop, n)])[size - new :])
+    logits = jnp.concatenate(parts)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
+
+
+# %% right="mnist-evaluate"
+def evaluate(predict, images, labels, size):
     totals = jnp.zeros(2)
     for numbers in np.arange(-(-len(labels) // size) * size).reshape(-1, size):
         mask, rows = numbers < len(labels), np.minimum(numbers, len(labels) - 1)
@@ -739,7 +871,7 @@ def evaluate(predict, images, labels, size):
 #
 # **Example.** `CNN(8, 2, rngs=nnx.Rngs(0))` has 72 + 8 parameters in the first convolution, 576 + 8 in each of the two others and 1,280 + 10 in the last layer: 2,538.
 #
-# **Judged.** The parameters; the logits for given parameters; the accuracy on digits that it has not seen, after 120 steps of `fit` from the setup. **Not judged.** What the layers are called.
+# **Judged.** The parameters, each array by itself or those of all blocks in one with an axis in front; the logits for given parameters, which are traced; the accuracy on digits that it has not seen, after 120 steps of `fit` from the setup. **Not judged.** What the layers are called.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -805,21 +937,27 @@ def probe_kernels(channels, blocks, seeds):
 
 channels, blocks, seed = (int(n) for n in inputs.rng().integers((3, 3, 0), (6, 5, 1000)))
 leaves, others = ask(probe_kernels, channels, blocks, [seed, seed + 1])
-wanted = [(3, 3, 1, channels), (16 * channels, 10), (10,), *[(channels,)] * (blocks + 1)]
-wanted += [(3, 3, channels, channels)] * blocks
-found = [np.shape(leaf) for leaf in leaves]
-require(
-    sorted(found) == sorted(wanted),
-    f"With {channels} channels and {blocks} blocks there are parameters of the shapes {sorted(set(found))}, {len(found)} in all; "
-    f"wanted {sorted(set(wanted))}, {len(wanted)} in all.",
+one, wide = (3, 3, channels, channels), (channels,)
+stacked = {(blocks, *shape): shape for shape in (one, wide)}
+rows, other_rows = (
+    [row for leaf in model for row in (leaf if np.shape(leaf) in stacked else [leaf])] for model in (leaves, others)
 )
-kernels = [leaf for leaf in leaves if np.shape(leaf) == (3, 3, channels, channels)]
+found = collections.Counter(np.shape(row) for row in rows)
+wanted = {(3, 3, 1, channels): 1, (16 * channels, 10): 1, (10,): 1, wide: blocks + 1, one: blocks}
+for shape, times in wanted.items():
+    require(
+        found[shape] == times,
+        f"With {channels} channels and {blocks} blocks, {found[shape]} arrays of parameters have the shape {shape}; wanted {times}.",
+    )
+more = sorted(set(found) - set(wanted))
+require(not more, f"With {channels} channels and {blocks} blocks, there are parameters of other shapes: {more}.")
+kernels = [row for row in rows if np.shape(row) == one]
 require(
     all((one != other).any() for i, one in enumerate(kernels) for other in kernels[:i]),
     "Two blocks have the same weights: they come from one key, not from `rngs`.",
 )
 require(
-    all((one != other).any() for one, other in zip(leaves, others, strict=True) if np.ndim(one) > 1),
+    all((one != other).any() for one, other in zip(rows, other_rows, strict=True) if np.ndim(one) > 1),
     "Two models from unlike `rngs` have equal weights: some layer does not draw from the `rngs` that came in.",
 )
 
@@ -827,10 +965,8 @@ require(
 """The logits are right, for parameters that are given: relu, sum and order of everything."""
 
 
-def probe_given(fill, images, channels, blocks):
-    graphdef, params, rest = nnx.split(CNN(channels, blocks, rngs=nnx.Rngs(0)), nnx.Param, ...)
-    params = jax.tree.map(lambda leaf: fill.get(str(leaf.shape), leaf), params)
-    return nnx.merge(graphdef, params, rest)(images)
+def probe_given(stacks, images, channels, blocks):
+    return put(CNN(channels, blocks, rngs=nnx.Rngs(0)), stacks)(images)
 
 
 def convolved(x, kernel, bias, stride=1):
@@ -846,29 +982,37 @@ def convolved(x, kernel, bias, stride=1):
 
 rng = inputs.rng()
 for channels, blocks in ((3, 2), (4, 4)):
-    shapes = (3, 3, 1, channels), (channels,), (3, 3, channels, channels), (16 * channels, 10), (10,)
-    first, bias, kernel, last, end = (0.4 * rng.normal(size=shape).astype(np.float32) for shape in shapes)
-    fill = {str(shape): value for shape, value in zip(shapes, (first, bias, kernel, last, end), strict=True)}
+    shapes = (3, 3, 1, channels), (channels,), (blocks, 3, 3, channels, channels), (16 * channels, 10), (10,)
+    first, bias, kernels, last, end = (0.4 * rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    biases = np.stack([bias] * (blocks + 1))
+    stacks = [first[None], biases, biases[1:], kernels, last[None], end[None]]
     images = rng.uniform(size=(3, 8, 8, 1)).astype(np.float32)
     relu = lambda x: np.maximum(x, 0)
-    flow = outer = plain = shared = relu(convolved(images.astype(np.float64), first, bias, 2))
-    for _ in range(blocks):
-        flow, outer = flow + relu(convolved(flow, kernel, bias)), relu(outer + convolved(outer, kernel, bias))
-        plain, shared = relu(convolved(plain, kernel, bias)), shared + relu(convolved(shared, kernel, bias)) / blocks
-    wanted = (flow.reshape(3, -1) @ last + end).astype(np.float32)
-    got = program(probe_given, fill, images, channels, blocks).run(fill, images, channels, blocks)
-    if np.shape(got) == wanted.shape:
-        same = lambda other: np.allclose(got, other.reshape(3, -1) @ last + end, rtol=1e-3, atol=1e-3)
+
+    def by_hand(order, block):
+        flow = relu(convolved(images.astype(np.float64), first, bias, 2))
+        for i in order:
+            flow = block(flow, convolved(flow, kernels[i], bias))
+        return (flow.reshape(3, -1) @ last + end).astype(np.float32)
+
+    right = lambda flow, new: flow + relu(new)
+    orders = list(itertools.permutations(range(blocks)))  # which block has which kernel is up to the names
+    got = program(probe_given, stacks, images, channels, blocks).run(stacks, images, channels, blocks)
+    near = lambda other: np.shape(got) == other.shape and np.allclose(got, other, rtol=1e-3, atol=1e-3)
+    wanted = by_hand(next((order for order in orders if near(by_hand(order, right))), orders[0]), right)
+    if np.shape(got) == wanted.shape and not near(wanted):
+        for said, block in {
+            "No block adds what came in: that is a plain network, not a residual one.": lambda flow, new: relu(new),
+            "Each block adds a share of its relu, 1 by the number of blocks, as in the lesson; wanted here is all of it.": (
+                lambda flow, new: flow + relu(new) / blocks
+            ),
+            "The relu stands around the sum; wanted what came in, plus a relu.": lambda flow, new: relu(flow + new),
+        }.items():
+            require(not any(near(by_hand(order, block)) for order in orders), said)
+        same = any(near(by_hand([i] * blocks, right)) for i in range(blocks))
+        require(not same, "The convolution of one block is used in all of them.")
         require(
-            same(flow) or not same(plain), "No block adds what came in: that is a plain network, not a residual one."
-        )
-        require(
-            same(flow) or not same(shared),
-            "Each block adds a share of its relu, 1 by the number of blocks, as in the lesson; wanted here is all of it.",
-        )
-        require(same(flow) or not same(outer), "The relu stands around the sum; wanted what came in, plus a relu.")
-        require(
-            same(flow) or not (np.allclose(got.sum(1), 1, atol=1e-3) or np.allclose(np.exp(got).sum(1), 1, atol=1e-3)),
+            not (np.allclose(got.sum(1), 1, atol=1e-3) or np.allclose(np.exp(got).sum(1), 1, atol=1e-3)),
             "Those are probabilities: the loss takes logits, and does the softmax itself.",
         )
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the logits of a network with {blocks} blocks")
@@ -877,19 +1021,20 @@ for channels, blocks in ((3, 2), (4, 4)):
 """After 120 steps it reads digits that it has not seen."""
 
 
-def probe_learns(fill, images, labels, others):
-    graphdef, params, rest = nnx.split(CNN(8, 2, rngs=nnx.Rngs(0)), nnx.Param, ...)
-    params = jax.tree.map(lambda leaf: fill.get(str(leaf.shape), jnp.zeros(leaf.shape)), params)
-    return fit(nnx.merge(graphdef, params, rest), images, labels)(others)
+def probe_learns(stacks, images, labels, others):
+    return fit(put(CNN(8, 2, rngs=nnx.Rngs(0)), stacks), images, labels)(others)
 
 
-shapes = (3, 3, 1, 8), (8,), (3, 3, 8, 8), (128, 10), (10,)
-scales = 0.4, 0, 0.1, 0.08, 0
 rng = inputs.rng()
-fill = {str(at): (by * rng.normal(size=at)).astype(np.float32) for at, by in zip(shapes, scales, strict=True)}
+first, kernels, last = (
+    (by * rng.normal(size=at)).astype(np.float32)
+    for by, at in ((0.4, (1, 3, 3, 1, 8)), (0.1, (2, 3, 3, 8, 8)), (0.08, (1, 128, 10)))
+)
+zeros = np.zeros((3, 8), np.float32)
+stacks = [first, kernels, last, zeros, zeros[1:], np.zeros((1, 10), np.float32)]
 order = rng.permutation(len(LABELS))
 train, test = order[:1300], order[1300:]
-data = fill, DIGITS[train], LABELS[train], DIGITS[test]
+data = stacks, DIGITS[train], LABELS[train], DIGITS[test]
 logits = program(probe_learns, *data).run(*data)
 require(np.shape(logits) == (len(test), 10), "The logits of the test digits do not have the shape (n, 10).")
 share = float(np.mean(np.argmax(logits, axis=1) == LABELS[test]))
@@ -957,6 +1102,34 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
+# %% wrong="mnist-cnn" because="Makes a convolution for every block, and uses the first one in all of them."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=rngs) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = jax.nn.relu(self.first(images))
+        for _ in self.blocks:
+            x = x + jax.nn.relu(self.blocks[0](x))
+        return self.last(x.reshape(len(images), -1))
+
+
+# %% wrong="mnist-cnn" because="Flattens with the channels first, as PyTorch has them: the linear layer meets the numbers in another order."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=rngs) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = jax.nn.relu(self.first(images))
+        for block in self.blocks:
+            x = x + jax.nn.relu(block(x))
+        return self.last(x.transpose(0, 3, 1, 2).reshape(len(images), -1))
+
+
 # %% wrong="mnist-cnn" because="Ends with a softmax: the loss takes logits and does that itself."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
@@ -1015,6 +1188,20 @@ class CNN(nnx.Module):
 
 
 # %% right="mnist-cnn"
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        conv = lambda key: nnx.Conv(channels, channels, (3, 3), rngs=nnx.Rngs(key))
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.blocks = jax.vmap(conv)(jax.random.split(rngs.params(), blocks))
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        add = lambda x, block: (x + jax.nn.relu(block(x)), None)
+        x, _ = jax.lax.scan(add, jax.nn.relu(self.first(images)), self.blocks)
+        return self.last(x.reshape(len(images), -1))
+
+
+# %% right="mnist-cnn"
 class Block(nnx.Module):
     def __init__(self, channels, rngs):
         self.convolution = nnx.Conv(channels, channels, kernel_size=(3, 3), padding="SAME", rngs=rngs)
@@ -1057,7 +1244,7 @@ class CNN(nnx.Module):
 #
 # **Example.** A 3 × 3 image with a 1 in the middle, and down 1, right -1: the 1 is then in the lower left corner. Down 1, right 2, and it is gone.
 #
-# **Judged.** Values, for images of any height, width and channels; that more images are not more code. **Not judged.** How you move them.
+# **Judged.** Values, for images of any height, width, channels and dtype and for any `most`; in the traced program, that more images are not more code. **Not judged.** How you move them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1099,8 +1286,8 @@ compare(ask(augment, key, dot, 2), moved_by_hand(key, dot, 2), label="the images
 
 # %% hidden="mnist-augment" name="values" points=2
 """Each image by its own step, zeros behind it, for images of any size."""
-for shape, most in (((20, 7, 7, 1), 2), ((10, 5, 8, 3), 1)):
-    images = inputs.rng().uniform(1, 2, size=shape).astype(np.float32)
+for shape, most, kind in (((20, 7, 7, 1), 3, np.float32), ((10, 5, 8, 3), 1, np.uint8), ((12, 2, 3, 1), 4, np.float32)):
+    images = inputs.rng().uniform(1, 200, size=shape).astype(kind)
     made = program(lambda key, images, most: augment(key, images, most), jax.random.key(0), images, most)
     key = jax.random.key(int(inputs.rng().integers(1 << 31)))
     got, wanted = made.run(key, images, most), moved_by_hand(key, images, most)
@@ -1131,7 +1318,7 @@ for shape, most in (((20, 7, 7, 1), 2), ((10, 5, 8, 3), 1)):
         )
         blank = [tuple(map(tuple, np.argwhere(np.abs(one).sum(-1) == 0))) for one in got]
         require(right or len(set(blank)) > 1, "All images move by the same step: each should have a key of its own.")
-    compare(got, wanted, label=f"the images of shape {shape} with most={most}")
+    compare(got, wanted, label=f"the {images.dtype} images of shape {shape} with most={most}")
 
 # %% hidden="mnist-augment" name="program" points=1
 """More images are not more code."""
@@ -1243,6 +1430,27 @@ def augment(key, images, most):
     return jnp.stack(moved)
 
 
+# %% wrong="mnist-augment" because="Multiplies by a mask of floats: images of bytes come back as floats."
+def augment(key, images, most):
+    def move(own, image):
+        down, right = jax.random.randint(own, (2,), -most, most + 1)
+        rows, columns = (jnp.arange(n) - by for n, by in zip(image.shape, (down, right), strict=False))
+        inside = ((rows >= 0) & (rows < len(rows)))[:, None] & ((columns >= 0) & (columns < len(columns)))
+        return inside[..., None].astype(jnp.float32) * jnp.roll(image, (down, right), axis=(0, 1))
+
+    return jax.vmap(move)(jax.random.split(key, len(images)), images)
+
+
+# %% wrong="mnist-augment" because="Makes a frame of two, whatever `most` is: larger steps are cut to two."
+def augment(key, images, most):
+    def move(own, image):
+        down, right = jax.random.randint(own, (2,), -most, most + 1)
+        framed = jnp.pad(image, ((2, 2), (2, 2), (0, 0)))
+        return jax.lax.dynamic_slice(framed, (2 - down, 2 - right, 0), image.shape)
+
+    return jax.vmap(move)(jax.random.split(key, len(images)), images)
+
+
 # %% right="mnist-augment"
 def augment(key, images, most):
     n, h, w, _ = images.shape
@@ -1317,7 +1525,7 @@ require(
     "The state that is returned is gone: `epoch` takes over the buffers of what it is given. Copy what you keep.",
 )
 got = ask(lambda *data: train_until(*yearly(data[0]), *data[1:]), course, 2, 5)
-compare(got, ({"year": np.int32(2), "w": np.full(3, 4, np.float32)}, [1.0, 3.0, 2.0, 3.0]), label="(best, scores)")
+compare(got, ({"year": np.int32(2), "w": [np.full(3, 4, np.float32)]}, [1.0, 3.0, 2.0, 3.0]), label="(best, scores)")
 
 # %% hidden="mnist-early-stopping" name="courses" points=3
 """The best state and the right number of epochs, whatever course the scores take."""
@@ -1360,7 +1568,7 @@ for what, (course, patience, most) in COURSES.items():
             year = int(got[0]["year"])
             which = "a later" if year > best else "an earlier"
             require(year == best, f"{said}, the state returned is that of {which} epoch than the best one.")
-    wanted = {"year": np.int32(best), "w": np.full(3, 2.0**best, np.float32)}, scores
+    wanted = {"year": np.int32(best), "w": [np.full(3, 2.0**best, np.float32)]}, scores
     compare(got, wanted, label=f"(best, scores) for scores {what}")
 
 # %% [markdown] why="mnist-early-stopping"
@@ -1472,6 +1680,19 @@ def train_until(epoch, score, state, patience, most):
         waited += 1
         if scores[-1] > top:
             best, top, waited = jax.tree.map(jnp.copy, state), scores[-1], 0
+    return best, scores
+
+
+# %% wrong="mnist-early-stopping" because="Takes `max` of the scores so far: when the first is NaN, it stays NaN and nothing is ever higher."
+def train_until(epoch, score, state, patience, most):
+    best, waited, scores = None, 0, []
+    while len(scores) < most and waited < patience:
+        state = epoch(state)
+        now = float(score(state))
+        waited += 1
+        if now > max(scores, default=-np.inf):
+            best, waited = jax.tree.map(jnp.copy, state), 0
+        scores.append(now)
     return best, scores
 
 
