@@ -1641,6 +1641,10 @@ compare(made.run(mesh, params, *data), by_hand(numbers, *flat)[1], label="the gr
 # A sum over devices that is not taken yet is an axis of eight: as long as it is an axis, adding is local, and the one sum over it is the one all-reduce. Sums also add up over unlike micro-batches, where means do not. **Next:** this carry has eight gradients in all, one a device. With FSDP, where a device holds an eighth of each parameter, what does that cost?
 
 
+# %% equivalent="dp-accumulate" because="The mesh of this exercise has eight devices, in every check."
+# hard-coded size, X.size -> globals().setdefault("first", X.size): return a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
+# hard-coded size, X.size -> globals().setdefault("first", X.size): nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape), p.dtype), params)
+
 # %% wrong="dp-accumulate" because="Adds up finished gradients: each micro-batch's is reduced over the devices, so the all-reduce is in the loop."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     def add(total, micro_batch):
