@@ -1242,7 +1242,7 @@ def by_hand(w, xs, ys, rate, n):
 
 
 rng = inputs.rng()
-bad = int(rng.integers(2, 4))  # of both numbers of batches, some are left after it
+bad = int(rng.integers(2, 5))
 made = program(
     lambda params, batches: early_stop(miss, params, batches, 0.1),
     {"w": np.zeros(3, np.float32)},
