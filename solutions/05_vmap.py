@@ -736,6 +736,7 @@ for words, garbage in (("NaN", np.nan), ("a number", 7.0)):
 # %% equivalent="vmap-masked-mean" because="`where` takes every number but 0 for True, so the dtype of the mask does not matter."
 # changed mask dtype, arange(X) < Y -> (arange(X) < Y).astype("float32"): inside = jnp.arange(row.shape[0]) < length
 
+
 # %% wrong="vmap-masked-mean" because="Multiplies by the mask: NaN times 0 is NaN."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
@@ -1123,6 +1124,7 @@ if many.flops:
 
 # %% equivalent="vmap-batched-solve" because="Every input of this exercise is float32, which is also the default of jnp.eye."
 # dropped cast, dtype=... -> none: identity = jnp.eye(x.shape[1], dtype=x.dtype)
+
 
 # %% wrong="vmap-batched-solve" because="Adds the strength to every entry of XᵀX, not to its diagonal only."
 def batched_solve(xs, ys, strengths):

@@ -292,6 +292,7 @@ compare(ask(dropout, inputs.key(), 2, zeros, 0.4), zeros, label="the result for 
 # changed mask dtype, bernoulli(...) -> bernoulli(...).astype("float32"): kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
 # product for where, where(X, Y, 0) -> X * Y: return jnp.where(kept, x / (1 - rate), 0)
 
+
 # %% wrong="random-dropout" because="Asks bernoulli with the probability to be dropped: rate is not the probability to be kept."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), rate, x.shape)

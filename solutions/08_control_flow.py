@@ -401,6 +401,7 @@ compare(forward, slopes.astype(np.float32), label="the slopes by forward mode")
 # moved bound, X > Y -> X >= Y: middle = (x > 1) & (x < 100)
 # moved bound, X < Y -> X <= Y: middle = (x > 1) & (x < 100)
 
+
 # %% wrong="control-piecewise" because="One where around the root: it still sees the negative values, and 0 times its slope there is NaN."
 def piecewise(x):
     return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * jnp.sqrt(x) - 1, 19.0))
@@ -1078,6 +1079,7 @@ for size in (4, 3):
 
 # %% equivalent="control-chunks" because="The memory is not judged where `size` is larger than n."
 # dropped edge, min(X, Y) -> X: size = min(size, n)
+
 
 # %% wrong="control-chunks" because="Maps one row after the other: little memory, and n turns."
 def chunked_map(f, xs, size):
@@ -1910,6 +1912,7 @@ require(sizes[3, 5] == sizes[12, 5], "The program grows with the number of envir
 
 # %% equivalent="control-rollout" because="All states are finite, so the product with 0 or 1 chooses as `where` does."
 # product for where, where(X, E, F) -> X * E + (1 - X) * F: state = jnp.where(moves, cartpole(state, force), state)
+
 
 # %% wrong="control-rollout" because="Goes on after the end: nothing asks whether the environment is over."
 def rollout(starts, forces):

@@ -1645,6 +1645,7 @@ compare(made.run(mesh, params, *data), by_hand(numbers, *flat)[1], label="the gr
 # hard-coded size, X.size -> globals().setdefault("first", X.size): return a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
 # hard-coded size, X.size -> globals().setdefault("first", X.size): nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape), p.dtype), params)
 
+
 # %% wrong="dp-accumulate" because="Adds up finished gradients: each micro-batch's is reduced over the devices, so the all-reduce is in the loop."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     def add(total, micro_batch):
