@@ -158,7 +158,7 @@ def mutants(reference: str) -> list[Mutant]:
         source = _edited(tree, edits)
         if source == plain or source in found:
             continue
-        line = getattr(node, "lineno", 0) or node.iter.lineno  # of a comprehension
+        line = getattr(node.iter if isinstance(node, ast.comprehension) else node, "lineno", 1)
         label = f"{kind}, {what}: {lines[line - 1].strip()}"
         labels[label] += 1
         label += f" ({labels[label]})" if labels[label] > 1 else ""
@@ -214,11 +214,12 @@ def _edited(tree: ast.AST, edits: list[Edit]) -> str:
 @cache
 def _patterns() -> list[tuple[str, str, ast.expr, ast.expr]]:
     """Kind, words, pattern and replacement of each line of `REWRITES`."""
-    found = []
+    found: list[tuple[str, str, ast.expr, ast.expr]] = []
     for line in REWRITES.strip().splitlines():
         kind, *pair = (part.strip() for part in line.replace("X | Y", "X ¦ Y").split("|"))
         old, new = (text.replace("¦", "|") for text in pair)
-        found.append((kind, f"{old} -> {new}", *(ast.parse(text, mode="eval").body for text in (old, new))))
+        pattern, replacement = (ast.parse(text, mode="eval").body for text in (old, new))
+        found.append((kind, f"{old} -> {new}", pattern, replacement))
     return found
 
 
@@ -251,7 +252,7 @@ def _constant(node: ast.AST) -> float | None:
         return float(getattr(math, node.attr))
     if isinstance(node, ast.Call) and _name(node) in CONSTANTS and len(node.args) == 1:
         number = node.args[0]
-        if isinstance(number, ast.Constant) and type(number.value) in (int, float):
+        if isinstance(number, ast.Constant) and isinstance(number.value, int | float):
             return CONSTANTS[_name(node)](number.value)
     return None
 
