@@ -158,7 +158,7 @@ def mutants(reference: str) -> list[Mutant]:
         source = _edited(tree, edits)
         if source == plain or source in found:
             continue
-        line = node.iter.lineno if isinstance(node, ast.comprehension) else getattr(node, "lineno", 0)
+        line = getattr(node.iter if isinstance(node, ast.comprehension) else node, "lineno", 1)
         label = f"{kind}, {what}: {lines[line - 1].strip()}"
         labels[label] += 1
         label += f" ({labels[label]})" if labels[label] > 1 else ""
@@ -214,7 +214,7 @@ def _edited(tree: ast.AST, edits: list[Edit]) -> str:
 @cache
 def _patterns() -> list[tuple[str, str, ast.expr, ast.expr]]:
     """Kind, words, pattern and replacement of each line of `REWRITES`."""
-    found = []
+    found: list[tuple[str, str, ast.expr, ast.expr]] = []
     for line in REWRITES.strip().splitlines():
         kind, *pair = (part.strip() for part in line.replace("X | Y", "X ¦ Y").split("|"))
         old, new = (text.replace("¦", "|") for text in pair)
