@@ -879,6 +879,10 @@ require(
 # Each step makes a new array from the last one, and the name moves on: that is all there is to "functional updates". Under `jit` the compiler sees that nobody needs the old ones and may write over them. **Next:** `edge = frame[0]` is a view in NumPy. What is it in JAX, and which programs behave differently because of that?
 
 
+# %% equivalent="arrays-in-place" because="A pixel of 0 stays 0 whether or not it is replaced by 0."
+# moved bound, X < Y -> X <= Y: frame = jnp.where(frame < 0, 0, frame)
+
+
 # %% wrong="arrays-in-place" because="Does not keep what .at gives back: the edges stay as they were."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])

@@ -985,6 +985,10 @@ compare(got, np.sum(rows * pushes, axis=1) / np.where(length == 0, 1, length), l
 # The inner `where` keeps 0 out of the square root, so that its slope is finite on the way back; the outer one brings the 0 back. With one `where`, 0 · inf makes a NaN of a slope that nobody wanted. **Next:** the same for `x / |x|`, and for a standard deviation in which all values may be equal?
 
 
+# %% equivalent="grad-safe-norm" because="The inner where keeps the root and its derivative finite, so a product with 0 gives 0."
+# product for where, where(X, 0, Y) -> (1 - X) * Y: return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+
+
 # %% wrong="grad-safe-norm" because="Takes the library's norm: at a row of zeros its slope is 0 times inf."
 def safe_norm(rows):
     return jnp.linalg.norm(rows, axis=1)
