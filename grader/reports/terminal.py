@@ -146,7 +146,7 @@ def learner(result: Result, titles: Mapping[str, str] | None = None) -> Renderab
         else:
             passed.append(f"{title or exercise} ({points(checks)[0]})")
     if untouched:
-        whole = len(untouched) == len(_exercises([result])) > 1
+        whole = len(untouched) == len(_exercises([result])) and (titles is None or len(untouched) > 1)
         which = "every exercise" if whole else ", ".join(untouched)
         folds.append(_indent(2, _fold("not attempted", f"Not attempted: {which}")))
     if passed and titles is not None:
