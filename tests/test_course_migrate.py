@@ -162,8 +162,10 @@ def carry(course: Path, of: str = OWN) -> migrate.Migration:
 
 
 def points(said: str) -> dict[str, str]:
-    """By exercise, as `grader check` says it."""
-    return dict(re.findall(r"^ +(?:✓ )?(small-\w+) +([\d.]+(?: of [\d.]+)?) points", said, re.MULTILINE))
+    """By title, as `grader check` says it."""
+    missed = re.findall(r"^  (\w[\w ]+?)  ([\d.]+ of [\d.]+) points", said, re.MULTILINE)
+    [others] = re.findall(r"✓ All points: (.*)", said)
+    return {**dict(missed), **dict(re.findall(r"([\w ]+?) \(([\d.]+)\)", others.replace(", ", ",")))}
 
 
 def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
@@ -240,8 +242,9 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert migrate.diff_all(Course(clone)) == []
     theirs = grader("--course", clone, "check", LESSON)
     first, second = points(mine.stdout), points(theirs.stdout)
-    assert first == {"small-double": "3", "small-mean": "3", "small-total": "3", "small-old": "3"}
-    assert second == {"small-double": "3", "small-mean": "3", "small-total": "0 of 3", "small-new": "0 of 3"}
+    assert first == {"Double": "3", "A loss": "3", "Another loss": "3", "Another old": "3"}
+    assert second == {"Double": "3", "A loss": "3", "Another total": "0 of 3"}
+    assert "○ Not attempted: Another new\n" in theirs.stdout
     assert "has changed since" not in theirs.stdout
 
 

@@ -10,7 +10,7 @@ from grader.course.percent import Findings
 COURSES = Path(__file__).parent / "courses"
 
 
-CODE_KINDS = "A code cell is one of: setup, answer, check, hidden, wrong, right"
+CODE_KINDS = "A code cell is one of: setup, answer, check, hidden, wrong, right, equivalent"
 
 
 def read(source, kinds=percent.EXERCISES):

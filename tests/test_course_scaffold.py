@@ -106,7 +106,7 @@ def test_from_nothing_to_grades(grader: Grader, small: Path, tmp_path: Path) -> 
     proved = grader("prove", cwd=mine)
     assert proved.returncode == 0, proved.stdout
     row = next(line for line in proved.stdout.splitlines() if "small-triple" in line)
-    assert row.split("│")[2:6] == [f"{3:>7} ", f"{1:>6} ", f"{'3/3':>13} ", f"{'3/3':>11} "]
+    assert row.split()[:6] == ["small-triple", "1", "3", "3", "3", "0"], "right, wrong, caught, named, tied"
 
     grades(grader, mine)
     assert tree(small) == below
