@@ -1450,9 +1450,8 @@ require(
 # Shapes are in the key, values are not: so the length travels as a traced number, and the shape takes a few values only. `where` chooses before the sum, so it does not matter what the feature makes of padding. **Next:** with n spread evenly from 1 to 1,024, how much work is padding for buckets 128, 256, 512, 1024, and how much for 256, 512, 768, 1024?
 
 
-# %% equivalent="jit-bucketed" because="jnp.where takes every number that is not 0 as true, and what the message of the ValueError says is not judged."
+# %% equivalent="jit-bucketed" because="jnp.where takes every number that is not 0 as true."
 # changed mask dtype, arange(X) < Y -> (arange(X) < Y).astype("float32"): real = jnp.arange(padded.shape[0]) < n
-# swapped function, max -> min: raise ValueError(f"{n} rows; the largest bucket holds {max(buckets)}")
 
 
 # %% wrong="jit-bucketed" because="Compiles for every number of rows: right, but there are as many programs as lengths."

@@ -196,12 +196,13 @@ class _Trial:
     def named(self, wrong: Sequence[Variant], rejected: list[list[Results]]) -> int:
         """How many wrong answers have their own misconception named; the same one, or none, must be on every seed."""
         known = {variant.source: results for variant, results in zip(wrong, rejected, strict=True)}
-        count = 0
+        exercise, count = replace(self.exercise, wrong=tuple(wrong)), 0
         for variant, drawn in zip(wrong, rejected, strict=True):
             names = []
             for seed, results in enumerate(drawn):
                 at = lambda exercise, source, seed: iter(known[source][int(seed) if seed.isdecimal() else 0])
-                told = name_misconception(self.exercise, results, str(seed), self.note, at, variant.source)
+                # By the record alone: the code of a learner's answer may resemble no other.
+                told = name_misconception(exercise, results, str(seed), ReferenceNote(), at)
                 names.append(next((one.misconception for one in told if one.misconception), None))
             self.changes(f"the wrong answer on {self.where(variant.line)} has another misconception named", names)
             count += names[0] == variant.because
