@@ -255,7 +255,7 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     assert said[0].splitlines() == [
         "✗ Twice <each> number.",
         "  Python decides (`if`, `while`, `and`) by a value known only at run time: use",
-        "  `jnp.where`, `lax.cond` or `while_loop` (static, if its values are few).",
+        "  `jnp.where`, `lax.cond`, `while_loop` or, where possible, a static argument.",
         "  In line 2 of your cell: if x.sum() > 0:",
     ]
     assert said[1:] == ["The error in full: import sys; print(sys.last_value.details)"]

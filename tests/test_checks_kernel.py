@@ -257,7 +257,14 @@ def test_an_earlier_answer_is_not_judged_where_its_cell_is_no_python() -> None:
 
 
 def _execute(client: Any, cell_id: str, source: str) -> str:
-    content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+    content = {
+        "code": source,
+        "silent": False,
+        "store_history": True,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,  # or a request that arrives soon after an error is aborted
+    }
     message = client.session.msg("execute_request", content, metadata={"cellId": cell_id})
     client.shell_channel.send(message)
     while True:

@@ -50,7 +50,8 @@ def jobs(request: pytest.FixtureRequest) -> int | None:
     return 1 if "PYTEST_XDIST_WORKER" in os.environ and not request.config.getoption("--lesson") else None
 
 
-# Some verdicts still change with one draw in twenty; `grader prove` lists them.
+# Of wrong answers, other right answers and mutants. Some misconceptions are still named on most of 20 draws only, which
+# `grader prove` reports.
 DRAWS = 1
 
 

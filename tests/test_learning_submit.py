@@ -42,7 +42,14 @@ class Kernel:
 
     def begin(self, source: str, cell: str = "") -> str:
         """Ask for a cell to be run; the id of the request."""
-        content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        content = {
+            "code": source,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,  # or a request that arrives soon after an error is aborted
+        }
         message = self.client.session.msg("execute_request", content, metadata={"cellId": cell} if cell else {})
         self.client.shell_channel.send(message)
         return str(message["header"]["msg_id"])

@@ -18,7 +18,7 @@ _BLANK = re.compile(
 # anywhere (`##[` of GitHub and Azure, `##vso[` of Azure, `##teamcity[`).
 _FIRST = r"^((?:\x1b\[[\d;]*m|[^\S\n])*)(?=::|(?:---|\+\+\+|~~~|\^\^\^) |travis_(?:fold|time):)"
 _LOG_COMMAND = re.compile(rf"{_FIRST}|##(?=[\w.-]*\[)", re.MULTILINE)
-# Markdown within a line. Emphasis has no blank inside its marks, so that a power or a product in code is none.
+# Markdown within a line. Emphasis has no space just inside its marks, so `a ** b` and `a * b` in code are left alone.
 _MARKDOWN = re.compile(
     r"(?P<cyan>`[^`\n]+`)"
     r"|(?<![\w*])\*\*(?P<bold>[^\s*](?:[^*\n]*[^\s*])?)\*\*(?![\w*])"

@@ -66,7 +66,7 @@ class Resemblance:
         return score >= least and all(score >= factor * self.scores[one] for one in others)
 
     def contradicts(self, index: int) -> bool:
-        """Whether the changes of the answer are others than those of a wrong answer; not where one of them has none.
+        """Whether the answer changes something else than a wrong answer does; False where either changes nothing.
 
         They have none in common, or hardly any, and the answer contains all that the wrong answer leaves out.
         """

@@ -80,8 +80,9 @@ def prove(
 ) -> Proof:
     """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core. Raises CourseError.
 
-    Every right answer, wrong answer and surviving mutant meets the inputs of so many `seeds`. A `brief` proof runs only
-    the reference, on one seed, and two wrong answers of each exercise; with `suggest` it is the reference and mutants.
+    Every right answer, wrong answer and surviving mutant is run on `seeds` draws of the inputs, and the reference on at
+    least 3 (25 where a check draws keys). A `brief` proof runs only the reference, on one draw, and two wrong answers
+    of each exercise. With `suggest` it is the reference and mutants.
     """
     from grader.course import build
 

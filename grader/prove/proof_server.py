@@ -20,6 +20,8 @@ from grader.prove.mutants import Mutant, mutants
 from grader.prove.proof import ExerciseProof, Survivor
 
 BRIEF_WRONG = 2
+# The reference meets at least so many draws, more where a check draws keys: what it draws itself is random as well.
+LEAST_DRAWS, LEAST_KEY_DRAWS = 3, 25
 RETURNS_WRONG = (
     "returns wrong results. In the same check, run it on values drawn from `inputs`, and compare its results with a "
     "reference."
@@ -64,7 +66,9 @@ class _Trial:
             right, wrong, seeds = (), wrong[:BRIEF_WRONG], 1
         if suggest:
             right, wrong = (), ()
-        accepted = [self.right("the reference", self.exercise.reference, seeds)]
+        draws_keys = any("inputs.key" in check.source for check in self.exercise.checks)
+        least = 1 if brief or suggest else LEAST_KEY_DRAWS if draws_keys else LEAST_DRAWS
+        accepted = [self.right("the reference", self.exercise.reference, max(seeds, least))]
         accepted += [self.right(f"the right answer on {self.where(v.line)}", v.source, seeds) for v in right]
         untouched = [] if brief or suggest else [self.untouched()]
         if not brief and not suggest and any("program(" in check.source for check in self.exercise.checks):
