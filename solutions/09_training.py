@@ -323,7 +323,7 @@ for step, wanted in enumerate([0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0
 rng = inputs.rng()
 short, long = (int(n) for n in rng.integers((3, 8), (6, 13)))
 for what, warmup, cooldown, level in (
-    ("when the warm-up is shorter than the cool-down", short, long, int(rng.integers(5, 15))),
+    ("when the warm-up is shorter than the cool-down", short, long, long + int(rng.integers(1, 6))),
     ("when no step lies between warm-up and cool-down", long, short, 0),
     ("when warm-up and cool-down last one step", 1, 1, 3),
 ):
@@ -1783,14 +1783,19 @@ def probe_clipped(starts, stations, arrivals):
 
 
 def draw():
-    """Stations, times and starts whose end rounding cannot decide; the lowest start is not the one that ends lowest."""
+    """Stations, times and starts whose end rounding cannot decide; the lowest start is not the one that ends lowest,
+    but the lowest before the last step is."""
     while True:
         rng = inputs.rng()
         stations, source = rng.uniform(-20, 20, size=(5, 2)).astype(np.float32), rng.uniform(-15, 15, size=2)
         arrivals = (np.sqrt(((stations - source) ** 2).sum(1)) / 5).astype(np.float32)
         starts = rng.uniform(-20, 20, size=(6, 2)).astype(np.float32)
-        first, last = (descents_by_hand(starts, stations, arrivals, np.inf, 0.5, n)[1].argmin() for n in (0, 12))
-        if first != last and all(clear(starts, stations, arrivals, limit, 0.5, 12) for limit in (np.inf, 0.3)):
+        best = [
+            [descents_by_hand(starts, stations, arrivals, limit, 0.5, n)[1].argmin() for n in (0, 11, 12)]
+            for limit in (np.inf, 0.3)
+        ]
+        settled = all(first != last == before for first, before, last in best)
+        if settled and all(clear(starts, stations, arrivals, limit, 0.5, 12) for limit in (np.inf, 0.3)):
             return starts, stations, arrivals
 
 
