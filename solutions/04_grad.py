@@ -757,14 +757,15 @@ for _ in range(3):
 
 
 def probe_other(params, states, rewards, following):
-    value = lambda params, states: params["b"] * jnp.exp(states @ params["w"])
+    value = lambda params, states: params["gain"] * jnp.exp(states @ params["weights"])
     return stop_target(value, params, states, rewards, following, 0.5)
 
 
-params = {"w": inputs.rng().uniform(-0.5, 0.5, size=3).astype(np.float32), "b": np.float32(inputs.rng().uniform(1, 2))}
-now, later = (np.exp(where @ params["w"]) for where in (states, following))
-errors = 2 * (params["b"] * (now - later / 2) - rewards) / 6
-wanted = {"w": ((errors * params["b"] * now) @ states).astype(np.float32), "b": np.float32(errors @ now)}
+weights, gain = inputs.rng().uniform(-0.5, 0.5, size=3).astype(np.float32), np.float32(inputs.rng().uniform(1, 2))
+params = {"weights": weights, "gain": gain}
+now, later = (np.exp(where @ weights) for where in (states, following))
+errors = 2 * (gain * (now - later / 2) - rewards) / 6
+wanted = {"weights": ((errors * gain * now) @ states).astype(np.float32), "gain": np.float32(errors @ now)}
 got = program(probe_other, params, states, rewards, following).run(params, states, rewards, following)
 compare(got, wanted, rtol=1e-3, atol=1e-4, label="the gradient for another value function")
 
@@ -854,6 +855,17 @@ def stop_target(value, params, states, rewards, next_states, discount):
 def stop_target(value, params, states, rewards, next_states, discount):
     target = rewards + value(params, next_states)
     return jax.grad(lambda params: jnp.mean((value(params, states) - target) ** 2))(params)
+
+
+# %% wrong="grad-stop-target" because="Writes the names of the example's parameters down: another value function has others."
+def stop_target(value, params, states, rewards, next_states, discount):
+    target = rewards + discount * value(params, next_states)
+
+    def loss(w, b):
+        return jnp.mean((value({"w": w, "b": b}, states) - target) ** 2)
+
+    by_w, by_b = jax.grad(loss, argnums=(0, 1))(params["w"], params["b"])
+    return {"w": by_w, "b": by_b}
 
 
 # %% right="grad-stop-target"
