@@ -370,7 +370,7 @@ def safe_gather(x, i, fill):
 
 # %% wrong="arrays-safe-gather" because="Chooses by multiplying with masks: inf or NaN times 0 is NaN."
 def safe_gather(x, i, fill):
-    inside = (0 <= i) & (i < x.shape[0])
+    inside = (i >= 0) & (i < x.shape[0])
     found = x[jnp.clip(i, 0, x.shape[0] - 1)]
     return (inside * found + (~inside) * fill).astype(x.dtype)
 
@@ -592,6 +592,29 @@ def predict_dtypes(left, right):
         return weak[said] if said in weak else np.ones((), said.removeprefix("numpy "))
 
     return jnp.asarray(operand(left) + operand(right)).dtype.name
+
+
+# %% wrong="arrays-predict-dtypes" because="Turns the Python numbers into NumPy arrays first, so they are no longer weakly typed and promote to 32 bits."
+def predict_dtypes(left, right):
+    plain_numbers = {"python bool": True, "python int": 1, "python float": 1.0}
+
+    def operand(name):
+        if name in plain_numbers:
+            return np.asarray(plain_numbers[name])
+        return np.ones((), name.removeprefix("numpy "))
+
+    return jnp.add(operand(left), operand(right)).dtype.name
+
+
+# %% wrong="arrays-predict-dtypes" because="Takes one promotion order for all dtypes: bfloat16 with float16 is float32, not float16."
+def predict_dtypes(left, right):
+    same = {"numpy int64": "int32", "numpy float64": "float32", "python bool": "bool"}
+    left, right = same.get(left, left), same.get(right, right)
+    if {left, right} == {"int8", "uint8"}:
+        return "int16"
+    line = ["bool", "python int", "uint8", "int8", "int16", "int32", "python float", "bfloat16", "float16", "float32"]
+    winner = max(left, right, key=line.index)
+    return {"python int": "int32", "python float": "float32"}.get(winner, winner)
 
 
 # %% right="arrays-predict-dtypes"
@@ -1045,6 +1068,17 @@ def repair(frame, gains):
     return frame.at[:, -1].set(frame[:, -2])
 
 
+# %% wrong="arrays-in-place" because="Calls `jnp.flip` without an axis, which also reverses the order of the rows."
+def repair(frame, gains):
+    frame = jnp.asarray(frame)
+    frame = frame.at[1::2].set(jnp.flip(frame[1::2]))
+    frame = jnp.where(frame < 0, 0, frame)
+    frame = frame / gains[:, None]
+    frame = frame.at[:, 0].set(frame[:, 1])
+    frame = frame.at[:, -1].set(frame[:, -2])
+    return frame
+
+
 # %% right="arrays-in-place"
 def repair(frame, gains):
     h, w = frame.shape
@@ -1352,6 +1386,23 @@ def time_it(f, x, repeats=5):
         jax.block_until_ready(f(x))
         seconds.append(time.perf_counter() - start)
     return seconds[repeats // 2]
+
+
+# %% wrong="arrays-time-it" because="Waits only for results with a `block_until_ready` method: a tuple or dict of arrays has none."
+def time_it(f, x, repeats=5):
+
+    def call():
+        result = f(x)
+        if hasattr(result, "block_until_ready"):
+            result.block_until_ready()
+
+    call()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
 
 
 # %% right="arrays-time-it"

@@ -654,6 +654,13 @@ def third_derivative(f, x):
     return f(x)
 
 
+# %% wrong="grad-third-derivative" because="Uses a central difference of the second derivative: its step makes it exact for low powers only."
+def third_derivative(f, x):
+    acceleration = jax.grad(jax.grad(f))
+    h = 0.5  # not too small, because of rounding
+    return (acceleration(x + h) - acceleration(x - h)) / (2 * h)
+
+
 # %% right="grad-third-derivative"
 def third_derivative(f, x):
     from jax.experimental import jet
@@ -1069,6 +1076,25 @@ def safe_norm(rows):
     zero = jnp.any(rows == 0, axis=1)
     squares = jnp.sum(rows**2, axis=1)
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+
+
+# %% wrong="grad-safe-norm" because="Defines a custom_vjp: it is right in reverse mode, and forward mode raises an error."
+@jax.custom_vjp
+def safe_norm(rows):
+    return jnp.sqrt(jnp.sum(rows**2, axis=1))
+
+
+def _safe_norm_forward(rows):
+    lengths = safe_norm(rows)
+    return lengths, (rows, lengths)
+
+
+def _safe_norm_back(kept, g):
+    rows, lengths = kept
+    return ((g / jnp.where(lengths > 0, lengths, 1))[:, None] * rows,)
+
+
+safe_norm.defvjp(_safe_norm_forward, _safe_norm_back)
 
 
 # %% right="grad-safe-norm"
@@ -1544,6 +1570,17 @@ def hvp(f, x, v):
     return jnp.diag(jax.hessian(f)(x)) * v
 
 
+# %% wrong="grad-hvp" because="Makes the rows of the Hessian in a loop instead of the matrix: the values are right, at the cost of n gradients."
+def hvp(f, x, v):
+    gradient = jax.grad(f)
+
+    def entry(i):
+        row = jax.grad(lambda x: gradient(x)[i])(x)
+        return jnp.vdot(row, v)
+
+    return jax.lax.map(entry, jnp.arange(x.shape[0]))
+
+
 # %% right="grad-hvp"
 def hvp(f, x, v):
     return jax.grad(lambda x: jnp.vdot(jax.grad(f)(x), v))(x)
@@ -1697,6 +1734,22 @@ def propagate(f, x, sigma):
 def propagate(f, x, sigma):
     jacobian = jax.jacfwd(f)(x)
     return jnp.sqrt(jnp.diag(jacobian @ jnp.diag(sigma**2) @ jacobian.T))
+
+
+# %% wrong="grad-propagate" because="Uses relative uncertainties, which do not exist where an input is 0."
+def propagate(f, x, sigma):
+    relative = sigma / x
+    per_relative = jax.vmap(lambda direction: jax.jvp(f, (x,), (direction,))[1])(jnp.diag(x))
+    return jnp.sqrt(jnp.sum((relative[:, None] * per_relative) ** 2, axis=0))
+
+
+# %% wrong="grad-propagate" because="Takes the gradient of each output: right values, with m backward passes."
+def propagate(f, x, sigma):
+    x = jnp.asarray(x)
+    outputs = jax.eval_shape(f, x).shape[0]
+    slopes_of = jax.grad(lambda x, i: f(x)[i])
+    jacobian = jax.vmap(slopes_of, in_axes=(None, 0))(x, jnp.arange(outputs))
+    return jnp.sqrt(jnp.sum((jacobian * sigma) ** 2, axis=1))
 
 
 # %% right="grad-propagate"

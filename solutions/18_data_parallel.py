@@ -534,6 +534,19 @@ def bytes_per_device(tree):
     return sum(int(jnp.prod(jnp.array(shape, int))) * dtype.itemsize for shape, dtype in pieces)
 
 
+# %% wrong="dp-bytes-per-device" because="Counts only the first mesh axis of a tuple in a spec: an axis sharded over both comes out too large."
+def bytes_per_device(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        pieces = 1
+        for entry in leaf.sharding.spec:
+            if entry is not None:
+                name = entry if isinstance(entry, str) else entry[0]
+                pieces *= leaf.sharding.mesh.shape[name]
+        total += leaf.size * leaf.dtype.itemsize // pieces
+    return total
+
+
 # %% right="dp-bytes-per-device"
 def bytes_per_device(tree):
     total = 0
