@@ -145,7 +145,7 @@ compare(second, {**wanted, "loss": wanted["loss"] + np.float32(4)}, atol=1e-3, l
 made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
 for _ in range(3):
     params, x, y = draw()
-    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4)
+    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4, label="the result for a network")
 
 # %% hidden="grad-grads" name="once" points=1 observed=true
 """Python runs `loss` once for the value and both gradients."""
