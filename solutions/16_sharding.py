@@ -179,6 +179,7 @@ for shape, piece in (((16, 8), (8, 2)), ((16, 8), (2, 8)), ((16, 8), (16, 8)), (
 """Right for arrays of any rank, on meshes of two axes in either order and of one."""
 CUTS = {
     (4, 2): ((4, 2), (2, 4), (8, 1), (1, 8), (4, 1), (1, 2)),
+    (2, 4): ((2, 4), (4, 1), (1, 4), (8, 1)),  # 2 divides 4: who fills up in the mesh's order gets stuck
     (2, 3): ((3, 2), (1, 6), (2, 1)),
     (8,): ((8, 1), (1, 1)),
 }
@@ -257,6 +258,19 @@ def spec_for(mesh, shape, piece):
     by_count = {1: None, mesh.size: tuple(mesh.axis_names)}
     by_count |= dict(zip(mesh.devices.shape, sorted(mesh.axis_names), strict=True))
     return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True)))
+
+
+# %% wrong="sharding-spec-for" because="Takes the mesh's axes in order as long as their sizes divide the number of pieces: for 4 pieces on a 2 x 4 mesh the first axis is already one too many."
+def spec_for(mesh, shape, piece):
+    entries = []
+    for size, part in zip(shape, piece, strict=True):
+        count, names = size // part, []
+        for name in mesh.axis_names:
+            if count % mesh.shape[name] == 0:
+                names.append(name)
+                count //= mesh.shape[name]
+        entries.append(tuple(names) or None)
+    return P(*entries)
 
 
 # %% right="sharding-spec-for"
