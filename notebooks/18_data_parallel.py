@@ -3,7 +3,7 @@
 #
 # *The core takes 30 minutes. The eight Deeper sections after it are optional, and you can read them in any order. Then come [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).*
 #
-# After the core you can train one model on eight devices without changing its training step, read from the compiled program what the devices communicate, and work out how many bytes each device stores. You also know when to use data parallelism and when to use fully sharded data parallelism (FSDP).
+# Data parallelism trains one model on several devices, each of which works on its own part of the batch. After the core you can run an unchanged training step on eight devices, read from the compiled program what they communicate, work out how many bytes each of them stores, and reduce these with fully sharded data parallelism (FSDP).
 #
 # **Assumed.** Gradients (04), pytrees (06), optax (09), meshes and `NamedSharding` (16). Answer these questions before you open the answers.
 #
@@ -33,7 +33,6 @@ from grader.checks import devices
 
 devices.start(8)  # before JAX is first used: eight simulated devices, for machines with fewer real ones
 
-import itertools
 import math
 
 import jax
@@ -56,11 +55,13 @@ jax.config.update("jax_default_device", eight[0])  # arrays without a placement 
 
 
 # %%
+def new_layer(key, inputs, outputs):
+    return {"w": jax.random.normal(key, (inputs, outputs)) * math.sqrt(2 / inputs), "b": jnp.zeros(outputs)}
+
+
 def new_parameters(key):
-    """A list of three layers {"w": (inputs, outputs), "b": (outputs,)}"""
-    shapes = list(itertools.pairwise((64, 256, 256, 10)))
-    draw = lambda key, shape: jax.random.normal(key, shape) * math.sqrt(2 / shape[0])
-    return [{"w": draw(k, s), "b": jnp.zeros(s[1])} for k, s in zip(jax.random.split(key, 3), shapes, strict=True)]
+    first, second, last = jax.random.split(key, 3)
+    return [new_layer(first, 64, 256), new_layer(second, 256, 256), new_layer(last, 256, 10)]
 
 
 def loss(params, x, y):
@@ -73,7 +74,7 @@ def loss(params, x, y):
 
 
 # %% [markdown]
-# The training step uses Adam. Nothing in it mentions devices.
+# The training step uses Adam. It mentions no devices.
 
 # %%
 optimizer = optax.adam(1e-3)
@@ -98,7 +99,7 @@ count = sum(leaf.size for leaf in jax.tree.leaves(params))
 print(f"{count:,} parameters, {bytes_on_device(params):,} bytes; Adam's state, {bytes_on_device(state):,} bytes")
 
 # %% [markdown]
-# A step needs memory for the parameters, their gradients and Adam's two moments, which is four times the size of the parameters. Here that is 1.4 MB. For ten billion float32 parameters it is 160 GB, twice the memory of an 80 GB device.
+# A step needs memory for the parameters, their gradients and Adam's two moments. Together they are four times as large as the parameters, which is 1.4 MB here. For ten billion float32 parameters it is 160 GB, twice the memory of an 80 GB device.
 #
 # **With eight devices, what does each of them store, and what do they communicate?** This lesson gives two answers. *Data parallelism* makes training faster. *Fully sharded data parallelism* also makes a large model fit.
 #
@@ -111,10 +112,10 @@ replicated = NamedSharding(mesh, P())  # the whole array on each device
 sharded = NamedSharding(mesh, P("data"))  # an eighth of the array's first axis on each device
 
 # %% [markdown]
-# On an **Auto** axis, the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. All that we choose is the placement.
+# On an **Auto** axis, the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which a Deeper section describes.)
 #
 # ## Data parallelism
-# In data parallelism, every device stores the whole model and works on its own part of the batch. So we replicate the parameters and the optimizer's state, and shard the batch.
+# Every device stores the whole model and an eighth of the batch. So we replicate the parameters and the optimizer's state, and shard the batch. In the picture, each number and colour is a device.
 
 # %%
 params_dp, state_dp = jax.device_put((params, state), replicated)
@@ -137,7 +138,7 @@ compiled_dp = jax.jit(step).lower(params_dp, state_dp, x_sharded, y_sharded).com
 print_collectives(compiled_dp)  # kind, and number of elements of the result on one device
 
 # %% [markdown]
-# The all-reduce has 85,003 elements, the gradients of all 85,002 parameters and the loss. Another compiler may divide them among several operations, so count elements.
+# The all-reduce has 85,003 elements, which are the gradients of all 85,002 parameters and the loss. Another compiler may use several operations, so count elements.
 #
 # We did not write this all-reduce. The compiler inserted it because a gradient is a sum over the batch. For a weight matrix it is `x.T @ d`, where `x` contains the inputs of the layer and `d` the derivative of the loss with respect to its outputs. Both have a row for each example, and a device has only 32 of the 256 rows. The all-reduce adds the eight partial sums.
 #
@@ -158,9 +159,9 @@ print(f"data parallel {flops(step, params_dp, state_dp, x_sharded, y_sharded) / 
 # %% [markdown] predict="dp-forgotten-batch"
 # What happens in `jax.jit(step)(params_dp, state_dp, x, y)`, where `x` and `y` are NumPy arrays?
 #
-# - [ ] an error: x is on no device | An array without a placement is copied to the devices of the other arguments.
-# - [ ] the batch is split, as the mesh's axis is called "data" | The name has no meaning to JAX. Only a sharding partitions an array.
-# - [x] right numbers, and no speed-up at all | Right. Every device gets the whole batch and does all the work.
+# - [ ] an error, because x is on no device | An array without a placement is copied to the devices of the other arguments.
+# - [ ] the batch is sharded, because the axis of the mesh is called "data" | The name has no meaning to JAX. Only a sharding partitions an array.
+# - [x] correct numbers, and no speedup | Right. Every device gets the whole batch and does all the work.
 
 # %%
 compiled_forgotten = jax.jit(step).lower(params_dp, state_dp, x, y).compile()
@@ -170,10 +171,10 @@ print(f"loss, sharded batch    {compiled_dp(params_dp, state_dp, x_sharded, y_sh
 print(f"loss, unsharded batch  {compiled_forgotten(params_dp, state_dp, x, y)[2]:.6f}")
 
 # %% [markdown]
-# There is no error and the loss is correct, but each device does eight times the necessary work. The symptom is the missing all-reduce. An assertion in the training loop prevents this mistake, for example `assert x.sharding.is_equivalent_to(sharded, x.ndim)`.
+# There is no error, and the loss is correct. But each device does eight times the necessary work. The symptom is the missing all-reduce. An assertion in the training loop prevents this mistake, for example `assert x.sharding.is_equivalent_to(sharded, x.ndim)`.
 #
 # ## Fully sharded data parallelism
-# **Fully sharded data parallelism**, or FSDP, stores an eighth of the model on each device. The step and the batch stay as they are. Only the placement of the parameters and of the optimizer's state changes. Our rule shards the first axis whose size is a multiple of eight, and replicates an array without such an axis.
+# **FSDP** stores an eighth of the model on each device. Only the placement of the parameters and of the optimizer's state changes. Our rule shards the first axis whose size is a multiple of eight, and replicates an array without such an axis.
 
 
 # %%
@@ -197,9 +198,9 @@ plots.show_shardings(
 # %% [markdown] predict="dp-fsdp-travels"
 # The same `step` now gets sharded parameters and a sharded batch. What does the compiler do for `x @ layer["w"]`?
 #
-# - [ ] an error: a device has no whole weight | In Auto mode, the compiler inserts the communication that a computation needs.
-# - [x] it gathers each weight for all devices, and reduces the gradients as before | Right. Weights are communicated in the forward pass, and gradients in the backward pass.
-# - [ ] it sends the images around, so that each device multiplies with its piece | This is possible too, and it is called tensor parallelism. With a sharded batch it costs more.
+# - [ ] an error, because no device has a whole weight | In Auto mode, the compiler inserts the communication that a computation needs.
+# - [x] it gathers each weight on all devices, and reduces the gradients as before | Right. Weights are communicated in the forward pass, and gradients in the backward pass.
+# - [ ] it communicates the images, so that each device multiplies with its own shard | This is possible too. It is called tensor parallelism, and with a sharded batch it costs more.
 
 # %%
 compiled_fsdp = jax.jit(step).lower(params_fsdp, state_fsdp, x_sharded, y_sharded).compile()
@@ -208,7 +209,7 @@ print_collectives(compiled_fsdp)
 # %% [markdown]
 # There is an all-gather for each of the five sharded arrays, and then the same all-reduce as before. After it, each device updates only its own shards.
 #
-# That is what the CPU's compiler does. Compilers for accelerators use a **reduce-scatter** instead, which leaves each device with its own eighth of the gradients and communicates half as much. In a deep model, weights are also gathered one layer at a time and discarded after use, as in this picture.
+# That is what the CPU's compiler does. Compilers for accelerators use a **reduce-scatter** instead, which leaves each device with its own eighth of the gradients and communicates half as much. In a deep model, the weights should be gathered one layer at a time and discarded after use, as in this picture.
 #
 # ![Data parallelism and FSDP compared. In data parallelism, each of eight devices stores all parameters, gradients and Adam moments, and an eighth of the batch. The forward pass needs no communication, the backward pass all-reduces the gradients, and each device updates everything. In FSDP, each device stores an eighth of parameters, gradients and moments. The weights are all-gathered for the forward and the backward pass, the gradients are reduce-scattered, and each device updates its own eighth.](../images/data_parallel_fsdp.svg)
 #
@@ -256,7 +257,7 @@ plots.show(f"Parameters, Adam's state and batch on the first device, as stacked 
 # The parameters are sharded. Where does `jax.jit(optimizer.init)(params_fsdp)` place Adam's moments?
 #
 # - [x] whole, on one device | Right. Adam's `init` uses the shapes of its arguments and none of their values. So the compiled program has no inputs, and it runs on the default device.
-# - [ ] cut like the parameters | That is what we want. But zeros depend on no argument, so no sharding propagates to them.
+# - [ ] sharded like the parameters | That is what we want. But zeros depend on no argument, so no sharding propagates to them.
 # - [ ] whole, on every device | This happens in a program that also uses the values of the parameters, because it runs on all eight devices. Adam's `init` uses only shapes.
 
 # %%
@@ -319,7 +320,7 @@ xs, ys = jax.device_put((images[:1024].reshape(4, 256, 64), labels[:1024].reshap
 # %% [markdown] predict="dp-accumulate-where"
 # How often do the devices all-reduce in `accumulate`?
 #
-# - [x] four times, once a micro-batch | Right. Each iteration adds a complete gradient to `total`, and a gradient is complete only after an all-reduce.
+# - [x] four times, once for each micro-batch | Right. Each iteration adds a complete gradient to `total`, and a gradient is complete only after an all-reduce.
 # - [ ] once, at the end | This would be enough. But `total` has the shape of one gradient and is equal on all devices in every iteration.
 # - [ ] not at all | The micro-batches are sharded over the devices, as any batch is.
 
@@ -440,7 +441,7 @@ print_collectives(compiled)
 #
 # - [ ] the same error | Inside a program, the compiler may pad an array so that every shard has the same size.
 # - [ ] two biases on each of five devices | Shards have equal sizes, on all devices of the axis.
-# - [x] no error, and the biases lie whole on each device | Right. Inside the program the array is padded and sharded. The result of a program cannot be padded, so the compiler gathers it.
+# - [x] no error, and each device has all ten biases | Right. Inside the program the array is padded and sharded. The result of a program cannot be padded, so the compiler gathers it.
 
 # %%
 print_error(lambda: jax.device_put(np.zeros(10, np.float32), sharded))
@@ -474,7 +475,7 @@ for shape in ((), (10,), (256,), (10, 24), (3, 3, 16, 32), (7, 5)):
 # Arrays that stay replicated are small in most models. The embedding table of a vocabulary with an odd size, such as 50,257, is an exception. Such sizes are usually rounded up to a multiple of 128.
 #
 # ## Deeper: do all placements train the same model?
-# *Five minutes. It uses NNX modules (10).*
+# *Six minutes. It uses NNX modules (10).*
 #
 # We test with a convolutional network whether the placement changes what a model learns. `nnx.split` returns the parameters as a tree, and our step and our rule accept any tree.
 
@@ -535,8 +536,8 @@ def train(batch_sharding, rule):
 # We train three times from the same parameters, on the same batches: on one device, data parallel, and with FSDP. The three loss curves …
 #
 # - [ ] are equal to the last bit | Eight partial sums are added in a different order than one long sum, and floating-point sums depend on the order.
-# - [x] agree to rounding | Right. All three run the same algorithm.
-# - [ ] differ a little, as each device sees other images | Each device's own gradient differs. But the update uses their mean.
+# - [x] agree up to rounding | Right. All three run the same algorithm.
+# - [ ] differ a little, because each device sees other images | Each device's own gradient differs. But the update uses their mean.
 
 # %%
 alone = jax.sharding.SingleDeviceSharding(eight[0])
@@ -567,7 +568,7 @@ plots.show(
 # The three curves cover each other. FSDP stores about an eighth of the bytes.
 #
 # ## Deeper: how much faster?
-# *Seven minutes.*
+# *Eight minutes.*
 #
 # First we measure our own programs, and then we estimate the times for real devices.
 
