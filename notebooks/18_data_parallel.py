@@ -1,495 +1,311 @@
 # %% [markdown]
-# # 18 · Data parallel: eight devices, one model
+# # 18 · Data parallelism: eight devices, one model
 #
-# *An hour, then [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).* Afterwards you can train one model on eight devices, with all parameters on each or an eighth on each; say what the devices tell each other and what each of them stores, and read both off the compiled program; keep the optimizer's state spread; accumulate gradients with one reduction; and recognise the mistakes that give right numbers.
+# *The core takes 30 minutes. The eight Deeper sections after it are optional, and you can read them in any order. Then come [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).*
 #
-# **Assumed.** Gradients (04), `vmap` (05), pytrees (06), `scan` (08), optax (09), NNX modules (10), the network of lesson 11, `memory_analysis` (14), meshes and NamedSharding (16), Explicit axes (17). Recall before you go on; answer first, then open the fold.
+# Data parallelism trains one model on several devices, each of which works on its own part of the batch. After the core you can run an unchanged training step on eight devices, read from the compiled program what they communicate, work out how many bytes each of them stores, and reduce these with fully sharded data parallelism (FSDP).
 #
-# 1. From 16: a float32 array of shape `(64, 256)` lies on a mesh of eight devices with the axis `"data"`. How many bytes does each device hold under `P("data")`, and under `P()`?
+# **Assumed.** Gradients (04), pytrees (06), optax (09), meshes and `NamedSharding` (16). Answer these questions before you open the answers.
+#
+# 1. From 16: a float32 array of shape `(64, 256)` is placed on a mesh of eight devices with the axis `"data"`. How many bytes does each device hold under `P("data")`, and how many under `P()`?
 #
 # <details><summary>Answer</summary>
 #
-# Under `P("data")` a piece `(8, 256)`: 8,192 bytes. Under `P()` all of it: 65,536 bytes, on each.
+# Under `P("data")` each device holds a shard of shape `(8, 256)`, 8,192 bytes. Under `P()` it holds the whole array, 65,536 bytes.
 # </details>
 #
-# 2. From 09: what does Adam keep beside each parameter from step to step?
+# 2. From 16: each of eight devices has an array of shape `(10,)`. What does a device have after an all-reduce of these arrays, and what after an all-gather?
 #
 # <details><summary>Answer</summary>
 #
-# Two numbers, a running mean of its gradient and one of its square. So parameters, gradients and state together are four times the parameters.
+# After the all-reduce it has the sum of the eight arrays, of shape `(10,)`. After the all-gather it has all eight, concatenated to shape `(80,)`.
 # </details>
 #
-# 3. From 14: what do `argument_size_in_bytes` and `temp_size_in_bytes` of `compiled.memory_analysis()` count when a program runs on eight devices?
+# 3. From 09: what does Adam store for each parameter between two steps?
 #
 # <details><summary>Answer</summary>
 #
-# What *one* device is handed, and the scratch memory that one device needs while the program runs.
+# Two moments, a running mean of the gradient and a running mean of its square.
 # </details>
 
 # %%
-import grader.checks
-import grader.learning.digits
+from grader.checks import devices
 
-# Before JAX is first used, as JAX counts its devices once. `start` sets `jax_num_cpu_devices`, and gives the simulated
-# devices more threads: with few, a training loop that runs ahead of its results can lock up on a small machine.
-grader.checks.devices.start(8)
+devices.start(8)  # before JAX is first used: eight simulated devices, for machines with fewer real ones
 
-import functools
-import itertools
 import math
-import re
-import tempfile
-import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
-from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 
 from grader.learning import plots
+from grader.learning.inspection import bytes_on_device, flops, print_collectives, print_error, time_ms
 
-# Eight accelerators where there are as many; else eight devices made of this computer's cores.
-devices = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
-jax.config.update("jax_default_device", devices[0])  # what nobody places goes to the first of them
-print(len(devices), "x", devices[0].device_kind)
-
-KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
-
-
-def travels(compiled):
-    """Prints every collective of a compiled program: kind, elements of its result, and whether a loop repeats it."""
-    found = re.findall(rf"= (.+?) ({KINDS})(-start)?\((.*)", compiled.as_text())
-    for result, kind, start, rest in found:
-        sizes = [math.prod(int(n) for n in dims.split(",") if n) for dims in re.findall(r"\[([\d,]*)\]", result)]
-        if start and kind != "all-reduce":  # an asynchronous start lists its operands too
-            sizes = sizes[len(sizes) // 2 :]
-        where = "in the loop" if "while/body" in rest else ""
-        print(f"  {kind:14s} {len(sizes)} array{'s' if len(sizes) > 1 else ' '} {sum(sizes):8,} elements  {where}")
-    if not found:
-        print("  nothing travels")
-
-
-def stored(tree):
-    """The bytes of a tree of arrays that lie on the first device."""
-    shards = [shard for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards]
-    return sum(shard.data.nbytes for shard in shards if shard.device == devices[0])
-
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:330]}")
-    else:
-        print("No error!")
-
+eight = list(devices.mesh((8,), ("data",)).devices)
+jax.config.update("jax_default_device", eight[0])  # arrays without a placement go to the first device
 
 # %% [markdown]
 # ## The question
-# Here is a training step as one writes it for one device: a small network that reads handwritten digits, and Adam. Nothing in this cell speaks of devices, and until the last section nothing in it will change.
+# We start with ordinary code for one device, a small network that classifies handwritten digits.
 
 
 # %%
-def new_parameters(key, sizes):
-    """A list of layers {"w": (inputs, outputs), "b": (outputs,)}"""
-    layers = []
-    for i, shape in enumerate(itertools.pairwise(sizes)):
-        w = jax.random.normal(jax.random.fold_in(key, i), shape) * math.sqrt(2 / shape[0])
-        layers.append({"w": w, "b": jnp.zeros(shape[1])})
-    return layers
+def new_layer(key, inputs, outputs):
+    return {"w": jax.random.normal(key, (inputs, outputs)) * math.sqrt(2 / inputs), "b": jnp.zeros(outputs)}
 
 
-def scores(params, x):
-    """x (B, 64) -> the score of each digit (B, 10)"""
-    *hidden, last = params
-    for layer in hidden:
-        x = jax.nn.relu(x @ layer["w"] + layer["b"])
-    return x @ last["w"] + last["b"]
+def new_parameters(key):
+    first, second, last = jax.random.split(key, 3)
+    return [new_layer(first, 64, 256), new_layer(second, 256, 256), new_layer(last, 256, 10)]
 
 
 def loss(params, x, y):
-    """The mean cross entropy of a batch: x (B, 64), y (B,) -> ()"""
-    return optax.softmax_cross_entropy_with_integer_labels(scores(params, x), y).mean()
+    """The mean cross entropy of a batch of images x (B, 64) and labels y (B,)"""
+    *hidden, last = params
+    for layer in hidden:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    scores = x @ last["w"] + last["b"]
+    return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
 
 
+# %% [markdown]
+# The training step uses Adam. It mentions no devices.
+
+# %%
 optimizer = optax.adam(1e-3)
 
 
 def step(params, state, x, y, loss=loss):
+    """Returns (new parameters, new state of the optimizer, loss)."""
     value, gradients = jax.value_and_grad(loss)(params, x, y)
     updates, state = optimizer.update(gradients, state, params)
     return optax.apply_updates(params, updates), state, value
 
 
+# %%
 digits = load_digits()
 order = np.random.default_rng(18).permutation(1797)
 images, labels = (digits.data[order] / 16).astype(np.float32), digits.target[order].astype(np.int32)
-x, y = images[:256], labels[:256]  # one batch, in NumPy, as a loader hands it over
+x, y = images[:256], labels[:256]  # one batch, as NumPy arrays
 
-params = jax.jit(new_parameters, static_argnums=1)(jax.random.key(0), (64, 256, 256, 10))
-params = jax.device_put(params, devices[0])
+params = new_parameters(jax.random.key(0))
 state = optimizer.init(params)
 count = sum(leaf.size for leaf in jax.tree.leaves(params))
-print(f"{count:,} parameters in {len(jax.tree.leaves(params))} arrays, {stored(params):,} bytes")
-print(f"Adam's state: {stored(state):,} bytes")
+print(f"{count:,} parameters, {bytes_on_device(params):,} bytes; Adam's state, {bytes_on_device(state):,} bytes")
 
 # %% [markdown]
-# Parameters, gradients and two moments: four times 340 kB, which is nothing. For ten billion parameters it is 160 GB, twice what a device of 80 GB has. So: **we have eight devices. What do they have to tell each other, and what does each of them have to store?** There are two answers. The first makes it faster, the second makes it fit.
+# A step needs memory for the parameters, their gradients and Adam's two moments. Together they are four times as large as the parameters, which is 1.4 MB here. For ten billion float32 parameters it is 160 GB, twice the memory of an 80 GB device.
 #
-# ## A mesh, and why Auto
-# The devices stand in one row, an axis that we call `"data"`.
+# **With eight devices, what does each of them store, and what do they communicate?** This lesson gives two answers. *Data parallelism* makes training faster. *Fully sharded data parallelism* also makes a large model fit.
+#
+# ## A mesh of eight devices
+# Our mesh has one axis, `"data"`. We need two shardings on it.
 
 # %%
-mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
-everywhere = NamedSharding(mesh, P())  # all of it on each device
-split = NamedSharding(mesh, P("data"))  # axis 0 cut into eight
-mesh
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,), devices=eight)
+replicated = NamedSharding(mesh, P())  # the whole array on each device
+sharded = NamedSharding(mesh, P("data"))  # an eighth of the array's first axis on each device
 
 # %% [markdown]
-# `jax.make_mesh` makes **Explicit** axes unless told otherwise (17): shardings are part of every array's type, and where a result could be placed in two ways, JAX asks you. With **Auto** axes the compiler decides, starting from how the arguments are placed. This lesson takes Auto, for one reason: code written for one device (ours, optax, a library's) then runs on eight as it is, so that we see what *placement alone* does. The price is that we have to read what the compiler decided. The last section does the same with Explicit axes.
+# On an **Auto** axis, the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which a Deeper section describes.)
 #
-# ## Data parallel: all parameters everywhere, the batch in pieces
-# We place, and call the same step.
+# ## Data parallelism
+# Every device stores the whole model and an eighth of the batch. So we replicate the parameters and the optimizer's state, and shard the batch. In the picture, each number and colour is a device.
 
 # %%
-params_dp, state_dp = jax.device_put((params, state), everywhere)
-x_split, y_split = jax.device_put((x, y), split)
-print("each device holds", x_split.addressable_shards[0].data.shape, "of the images", x_split.shape)
+params_dp, state_dp = jax.device_put((params, state), replicated)
+x_sharded, y_sharded = jax.device_put((x, y), sharded)
+plots.show_shardings(
+    {"images": x_sharded, "labels": y_sharded, "weights of layer 2": params_dp[1]["w"]},
+    "Images and labels are partitioned along axis 0, one part for each device. Each device has a copy of the weights.",
+)
 
 # %% [markdown] predict="dp-what-travels"
 # Each device has all parameters and 32 of the 256 images. What do the devices have to exchange in one step?
 #
-# - [ ] the images | Each device can push its own 32 through the network without knowing the others.
-# - [ ] the parameters | They start equal everywhere. If every device makes the same update, they stay equal.
-# - [x] the gradients | Right: the update needs the gradient of the mean over all 256, and each device can only sum up its own 32.
-# - [ ] nothing | Then every device would follow the gradient of its own 32 images, and there would be eight models after one step.
+# - [ ] the images | Each device can run the forward and the backward pass on its own 32 images.
+# - [ ] the parameters | They start out equal on all devices. If every device makes the same update, they stay equal.
+# - [x] the gradients | Right. The update needs the gradient of the mean over all 256 images, and each device can only sum over its own 32.
+# - [ ] nothing | Then every device would use the gradient of its own 32 images, and after one step there would be eight different models.
 
 # %%
-compiled_dp = jax.jit(step).lower(params_dp, state_dp, x_split, y_split).compile()
-travels(compiled_dp)
-print(f"  the parameters are {len(jax.tree.leaves(params))} arrays of {count:,} elements")
+compiled_dp = jax.jit(step).lower(params_dp, state_dp, x_sharded, y_sharded).compile()
+print_collectives(compiled_dp)  # kind, and number of elements of the result on one device
 
 # %% [markdown]
-# One all-reduce of the gradient of every parameter, and one number more: the loss. Six gradients were **merged** into one operation; on another machine they may be two or six. So when you judge a program, count elements, not operations.
+# The all-reduce has 85,003 elements, which are the gradients of all 85,002 parameters and the loss. Another compiler may use several operations, so count elements.
 #
-# Nobody wrote this all-reduce. Look at the gradient of a weight: `x.T @ s`, where `s` (batch, outputs) is the derivative of the loss by the layer's outputs. That product sums over the batch. The batch is cut, so each device can sum its own 32 rows only, and where the eight partial sums meet, the compiler has to put a reduction. Data parallelism is what a mean over a split axis compiles to.
+# We did not write this all-reduce. The compiler inserted it because a gradient is a sum over the batch. For a weight matrix it is `x.T @ d`, where `x` contains the inputs of the layer and `d` the derivative of the loss with respect to its outputs. Both have a row for each example, and a device has only 32 of the 256 rows. The all-reduce adds the eight partial sums.
 #
-# The same by hand: eight gradients side by side, one of each device's images, and their mean.
-
+# So data parallelism needs no special mode in JAX. *It is what the gradient of a mean over a sharded batch is compiled to.*
+#
+# How much work is left for each device?
 
 # %%
-def gradient_of_each_device(params, x, y):
-    eighths = x.reshape(8, -1, 64), y.reshape(8, -1)
-    return jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, *eighths)
-
-
-compiled = jax.jit(gradient_of_each_device).lower(params_dp, x_split, y_split).compile()
-travels(compiled)
-eight = compiled(params_dp, x_split, y_split)
-print(f"gradients of one weight {eight[0]['w'].shape}, on each device {eight[0]['w'].addressable_shards[0].data.shape}")
-
-on_one_device = jax.jit(jax.grad(loss))(params, x, y)
-difference = jax.tree.map(
-    lambda many, one: jnp.abs(np.asarray(many).mean(0) - np.asarray(one)).max(), eight, on_one_device
-)
-print("largest difference of their mean from the gradient on one device:", max(jax.tree.leaves(difference)))
+print(f"one device    {flops(step, params, state, x, y) / 1e6:6.1f} million flops")
+print(f"data parallel {flops(step, params_dp, state_dp, x_sharded, y_sharded) / 1e6:6.1f} million flops on each device")
 
 # %% [markdown]
-# Nothing travels until the axis of eight is summed. Keep this picture: *a sum over devices that is not taken yet is an axis of eight*. We will need it again.
+# A little more than an eighth is left, because every device still updates all parameters.
 #
-# And the work? Each device now does an eighth:
-
-# %%
-compiled_one = jax.jit(step).lower(params, state, x, y).compile()
-for name, compiled in (("one device", compiled_one), ("data parallel", compiled_dp)):
-    print(f"{name:14s} {compiled.cost_analysis()['flops'] / 1e6:6.1f} million flops on each device")
-
-# %% [markdown]
-# ## A batch that nobody placed
-# A loader hands over NumPy arrays. Suppose we place the parameters and forget the batch.
+# ## A batch without a sharding
+# Data loaders return NumPy arrays. Suppose that we place the parameters and forget to place the batch.
 
 # %% [markdown] predict="dp-forgotten-batch"
-# `jax.jit(step)(params_dp, state_dp, x, y)` with `x` and `y` straight from NumPy:
+# What happens in `jax.jit(step)(params_dp, state_dp, x, y)`, where `x` and `y` are NumPy arrays?
 #
-# - [ ] an error: x is on no device | An array that was never placed goes wherever the others need it.
-# - [ ] the batch is split, as the mesh's axis is called "data" | The name means nothing to JAX. Nobody said that x should be cut.
-# - [x] right numbers, and no speed-up at all | Right: the whole batch goes to each device, and all eight do all the work.
+# - [ ] an error, because x is on no device | An array without a placement is copied to the devices of the other arguments.
+# - [ ] the batch is sharded, because the axis of the mesh is called "data" | The name has no meaning to JAX. Only a sharding partitions an array.
+# - [x] correct numbers, and no speedup | Right. Every device gets the whole batch and does all the work.
 
 # %%
 compiled_forgotten = jax.jit(step).lower(params_dp, state_dp, x, y).compile()
-travels(compiled_forgotten)
-print(f"  {compiled_forgotten.cost_analysis()['flops'] / 1e6:.1f} million flops on each device")
-print(f"  loss, batch split      {compiled_dp(params_dp, state_dp, x_split, y_split)[2]:.6f}")
-print(f"  loss, batch forgotten  {compiled_forgotten(params_dp, state_dp, x, y)[2]:.6f}")
+print_collectives(compiled_forgotten)
+print(f"{compiled_forgotten.cost_analysis()['flops'] / 1e6:.1f} million flops on each device")
+print(f"loss, sharded batch    {compiled_dp(params_dp, state_dp, x_sharded, y_sharded)[2]:.6f}")
+print(f"loss, unsharded batch  {compiled_forgotten(params_dp, state_dp, x, y)[2]:.6f}")
 
 # %% [markdown]
-# The mistake that gives right numbers: no error, no warning, equal losses, eight times the work. What gives it away is what is *missing*: no all-reduce. Put a guard where batches enter your loop: `assert x.sharding.is_equivalent_to(split, x.ndim)`.
+# There is no error, and the loss is correct. But each device does eight times the necessary work. The symptom is the missing all-reduce. An assertion in the training loop prevents this mistake, for example `assert x.sharding.is_equivalent_to(sharded, x.ndim)`.
 #
-# Only a batch that was expressly put on one device is refused:
-
-# %%
-refusal(lambda: jax.jit(step)(params_dp, state_dp, *jax.device_put((x, y), devices[0])))
-
-# %% [markdown]
-# ## What each device stores
-# Data parallelism splits the work and stores everything eight times. Now the second answer: **fully sharded data parallel**, FSDP. Each device is the home of an eighth of every parameter.
-#
-# All we change is the placement. Each array is cut along its first axis that eight divides; the ten output biases have none, so they stay whole.
+# ## Fully sharded data parallelism
+# **FSDP** stores an eighth of the model on each device. Only the placement of the parameters and of the optimizer's state changes. Our rule shards the first axis whose size is a multiple of eight, and replicates an array without such an axis.
 
 
 # %%
 def sharding_for(leaf):
-    """A sharding by shape alone: cut the first axis that eight divides, keep whole what has none."""
+    """A sharding chosen by shape alone, for an array or a ShapeDtypeStruct."""
     for axis, size in enumerate(leaf.shape):
         if size % mesh.size == 0:
             return NamedSharding(mesh, P(*[None] * axis, "data"))
-    return everywhere
+    return replicated
 
 
-params_fsdp = jax.device_put(params, jax.tree.map(sharding_for, params))
-state_fsdp = jax.device_put(state, jax.tree.map(sharding_for, state))
-for path, leaf in jax.tree.leaves_with_path(params_fsdp):
-    name, piece = jax.tree_util.keystr(path), leaf.addressable_shards[0].data
-    print(
-        f"{name:8s} {leaf.shape!s:11s} {leaf.sharding.spec!s:11s} {leaf.nbytes:8,} bytes, on a device {piece.nbytes:7,}"
-    )
-print(f"parameters on a device: {stored(params_fsdp):,} bytes of {stored(params):,}")
+params_fsdp, state_fsdp = jax.device_put((params, state), jax.tree.map(sharding_for, (params, state)))
+
+# %%
+_, second, last = params_fsdp
+plots.show_shardings(
+    {"weights of layer 2": second["w"], "biases of layer 2": second["b"], "output biases": last["b"]},
+    "The weights and biases of layer 2 are partitioned, one part for each device. The ten output biases are replicated.",
+)
 
 # %% [markdown] predict="dp-fsdp-travels"
-# The same `step`, with parameters in pieces. What does the compiler make of `x @ layer["w"]`?
+# The same `step` now gets sharded parameters and a sharded batch. What does the compiler do for `x @ layer["w"]`?
 #
-# - [ ] an error: a device has no whole weight | Auto mode never gives up; it moves what is missing.
-# - [x] it gathers each weight for all devices, and reduces the gradients as before | Right: weights travel to the examples, and gradients travel back.
-# - [ ] it sends the images around, so that each device multiplies with its piece | That is possible too (tensor parallelism, 20), and with the batch split as well it costs more.
+# - [ ] an error, because no device has a whole weight | In Auto mode, the compiler inserts the communication that a computation needs.
+# - [x] it gathers each weight on all devices, and reduces the gradients as before | Right. Weights are communicated in the forward pass, and gradients in the backward pass.
+# - [ ] it communicates the images, so that each device multiplies with its own shard | This is possible too. It is called tensor parallelism, and with a sharded batch it costs more.
 
 # %%
-compiled_fsdp = jax.jit(step).lower(params_fsdp, state_fsdp, x_split, y_split).compile()
-travels(compiled_fsdp)
+compiled_fsdp = jax.jit(step).lower(params_fsdp, state_fsdp, x_sharded, y_sharded).compile()
+print_collectives(compiled_fsdp)
 
 # %% [markdown]
-# An all-gather for every array that was cut, then the gradients as before. This is the CPU's compiler: it reduces whole gradients on every device and cuts them afterwards. Compilers for accelerators turn the pair into a **reduce-scatter**, after which each device is left with just its eighth of the sum; that moves half as much. Accept both when you read a program.
+# There is an all-gather for each of the five sharded arrays, and then the same all-reduce as before. After it, each device updates only its own shards.
 #
-# The two side by side. In a deep model the weights should be gathered a layer at a time, dropped after use, and gathered again on the way back. That is how the picture has it; the program above, made for a CPU, gathers each of them once and keeps it:
+# That is what the CPU's compiler does. Compilers for accelerators use a **reduce-scatter** instead, which leaves each device with its own eighth of the gradients and communicates half as much. In a deep model, the weights should be gathered one layer at a time and discarded after use, as in this picture.
 #
-# ![Data parallel against FSDP. Data parallel: each of 8 devices holds all parameters, gradients and Adam moments, and an eighth of the batch; nothing travels forward, in the backward pass the gradients are all-reduced, each device updates everything. FSDP: each device holds an eighth of parameters, gradients and moments; forward and backward the weights are all-gathered for use, gradients are reduce-scattered, and each device updates its own eighth.](../images/data_parallel_fsdp.svg)
+# ![Data parallelism and FSDP compared. In data parallelism, each of eight devices stores all parameters, gradients and Adam moments, and an eighth of the batch. The forward pass needs no communication, the backward pass all-reduces the gradients, and each device updates everything. In FSDP, each device stores an eighth of parameters, gradients and moments. The weights are all-gathered for the forward and the backward pass, the gradients are reduce-scattered, and each device updates its own eighth.](../images/data_parallel_fsdp.svg)
 #
-# After the step each device updates its own piece only, so what comes back lies as it went in. Measure it: arguments and results of each program, on one device.
+# ## Bytes on each device
+# The two placements differ in what a device stores between two steps.
 
 # %%
-programs = {"one device": compiled_one, "data parallel": compiled_dp, "FSDP": compiled_fsdp}
-print(f"{'bytes on each device':22s} {'arguments':>12s} {'results':>12s} {'scratch':>12s}")
-for name, compiled in programs.items():
-    memory = compiled.memory_analysis()
-    sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
-    print(f"{name:22s} {sizes[0]:12,} {sizes[1]:12,} {sizes[2]:12,}")
-
-# %% [markdown]
-# Arguments and results shrink to an eighth. Scratch *grows*, against one device and more so against data parallel: it holds all gathered weights at once, and here the whole gradients too. **FSDP shrinks what is kept, not what is used.** In a deep model only one layer should be whole at a time, and that is what `scan` over stacked layers gives (08, 15). Sixteen layers, written out and scanned:
-
-
-# %%
-def deep_step(layers, x, scanned):
-    def apply(x, layer):
-        return jax.nn.relu(x @ layer["w"] + layer["b"]), None
-
-    def deep_loss(layers):
-        if scanned:
-            return jnp.mean(jax.lax.scan(apply, x, layers)[0] ** 2)
-        out = x
-        for i in range(16):
-            out, _ = apply(out, jax.tree.map(lambda leaf: leaf[i], layers))
-        return jnp.mean(out**2)
-
-    return jax.tree.map(lambda p, g: p - 0.1 * g, layers, jax.grad(deep_loss)(layers))
-
-
-columns = NamedSharding(mesh, P(None, "data"))  # axis 0 counts the layers: cut the next one
-deep = {
-    "w": jax.ShapeDtypeStruct((16, 256, 256), jnp.float32, sharding=columns),
-    "b": jax.ShapeDtypeStruct((16, 256), jnp.float32, sharding=columns),
+stored = {
+    "one device": (params, state, jax.device_put((x, y), eight[0])),
+    "data parallel": (params_dp, state_dp, (x_sharded, y_sharded)),
+    "FSDP": (params_fsdp, state_fsdp, (x_sharded, y_sharded)),
 }
-x_deep = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=split)
-for scanned in (False, True):
-    compiled = jax.jit(deep_step, static_argnums=2).lower(deep, x_deep, scanned).compile()
-    memory, gathers = compiled.memory_analysis(), re.findall(r" all-gather(?:-start)?\(", compiled.as_text())
-    print(
-        f"{'scanned' if scanned else 'written out':12s} arguments {memory.argument_size_in_bytes:9,}  scratch "
-        f"{memory.temp_size_in_bytes:9,}  all-gathers {len(gathers):2d}  (all layers: {16 * 257 * 256 * 4:,} bytes)"
-    )
-travels(compiled)  # the scanned one
+_, axes = plots.subplots(height=2.9)
+total = np.zeros(3)
+for part, (name, (colour, hatch)) in enumerate(zip(("parameters", "Adam's state", "batch"), plots.FILLS, strict=True)):
+    kilobytes = np.array([bytes_on_device(trees[part], eight[0]) / 1000 for trees in stored.values()])
+    axes.bar(list(stored), kilobytes, bottom=total, color=colour, hatch=hatch, edgecolor="white", label=name)
+    total += kilobytes
+for place, height in enumerate(total):
+    axes.text(place, height + 15, f"{height:,.0f} kB", ha="center")
+axes.set(ylabel="kB on the first device", ylim=(0, 1250))
+axes.legend()
+sums = ", ".join(f"{name} {height:,.0f} kB" for name, height in zip(stored, total, strict=True))
+plots.show(f"Parameters, Adam's state and batch on the first device, as stacked bars: {sums}.")
 
 # %% [markdown]
-# Written out, this compiler gathers each of the 32 arrays once and keeps it, sixteen layers at a time: that is the scratch. It is the loop that makes it let go: one layer is gathered on the way forward, and its weights once more on the way back, as keeping them would cost what FSDP saves. The all-reduce in this loop is a layer's gradient, which the next lines of the program cut.
+# Data parallelism reduces only the batch. FSDP reduces everything to about an eighth. For the model with ten billion parameters, that is 20 GB on each device instead of 160 GB, plus the weights that are gathered at that moment. The price is the communication of the weights.
 #
-# ## The optimizer's state
-# Adam's moments are twice the parameters, so they must be cut as well. `optimizer.init` makes them. But when, and where?
+# | | data parallelism | FSDP |
+# |---|---|---|
+# | parameters and optimizer state | replicated, `P()` | sharded, by a rule from shapes to specs |
+# | batch | sharded, `P("data")` | sharded, `P("data")` |
+# | forward pass communicates | nothing | all-gather of the weights |
+# | backward pass communicates | all-reduce of the gradients | reduce-scatter of the gradients, often another all-gather of the weights |
+# | use it when | the model fits on one device | it does not fit |
+#
+# **This is the end of the core.** You can now do the first four exercises. The other two state which Deeper section they need.
+#
+# ## Deeper: creating the optimizer's state in shards
+# *Eight minutes. The exercise "The optimizer's share" needs this section.*
+#
+# The state of a large model must be sharded when it is created. In the core we sharded a finished state, so all of it was on one device first. A model that needs eight devices has no room for that.
 
 # %% [markdown] predict="dp-jitted-init"
-# `jax.jit(optimizer.init)(params_fsdp)`: where do Adam's moments lie?
+# The parameters are sharded. Where does `jax.jit(optimizer.init)(params_fsdp)` place Adam's moments?
 #
-# - [x] whole, on one device | Right: nobody said otherwise, and whole on one device is the default for a program that uses no value of its arguments.
-# - [ ] cut like the parameters | That is the intention. But zeros depend on no argument, so there is no sharding to start from.
-# - [ ] whole, on every device | That is what you get from an optimizer whose `init` uses the parameters' values: the program then runs on all devices. Adam's uses their shapes only.
+# - [x] whole, on one device | Right. Adam's `init` uses the shapes of its arguments and none of their values. So the compiled program has no inputs, and it runs on the default device.
+# - [ ] sharded like the parameters | That is what we want. But zeros depend on no argument, so no sharding propagates to them.
+# - [ ] whole, on every device | This happens in a program that also uses the values of the parameters, because it runs on all eight devices. Adam's `init` uses only shapes.
 
 # %%
-shapes = jax.eval_shape(optimizer.init, params_fsdp)  # the state's shapes, before there is a state
-init_cut = jax.jit(optimizer.init, out_shardings=jax.tree.map(sharding_for, shapes))
+shapes = jax.eval_shape(optimizer.init, params_fsdp)  # the shapes of the state, without the state
+init_sharded = jax.jit(optimizer.init, out_shardings=jax.tree.map(sharding_for, shapes))
 ways = {
-    "init before the parameters are cut": lambda: optimizer.init(params),
-    "jit(init), nothing said": lambda: jax.jit(optimizer.init)(params_fsdp),
-    "init of cut parameters, without jit": lambda: optimizer.init(params_fsdp),
-    "jit(init, out_shardings=...)": lambda: init_cut(params_fsdp),
+    "init(params), before sharding": lambda: optimizer.init(params),
+    "jit(init)(params_fsdp)": lambda: jax.jit(optimizer.init)(params_fsdp),
+    "init(params_fsdp), without jit": lambda: optimizer.init(params_fsdp),
+    "jit(init, out_shardings=...)": lambda: init_sharded(params_fsdp),
 }
 for name, make in ways.items():
     made = make()
-    placed = made[0].mu[0]["w"].sharding
-    where = placed.spec if isinstance(placed, NamedSharding) else f"on {placed.device_set}"
-    print(f"{name:36s} {stored(made):8,} bytes, first moment of a weight {where}")
+    moment = made[0].mu[0]["w"]
+    places, part = len(moment.sharding.device_set), moment.addressable_shards[0].data.shape
+    print(f"{name:31s} {bytes_on_device(made):8,} bytes on the first device; a moment: {part} on each of {places}")
 
+# %% [markdown]
+# Use the last way. It combines **`eval_shape` for the shapes, a rule from shapes to shardings, and `out_shardings`**, so that no array is ever whole on a device. Create the parameters of a large model in the same way, by compiling `new_parameters` with `out_shardings`.
+#
+# The first two ways raise no error, but they store the whole state on one device. The third way works for Adam because of a detail. Adam's `init` calls `zeros_like`, which outside `jit` copies the placement of its argument. An optimizer that calls `zeros` with a shape gets arrays on one device.
+
+# %%
 w = params_fsdp[0]["w"]
-print(
-    "\nzeros_like(w):", jnp.zeros_like(w).sharding.spec, "  zeros(w.shape): on", jnp.zeros(w.shape).sharding.device_set
-)
+print("zeros_like(w): ", jnp.zeros_like(w).sharding)
+print("zeros(w.shape):", jnp.zeros(w.shape).sharding)
 
 # %% [markdown]
-# The first two are the traps, and both work, at the price of what FSDP was to save. The third is right for Adam by a detail: it uses `zeros_like`, which run by itself copies the placement. An optimizer that makes zeros from a shape, say of another dtype, ends up like the second. The last is the way: **`eval_shape` for the shapes, a rule from shapes to shardings, `out_shardings`**. No leaf is ever whole, not even for a moment. Make the *parameters* of a large model the same way, by compiling `new_parameters`.
+# Gradients need the same care if a program returns them. Without `out_shardings`, the compiler chooses their placement.
+
+# %%
+like_params = jax.tree.map(lambda leaf: leaf.sharding, params_fsdp)
+for name, options in {"no out_shardings": {}, "out_shardings": {"out_shardings": like_params}}.items():
+    gradients = jax.jit(jax.grad(loss), **options)(params_fsdp, x_sharded, y_sharded)
+    print(f"gradients, {name:16s} {bytes_on_device(gradients):8,} bytes on the first device")
+
+# %% [markdown]
+# Between data parallelism and FSDP there are two intermediate steps. **ZeRO-1** shards only the optimizer's state. **ZeRO-2** also shards the gradients. ZeRO-3, which shards the parameters as well, is another name for FSDP.
 #
-# With plain data parallelism one can cut the state alone, or state and gradients. You will meet these as ZeRO-1 and ZeRO-2; FSDP is ZeRO-3.
+# ## Deeper: accumulating gradients
+# *Eight minutes. It uses `vmap` (05) and `scan` (08). The exercise "Accumulate, then reduce once" needs this section.*
 #
-# Gradients have a trap of their own. A step uses them up inside. Return them, and the compiler chooses:
-
-# %%
-gradient_shardings = jax.tree.map(lambda leaf: leaf.sharding, params_fsdp)
-free = jax.jit(jax.grad(loss)).lower(params_fsdp, x_split, y_split).compile()
-said = jax.jit(jax.grad(loss), out_shardings=gradient_shardings).lower(params_fsdp, x_split, y_split).compile()
-for name, compiled in (("nothing said", free), ("out_shardings", said)):
-    print(f"gradients, {name:14s} {stored(compiled(params_fsdp, x_split, y_split)):8,} bytes on a device")
-
-# %% [markdown]
-# In Auto mode, say where a result shall lie whenever you keep it. Here is the account:
-
-# %%
-whole_gradients, cut_gradients = (stored(program(params_fsdp, x_split, y_split)) for program in (free, said))
-account = {
-    "one device": (stored(params), whole_gradients, stored(state)),
-    "data\nparallel": (stored(params_dp), whole_gradients, stored(state_dp)),
-    "FSDP,\ninit not cut": (stored(params_fsdp), cut_gradients, stored(jax.jit(optimizer.init)(params_fsdp))),
-    "FSDP": (stored(params_fsdp), cut_gradients, stored(init_cut(params_fsdp))),
-}
-_, axes = plots.subplots(height=3.2)
-bottom = np.zeros(4)
-for part, (colour, hatch) in enumerate(plots.FILLS):
-    heights = np.array([sizes[part] for sizes in account.values()]) / 1000
-    label = ("parameters", "gradients", "Adam's state")[part]
-    axes.bar(list(account), heights, bottom=bottom, color=colour, hatch=hatch, edgecolor="white", label=label)
-    bottom += heights
-for place, height in enumerate(bottom):
-    axes.text(place, height + 15, f"{height:,.0f} kB", ha="center")
-axes.set(ylabel="kB on the first device", ylim=(0, 1600))
-axes.legend()
-sums = ", ".join(f"{name} {height:,.0f} kB" for name, height in zip(account, bottom, strict=True))
-plots.show(f"Parameters, gradients and Adam's state on the first device, stacked: {sums}.")
-
-# %% [markdown]
-# ## Do they learn the same?
-# So far it was a network whose programs are short to read. Now the one of lesson 11, from NNX, with convolutions. `nnx.split` gives its parameters as a tree, the step is the same, and the rule asks for nothing but shapes.
-
-
-# %%
-class Block(nnx.Module):
-    def __init__(self, channels, share, *, rngs):
-        self.conv, self.share = nnx.Conv(channels, channels, (3, 3), rngs=rngs), share
-
-    def __call__(self, x):
-        return x + self.share * nnx.relu(self.conv(x))
-
-
-class Network(nnx.Module):
-    """Images (B, 28, 28, 1) -> the score of each digit (B, 10)"""
-
-    def __init__(self, channels, depth, *, rngs):
-        self.shrink = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
-        self.blocks = nnx.List([Block(channels, 1 / depth, rngs=rngs) for _ in range(depth)])
-        self.hidden = nnx.Linear(14 * 14 * channels, 64, rngs=rngs)
-        self.scores = nnx.Linear(64, 10, rngs=rngs)
-
-    def __call__(self, images):
-        x = nnx.relu(self.shrink(images))
-        for block in self.blocks:
-            x = block(x)
-        return self.scores(nnx.relu(self.hidden(x.reshape(len(x), -1))))
-
-
-graph, start = nnx.split(jax.jit(lambda: Network(16, 2, rngs=nnx.Rngs(0)))())
-
-
-def network_loss(params, x, y):
-    return optax.softmax_cross_entropy_with_integer_labels(nnx.merge(graph, params)(x), y).mean()
-
-
-found = grader.learning.digits.get()
-print(found.says)
-(pictures, marks), (unseen, unseen_marks) = found.arrays(train=True), found.arrays(train=False)
-drawn = np.random.default_rng(18).integers(len(marks), size=(60, 128))  # which examples, in 60 steps
-
-# %% [markdown] predict="dp-curves"
-# We train from the same parameters on the same batches: one device, data parallel, FSDP. The three loss curves …
-#
-# - [ ] are equal to the last bit | Eight partial sums are added in another order than one long sum, and floating-point sums depend on the order.
-# - [x] agree to rounding | Right: it is one and the same algorithm, step by step; only who computes what differs.
-# - [ ] differ a little, as each device sees other images | Each *gradient* differs. What is used is their mean.
-
-# %%
-alone = SingleDeviceSharding(devices[0])
-ways = {  # where a batch goes, and where a leaf goes
-    "one device": (alone, lambda leaf: alone),
-    "data parallel": (split, lambda leaf: everywhere),
-    "FSDP": (split, sharding_for),
-}
-curves = {}
-for name, (place, rule) in ways.items():
-    p = jax.device_put(start, jax.tree.map(rule, start))
-    shapes = jax.eval_shape(optimizer.init, p)
-    s = jax.jit(optimizer.init, out_shardings=jax.tree.map(rule, shapes))(p)
-    train = jax.jit(functools.partial(step, loss=network_loss))
-    losses = []
-    for chosen in drawn:
-        batch = (pictures[chosen, ..., None] / np.float32(255), marks[chosen])
-        p, s, value = train(p, s, *jax.device_put(batch, place))
-        losses.append(value)  # stays on its device: a float here would make the loop wait (09)
-    curves[name] = np.array(losses)
-    guesses = nnx.merge(graph, jax.device_get(p))(unseen[:1000, ..., None] / np.float32(255)).argmax(-1)
-    gap = np.abs(curves[name] - curves["one device"]).max()
-    print(
-        f"{name:14s} keeps {stored((p, s)):9,} bytes on a device, last loss {losses[-1]:.3f}, "
-        f"{np.mean(guesses == unseen_marks[:1000]):.1%} of unseen digits, largest gap to one device {gap:.0e}"
-    )
-
-_, axes = plots.subplots()
-for (name, losses), colour, width in zip(curves.items(), ("#d8d3c8", "#7db8e8", "#1d2430"), (9, 5, 1.2), strict=True):
-    axes.plot(losses, "-", color=colour, linewidth=width, label=name)
-axes.set(xlabel="step", ylabel="loss", yscale="log")
-axes.legend()
-apart = np.ptp(list(curves.values()), axis=0).max()
-plots.show(
-    f"The loss over {len(losses)} steps, from {losses[0]:.1f} to {losses[-1]:.2f}: the curves of one device, data parallelism "
-    f"and FSDP lie on each other, nowhere more than {apart:.0e} apart."
-)
-
-# %% [markdown]
-# ## Accumulating gradients
-# The batch that we want is four times what fits. So we take four micro-batches one after the other, add their gradients, and update once. With `scan` that is short:
+# If a batch does not fit into memory, process it as several *micro-batches*, add up their gradients, and update the parameters once. This is called gradient accumulation. With `scan` it is short.
 
 
 # %%
 def accumulate(params, xs, ys):
-    """The mean gradient of micro-batches xs (4, 256, 64), ys (4, 256)"""
+    """The mean gradient of four micro-batches xs (4, 256, 64), ys (4, 256)"""
 
     def add(total, batch):
         return jax.tree.map(jnp.add, total, jax.grad(loss)(params, *batch)), None
@@ -498,221 +314,465 @@ def accumulate(params, xs, ys):
     return jax.tree.map(lambda g: g / 4, total)
 
 
-micro = NamedSharding(mesh, P(None, "data"))  # axis 0 counts micro-batches, axis 1 the examples
+micro = NamedSharding(mesh, P(None, "data"))  # axis 0 counts micro-batches, axis 1 counts examples
 xs, ys = jax.device_put((images[:1024].reshape(4, 256, 64), labels[:1024].reshape(4, 256)), micro)
 
 # %% [markdown] predict="dp-accumulate-where"
 # How often do the devices all-reduce in `accumulate`?
 #
-# - [x] four times, once a micro-batch | Right: each turn adds a finished gradient, and finishing it takes an all-reduce.
-# - [ ] once, at the end | That would be enough. But `total` is *one* sum, equal on all devices, at every turn of the loop.
-# - [ ] not at all | The micro-batches are split over the devices like any batch.
+# - [x] four times, once for each micro-batch | Right. Each iteration adds a complete gradient to `total`, and a gradient is complete only after an all-reduce.
+# - [ ] once, at the end | This would be enough. But `total` has the shape of one gradient and is equal on all devices in every iteration.
+# - [ ] not at all | The micro-batches are sharded over the devices, as any batch is.
 
 # %%
 compiled_naive = jax.jit(accumulate).lower(params_dp, xs, ys).compile()
-travels(compiled_naive)
+print_collectives(compiled_naive)
 
 # %% [markdown]
-# Right, and not good. The all-reduce stands in the loop: four turns, four reductions, where one would do. The sum over micro-batches and the sum over devices may be taken in any order, but `total` has no room for "not yet summed over devices". Give it room: the axis of eight.
+# The all-reduce is inside the loop, so it runs four times. One all-reduce after the loop would give the same sum. But `total` has no place for sums that still differ from device to device. An additional axis of size eight gives it one.
 #
-# ![Gradient accumulation over four micro-batches. Left, reduced in the loop: after each micro-batch the devices all-reduce, four times in all. Right, reduced once: each device adds its own gradients over the four micro-batches, and one all-reduce follows the loop.](../images/data_parallel_accumulate.svg)
+# To see how, reshape a batch of 256 images to eight batches of 32 and map the gradient over these with `vmap`.
+
+
+# %%
+def gradient_of_each_device(params, x, y):
+    """x (256, 64), y (256,) -> gradients of shape (8, *p.shape)"""
+    eighths = x.reshape(8, 32, 64), y.reshape(8, 32)
+    return jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, *eighths)
+
+
+compiled = jax.jit(gradient_of_each_device).lower(params_dp, x_sharded, y_sharded).compile()
+print_collectives(compiled)
+gradients = compiled(params_dp, x_sharded, y_sharded)[0]["w"]
+print("gradients of the first weights", gradients.shape, "on each device", gradients.addressable_shards[0].data.shape)
+complete = jax.grad(loss)(params, x, y)[0]["w"]
+print("largest difference between their mean and the gradient:", jnp.abs(gradients.mean(0) - complete).max())
+
+# %% [markdown]
+# Each device computes and stores the gradient of its own images, without communication. *A sum over devices that has not been taken yet is an axis of size eight.* The loop should carry arrays with such an axis. (On Explicit axes, JAX also has [unreduced shardings](https://docs.jax.dev/en/latest/201/sharding.html) for this purpose.)
+#
+# ![Gradient accumulation over four micro-batches. On the left, the devices all-reduce after each micro-batch, four times in all. On the right, each device adds up its own gradients over the four micro-batches, and one all-reduce follows the loop.](../images/data_parallel_accumulate.svg)
 
 
 # %%
 def accumulate_once(params, xs, ys):
-    def by_device(a):
-        """(4, 256, ...) -> (4, 8, 32, ...): axis 1 counts devices, and every example is already where it belongs."""
-        return jax.lax.with_sharding_constraint(a.reshape(4, 8, 32, *a.shape[2:]), micro)
-
-    gradient_of_each = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))
+    """The same gradient, with one all-reduce"""
+    no_gradient = jax.tree.map(lambda p: jax.lax.with_sharding_constraint(jnp.zeros((8, *p.shape)), sharded), params)
 
     def add(total, batch):
-        return jax.tree.map(jnp.add, total, gradient_of_each(params, *batch)), None
+        return jax.tree.map(jnp.add, total, gradient_of_each_device(params, *batch)), None
 
-    nothing = jax.tree.map(lambda p: jax.lax.with_sharding_constraint(jnp.zeros((8, *p.shape)), split), params)
-    total, _ = jax.lax.scan(add, nothing, (by_device(xs), by_device(ys)))
-    return jax.tree.map(lambda g: g.mean(0) / 4, total)  # here, and only here, the eight meet
+    total, _ = jax.lax.scan(add, no_gradient, (xs, ys))
+    return jax.tree.map(lambda g: g.mean(0) / 4, total)  # the sum over devices
 
 
 compiled_once = jax.jit(accumulate_once).lower(params_dp, xs, ys).compile()
-travels(compiled_once)
-pairs = jax.tree.map(
-    lambda a, b: float(jnp.abs(a - b).max()), compiled_naive(params_dp, xs, ys), compiled_once(params_dp, xs, ys)
+print_collectives(compiled_once)
+difference = jax.tree.map(
+    lambda a, b: jnp.abs(a - b).max(), compiled_naive(params_dp, xs, ys), compiled_once(params_dp, xs, ys)
 )
-print("largest difference between the two:", max(jax.tree.leaves(pairs)))
+print("largest difference between the two results:", max(jax.tree.leaves(difference)))
 
 # %% [markdown]
-# `(8, *p.shape)` cut along its first axis is *one* gradient on each device: the accumulator that a device would keep anyway. The constraints say aloud what the compiler also finds by itself from the reshape; in a larger program, say it.
+# The all-reduce is now outside the loop. The loop carries no more memory than before, because an array of shape `(8, *p.shape)` that is sharded along its first axis is one gradient on each device.
 #
-# (Micro-batches of unlike size, or padded ones, need care: a mean of means is not the mean. Add up sums, divide at the end. The last exercise is about that.)
+# We divide by four because all micro-batches have the same size. With padding or different sizes, a mean of means is wrong. Add up sums instead, and divide once at the end. The last exercise does this.
 #
-# ## Where eight does not divide
-# A real model has leaves of every rank: scalars, odd class counts, kernels `(3, 3, 16, 32)`. What happens at `(10,)`?
-
-# %% [markdown] predict="dp-does-not-divide"
-# Ten biases, `P("data")` on eight devices. `jax.device_put` raises an error. And `jax.lax.with_sharding_constraint` under `jit`?
+# ## Deeper: memory during a step
+# *Five minutes. It uses `scan` (08) and `memory_analysis` (14).*
 #
-# - [ ] the same error | It asks for the same. But in Auto mode a constraint is a wish to the compiler.
-# - [ ] two biases on each of five devices | Pieces are always of equal size.
-# - [x] no error, and the biases lie whole on each device | Right: a wish that cannot be granted is dropped, silently.
+# FSDP reduces what a device stores between two steps, but not what it needs during a step. A compiled program reports both. Its arguments and results are stored, and its scratch memory is needed in between.
 
 # %%
-refusal(lambda: jax.device_put(np.zeros(10, np.float32), split))
-constrained = jax.jit(lambda a: jax.lax.with_sharding_constraint(a, split))(jnp.zeros(10))
-print(
-    "constraint:       ", constrained.sharding.spec, [shard.data.shape for shard in constrained.addressable_shards][:2]
-)
-moved = jax.jit(lambda a: jax.device_put(a, split))(jax.device_put(jnp.zeros(16), everywhere))
-print("device_put in jit:", moved.sharding.spec, [shard.data.shape for shard in moved.addressable_shards][:2])
+compiled_one = jax.jit(step).lower(params, state, x, y).compile()
+print(f"{'bytes on each device':20s} {'arguments':>10s} {'results':>10s} {'scratch':>10s}")
+for name, compiled in {"one device": compiled_one, "data parallel": compiled_dp, "FSDP": compiled_fsdp}.items():
+    memory = compiled.memory_analysis()
+    sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
+    print(f"{name:20s} {sizes[0]:10,} {sizes[1]:10,} {sizes[2]:10,}")
 
 # %% [markdown]
-# The last line is the sister of this trap: under `jit`, `device_put` with a sharding places nothing, even where eight divides. Outside `jit` place with `device_put`; inside, with `with_sharding_constraint` or `out_shardings`; and look at what came out.
+# With FSDP, arguments and results shrink to about an eighth, but the scratch memory grows. It contains all gathered weights and whole gradients at once. In a deep model, only one layer should be whole at a time. We compare a Python loop over sixteen layers with a `scan` over the same layers.
+
+
+# %%
+def apply(x, layer):
+    return jax.nn.relu(x @ layer["w"] + layer["b"]), None
+
+
+def unrolled(layers, x):
+    for i in range(16):
+        x, _ = apply(x, jax.tree.map(lambda leaf: leaf[i], layers))
+    return jnp.mean(x**2)
+
+
+def scanned(layers, x):
+    return jnp.mean(jax.lax.scan(apply, x, layers)[0] ** 2)
+
+
+def sgd(deep_loss, layers, x):
+    return jax.tree.map(lambda p, g: p - 0.1 * g, layers, jax.grad(deep_loss)(layers, x))
+
+
+# %%
+stacked = NamedSharding(mesh, P(None, "data"))  # axis 0 counts layers, so axis 1 is sharded
+layers = {
+    "w": jax.ShapeDtypeStruct((16, 256, 256), jnp.float32, sharding=stacked),
+    "b": jax.ShapeDtypeStruct((16, 256), jnp.float32, sharding=stacked),
+}
+x_deep = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=sharded)
+for deep_loss in (unrolled, scanned):
+    compiled = jax.jit(sgd, static_argnums=0).lower(deep_loss, layers, x_deep).compile()
+    gathers, scratch = compiled.as_text().count(" all-gather("), compiled.memory_analysis().temp_size_in_bytes
+    print(f"{deep_loss.__name__:9s} {gathers:2d} all-gathers, scratch {scratch:9,} bytes")
+print(f"all layers together {16 * 257 * 256 * 4:,} bytes; the scanned program:")
+print_collectives(compiled)
+
+# %% [markdown]
+# The unrolled program gathers each of the 32 arrays once and keeps it, so its scratch memory is larger than all layers together. The scanned program gathers one layer in each iteration, and gathers the weights again in the backward pass. It needs a fraction of the scratch memory. The all-reduce in the loop is the gradient of one layer.
 #
-# A rule by shape, like `sharding_for`, serves every rank, because it asks which axis *can* be cut:
+# ## Deeper: sizes that eight does not divide
+# *Six minutes.*
+#
+# Real models have arrays of every rank and size. Here we ask what happens to ten biases under `P("data")`.
+
+# %% [markdown] predict="dp-does-not-divide"
+# `jax.device_put` with `P("data")` on eight devices raises an error for ten biases. What does `jax.lax.with_sharding_constraint` do in a jitted function that returns its result?
+#
+# - [ ] the same error | Inside a program, the compiler may pad an array so that every shard has the same size.
+# - [ ] two biases on each of five devices | Shards have equal sizes, on all devices of the axis.
+# - [x] no error, and each device has all ten biases | Right. Inside the program the array is padded and sharded. The result of a program cannot be padded, so the compiler gathers it.
+
+# %%
+print_error(lambda: jax.device_put(np.zeros(10, np.float32), sharded))
+double = jax.jit(lambda a: jax.lax.with_sharding_constraint(2 * a, sharded))
+ten = jax.device_put(jnp.arange(10.0), replicated)
+print_collectives(double.lower(ten).compile())
+print("the result:", double(ten).sharding.spec, double(ten).addressable_shards[0].data.shape, "on each device")
+
+# %% [markdown]
+# The all-gather has 16 elements, two from each device. So the constraint was applied. The ten values were padded to sixteen, each device computed two of them, and the result was gathered. If you rely on the sharding of a result, check it.
+#
+# `device_put` inside `jit` is another pitfall. Here it has no effect on the sharding, although eight divides the size.
+
+# %%
+sixteen = jax.device_put(jnp.arange(16.0), replicated)
+print("device_put under jit:     ", jax.jit(lambda a: jax.device_put(a, sharded))(sixteen).sharding.spec)
+constrained = jax.jit(lambda a: jax.lax.with_sharding_constraint(a, sharded))(sixteen)
+print("with_sharding_constraint: ", constrained.sharding.spec)
+
+# %% [markdown]
+# Use `device_put` outside `jit`, and `with_sharding_constraint` or `out_shardings` inside.
+#
+# A rule that looks only at shapes, such as `sharding_for`, works for every rank.
 
 # %%
 for shape in ((), (10,), (256,), (10, 24), (3, 3, 16, 32), (7, 5)):
-    leaf = jax.ShapeDtypeStruct(shape, jnp.float32)
-    sharding = sharding_for(leaf)
-    print(f"{shape!s:15s} {sharding.spec!s:27s} on a device {sharding.shard_shape(shape)}")
+    sharding = sharding_for(jax.ShapeDtypeStruct(shape, jnp.float32))
+    print(f"{shape!s:15s} {sharding.spec!s:27s} on each device {sharding.shard_shape(shape)}")
 
 # %% [markdown]
-# What stays whole is small in most models. Where it is not (a vocabulary of 50,257), people round the size up to a multiple of a few hundred when they design the model.
+# Arrays that stay replicated are small in most models. The embedding table of a vocabulary with an odd size, such as 50,257, is an exception. Such sizes are usually rounded up to a multiple of 128.
 #
-# ## How much faster?
+# ## Deeper: do all placements train the same model?
+# *Six minutes. It uses NNX modules (10).*
+#
+# We test with a convolutional network whether the placement changes what a model learns. `nnx.split` returns the parameters as a tree, and our step and our rule accept any tree.
 
-# %% [markdown] predict="dp-speed"
-# A step on 256 digits, on this machine. Against one device, eight are …
-#
-# - [ ] eight times as fast | On eight accelerators, and with work enough, nearly. Here?
-# - [x] no faster, if they are simulated | Right: eight devices on the cores that the one device used already, and waiting for each other besides. (Real ones gain when a step is large. This one is tiny.)
-# - [ ] eight times as slow | Only the forgotten batch makes eight times the work. A split batch is the same work in all; what it costs here is the talking.
+# %%
+import functools
+
+from flax import nnx
+
+from grader.learning import digits as digit_files
+
+
+class Network(nnx.Module):
+    """Images (B, 28, 28, 1) -> scores (B, 10)"""
+
+    def __init__(self, *, rngs):
+        self.shrink = nnx.Conv(1, 16, (3, 3), strides=2, rngs=rngs)
+        self.conv = nnx.Conv(16, 16, (3, 3), rngs=rngs)
+        self.hidden = nnx.Linear(14 * 14 * 16, 64, rngs=rngs)
+        self.scores = nnx.Linear(64, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = nnx.relu(self.conv(nnx.relu(self.shrink(images))))
+        return self.scores(nnx.relu(self.hidden(x.reshape(len(x), -1))))
 
 
 # %%
-def median_ms(function, *arguments, repeats=11):
-    jax.block_until_ready(function(*arguments))  # warm up
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
+graphdef, start = nnx.split(Network(rngs=nnx.Rngs(0)))
 
 
-timed = {
-    "one device": (compiled_one, params, state, x, y),
-    "data parallel": (compiled_dp, params_dp, state_dp, x_split, y_split),
-    "FSDP": (compiled_fsdp, params_fsdp, state_fsdp, x_split, y_split),
-    "forgotten batch": (compiled_forgotten, params_dp, state_dp, *jax.device_put((x, y), everywhere)),
+def network_loss(params, x, y):
+    scores = nnx.merge(graphdef, params)(x)
+    return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+
+
+found = digit_files.get()
+print(found.says)
+pictures, marks = found.arrays(train=True)
+chosen = np.random.default_rng(18).integers(len(marks), size=(60, 128))  # the examples of each of 60 steps
+
+# %% [markdown]
+# The training loop takes the sharding of the batch, and the rule that places parameters and state.
+
+
+# %%
+def train(batch_sharding, rule):
+    """The losses of 60 steps. `rule` maps a leaf of parameters or state to its sharding."""
+    both = start, optimizer.init(start)
+    params, state = jax.device_put(both, jax.tree.map(rule, both))
+    train_step, losses = jax.jit(functools.partial(step, loss=network_loss)), []
+    for rows in chosen:
+        batch = (pictures[rows, ..., None] / np.float32(255), marks[rows])
+        params, state, value = train_step(params, state, *jax.device_put(batch, batch_sharding))
+        losses.append(value)
+    return np.array(losses), bytes_on_device((params, state), eight[0])
+
+
+# %% [markdown] predict="dp-curves"
+# We train three times from the same parameters, on the same batches: on one device, data parallel, and with FSDP. The three loss curves …
+#
+# - [ ] are equal to the last bit | Eight partial sums are added in a different order than one long sum, and floating-point sums depend on the order.
+# - [x] agree up to rounding | Right. All three run the same algorithm.
+# - [ ] differ a little, because each device sees other images | Each device's own gradient differs. But the update uses their mean.
+
+# %%
+alone = jax.sharding.SingleDeviceSharding(eight[0])
+placements = {
+    "one device": (alone, lambda leaf: alone),
+    "data parallel": (sharded, lambda leaf: replicated),
+    "FSDP": (sharded, sharding_for),
 }
-for name, (compiled, *arguments) in timed.items():
-    print(f"{name:16s} {median_ms(compiled, *arguments):7.1f} ms")
-
-# %% [markdown]
-# Simulated devices show *what* is computed, stored and sent. They cannot show speed: they share the cores that one device uses alone. One profile trace (14) of all three shows where the time goes. Every row is a thread of this computer. What looks long in a collective is mostly waiting, for devices whose turn on a core has not come yet.
+curves = {}
+for name, placement in placements.items():
+    curves[name], size = train(*placement)
+    gap = np.abs(curves[name] - curves["one device"]).max()
+    print(f"{name:14s} {size:9,} bytes on the first device, last loss {curves[name][-1]:.3f}, largest gap {gap:.0e}")
 
 # %%
-options = jax.profiler.ProfileOptions()
-options.python_tracer_level = 0
-folder = tempfile.mkdtemp()
-with jax.profiler.trace(folder, profiler_options=options):
-    for name in programs:
-        compiled, *arguments = timed[name]
-        with jax.profiler.TraceAnnotation(name):
-            jax.block_until_ready(compiled(*arguments))
-
-trace = jax.profiler.ProfileData.from_file(str(next(Path(folder).rglob("*.xplane.pb"))))
-threads = [list(line.events) for plane in trace.planes for line in plane.lines]
-figure, panels = plots.subplots(1, 3, width=11, height=3)
-waiting = {}
-for panel, (name, compiled) in zip(panels, programs.items(), strict=True):
-    operations = set(re.findall(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", compiled.as_text(), re.M))
-    window = next(event for events in threads for event in events if event.name == name)
-    row, spent = 0, {True: 0.0, False: 0.0}
-    for events in threads:
-        mine = [e for e in events if e.name in operations and window.start_ns <= e.start_ns <= window.end_ns]
-        for event in mine:
-            talks, took = bool(re.match(KINDS, event.name)), event.duration_ns / 1e6
-            colour, height = ("#D55E00", 0.4) if talks else ("#0072B2", 0.8)
-            panel.barh(row, took, height, left=(event.start_ns - window.start_ns) / 1e6, color=colour)
-            spent[talks] += took
-        row += bool(mine)
-    waiting[name] = f"{name} {spent[True] / sum(spent.values()):.0%}"
-    panel.set(title=name, xlabel="ms", yticks=[], xlim=(0, None), ylim=(-0.6, 16))
-panels[0].set_ylabel("threads")
-figure.suptitle("tall, blue: computing        low, orange: in a collective, waiting included", fontsize=10)
+_, axes = plots.subplots()
+for (name, losses), colour, width in zip(curves.items(), ("#d8d3c8", "#7db8e8", "#1d2430"), (9, 5, 1.2), strict=True):
+    axes.plot(losses, "-", color=colour, linewidth=width, label=name)
+axes.set(xlabel="step", ylabel="loss", yscale="log")
+axes.legend()
+apart = np.ptp(list(curves.values()), axis=0).max()
 plots.show(
-    f"What each thread does in one step. In a collective, of all time that is drawn: {', '.join(waiting.values())}."
+    f"The loss over {len(losses)} steps, from {losses[0]:.1f} to {losses[-1]:.2f}. The curves of one device, data "
+    f"parallelism and FSDP cover each other. They are nowhere more than {apart:.0e} apart."
 )
 
 # %% [markdown]
-# (`tensorboard --logdir` on that folder shows the same with every name in it, lesson 14.)
+# The three curves cover each other. FSDP stores about an eighth of the bytes.
 #
-# On real devices three numbers decide: the flops of a device, the bytes per second between devices, and the size of the batch. Work grows with the batch, and what travels does not, so a larger batch hides it better. Lesson 21 does this on paper for thousands of chips.
+# ## Deeper: how much faster?
+# *Eight minutes.*
 #
-# ## The same with Explicit axes
-# Data parallelism runs as it is. FSDP does not: in `x @ w + b` the examples are cut along `"data"`, and so are the biases; an axis of the mesh can cut a result only once, so one of the two has to give way. Auto mode decided that for us. Explicit mode asks:
+# First we measure our own programs, and then we estimate the times for real devices.
+
+# %% [markdown] predict="dp-speed"
+# How long does a step on 256 digits take on this machine, compared with one device? Eight devices are …
+#
+# - [ ] eight times as fast | Eight accelerators come close to that if the step is large enough. What about this machine?
+# - [x] no faster, if they are simulated | Right. The simulated devices share the cores that one device can use alone, and they also wait for each other. (With real devices, the result depends on the size of the step, and this one is tiny.)
+# - [ ] eight times as slow | A sharded batch is the same amount of work in total. Only the unsharded batch makes eight times the work.
 
 # %%
-explicit = jax.make_mesh((8,), ("data",), devices=devices)
-on_explicit = lambda leaf: jax.device_put(leaf, NamedSharding(explicit, leaf.sharding.spec))
-whole, whole_state, batch = jax.tree.map(on_explicit, (params_dp, state_dp, (x_split, y_split)))
-travels(jax.jit(step).lower(whole, whole_state, *batch).compile())
-
-cut, cut_state = jax.tree.map(on_explicit, (params_fsdp, state_fsdp))
-refusal(lambda: jax.jit(step).lower(cut, cut_state, *batch))
+compiled_one = jax.jit(step).lower(params, state, x, y).compile()
+x_copies, y_copies = jax.device_put((x, y), replicated)
+names = "one device", "data parallel", "FSDP", "batch not sharded"
+times = time_ms(
+    lambda: compiled_one(params, state, x, y),
+    lambda: compiled_dp(params_dp, state_dp, x_sharded, y_sharded),
+    lambda: compiled_fsdp(params_fsdp, state_fsdp, x_sharded, y_sharded),
+    lambda: compiled_forgotten(params_dp, state_dp, x_copies, y_copies),
+)
+_, axes = plots.subplots(height=2)
+axes.barh(names, times, color=plots.FILLS[0][0])
+for row, took in enumerate(times):
+    axes.text(took, row, f" {took:.1f} ms", va="center")
+axes.set(xlabel="ms for one step", xlim=(0, 1.15 * max(times)))
+axes.invert_yaxis()
+sums = ", ".join(f"{name} {took:.1f} ms" for name, took in zip(names, times, strict=True))
+plots.show(f"The time of one step on this machine, as bars: {sums}.")
 
 # %% [markdown]
-# The answer is one line, and it says in code what FSDP is: *the weights are whole while they are used.*
+# Simulated devices show what is computed, stored and communicated. They cannot show speed.
+#
+# For real devices, a short calculation gives a first answer. Computing takes the number of flops divided by the flops per second of a device. In an all-reduce over eight devices, each device sends 2 · 7/8 of the gradient's bytes, which takes that number divided by the bandwidth. FSDP needs two all-gathers and a reduce-scatter instead. Each of these takes half as long as an all-reduce.
+
+# %%
+per_parameter = flops(jax.grad(loss), params, x, y) / 256 / count
+print(f"{per_parameter:.1f} flops for each parameter and example")
+peak, bandwidth = 1e15, 450e9  # flops per second, and bytes per second that a device sends: roughly a recent GPU
+size = 1e9  # parameters, with gradients in bfloat16
+examples = np.geomspace(64, 16384, 50)  # on each device
+compute = 1e3 * per_parameter * size * examples / peak
+all_reduce = 1e3 * 2 * 7 / 8 * 2 * size / bandwidth
+crossing = np.interp(all_reduce, compute, examples)
+
+# %%
+_, axes = plots.subplots()
+axes.plot(examples, compute, label="compute")
+axes.axhline(all_reduce, color=plots.COLOURS[1], linestyle="--", label="all-reduce")
+axes.axhline(1.5 * all_reduce, color=plots.COLOURS[2], linestyle=":", label="communication of FSDP")
+axes.set(xscale="log", yscale="log", xlabel="examples on each device", ylabel="ms for one step")
+axes.legend()
+plots.show(
+    f"Estimated time of one step against the examples on each device. Computing grows in proportion to the examples. "
+    f"The all-reduce takes {all_reduce:.1f} ms for any number of them, as long as computing {crossing:,.0f} examples."
+)
+
+# %% [markdown]
+# The time for computing grows with the number of examples on a device, and the time for communication does not. If you spread a batch over so many devices that few examples are left for each, communication takes longer than computing, and more devices do not help. The crossing does not depend on the size of the model, because both times are proportional to the number of parameters. For a language model, count tokens instead of examples.
+#
+# This is a rough estimate. Devices can compute and communicate at the same time, and they do not reach their peak. The [scaling book](https://jax-ml.github.io/scaling-book/training/) refines it.
+#
+# ## Deeper: Explicit and Manual axes
+# *Seven minutes.*
+#
+# JAX has three ways to program several devices. This lesson used the first.
+#
+# | axis type | you write a program for | shardings are chosen by | collectives are inserted by |
+# |---|---|---|---|
+# | `Auto` | whole arrays | the compiler | the compiler |
+# | `Explicit` | whole arrays | rules of JAX, and you where they are ambiguous | the compiler |
+# | `Manual`, in `jax.shard_map` | the shard of one device | you | you |
+#
+# `jax.make_mesh` creates Explicit axes by default. Then the sharding of an array is part of its type. Data parallelism runs on them unchanged. Under `jax.set_mesh`, a spec such as `P("data")` can take the place of a `NamedSharding`.
+
+# %%
+explicit = jax.make_mesh((8,), ("data",), devices=eight)
+with jax.set_mesh(explicit):
+    whole, whole_state = jax.device_put((params, state), P())
+    batch = jax.device_put((x, y), P("data"))
+    print(jax.typeof(whole[0]["w"]), jax.typeof(batch[0]))
+    print_collectives(jax.jit(step).lower(whole, whole_state, *batch).compile())
+
+# %% [markdown]
+# With sharded parameters, JAX rejects the same step.
+
+# %%
+specs = jax.tree.map(lambda leaf: sharding_for(leaf).spec, (params, state))
+with jax.set_mesh(explicit):
+    parts, parts_state = jax.device_put((params, state), specs)
+    print_error(lambda: jax.jit(step).lower(parts, parts_state, *batch))
+
+# %% [markdown]
+# In `x @ w + b`, the mesh axis `"data"` shards the examples of `x @ w` and the units of `b`. It cannot shard both axes of the sum. In Auto mode the compiler resolves such a conflict. In Explicit mode you resolve it. One line is enough, and it states the idea of FSDP, that *the weights are replicated while they are used*.
 
 
 # %%
 def gathered_loss(params, x, y):
-    return loss(jax.tree.map(lambda p: jax.reshard(p, NamedSharding(explicit, P())), params), x, y)
+    return loss(jax.tree.map(lambda p: jax.reshard(p, P()), params), x, y)
 
 
-def explicit_step(params, state, x, y):
-    value, gradients = jax.value_and_grad(gathered_loss)(params, x, y)
-    print("a gradient's type:", jax.typeof(gradients[0]["w"]))
-    updates, state = optimizer.update(gradients, state, params)
-    return optax.apply_updates(params, updates), state, value
+def fsdp_step(params, state, x, y):
+    return step(params, state, x, y, loss=gathered_loss)
 
 
-travels(jax.jit(explicit_step).lower(cut, cut_state, *batch).compile())
+with jax.set_mesh(explicit):
+    print_collectives(jax.jit(fsdp_step).lower(parts, parts_state, *batch).compile())
+    gradients = jax.jit(jax.grad(gathered_loss))(parts, *batch)
+    print("type of a gradient:", jax.typeof(gradients[0]["w"]))
 
 # %% [markdown]
-# The program that Auto mode found. And in this mode a gradient has the sharding of its parameter in its *type*: what was a trap above cannot happen.
+# The collectives are those of Auto mode. In addition, the type of a gradient contains the sharding of its parameter. For a part of a program, `jax.sharding.auto_axes` leaves the choice to the compiler again.
+#
+# In Manual mode you write the program of one device. It gets 32 images, and `jax.lax.pmean` averages over the devices.
+
+
+# %%
+def mean_loss(params, x, y):
+    return jax.lax.pmean(loss(params, x, y), "data")
+
+
+def manual_step(params, state, x, y):
+    print("images of one device:", x.shape)
+    return step(params, state, x, y, loss=mean_loss)
+
+
+batch_specs = (P(), P(), P("data"), P("data"))
+manual_step = jax.jit(jax.shard_map(manual_step, mesh=mesh, in_specs=batch_specs, out_specs=P()))
+print_collectives(manual_step.lower(params_dp, state_dp, x_sharded, y_sharded).compile())
+print(f"loss, Manual {manual_step(params_dp, state_dp, x_sharded, y_sharded)[2]:.6f}")
+print(f"loss, Auto   {compiled_dp(params_dp, state_dp, x_sharded, y_sharded)[2]:.6f}")
+
+# %% [markdown]
+# Code that was written for `jax.pmap` averages the gradients instead of the loss. In `shard_map` this is wrong by default, because the gradient with respect to a replicated argument is already summed over the devices. The mean of eight such sums is eight times too large.
+
+
+# %%
+def averaged_gradients(params, x, y):
+    return jax.lax.pmean(jax.grad(loss)(params, x, y), "data")
+
+
+wrong = jax.jit(jax.shard_map(averaged_gradients, mesh=mesh, in_specs=batch_specs[1:], out_specs=P()))
+right = jax.jit(jax.grad(loss))
+ratio = wrong(params_dp, x_sharded, y_sharded)[-1]["b"] / right(params_dp, x_sharded, y_sharded)[-1]["b"]
+print("averaged gradients / right gradients:", np.asarray(ratio).round(3))
+
+# %% [markdown]
+# ## Deeper: batches from several processes
+# *Five minutes.*
+#
+# If training runs on several computers, each process should load only its part of the batch. Usually there is one Python process on each computer, which controls the devices of that computer and calls `jax.distributed.initialize()` first. `jax.process_index()` and `jax.process_count()` determine which examples it loads. `jax.make_array_from_process_local_data` then assembles one global array from the parts of all processes. The same code runs with a single process, as here.
+
+# %%
+process, processes = jax.process_index(), jax.process_count()
+local = slice(256 // processes * process, 256 // processes * (process + 1))
+x_global = jax.make_array_from_process_local_data(sharded, images[local])
+y_global = jax.make_array_from_process_local_data(sharded, labels[local])
+print(f"process {process} of {processes} loaded {len(images[local])} of {len(x_global)} images")
+print(f"loss {compiled_dp(params_dp, state_dp, x_global, y_global)[2]:.6f}")
+
+# %% [markdown]
+# `jax.make_array_from_callback` is for loaders that can read any range of examples. It calls a function for each shard of this process, with the slices of that shard.
+
+
+# %%
+def load(index):
+    print("rows", index[0].start, "to", index[0].stop)
+    return images[index]
+
+
+x_global = jax.make_array_from_callback((256, 64), sharded, load)
+
+# %% [markdown]
+# It does not matter which device gets which example, because the loss is a mean over all of them. So the processes need no common order of examples. We check this with a batch in random order.
+
+# %%
+mixed = np.random.default_rng(0).permutation(256)
+x_mixed, y_mixed = jax.device_put((x[mixed], y[mixed]), sharded)
+gradient = jax.jit(jax.grad(loss))
+difference = gradient(params_dp, x_mixed, y_mixed)[0]["w"] - gradient(params_dp, x_sharded, y_sharded)[0]["w"]
+print("largest difference between the gradients:", jnp.abs(difference).max())
+
+# %% [markdown]
+# Two rules remain. Different processes must load different examples, or some examples count twice. Replicated arrays, such as the parameters in data parallelism, must be equal in all processes, so create them from the same key or checkpoint. The functions above do not compare processes. The JAX documentation describes [more ways to load data](https://docs.jax.dev/en/latest/distributed_data_loading.html).
 #
 # ## Summary
 #
-# | | data parallel | FSDP |
-# |---|---|---|
-# | parameters | whole on each device, `P()` | cut, by a rule from shapes to specs |
-# | batch | cut along axis 0, `P("data")` | the same |
-# | travels forward | nothing | all-gather of the weights |
-# | travels backward | all-reduce of the gradients | reduce-scatter of the gradients (here all-reduce, then cut); in a loop over layers the weights once more |
-# | a device keeps, with Adam | 3 times the parameters, and their gradients during a step | an eighth of that |
-# | take it when | the model fits, and you want more examples a second | the model, or its optimizer, does not fit |
-#
 # | you want to know | look at |
 # |---|---|
-# | what travels | `compiled.as_text()`: kinds and elements, not the number of operations |
-# | whether the batch is split | `x.sharding`, flops per device; no all-reduce is a bad sign |
-# | what a device keeps | `memory_analysis()`: arguments and results; `leaf.addressable_shards` |
-# | where the optimizer's state lies | its leaves' `.sharding`, right after `init` |
-# | whether a wish was granted | `.sharding` of the result: constraints that do not divide are dropped |
-# | whether accumulating reduces once | no collective in the loop |
+# | what the devices communicate | `compiled.as_text()`, or `print_collectives(compiled)` in this course |
+# | whether the batch is sharded | `x.sharding`, and the flops on each device. A missing all-reduce is a bad sign |
+# | what a device stores | `leaf.addressable_shards`, `sharding.shard_shape(shape)` |
+# | what a device needs during a step | `compiled.memory_analysis()` |
+# | where the optimizer's state is | the `.sharding` of its leaves, after `init` |
+# | whether accumulation reduces once | no collective inside a loop |
 #
-# ## What it became
+# ## In older code
 #
-# | in older code | now |
+# | older | now |
 # |---|---|
-# | `jax.pmap(step, axis_name="i")` with `jax.lax.pmean(grads, "i")` | `jax.jit(step)` with the batch under `P("data")`; by hand: `jax.shard_map` (19) |
+# | `jax.pmap(step, axis_name="i")` with `jax.lax.pmean(grads, "i")` | `jax.jit(step)` with a batch under `P("data")`, or `jax.shard_map` |
 # | `flax.jax_utils.replicate`, `jax.device_put_replicated` | `jax.device_put(tree, NamedSharding(mesh, P()))` |
 # | `x.reshape(8, -1, ...)`, `jax.device_put_sharded` | `jax.device_put(x, NamedSharding(mesh, P("data")))` |
 # | `PositionalSharding(devices).reshape(8, 1)` | `NamedSharding(mesh, P("data", None))` |
 # | `pjit(f, in_axis_resources=...)`, `with mesh:`, `jax.sharding.use_mesh` | `jax.jit(f, in_shardings=...)`, `jax.set_mesh` |
-# | `jax.make_mesh(...)` with Auto axes | Explicit by default; say `axis_types=(AxisType.Auto,)` |
+# | `jax.make_mesh(...)` with Auto axes | Explicit by default, or `axis_types=(AxisType.Auto,)` |
 #
-# Next: the exercises. The first has two lines missing.
+# The JAX documentation continues with [distributed arrays and the three modes](https://docs.jax.dev/en/latest/201/sharding.html). Next come the exercises. In the first, two lines are missing.

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 18 · Exercises: data parallel
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# # 18 · Exercises: data parallelism
+# Run the setup. Then fill in the cell of each exercise, run it, and run the checks below it. Hidden checks run when you are graded, and **Judged** states what they examine. Open the hints one at a time, and try to answer the question before you read the nudge.
 #
-# The setup asks for eight devices, which JAX counts once: if it complains, restart the kernel and run it first. On a machine with eight accelerators or more the same cells use those; elsewhere the eight are parts of your CPU. Every mesh here has one axis, of type Auto, unless a task says otherwise.
+# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run it first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. Every mesh has one axis, of type Auto, unless a task states something else.
 #
-# "Merged" collectives: the compiler may send all gradients in one operation, so the checks count **elements**, not operations. Where one machine reduces and scatters (accelerators) and another reduces and cuts (CPU), both are right.
+# A compiler may combine the gradients of all parameters in one collective. Therefore the checks count **elements**, not operations. Compilers for accelerators use a reduce-scatter where the CPU's compiler uses an all-reduce and discards most of its result. The checks accept both.
 
 # %% setup
 from grader.checks import ask, compare, devices, error, inputs, program, require
@@ -38,12 +38,12 @@ def network_loss(params, x, y):
 
 
 def weighted_line_loss(params, x, y, weights):
-    """Squared errors of a line, weighted and ADDED UP: {"w": (1, 1)}, x (B, 1), y (B, 1), weights (B,) -> ()"""
+    """Weighted SUM of the squared errors of a line: {"w": (1, 1)}, x (B, 1), y (B, 1), weights (B,) -> ()"""
     return jnp.sum(weights * jnp.sum((x @ params["w"] - y) ** 2, axis=1))
 
 
 def weighted_network_loss(params, x, y, weights):
-    """Squared errors of the network, weighted and ADDED UP: x (B, d), y (B, k), weights (B,) -> ()"""
+    """Weighted SUM of the squared errors of the network: x (B, d), y (B, k), weights (B,) -> ()"""
     hidden = jnp.tanh(x @ params["w1"] + params["b1"])
     return jnp.sum(weights * jnp.sum((hidden @ params["w2"] + params["b2"] - y) ** 2, axis=1))
 
@@ -55,7 +55,7 @@ def network(rng, inputs_, hidden, outputs):
 
 
 def by_hand(params, x, y, weights):
-    """The weighted loss and its gradients in plain NumPy, on no device at all: what the checks compare with."""
+    """The weighted loss and its gradients in NumPy, as a reference for the checks."""
     p = {name: leaf.astype(np.float64) for name, leaf in params.items()}
     hidden = np.tanh(x @ p["w1"] + p["b1"])
     error = hidden @ p["w2"] + p["b2"] - y
@@ -66,7 +66,7 @@ def by_hand(params, x, y, weights):
 
 
 def held(mesh, tree):
-    """The bytes that each device holds of a tree of arrays, device by device; none of what is not on a device."""
+    """The bytes of a tree of arrays on each device, as a list. Leaves that are not on a device do not count."""
     on_device = defaultdict(int, dict.fromkeys(mesh.devices.flat, 0))
     for leaf in jax.tree.leaves(tree):
         for shard in getattr(leaf, "addressable_shards", ()):
@@ -75,18 +75,18 @@ def held(mesh, tree):
 
 
 def in_words(held_bytes):
-    """Such as `576 bytes` or `from 0 to 4,608 bytes`."""
+    """Text such as `576 bytes` or `from 0 to 4,608 bytes`."""
     low, high = min(held_bytes), max(held_bytes)
     return f"{high:,} bytes" if low == high else f"from {low:,} to {high:,} bytes"
 
 
 def parts_of(array):
-    """The shapes of the parts of a placed array that lie on devices, each once."""
+    """The distinct shapes of the shards of an array."""
     return sorted({shard.data.shape for shard in getattr(array, "addressable_shards", ())})
 
 
 class AveragedState(NamedTuple):
-    """What `averaged` remembers: a count, and two trees of float32 like the parameters."""
+    """The state of `averaged`: a count, and two float32 trees with the structure of the parameters."""
 
     count: jax.Array
     momentum: dict
@@ -94,7 +94,7 @@ class AveragedState(NamedTuple):
 
 
 def averaged(rate, decay=0.9):
-    """An optimizer with momentum, which also keeps a running average of the parameters, all in float32."""
+    """An optimizer with momentum, which also keeps a running average of the parameters. Its state is float32."""
 
     def init(params):
         momentum = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
@@ -119,34 +119,34 @@ def train_step(tx, params, state, x, y):
 
 # %% [markdown] task="dp-step" stars=1 minutes=10 skills="04_grad,06_pytrees,16_sharding"
 # ## One step on eight devices
-# **Goal.** Train data-parallel: every device holds all parameters and an eighth of the batch, and their gradients are averaged. Two lines are missing.
+# **Goal.** Write one step of data-parallel training. Every device holds all parameters and an eighth of the batch, and the gradients are averaged over the devices. Two lines are missing.
 #
-# **Signature.** `dp_place(mesh, params, x, y)`: a mesh of eight devices with the axis `"data"`, a tree of NumPy arrays, a batch `x (B, d)` and `y (B, k)`, where eight divides B. Returns the three on the mesh. `dp_step(loss, params, x, y, rate)`: takes them; `loss(params, x, y)` is the mean over a batch. Returns `(new params, loss)` after one step of gradient descent. The checks compile it.
+# **Signature.** `dp_place(mesh, params, x, y)` takes a mesh of eight devices with the axis `"data"`, a tree of NumPy arrays, and a batch `x (B, d)`, `y (B, k)`, where B is a multiple of eight. It returns `(params, x, y)` on the mesh. `dp_step(loss, params, x, y, rate)` takes these, and a `loss(params, x, y)` that is the mean over a batch. It returns `(new params, loss)` after one step of gradient descent. The checks compile it.
 #
-# **Example.** For `w = 0`, sixteen examples with x = 1, y = 0, 1, …, 15 and the loss `mean((w x - y)²)`, the gradient is -2 mean(y) = -15; a step of rate 0.1 gives `w = 1.5`, and the loss was 77.5.
+# **Example.** For `w = 0`, sixteen examples with x = 1 and y = 0, 1, …, 15, and the loss `mean((w x - y)²)`, the gradient is -2 mean(y) = -15. A step with the rate 0.1 gives `w = 1.5`, and returns the loss before the step, 77.5.
 #
-# **Judged.** Values; that each device is given an eighth of the batch and all parameters; that the compiled step reduces every gradient over the devices. **Not judged.** How many operations that takes, and speed.
+# **Judged.** The values. Each device gets an eighth of the batch and all parameters. The compiled step reduces every gradient over the devices. **Not judged.** The number of operations, and the speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which axis of `x` counts the examples? What is the spec that cuts that axis along `"data"`, and leaves the others alone?
+# Which axis of `x` counts the examples? Which spec shards this axis along `"data"` and no other axis?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The first line is the one above it with another spec. In `dp_step`, nothing needs to speak of devices: write the line as you would for one.
+# The first missing line is like the line above it, with another spec. In `dp_step`, write what you would write for a single device.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `P("data")` cuts axis 0 of an array of any rank. `jax.value_and_grad` of `loss` gives both things that the last line uses; the mean over a batch that is split is what makes the compiler reduce.
+# `P("data")` shards axis 0 of an array of any rank. `jax.value_and_grad` of `loss` returns both values that the last line uses. The compiler inserts the reduction because the loss is a mean over a sharded batch.
 #
 # </details>
 
 
 # %% answer="dp-step"
 def dp_place(mesh, params, x, y):
-    """All of params on every device of the mesh; the batch x (B, d), y (B, k) split among them."""
+    """Replicates params on the mesh, and shards the batch x (B, d), y (B, k) along its first axis."""
     everywhere = NamedSharding(mesh, P())
     ### BEGIN SOLUTION
     split = NamedSharding(mesh, P("data"))
@@ -163,7 +163,7 @@ def dp_step(loss, params, x, y, rate):
 
 
 # %% check="dp-step" name="example" points=1
-"""The example: two examples a device, w on all of them, and one step makes it 1.5."""
+"""The example: each device has two examples and w, and one step gives w = 1.5."""
 mesh = devices.mesh((8,), ("data",))
 params = {"w": np.zeros((1, 1), np.float32)}
 x, y = np.ones((16, 1), np.float32), np.arange(16, dtype=np.float32)[:, None]
@@ -178,7 +178,7 @@ made = program(lambda params, x, y: dp_step(line_loss, params, x, y, 0.1), *plac
 compare(made.run(*placed), ({"w": np.array([[1.5]], np.float32)}, np.float32(77.5)), label="what `dp_step` returns")
 
 # %% hidden="dp-step" name="values" points=1
-"""A network's step on eight devices is the step of one device on the whole batch."""
+"""A step of a network on eight devices equals the step of one device on the whole batch."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 w, x, y = np.full((1, 1), 2, np.float32), np.ones((16, 1), np.float32), np.arange(16, dtype=np.float32)[:, None]
@@ -197,7 +197,7 @@ for x, y in (first, second):
     compare(made.run(placed[0], x, y), (moved, loss), label="what `dp_step` returns")
 
 # %% hidden="dp-step" name="program" points=2
-"""Each device is given an eighth of the batch, and the gradients of all parameters are reduced over the devices."""
+"""Each device gets an eighth of the batch, and the gradients of all parameters are reduced over the devices."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 params = network(rng, 24, 40, 6)
@@ -207,20 +207,20 @@ compare(placed, (params, x, y), label="what `dp_place` returns")
 found, eighth = held(mesh, placed[1:]), (x.nbytes + y.nbytes) // 8
 require(
     found == [eighth] * 8,
-    f"Each device holds {in_words(found)} of the batch of 48 examples; an eighth is {eighth:,}. A batch that is not split "
-    "makes every device do all the work, and no error says so.",
+    f"Each device holds {in_words(found)} of the batch of 48 examples; an eighth is {eighth:,}. If the batch is not sharded, "
+    "every device does all the work, without an error.",
 )
 for name, array in zip("xy", placed[1:], strict=True):
     require(
         parts_of(array) == [(6, array.shape[1])],
-        f"The parts of {name} on the devices have shapes {parts_of(array)}: it is cut, but not along axis 0, which counts the "
+        f"The shards of {name} have the shapes {parts_of(array)}. It is sharded, but not along axis 0, which counts the "
         "examples.",
     )
 whole = sum(leaf.nbytes for leaf in params.values())
 found = held(mesh, placed[0])
 require(
     found == [whole] * 8,
-    f"Each device holds {in_words(found)} of the parameters; in plain data parallelism it holds all {whole:,}.",
+    f"Each device holds {in_words(found)} of the parameters; in data parallelism it holds all {whole:,}.",
 )
 made = program(lambda params, x, y: dp_step(network_loss, params, x, y, 0.1), *placed)
 reduced = made.elements("all-reduce") + 8 * made.elements("reduce-scatter")
@@ -234,10 +234,10 @@ moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in para
 compare(made.run(*placed), (moved, loss), label="what `dp_step` returns")
 
 # %% [markdown] why="dp-step"
-# Nothing in `dp_step` speaks of devices. The mean runs over an axis that is split, so the compiler lets every device sum its own examples and puts one all-reduce where the sums meet. **Next:** what would the program look like if `loss` returned the sum over the batch instead?
+# Nothing in `dp_step` mentions devices. The loss is a mean over a sharded axis, so each device sums over its own examples, and the compiler inserts one all-reduce for the partial sums. **Next:** what would the program look like if `loss` returned the sum over the batch instead?
 
 
-# %% wrong="dp-step" because="Gives every device the whole batch: the numbers are right, each device does all the work, and nothing is left to reduce."
+# %% wrong="dp-step" because="Gives the whole batch to every device. The numbers are right, but each device does all the work, and nothing is left to reduce."
 def dp_place(mesh, params, x, y):
     everywhere = NamedSharding(mesh, P())
     return jax.device_put(params, everywhere), *jax.device_put((x, y), everywhere)
@@ -248,7 +248,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-step" because="Splits the parameters like the batch: that is FSDP, where each step gathers them first; and where 8 does not divide an axis it is an error."
+# %% wrong="dp-step" because="Shards the parameters like the batch. That is FSDP, where each step gathers them first, and it fails for an axis that eight does not divide."
 def dp_place(mesh, params, x, y):
     split = NamedSharding(mesh, P("data"))
     whole = NamedSharding(mesh, P())
@@ -261,7 +261,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-step" because="Adds the devices' mean gradients up instead of averaging them: the step is eight times too long."
+# %% wrong="dp-step" because="Adds up the mean gradients of the devices instead of averaging them, so the step is eight times too long."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
@@ -273,7 +273,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g.sum(0), params, gradients), values.mean()
 
 
-# %% wrong="dp-step" because="Forgets to average: every device goes its own way, and what comes back is what the first device did with its eighth."
+# %% wrong="dp-step" because="Does not average over the devices. The result is what the first device computed from its eighth of the batch."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
@@ -285,7 +285,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g[0], params, gradients), values[0]
 
 
-# %% wrong="dp-step" because="Splits x but forgets y: the targets are sent to every device in full."
+# %% wrong="dp-step" because="Shards x but not y, so every device gets all targets."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), jax.device_put(x, split), jax.device_put(y, everywhere)
@@ -296,7 +296,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-step" because="Spreads the whole batch again within the step, as the mean is over all of it: nothing is left to reduce."
+# %% wrong="dp-step" because="Replicates the batch inside the step, because the mean is over all of it. Then nothing is left to reduce."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
@@ -309,7 +309,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-step" because="Divides a sum over the examples by `x.size`: that is the number of examples only where x has one column."
+# %% wrong="dp-step" because="Divides a sum over the examples by `x.size`, which is the number of examples only if x has one column."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
@@ -321,7 +321,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g.sum(0) / x.size, params, gradients), values.mean()
 
 
-# %% wrong="dp-step" because="Differentiates the loss of the example instead of the one that is handed over."
+# %% wrong="dp-step" because="Differentiates the loss of the example instead of the argument `loss`."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
@@ -332,7 +332,7 @@ def dp_step(loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-step" because="Writes the rate of the example down."
+# %% wrong="dp-step" because="Uses the rate of the example instead of the argument `rate`."
 def dp_place(mesh, params, x, y):
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
     return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
@@ -362,7 +362,7 @@ def dp_place(mesh, params, x, y):
 
 
 def dp_step(loss, params, x, y, rate):
-    # Every device takes its own step, then the parameters are averaged: for plain gradient descent the same.
+    # Every device takes its own step, then the parameters are averaged. For gradient descent the result is the same.
     x, y = x.reshape(8, -1, x.shape[1]), y.reshape(8, -1, y.shape[1])
 
     def local(x, y):
@@ -375,34 +375,34 @@ def dp_step(loss, params, x, y, rate):
 
 # %% [markdown] task="dp-bytes-per-device" stars=1 minutes=8 skills="06_pytrees,16_sharding"
 # ## What does each device hold?
-# **Goal.** Before a model is built, say how many bytes each device will hold of it.
+# **Goal.** Compute how many bytes of a model each device will hold, before the model is created.
 #
-# **Signature.** `bytes_per_device(tree)`: a tree whose leaves are arrays or `jax.ShapeDtypeStruct`, each with a `.shape`, a `.dtype` and a `.sharding` that is a NamedSharding, of any mesh and spec. Returns an int: the bytes of all leaves that one device holds.
+# **Signature.** `bytes_per_device(tree)` takes a tree whose leaves are arrays or `jax.ShapeDtypeStruct`. Each leaf has a `.shape`, a `.dtype`, and a `.sharding` that is a NamedSharding with any mesh and spec. It returns an int, the bytes of all leaves on one device.
 #
-# **Example.** On eight devices, a float32 array `(64, 256)` split along axis 0, and a `jax.ShapeDtypeStruct` of bfloat16 `(10,)` that every device holds: 64 · 256 · 4 / 8 + 10 · 2 = 8,212. On a mesh of 4 x 2 whose axes are `"data"` and `"model"`, the first under `P("data")`: 64 · 256 · 4 / 4 = 16,384, as the devices along `"model"` hold copies.
+# **Example.** On eight devices, take a float32 array `(64, 256)` that is sharded along axis 0, and a bfloat16 `jax.ShapeDtypeStruct` `(10,)` that is replicated. One device holds 64 · 256 · 4 / 8 + 10 · 2 = 8,212 bytes. On a 4 x 2 mesh with the axes `"data"` and `"model"`, one device holds 64 · 256 · 4 / 4 = 16,384 bytes of the first array under `P("data")`, because the array is replicated along `"model"`.
 #
-# **Judged.** The number, for any dtype, rank, mesh and spec, also for a model of terabytes: nothing may be allocated. **Not judged.** Leaves without a sharding.
+# **Judged.** The number, for any dtype, rank, mesh and spec. It must also work for a model of terabytes, so nothing may be allocated. **Not judged.** Leaves without a sharding.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How would you get the shape of the piece that a device holds, from the shape of the whole and its sharding?
+# How do you get the shape of the shard on a device from the shape of the whole array and its sharding?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Lesson 16 used a method of a sharding which answers that for any shape, and needs no array: `shard_shape`.
+# Lesson 16 used a method of shardings that computes this for any shape, without an array. It is `shard_shape`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The product of the piece's sizes (`math.prod`; it is 1 for a scalar) times the bytes of one element (`leaf.dtype.itemsize`), added up over `jax.tree.leaves`.
+# Multiply the number of elements of the shard (`math.prod` of its shape, which is 1 for a scalar) by the bytes of one element (`leaf.dtype.itemsize`). Add this up over `jax.tree.leaves`.
 #
 # </details>
 
 
 # %% answer="dp-bytes-per-device"
 def bytes_per_device(tree):
-    """The bytes that one device holds of a tree of arrays or ShapeDtypeStructs, all with a NamedSharding: an int."""
+    """Returns the bytes, an int, that one device holds of a tree of arrays or ShapeDtypeStructs with NamedShardings."""
     ### BEGIN SOLUTION
     pieces = [(leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree)]
     return sum(math.prod(shape) * dtype.itemsize for shape, dtype in pieces)
@@ -410,28 +410,28 @@ def bytes_per_device(tree):
 
 
 # %% check="dp-bytes-per-device" name="example" points=1
-"""The example: 8,192 bytes of the one, all 20 bytes of the other; and copies along an axis that is not named."""
+"""The example: 8,192 + 20 bytes, and an array that is replicated along one axis of the mesh."""
 mesh = devices.mesh((8,), ("data",))
 weights = jax.device_put(np.zeros((64, 256), np.float32), NamedSharding(mesh, P("data")))
 bias = jax.ShapeDtypeStruct((10,), jnp.bfloat16, sharding=NamedSharding(mesh, P()))
 got = ask(bytes_per_device, {"weights": weights, "bias": bias})
 require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
-require(got == 8_212, f"`bytes_per_device` says {got:,} bytes; wanted 8,192 + 20 = 8,212.")
+require(got == 8_212, f"`bytes_per_device` returned {got:,} bytes; wanted 8,192 + 20 = 8,212.")
 two = NamedSharding(devices.mesh((4, 2), ("data", "model")), P("data"))
 got = ask(bytes_per_device, [jax.ShapeDtypeStruct((64, 256), np.float32, sharding=two)])
-require(got == 16_384, f"On the mesh of 4 x 2 `bytes_per_device` says {got:,} bytes; wanted 65,536 / 4 = 16,384.")
+require(got == 16_384, f"On the 4 x 2 mesh `bytes_per_device` returned {got:,} bytes; wanted 65,536 / 4 = 16,384.")
 
 # %% hidden="dp-bytes-per-device" name="values" points=1
-"""Right for every dtype and rank, for leaves that are split, replicated, or split over two axes of a mesh."""
+"""Right for every dtype and rank, for leaves that are sharded, replicated, or sharded over two axes of a mesh."""
 mesh = devices.mesh((4, 2), ("data", "model"))
 rng = inputs.rng()
 KINDS = {  # rank, spec, and into how many pieces it cuts
     "a scalar": (0, (), 1),
-    "a leaf that every device holds": (2, (), 1),
-    "a leaf that the larger of two axes of the mesh cuts, so that there are copies along the other": (1, ("data",), 4),
-    "a leaf whose axis 1 is cut by the smaller of two axes of the mesh": (3, (None, "model"), 2),
-    "a leaf of which each of two axes is cut by one of the mesh": (4, ("model", None, None, "data"), 8),
-    "a leaf of which one axis is cut by a tuple of two axes of the mesh": (3, (None, None, ("data", "model")), 8),
+    "a leaf that is replicated": (2, (), 1),
+    "a leaf that is sharded over the larger of two axes of the mesh and replicated along the other": (1, ("data",), 4),
+    "a leaf whose axis 1 is sharded over the smaller of two axes of the mesh": (3, (None, "model"), 2),
+    "a leaf of which two axes are sharded, each over one axis of the mesh": (4, ("model", None, None, "data"), 8),
+    "a leaf of which one axis is sharded over a tuple of two axes of the mesh": (3, (None, None, ("data", "model")), 8),
 }
 tree, total = [], 0
 for kind, (rank, spec, parts) in KINDS.items():
@@ -449,7 +449,7 @@ got = ask(bytes_per_device, {"first": tree[:8], "rest": tuple(tree[8:])})
 compare(got, total, label="the number of bytes of a tree of such leaves")
 
 # %% hidden="dp-bytes-per-device" name="abstract" points=1
-"""Right for a model of terabytes, which no memory here would hold."""
+"""Right for a model of terabytes, which does not fit into memory."""
 mesh = devices.mesh((8,), ("data",))
 rows = 8 * int(inputs.rng().integers(1 << 17, 1 << 18))
 tree = {
@@ -459,31 +459,31 @@ tree = {
 }
 require(
     error(bytes_per_device, tree) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
-    "Memory ran out for a model of terabytes: arrays are made where shapes are enough.",
+    "There is not enough memory for a model of terabytes. The function creates arrays, although shapes are enough.",
 )
 got = ask(bytes_per_device, tree)
 require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
 require(
     got == rows // 8 * (1 << 20) * 4 + (1 << 20) * 2 + 4,
-    "The number of bytes is not right for a table of terabytes that is split, beside leaves that are not.",
+    "The number of bytes is wrong for a model with a sharded table of terabytes and replicated leaves.",
     kind="values",
 )
 
 # %% [markdown] why="dp-bytes-per-device"
-# A sharding knows the shape of its pieces without any array, so a plan for a thousand devices costs nothing to check. **Next:** a parameter of b bytes takes 4 b with its gradient and Adam's two moments. From how many parameters on would eight devices of 80 GB not hold your model in float32?
+# A sharding computes the shape of its shards without an array, so you can check a plan for a thousand devices at no cost. **Next:** with its gradient and Adam's two moments, a parameter of b bytes takes 4 b. How many float32 parameters fit on eight devices of 80 GB?
 
 
-# %% wrong="dp-bytes-per-device" because="Counts the whole array: `size` and `nbytes` do not change when an array is split."
+# %% wrong="dp-bytes-per-device" because="Counts the whole array, because `size` and `nbytes` do not change when an array is sharded."
 def bytes_per_device(tree):
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-# %% wrong="dp-bytes-per-device" because="Divides everything by the number of devices: a leaf that every device holds is not divided."
+# %% wrong="dp-bytes-per-device" because="Divides every leaf by the number of devices, including replicated leaves."
 def bytes_per_device(tree):
     return sum(leaf.size * leaf.dtype.itemsize // leaf.sharding.mesh.size for leaf in jax.tree.leaves(tree))
 
 
-# %% wrong="dp-bytes-per-device" because="Divides what is cut by the number of all devices: along an axis of the mesh that no entry names lie copies."
+# %% wrong="dp-bytes-per-device" because="Divides every sharded leaf by the number of all devices. Along an axis of the mesh that the spec does not name, the leaf is replicated."
 def bytes_per_device(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -492,17 +492,17 @@ def bytes_per_device(tree):
     return total
 
 
-# %% wrong="dp-bytes-per-device" because="Takes four bytes for an element, whatever its dtype."
+# %% wrong="dp-bytes-per-device" because="Assumes four bytes for each element, whatever its dtype."
 def bytes_per_device(tree):
     return 4 * sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(tree))
 
 
-# %% wrong="dp-bytes-per-device" because="Looks at the pieces themselves: an array that does not exist yet has none."
+# %% wrong="dp-bytes-per-device" because="Reads the shards themselves. A leaf that is only a shape and a dtype has none."
 def bytes_per_device(tree):
     return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
 
 
-# %% wrong="dp-bytes-per-device" because="Divides by the first axis of the spec only: a leaf may be split along another axis, or over two axes of the mesh."
+# %% wrong="dp-bytes-per-device" because="Uses only the first entry of the spec. A leaf may be sharded along another axis, or over two axes of the mesh."
 def bytes_per_device(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -512,7 +512,7 @@ def bytes_per_device(tree):
     return total
 
 
-# %% wrong="dp-bytes-per-device" because="Passes over the tuples of a spec: an axis may be cut by two axes of the mesh at once."
+# %% wrong="dp-bytes-per-device" because="Ignores tuples in a spec. One axis of an array may be sharded over two axes of the mesh."
 def bytes_per_device(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -522,13 +522,13 @@ def bytes_per_device(tree):
     return total
 
 
-# %% wrong="dp-bytes-per-device" because="Makes the arrays and looks at what the first device got: a model of terabytes cannot be made."
+# %% wrong="dp-bytes-per-device" because="Creates the arrays and measures the shard on the first device. A model of terabytes cannot be created here."
 def bytes_per_device(tree):
     arrays = jax.tree.map(lambda leaf: jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding), tree)
     return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(arrays))
 
 
-# %% wrong="dp-bytes-per-device" because="Multiplies the sizes with jnp.prod, in int32: that overflows for large leaves."
+# %% wrong="dp-bytes-per-device" because="Multiplies the sizes with `jnp.prod` in int32, which overflows for large leaves."
 def bytes_per_device(tree):
     pieces = [(leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree)]
     return sum(int(jnp.prod(jnp.array(shape, int))) * dtype.itemsize for shape, dtype in pieces)
@@ -571,34 +571,34 @@ def bytes_per_device(tree):
 
 # %% [markdown] task="dp-any-rank" stars=2 minutes=15 skills="dp-bytes-per-device,06_pytrees,16_sharding"
 # ## Leaves of any rank
-# **Goal.** Spread a tree over a mesh so that every device holds as little as possible: each leaf cut along one axis which the number of devices divides, and whole only where there is none.
+# **Goal.** Place a tree on a mesh so that every device holds as little as possible. Shard each leaf along one axis whose size is a multiple of the number of devices. Replicate a leaf only if it has no such axis.
 #
-# **Signature.** `shard_any_rank(mesh, tree)`: a mesh with **one** axis, of any name and size; a tree of NumPy arrays of any rank, scalars too, and any dtype. Returns the same tree on the mesh.
+# **Signature.** `shard_any_rank(mesh, tree)` takes a mesh with **one** axis of any name and size, and a tree of NumPy arrays of any dtype and any rank, including scalars. It returns the same tree on the mesh.
 #
-# **Example.** On eight devices a leaf `(3, 3, 16, 32)` is cut along axis 2 or 3 and each device holds an eighth; `(10, 24)` is cut along axis 1; `(10,)`, `(12, 20)` and `()` lie whole on each: eight divides 240 elements, and neither axis. On a mesh of four whose axis is called `"shards"`, `(12, 20)` is cut.
+# **Example.** On eight devices, a leaf `(3, 3, 16, 32)` is sharded along axis 2 or 3, and `(10, 24)` along axis 1. The leaves `(10,)`, `(12, 20)` and `()` are replicated. Eight divides the 240 elements of `(12, 20)`, but not 12 or 20. On a mesh of four devices with the axis `"shards"`, `(12, 20)` is sharded.
 #
-# **Judged.** The bytes of every leaf on every device; values, shapes and dtypes, which stay as they are. **Not judged.** Which axis you take where several would do.
+# **Judged.** The bytes of every leaf on every device, and that values, shapes and dtypes do not change. **Not judged.** Which axis you choose if there are several.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Given only a leaf's shape and a number of devices: how do you find an axis that can be cut? What does your way say for `()`?
+# How do you find an axis that can be sharded, from the shape of a leaf and the number of devices? What is the result for `()`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `P(None, None, "data")` cuts axis 2. Build it: a `None` for each axis before the one you found, then the name. Where there is no such axis, `P()`.
+# `P(None, None, "data")` shards axis 2. Build such a spec from a `None` for each axis before the one you found, and then the name. If there is no such axis, use `P()`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `mesh.size` and `mesh.axis_names[0]` are what you must not guess. Write a function from a leaf to its sharding, map it over the tree, and hand the tree of shardings to `jax.device_put`.
+# Use `mesh.size` and `mesh.axis_names[0]` instead of constants. Write a function from a leaf to its sharding, map it over the tree, and pass the tree of shardings to `jax.device_put`.
 #
 # </details>
 
 
 # %% answer="dp-any-rank"
 def shard_any_rank(mesh, tree):
-    """The tree of NumPy arrays on the mesh, each leaf cut along an axis that the mesh's size divides, else whole."""
+    """Returns the tree on the mesh, each leaf sharded along an axis that the mesh's size divides, else replicated."""
     ### BEGIN SOLUTION
     (name,) = mesh.axis_names
 
@@ -622,14 +622,14 @@ for name, wanted in (("kernel", 2304), ("table", 120), ("bias", 40), ("odd", 960
     found = held(mesh, placed[name])
     require(
         found == [wanted] * 8,
-        f'Of "{name}" {shapes[name]}, {tree[name].nbytes:,} bytes, each device holds {in_words(found)}; wanted {wanted:,}.',
+        f'Each device holds {in_words(found)} of "{name}" {shapes[name]}, which has {tree[name].nbytes:,}; wanted {wanted:,}.',
     )
 four = devices.mesh((4,), ("shards",))
 found = held(four, ask(shard_any_rank, four, {"odd": tree["odd"]}))
 require(found == [240] * 4, f'On the mesh of four each device holds {in_words(found)} of "odd"; wanted 240.')
 
 # %% hidden="dp-any-rank" name="bytes" points=1
-"""Every leaf that can be cut is cut, whatever its rank, and its values stay."""
+"""Every leaf that can be sharded is sharded, whatever its rank, and its values do not change."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 SHAPES = [
@@ -650,7 +650,7 @@ dtypes = ["float32", "int8", "float16"] * 4
 tree = [rng.integers(-100, 100, size=shape).astype(dtype) for shape, dtype in zip(SHAPES, dtypes, strict=True)]
 require(
     not error(shard_any_rank, mesh, tree) or error(shard_any_rank, mesh, {"one": tree[4], "two": tree[5]}),
-    "A dict of arrays is placed, and a list of arrays is not: any tree may be given.",
+    "A dict of arrays works, but a list of arrays does not. The tree may have any structure.",
 )
 placed = ask(shard_any_rank, mesh, tree)
 compare(placed, tree, label="the tree")
@@ -659,16 +659,16 @@ for before, after in zip(tree, placed, strict=True):
     found = held(mesh, after)
     require(
         found == [before.nbytes // 8 if can else before.nbytes] * 8,
-        f"Of a leaf {before.shape} of {before.nbytes:,} bytes each device holds {in_words(found)}; "
+        f"Each device holds {in_words(found)} of a leaf {before.shape} of {before.nbytes:,} bytes; "
         + (
             f"wanted {before.nbytes // 8:,}: eight divides one of its axes."
             if can
-            else "none of its axes can be cut, so every device should hold all of it."
+            else "none of its axes can be sharded, so every device should hold all of it."
         ),
     )
 
 # %% hidden="dp-any-rank" name="another-mesh" points=1
-"""Right on a mesh of another size, with another name."""
+"""Right on a mesh with another size and another axis name."""
 mesh = devices.mesh((4,), ("shards",))
 rng = inputs.rng()
 SHAPES = [(), (4,), (6, 4), (8, 5), (2, 3, 12), (7, 2), (20, 3, 1)]
@@ -680,19 +680,19 @@ for name, before in tree.items():
     found = held(mesh, placed[name])
     require(
         found == [before.nbytes // 4 if can else before.nbytes] * 4,
-        f"On a mesh of four devices, of a leaf {before.shape} of {before.nbytes:,} bytes, each device holds {in_words(found)}; "
+        f"On a mesh of four devices, each holds {in_words(found)} of a leaf {before.shape} of {before.nbytes:,} bytes; "
         + (
             f"wanted {before.nbytes // 4:,}: four divides one of its axes."
             if can
-            else "none of its axes can be cut, so every device should hold all of it."
+            else "none of its axes can be sharded, so every device should hold all of it."
         ),
     )
 
 # %% [markdown] why="dp-any-rank"
-# A rule that looks at shapes only serves parameters, gradients and optimizer states alike, arrays and abstract ones. What it leaves whole is small in most models: odd axes are those of classes and scalars. **Next:** a vocabulary of 50,257 is odd too, and its table is not small. What do people do about it?
+# A rule that uses only shapes works for parameters, gradients and optimizer states, whether they are arrays or ShapeDtypeStructs. In most models the leaves that it replicates are small, such as scalars and biases of a few classes. **Next:** the embedding table of a vocabulary of 50,257 is not small. What can you do if no axis is a multiple of eight?
 
 
-# %% wrong="dp-any-rank" because="Looks at axis 0 only: what could be cut along another axis stays whole."
+# %% wrong="dp-any-rank" because="Considers only axis 0, and replicates leaves that could be sharded along another axis."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         can = leaf.ndim and leaf.shape[0] % mesh.size == 0
@@ -701,7 +701,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Takes the longest axis, whether it can be cut or not, and gives up when it cannot."
+# %% wrong="dp-any-rank" because="Considers only the longest axis, and replicates the leaf if that axis cannot be sharded."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         axis = max(range(leaf.ndim), key=lambda axis: leaf.shape[axis], default=None)
@@ -711,7 +711,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Asks for the last axis by a constraint under jit: where it cannot be cut, Auto mode says nothing and leaves the leaf whole."
+# %% wrong="dp-any-rank" because="Constrains the last axis under jit. If that axis cannot be sharded evenly, the program returns the whole leaf on every device, without an error."
 def shard_any_rank(mesh, tree):
     def place(leaf):
         spec = P(*[None] * (leaf.ndim - 1), mesh.axis_names[0]) if leaf.ndim else P()
@@ -721,7 +721,7 @@ def shard_any_rank(mesh, tree):
     return jax.jit(lambda tree: jax.tree.map(place, tree))(on_mesh)
 
 
-# %% wrong="dp-any-rank" because="Writes eight for the number of devices: right until the mesh has another size."
+# %% wrong="dp-any-rank" because="Uses eight as the number of devices, which is wrong for a mesh of another size."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % 8 == 0]
@@ -731,7 +731,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Asks whether the number of elements divides, not whether an axis does."
+# %% wrong="dp-any-rank" because="Tests whether the number of elements is a multiple of the number of devices, instead of the size of an axis."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         spec = P(mesh.axis_names[0]) if leaf.size % mesh.size == 0 else P()
@@ -740,7 +740,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Pads the first axis until it divides: every device holds an eighth, but the shapes are others."
+# %% wrong="dp-any-rank" because="Pads the first axis to a multiple. Every device holds an eighth, but the shapes have changed."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         leaf = np.atleast_1d(leaf)
@@ -750,7 +750,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Wants an axis to be longer than the number of devices: one of just that size can be cut, too."
+# %% wrong="dp-any-rank" because="Requires an axis to be longer than the number of devices. An axis of exactly that size can be sharded too."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size > mesh.size and size % mesh.size == 0]
@@ -760,7 +760,7 @@ def shard_any_rank(mesh, tree):
     return jax.tree.map(put, tree)
 
 
-# %% wrong="dp-any-rank" because="Takes the tree for a flat dict of arrays."
+# %% wrong="dp-any-rank" because="Assumes that the tree is a flat dict of arrays."
 def shard_any_rank(mesh, tree):
     def put(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -796,34 +796,34 @@ def shard_any_rank(mesh, tree):
 
 # %% [markdown] task="dp-fsdp" stars=2 minutes=20 skills="dp-step,dp-any-rank"
 # ## Fully sharded
-# **Goal.** Train with the parameters spread over the devices: each of eight devices holds an eighth of every leaf that can be cut along some axis, before the step and after it, and the weights are put together only to be used.
+# **Goal.** Write one step of training with sharded parameters. Before and after the step, each of eight devices holds an eighth of every leaf that has an axis to shard. The weights are gathered only while they are used.
 #
-# **Signature.** `fsdp_shard(mesh, params, x, y)`: a mesh with the axis `"data"`, of any size, a tree of NumPy arrays of any rank, a batch `x (B, d)`, `y (B, k)`, where the mesh's size divides B. Returns the three on the mesh. `fsdp_step(mesh, loss, params, x, y, rate)`: takes them, and returns `(new params, loss)` after one step of gradient descent on the mean `loss(params, x, y)`.
+# **Signature.** `fsdp_shard(mesh, params, x, y)` takes a mesh of any size with the axis `"data"`, a tree of NumPy arrays of any rank, and a batch `x (B, d)`, `y (B, k)`, where B is a multiple of the mesh's size. It returns `(params, x, y)` on the mesh. `fsdp_step(mesh, loss, params, x, y, rate)` takes these, and returns `(new params, loss)` after one step of gradient descent on the mean `loss(params, x, y)`.
 #
-# **Example.** A network of 16 inputs, 24 hidden units and 3 outputs has leaves of 1,536, 96, 288 and 12 bytes. Each device holds 192 + 12 + 36 + 12 = 252 of these 1,932 bytes: only the three output biases cannot be cut.
+# **Example.** A network with 16 inputs, 24 hidden units and 3 outputs has leaves of 1,536, 96, 288 and 12 bytes. Each device holds 192 + 12 + 36 + 12 = 252 of these 1,932 bytes. Only the three output biases cannot be sharded.
 #
-# **Judged.** Values: the step is that of one device with the whole batch. Placement, on eight devices and on four. Of the compiled step, on eight devices and with 48 examples (with very few, a compiler may send activations instead): bytes of parameters per device, given and returned; an eighth of the batch; that the weights are gathered and the gradients of all parameters reduced. **Not judged.** Which axis of a parameter is cut, scratch memory, Auto or Explicit axes.
+# **Judged.** The values, which are those of one device with the whole batch. The placement, on eight devices and on four. Some facts of the compiled step, on eight devices with 48 examples (with very few examples, a compiler may communicate activations instead). It takes and returns the sharded parameters and takes an eighth of the batch, it gathers the weights, and it reduces the gradients of all parameters. **Not judged.** Which axis of a parameter is sharded, the scratch memory, and whether the axes are Auto or Explicit.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What differs from data parallelism: the loss, the gradient, the update, or only where things lie?
+# What differs from data parallelism? Is it the loss, the gradient, the update, or only the placement?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Place the parameters by the rule for leaves of any rank, and the batch as in data parallelism. Then look at your `dp_step` once more.
+# Place the parameters by the rule for leaves of any rank, and the batch as in data parallelism. Then look at your `dp_step` again.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In Auto mode the step is the one of a single device: the compiler sees that a device needs a whole weight for its own examples, and gathers it; the update happens piece by piece. (Under Explicit axes you say it: reshard the weights to `P()` inside the loss.)
+# In Auto mode, the step is the same as for a single device. The compiler gathers each weight, because a device needs all of it for its own examples, and each device updates its own shards. (On Explicit axes, reshard the weights to `P()` inside the loss.)
 #
 # </details>
 
 
 # %% answer="dp-fsdp"
 def fsdp_shard(mesh, params, x, y):
-    """params on the mesh with each leaf cut where it can be; the batch x (B, d), y (B, k) split along axis 0."""
+    """Shards each leaf of params that can be sharded, and the batch x (B, d), y (B, k) along axis 0."""
     ### BEGIN SOLUTION
 
     def sharding(leaf):
@@ -836,7 +836,7 @@ def fsdp_shard(mesh, params, x, y):
 
 
 def fsdp_step(mesh, loss, params, x, y, rate):
-    """One step of gradient descent on loss(params, x, y). Returns (new params, placed as the old ones; loss)."""
+    """One step of gradient descent on loss(params, x, y). Returns (new params with the old shardings, loss)."""
     ### BEGIN SOLUTION
     error, slopes = jax.value_and_grad(loss)(params, x, y)
     moved = jax.tree.map(lambda leaf, slope: leaf - rate * slope, params, slopes)
@@ -861,15 +861,15 @@ made = program(lambda mesh, params, x, y: fsdp_step(mesh, network_loss, params, 
 returned = made.output_bytes
 require(
     returned < 252 + 4 + 16 * 5,
-    f"The compiled step returns {returned:,} bytes on each device: new parameters that are cut as they went in have 252, "
-    "the loss has 4, and a table of addresses some 40 more.",
+    f"The compiled step returns {returned:,} bytes on each device. New parameters with the shardings of the old ones have 252, "
+    "the loss has 4, and a table of addresses has about 40.",
 )
 loss, gradients = by_hand(params, x, y, np.full(8, 1 / y.size))
 moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
 compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns")
 
 # %% hidden="dp-fsdp" name="values" points=1
-"""The step is that of one device with all parameters and the whole batch, for another loss and rate than the example's."""
+"""The step equals that of one device with all parameters and the whole batch, for another loss and another rate."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 batch = lambda: (rng.normal(size=(48, 24)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32))
@@ -889,7 +889,7 @@ for x, y in (first, second):
     compare(made.run(mesh, placed[0], x, y), (moved, 2 * loss), label="what `fsdp_step` returns")
 
 # %% hidden="dp-fsdp" name="program" points=2
-"""Each device is given and gives back an eighth of the parameters, and works on an eighth of the batch."""
+"""The step takes and returns an eighth of the parameters on each device, which works on an eighth of the batch."""
 SHAPES = [(10, 24), (12, 20), (3, 3, 16, 8), (7,), (4, 6), ()]
 leaves = [np.ones(shape, np.float32) for shape in SHAPES]
 for size in (8, 4):
@@ -897,16 +897,16 @@ for size in (8, 4):
     placed, x, y = ask(fsdp_shard, mesh, leaves, np.ones((8, 64), np.float32), np.ones((8, 16), np.float32))
     require(
         parts_of(x) == [(8 // size, 64)] and parts_of(y) == [(8 // size, 16)],
-        f"On {size} devices the parts of x (8, 64) and y (8, 16) have shapes {parts_of(x)} and {parts_of(y)}: the batch is to be "
-        "cut along axis 0, which counts the examples.",
+        f"On {size} devices the shards of x (8, 64) and y (8, 16) have the shapes {parts_of(x)} and {parts_of(y)}. The batch "
+        "should be sharded along axis 0, which counts the examples.",
     )
     for leaf, array in zip(leaves, placed, strict=True):
         can = any(axis % size == 0 for axis in leaf.shape)
         found, share = held(mesh, array), leaf.nbytes // size if can else leaf.nbytes
         require(
             found == [share] * size,
-            f"Of a parameter {leaf.shape} of {leaf.nbytes:,} bytes each of {size} devices holds {in_words(found)}; wanted {share:,}"
-            + (f": {size} divides one of its axes." if can else ", as none of its axes can be cut."),
+            f"Each of {size} devices holds {in_words(found)} of a parameter {leaf.shape} of {leaf.nbytes:,} bytes; wanted {share:,}"
+            + (f": {size} divides one of its axes." if can else ", because none of its axes can be sharded."),
         )
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
@@ -918,28 +918,28 @@ share, eighth = (20 * 40 + 40 + 40 * 6) * 4 // 8 + 6 * 4, (x.nbytes + y.nbytes) 
 found = held(mesh, placed[1:])
 require(
     found == [eighth] * 8,
-    f"Each device holds {in_words(found)} of the batch; an eighth is {eighth:,}. With the whole batch on every device the "
-    "parameters' bytes would still look right, and each device would do more than its share of the work.",
+    f"Each device holds {in_words(found)} of the batch; an eighth is {eighth:,}. With the whole batch on every device, the "
+    "bytes of the parameters are still right, but each device does more than its share of the work.",
 )
 found = held(mesh, placed[0])
 require(
     found == [share] * 8,
-    f"Each device holds {in_words(found)} of the parameters; an eighth of what can be cut is {share:,}.",
+    f"Each device holds {in_words(found)} of the parameters; with an eighth of every leaf that can be sharded it is {share:,}.",
 )
 made = program(lambda mesh, params, x, y: fsdp_step(mesh, network_loss, params, x, y, 0.1), mesh, *placed)
 require(
     made.argument_bytes <= share + eighth + 16 * 6,
-    f"The compiled step takes {made.argument_bytes:,} bytes on each device; parameters and batch are {share + eighth:,}.",
+    f"The compiled step takes {made.argument_bytes:,} bytes on each device; parameters and batch have {share + eighth:,}.",
 )
 require(
     made.output_bytes <= share + 4 + 16 * 5,
     f"The compiled step returns {made.output_bytes:,} bytes on each device; its share of the new parameters is {share:,}. "
-    "They have to come back cut as they went in: update the pieces, not what was gathered.",
+    "The new parameters need the shardings of the old ones. Update the shards, not the gathered weights.",
 )
 gathered, weights = made.elements("all-gather"), 20 * 40 + 40 * 6
 require(
     gathered >= weights,
-    f"The compiled step gathers {gathered:,} elements; the two weight matrices that are cut have {weights:,}.",
+    f"The compiled step gathers {gathered:,} elements; the two sharded weight matrices have {weights:,}.",
 )
 reduced, count = made.elements("all-reduce") + 8 * made.elements("reduce-scatter"), sum(p.size for p in params.values())
 require(
@@ -951,10 +951,10 @@ moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in para
 compare(made.run(mesh, *placed), (moved, loss), label="what `fsdp_step` returns")
 
 # %% [markdown] why="dp-fsdp"
-# The same step, placed differently, is another program: gather the weights, compute on your own examples, reduce the gradients, update your own piece. What is stored shrinks to an eighth, what travels grows by the gathers. **Next:** this compiler gathered every weight at once, as scratch. How would you keep a deep model from doing that?
+# With another placement, the same step compiles to another program. Each device gathers the weights, computes on its own examples, reduces the gradients with the others, and updates its own shards. The stored bytes shrink to an eighth, and the all-gathers are added to the communication. **Next:** the CPU's compiler keeps all gathered weights at the same time. How can a deep model avoid this?
 
 
-# %% wrong="dp-fsdp" because="Splits the parameters and gives every device the whole batch: the bytes look right, and the compiler splits the work some other way."
+# %% wrong="dp-fsdp" because="Shards the parameters, but gives the whole batch to every device. The bytes of the parameters are right, but the compiler has to partition the work in another way."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -969,7 +969,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Gathers the parameters, and updates what was gathered: from the first step on every device holds all of them."
+# %% wrong="dp-fsdp" because="Updates the gathered parameters instead of the shards, so after the first step every device holds all of them."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -986,7 +986,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.lax.with_sharding_constraint(moved, NamedSharding(mesh, P())), value
 
 
-# %% wrong="dp-fsdp" because="Cuts the matrices and leaves every vector whole: here that is a small loss, with wide layers it is not."
+# %% wrong="dp-fsdp" because="Shards the matrices but replicates every vector. This wastes memory, especially with wide layers."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         return NamedSharding(mesh, P("data") if leaf.ndim == 2 else P())
@@ -1000,7 +1000,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Plain data parallelism: every device holds all parameters."
+# %% wrong="dp-fsdp" because="This is data parallelism, where every device holds all parameters."
 def fsdp_shard(mesh, params, x, y):
     rows = NamedSharding(mesh, P("data"))
     return jax.device_put(params, NamedSharding(mesh, P())), *jax.device_put((x, y), rows)
@@ -1011,7 +1011,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Cuts every leaf along axis 0, whether eight divides it or not."
+# %% wrong="dp-fsdp" because="Shards every leaf along axis 0, whether or not eight divides its size."
 def fsdp_shard(mesh, params, x, y):
     rows = NamedSharding(mesh, P("data"))
     return jax.device_put(params, rows), *jax.device_put((x, y), rows)
@@ -1022,7 +1022,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Gathers the batch inside the step: it arrives in eighths, and then every device works on all of it."
+# %% wrong="dp-fsdp" because="Gathers the batch inside the step, so that every device works on all of it."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1038,7 +1038,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Cuts axis 0 where it divides, and nothing else: (10, 24) could be cut along axis 1."
+# %% wrong="dp-fsdp" because="Considers only axis 0. A leaf of shape (10, 24) can be sharded along axis 1."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         return NamedSharding(mesh, P("data") if leaf.ndim and leaf.shape[0] % mesh.size == 0 else P())
@@ -1052,7 +1052,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Places the batch by the rule for parameters, along its longest axis: the features may be cut instead of the examples."
+# %% wrong="dp-fsdp" because="Places the batch by a rule for parameters, along its longest axis. That may be the axis of the features instead of the examples."
 def fsdp_shard(mesh, params, x, y):
     def put(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1067,7 +1067,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Writes eight for the number of devices: right until the mesh has another size."
+# %% wrong="dp-fsdp" because="Uses eight as the number of devices, which is wrong for a mesh of another size."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % 8 == 0]
@@ -1082,7 +1082,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Writes the rate of the example down."
+# %% wrong="dp-fsdp" because="Uses the rate of the example instead of the argument `rate`."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1097,7 +1097,7 @@ def fsdp_step(mesh, loss, params, x, y, rate):
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
 
 
-# %% wrong="dp-fsdp" because="Differentiates the loss of the example instead of the one that is handed over."
+# %% wrong="dp-fsdp" because="Differentiates the loss of the example instead of the argument `loss`."
 def fsdp_shard(mesh, params, x, y):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1168,7 +1168,7 @@ def fsdp_shard(mesh, params, x, y):
 
 
 def fsdp_step(mesh, loss, params, x, y, rate):
-    # Says every placement out loud: whole while it is used, in pieces when it is stored.
+    # States every placement: replicated while it is used, sharded while it is stored.
     pieces = jax.tree.map(lambda leaf: fsdp_sharding(mesh, leaf), params)
     whole = lambda params: jax.lax.with_sharding_constraint(params, NamedSharding(mesh, P()))
     value, gradients = jax.value_and_grad(lambda params: loss(whole(params), x, y))(params)
@@ -1208,34 +1208,36 @@ def fsdp_step(mesh, loss, params, x, y, rate):
 
 # %% [markdown] task="dp-optimizer" stars=3 minutes=25 skills="dp-any-rank,dp-fsdp,09_training,03_jit"
 # ## The optimizer's share
-# **Goal.** Start an optimizer's state for parameters that are already spread, with every leaf of the state spread too. Adam's state is twice the parameters: left whole, it undoes what FSDP saved.
+# *Needs: Deeper: creating the optimizer's state in shards.*
 #
-# **Signature.** `sharded_optimizer(mesh, tx, params)`: a mesh with the axis `"data"`, of any size; **any** optax transformation, not only Adam; a tree of parameters on the mesh, cut as in the last exercise. Returns the state that `tx.init(params)` gives, on the mesh, each leaf cut along an axis that the mesh's size divides where there is one, whole where there is none.
+# **Goal.** Create an optimizer's state in shards, for parameters that are already sharded. Adam's state is twice as large as the parameters, so without sharding it cancels what FSDP saves.
 #
-# **Example.** With Adam and parameters of 1,932 bytes, of which each device holds 252, the state has two such trees and a count: each device holds 252 + 252 + 4 = 508 of its 3,868 bytes.
+# **Signature.** `sharded_optimizer(mesh, tx, params)` takes a mesh of any size with the axis `"data"`, **any** optax transformation, and a tree of parameters on the mesh, sharded as in the last exercise. It returns the state that `tx.init(params)` returns, on the mesh. Each leaf is sharded along an axis whose size is a multiple of the mesh's size, or replicated if it has no such axis.
 #
-# **Judged.** The state's values, structure and dtypes; its bytes on every device, for Adam, for an optimizer that makes its state from shapes alone and for one whose state has leaves of other shapes than the parameters; the bytes of a compiled training step with it; that `tx.init` is only ever traced, never run on the arrays themselves, and that what it makes is in pieces from the first, not cut later (a model that fills eight devices does not fit on one, not even for a moment). **Not judged.** Which axis is cut.
+# **Example.** For parameters of 1,932 bytes, of which each device holds 252, Adam's state has two trees of this size and a count. Each device holds 252 + 252 + 4 = 508 of its 3,868 bytes.
+#
+# **Judged.** Values, structure and dtypes of the state. Its bytes on every device, for Adam, for an optimizer that creates its state from shapes alone, and for one whose state has leaves of other shapes than the parameters. The bytes of a compiled training step with it. `tx.init` is only traced and never runs on the arrays, and no array that it creates is whole on a device, not even temporarily. (A model that fills eight devices does not fit on one.) **Not judged.** Which axis is sharded.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Under `jit`, in Auto mode, where do arrays of zeros go that depend on no argument? Who could say where they should?
+# Under `jit` in Auto mode, where are zeros placed that depend on no argument? Which argument of `jit` can change this?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.jit(..., out_shardings=...)` takes a tree of shardings like the result. To make that tree you need the state's shapes before there is a state: `jax.eval_shape`.
+# `jax.jit(..., out_shardings=...)` takes a tree of shardings with the structure of the result. To build that tree, you need the shapes of the state before the state exists. `jax.eval_shape` returns them.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.eval_shape(tx.init, params)` is a state with a ShapeDtypeStruct for each leaf. Map your rule of `shard_any_rank` over it: it looks at shapes only, so the count `()` comes out whole by itself. Then compile `tx.init` with these, and call it.
+# `jax.eval_shape(tx.init, params)` returns a state with a ShapeDtypeStruct for each leaf. Map your rule from `shard_any_rank` over it. It replicates the count `()`, because it uses only shapes. Then compile `tx.init` with these shardings, and call it.
 #
 # </details>
 
 
 # %% answer="dp-optimizer"
 def sharded_optimizer(mesh, tx, params):
-    """The state tx.init(params) for params on the mesh, each leaf cut along "data" where the mesh's size divides."""
+    """Returns tx.init(params) on the mesh, each leaf sharded along "data" if the mesh's size divides one of its axes."""
     ### BEGIN SOLUTION
 
     def sharding(leaf):
@@ -1248,7 +1250,7 @@ def sharded_optimizer(mesh, tx, params):
 
 
 # %% check="dp-optimizer" name="adam" points=1
-"""The example: Adam's state, 508 bytes on each device."""
+"""The example: each device holds 508 bytes of Adam's state."""
 mesh = devices.mesh((8,), ("data",))
 rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 params = jax.device_put(network(np.random.default_rng(0), 16, 24, 3), {"w1": rows, "b1": rows, "w2": rows, "b2": whole})
@@ -1258,12 +1260,12 @@ compare(state, numbers, label="the leaves of the state")
 found = held(mesh, state)
 require(
     found == [508] * 8,
-    f"Each device holds {in_words(found)} of the state's 3,868; wanted 508 on each: an eighth of every leaf "
-    "that can be cut, and all of what cannot, such as Adam's count.",
+    f"Each device holds {in_words(found)} of the state's 3,868; wanted 508 on each, which is an eighth of every leaf "
+    "that can be sharded, and all of the other leaves, such as Adam's count.",
 )
 
 # %% hidden="dp-optimizer" name="any" points=1
-"""The state of any optimizer is spread: one that is made from shapes alone, and one with other shapes than the parameters."""
+"""The state of any optimizer is sharded, also if it is created from shapes alone or has other shapes than the parameters."""
 
 
 def probe_averaged(mesh, params):
@@ -1281,7 +1283,7 @@ def judge_state(size, of, found, wanted):
     structure, state = found
     require(
         structure == str(jax.tree.structure(wanted)),
-        f"The state of {of} has another structure than `tx.init` gives it.",
+        f"The state of {of} does not have the structure that `tx.init` returns.",
     )
     compare(state, jax.tree.leaves(wanted), label=f"the leaves of the state of {of}")
     for leaf in state:
@@ -1289,9 +1291,9 @@ def judge_state(size, of, found, wanted):
         on_each, share = held(devices.mesh((size,), ("data",)), leaf), leaf.nbytes // size if can else leaf.nbytes
         require(
             on_each == [share] * size,
-            f"Of a leaf {leaf.shape} of the state of {of}, {leaf.nbytes:,} bytes, each of {size} devices holds "
-            f"{in_words(on_each)}; wanted {share:,}"
-            + (f": {size} divides one of its axes." if can else ", as it cannot be cut."),
+            f"Each of {size} devices holds {in_words(on_each)} of a leaf {leaf.shape} of the state of {of}, which has "
+            f"{leaf.nbytes:,}; wanted {share:,}"
+            + (f": {size} divides one of its axes." if can else ", because it cannot be sharded."),
         )
 
 
@@ -1312,7 +1314,7 @@ wanted = jax.device_get(optax.scale_by_lbfgs(memory_size=3).init(numbers))
 judge_state(4, "L-BFGS", ask(probe_memory, mesh, params), wanted)
 
 # %% hidden="dp-optimizer" name="step" points=2
-"""A training step takes and returns its share of the state, and does what it does on one device."""
+"""A training step takes and returns the sharded state, and computes the same as on one device."""
 mesh = devices.mesh((8,), ("data",))
 rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 
@@ -1338,19 +1340,19 @@ share = (24 * 40 + 40 + 40 * 6) * 4 // 8 + 6 * 4
 found = held(mesh, leaves)
 require(
     found == [2 * share + 4] * 8,
-    f"Each device holds {in_words(found)} of the state of `averaged`; its share is {2 * share + 4:,}, as the parameters' is "
-    f"{share:,}.",
+    f"Each device holds {in_words(found)} of the state of `averaged`; its share is {2 * share + 4:,}, because its share of "
+    f"the parameters is {share:,}.",
 )
 made = program(probe_step, params, leaves, x, y)
 taken, wanted = made.argument_bytes, 3 * share + 4 + 48 * 30 * 4 // 8
 require(
     taken <= wanted + 16 * 15,
-    f"A compiled training step takes {taken:,} bytes on each device; parameters, state and batch, each in pieces, are {wanted:,}.",
+    f"A compiled training step takes {taken:,} bytes on each device; sharded parameters, state and batch have {wanted:,}.",
 )
 returned = made.output_bytes
 require(
     returned <= 3 * share + 8 + 16 * 14,
-    f"A compiled training step returns {returned:,} bytes on each device; parameters and state in pieces are {3 * share + 4:,}.",
+    f"A compiled training step returns {returned:,} bytes on each device; sharded parameters and state have {3 * share + 4:,}.",
 )
 loss, gradients = by_hand(numbers, np.asarray(x), np.asarray(y), np.full(48, 1 / y.size))
 moved = {name: numbers[name] - np.float32(0.1) * gradients[name] for name in numbers}
@@ -1359,7 +1361,7 @@ state = jax.tree.leaves((np.ones((), np.int32), gradients, average))
 compare(made.run(params, leaves, x, y), (moved, state, loss), label="parameters, state and loss after one step")
 
 # %% hidden="dp-optimizer" name="traced" points=1 observed=true
-"""`tx.init` is only ever traced, and nothing that it makes is whole on a device first."""
+"""`tx.init` is only traced, and no array that it creates is whole on a device at first."""
 
 
 def probe_init(mesh, params):
@@ -1368,7 +1370,7 @@ def probe_init(mesh, params):
 
     def init(params):
         seen.append(all(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params)))
-        # Some number of the parameters is in it: a constant alone, the compiler makes anew wherever it is used.
+        # It depends on the parameters, because the compiler computes a constant again wherever it is used.
         means = jax.tree.map(
             lambda p: p.mean() + fresh.astype(p.dtype) + jnp.arange(p.size, dtype=p.dtype).reshape(p.shape), params
         )
@@ -1384,43 +1386,43 @@ mesh = devices.mesh((8,), ("data",))
 rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 params = jax.device_put(network(inputs.rng(), 16, 24, 3), {"w1": rows, "b1": rows, "w2": rows, "b2": whole})
 traced, rows = ask(probe_init, mesh, params)
-require(len(traced) > 0, "`tx.init` was never called: the state has to be that of the optimizer that is given.")
+require(len(traced) > 0, "`tx.init` was never called. The state has to be that of the optimizer `tx`.")
 require(
     all(traced),
-    "`tx.init` was run on the arrays themselves, operation by operation. What it makes from shapes alone then lies whole on "
-    "one device, for a moment or for good: compile it, with the shardings of its results.",
+    "`tx.init` ran on the arrays, operation by operation. Arrays that it creates from shapes alone are then whole on one "
+    "device, at least temporarily. Compile it with the shardings of its results.",
 )
 require(
     24 not in rows,
-    "`tx.init` is compiled, and a leaf that it makes from its shape alone is whole on a device, and cut afterwards. Say the "
-    "shardings of its results to the program that makes them: to the `jit` of `tx.init`, or inside.",
+    "`tx.init` is compiled, but a leaf that it creates from its shape alone is whole on a device, and sharded afterwards. State "
+    "the shardings in the program that creates the leaves, in the `jit` of `tx.init` or inside.",
 )
 
 # %% [markdown] why="dp-optimizer"
-# Zeros depend on nothing, so no sharding propagates to them: someone has to say where they go, and `out_shardings` says it before the first byte is allocated. The rule needs only shapes, and those `eval_shape` gives for nothing. **Next:** the parameters themselves are born the same way. How would you start a model that fits on no single device?
+# Zeros depend on no argument, so no sharding propagates to them. `out_shardings` states their placement before the first byte is allocated. The rule needs only shapes, and `eval_shape` returns them without allocating anything. **Next:** how would you create the parameters of a model that does not fit on a single device?
 
 
-# %% wrong="dp-optimizer" because="Makes the state from parameters that lie on one device, before anything is spread."
+# %% wrong="dp-optimizer" because="Creates the state from unsharded parameters, so it is whole on one device."
 def sharded_optimizer(mesh, tx, params):
     return tx.init(jax.device_get(params))
 
 
-# %% wrong="dp-optimizer" because="Compiles init and leaves the placing to the compiler: zeros depend on no argument, so in Auto mode they end up whole."
+# %% wrong="dp-optimizer" because="Compiles init without shardings. Zeros depend on no argument, so in Auto mode they are whole."
 def sharded_optimizer(mesh, tx, params):
     return jax.jit(tx.init)(params)
 
 
-# %% wrong="dp-optimizer" because="Trusts that what is made from a spread array is spread: true for zeros_like run by itself, not for zeros of a shape."
+# %% wrong="dp-optimizer" because="Assumes that arrays created from a sharded array are sharded. That holds for `zeros_like` outside `jit`, but not for `zeros` with a shape."
 def sharded_optimizer(mesh, tx, params):
     return tx.init(params)
 
 
-# %% wrong="dp-optimizer" because="Puts the whole state on every device."
+# %% wrong="dp-optimizer" because="Replicates the whole state on every device."
 def sharded_optimizer(mesh, tx, params):
     return jax.jit(tx.init, out_shardings=NamedSharding(mesh, P()))(params)
 
 
-# %% wrong="dp-optimizer" because="Makes the whole state first and spreads it afterwards: what does not fit on one device never gets that far."
+# %% wrong="dp-optimizer" because="Creates the whole state first and shards it afterwards, which fails if the state does not fit on one device."
 def sharded_optimizer(mesh, tx, params):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1430,7 +1432,7 @@ def sharded_optimizer(mesh, tx, params):
     return jax.device_put(state, jax.tree.map(sharding, state))
 
 
-# %% wrong="dp-optimizer" because="Compiles init and spreads what comes out of it: nothing told that program where its results lie, so it makes them whole."
+# %% wrong="dp-optimizer" because="Compiles init without shardings and shards its results afterwards. The compiled program creates them whole."
 def sharded_optimizer(mesh, tx, params):
     def put(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1439,7 +1441,7 @@ def sharded_optimizer(mesh, tx, params):
     return jax.tree.map(put, jax.jit(tx.init)(params))
 
 
-# %% wrong="dp-optimizer" because="Places the leaves by device_put under jit, where it places nothing."
+# %% wrong="dp-optimizer" because="Uses device_put under jit, where it has no effect on the sharding."
 def sharded_optimizer(mesh, tx, params):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1450,7 +1452,7 @@ def sharded_optimizer(mesh, tx, params):
     )
 
 
-# %% wrong="dp-optimizer" because="Makes zeros of the state's shapes, as Adam's state is zeros: other optimizers start from something else."
+# %% wrong="dp-optimizer" because="Creates zeros, because Adam's state is zeros. Other optimizers start from other values."
 def sharded_optimizer(mesh, tx, params):
     def zeros(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % mesh.size == 0]
@@ -1460,7 +1462,7 @@ def sharded_optimizer(mesh, tx, params):
     return jax.tree.map(zeros, jax.eval_shape(tx.init, params))
 
 
-# %% wrong="dp-optimizer" because="Places a leaf as the parameter of its shape, else whole: a state may have leaves of shapes that no parameter has."
+# %% wrong="dp-optimizer" because="Uses the sharding of a parameter of the same shape. A state may have leaves of shapes that no parameter has."
 def sharded_optimizer(mesh, tx, params):
     placed = {leaf.shape: leaf.sharding for leaf in jax.tree.leaves(params)}
     shapes = jax.eval_shape(tx.init, params)
@@ -1468,7 +1470,7 @@ def sharded_optimizer(mesh, tx, params):
     return jax.jit(tx.init, out_shardings=shardings)(params)
 
 
-# %% wrong="dp-optimizer" because="Writes eight for the number of devices: right until the mesh has another size."
+# %% wrong="dp-optimizer" because="Uses eight as the number of devices, which is wrong for a mesh of another size."
 def sharded_optimizer(mesh, tx, params):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape) if size % 8 == 0]
@@ -1478,7 +1480,7 @@ def sharded_optimizer(mesh, tx, params):
     return jax.jit(tx.init, out_shardings=jax.tree.map(sharding, shapes))(params)
 
 
-# %% wrong="dp-optimizer" because="Looks at the longest axis of a leaf only: where that does not divide, a shorter one may."
+# %% wrong="dp-optimizer" because="Considers only the longest axis of a leaf. A shorter axis may be a multiple of the mesh's size."
 def sharded_optimizer(mesh, tx, params):
     def sharding(leaf):
         longest = max(range(leaf.ndim), key=lambda axis: leaf.shape[axis], default=None)
@@ -1489,7 +1491,7 @@ def sharded_optimizer(mesh, tx, params):
     return jax.jit(tx.init, out_shardings=jax.tree.map(sharding, shapes))(params)
 
 
-# %% wrong="dp-optimizer" because="Looks at the first two axes of a leaf only: a state may have leaves of more axes than the parameters."
+# %% wrong="dp-optimizer" because="Considers only the first two axes of a leaf. A state may have leaves with more axes than the parameters."
 def sharded_optimizer(mesh, tx, params):
     def sharding(leaf):
         axes = [axis for axis, size in enumerate(leaf.shape[:2]) if size % mesh.size == 0]
@@ -1528,38 +1530,40 @@ def sharded_optimizer(mesh, tx, params):
 
 # %% [markdown] task="dp-accumulate" stars=3 minutes=30 skills="dp-step,05_vmap,08_control_flow"
 # ## Accumulate, then reduce once
-# **Goal.** A new setting: padded sentences. A batch comes as micro-batches, each example has a weight (0 for padding), and the loss is the *weighted mean over the whole batch*. Add up gradients over the micro-batches **on each device**, and reduce them over the devices once, at the end.
+# *Needs: Deeper: accumulating gradients.*
 #
-# **Signature.** `accumulate_once(mesh, loss_sum, params, xs, ys, weights)`: a mesh of eight devices with the axis `"data"`; `params` on every device; `xs (M, B, d)`, `ys (M, B, k)`, `weights (M, B)` are M micro-batches, of which each device holds B/8 examples (axis 1 is split). `loss_sum(params, x, y, weights)` gives the **sum** of the weighted losses of the examples it is given. Returns the gradient, by `params`, of the sum of all weighted losses divided by the sum of all weights.
+# **Goal.** The examples are now padded sentences. A batch is divided into micro-batches, each example has a weight (0 for padding), and the loss is the *weighted mean over the whole batch*. Add up the gradients of the micro-batches **on each device**, and reduce the sums over the devices once, at the end.
 #
-# **Example.** Two micro-batches of 8 with x = 1, for `w = 0` and the loss `Σ weight (w x - y)²`: in the first y = 0, …, 7 with weights 1; in the second y = 10, and only two examples count. The gradient is -2 (28 + 20) / (8 + 2) = -9.6, not the mean (-7 - 20) / 2 of the two micro-batches' gradients.
+# **Signature.** `accumulate_once(mesh, loss_sum, params, xs, ys, weights)` takes a mesh of eight devices with the axis `"data"`, replicated `params`, and M micro-batches `xs (M, B, d)`, `ys (M, B, k)`, `weights (M, B)`. These are sharded along axis 1, so each device holds B/8 examples of every micro-batch. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of its examples. The result is the gradient with respect to `params` of the sum of all weighted losses divided by the sum of all weights.
 #
-# **Judged.** Values; that a loop of the compiled program (`scan`, `fori_loop`; a Python `for` is unrolled and leaves none) runs over the micro-batches, and no collective is in it; that over the devices the gradients of all parameters are reduced, once, and nothing of that size besides. **Not judged.** Where the result lies.
+# **Example.** Take two micro-batches of 8 examples with x = 1, the parameter `w = 0`, and the loss `Σ weight (w x - y)²`. The first micro-batch has y = 0, …, 7 and weights 1. The second has y = 10, and only two of its weights are 1. The gradient is -2 (28 + 20) / (8 + 2) = -9.6. The mean of the two micro-batches' gradients would be (-7 - 20) / 2.
+#
+# **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`, because a Python `for` is unrolled), and no collective inside it. The gradients of all parameters are reduced over the devices once, and there is no other communication of that size. **Not judged.** The placement of the result.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Inside a scan, `jax.grad(loss_sum)` of a micro-batch is *one* gradient: a sum over examples on eight devices, so it must be reduced at once. What shape would an accumulator have that needs no reducing in the loop?
+# Inside a scan, `jax.grad(loss_sum)` of a micro-batch is *one* gradient, a sum over examples on eight devices. So it is reduced in every iteration. Which shape can an accumulator have that needs no reduction in the loop?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Eight gradients side by side, one for each device: shape `(8, *p.shape)`. Cut the B examples of a micro-batch into `(8, B/8)`, and vmap the gradient over that axis: each of the eight runs needs the examples of one device only.
+# It can have the shape `(8, *p.shape)`, with one gradient for each device. Reshape the B examples of a micro-batch to `(8, B/8)`, and vmap the gradient over the first axis. Each of the eight gradients then needs only the examples of one device.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Reshape to `(M, 8, B/8, ...)`, scan over M with zeros `(8, *p.shape)` as the carry, add the vmapped gradients to it, and after the loop sum over the axis of eight: there the compiler reduces. Divide by the sum of all weights last of all.
+# Reshape to `(M, 8, B/8, ...)`, and scan over M with zeros `(8, *p.shape)` as the initial carry. Add the vmapped gradients to the carry. After the loop, sum over the axis of size eight, where the compiler inserts the reduction. At the end, divide by the sum of all weights.
 #
 # </details>
 
 
 # %% answer="dp-accumulate"
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
-    """The gradient of (sum of all weighted losses) / (sum of all weights) over M micro-batches (M, B, ...)."""
+    """Returns the gradient of (sum of all weighted losses) / (sum of all weights) over M micro-batches (M, B, ...)."""
     ### BEGIN SOLUTION
 
     def by_device(a):
-        """(M, B, ...) -> (M, devices, B / devices, ...): as the examples lie already, so nothing moves."""
+        """(M, B, ...) -> (M, devices, B / devices, ...), which leaves every example on its device."""
         return a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
 
     gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
@@ -1574,7 +1578,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
 
 
 # %% check="dp-accumulate" name="example" points=1
-"""The example: two micro-batches with ten examples that count, gradient -9.6."""
+"""The example: two micro-batches with ten examples of weight 1, and the gradient -9.6."""
 mesh = devices.mesh((8,), ("data",))
 ys = np.stack([np.arange(8), np.full(8, 10)]).astype(np.float32)[:, :, None]
 weights = np.stack([np.ones(8), np.arange(8) < 2]).astype(np.float32)
@@ -1589,7 +1593,7 @@ made = program(
 compare(made.run(mesh, params, *data), {"w": np.array([[-9.6]], np.float32)}, label="the gradient")
 
 # %% hidden="dp-accumulate" name="values" points=1
-"""The gradient of the weighted mean over everything, when micro-batches and devices have unlike weights."""
+"""The gradient of the weighted mean over all examples, if the weights differ between micro-batches and devices."""
 mesh = devices.mesh((8,), ("data",))
 split = NamedSharding(mesh, P(None, "data"))
 
@@ -1615,7 +1619,7 @@ for _ in range(2):
     compare(made.run(mesh, params, xs, ys, weights), by_hand(numbers, *flat)[1], label="the gradient")
 
 # %% hidden="dp-accumulate" name="program" points=2
-"""A loop over the micro-batches without a collective in it; every gradient is reduced once, after it."""
+"""A loop over the micro-batches contains no collective, and every gradient is reduced once, after the loop."""
 mesh = devices.mesh((8,), ("data",))
 split = NamedSharding(mesh, P(None, "data"))
 rng, shapes = inputs.rng(), ((5, 16, 12), (5, 16, 6), (5, 16))
@@ -1631,8 +1635,8 @@ made = program(
 reduced, count = made.elements("all-reduce") + 8 * made.elements("reduce-scatter"), 12 * 24 + 24 + 24 * 6 + 6
 require(
     made.loops > 0 or reduced < 2 * count,
-    f"The program has no loop and reduces {reduced:,} elements, several times the {count:,} of all gradients: the micro-batches "
-    "are written out one by one, each with a reduction. Let a scan run over them.",
+    f"The program has no loop and reduces {reduced:,} elements, several times the {count:,} of all gradients. The loop over the "
+    "micro-batches is unrolled, with a reduction for each of them. Use a scan.",
 )
 if made.loops == 0:
     longer = [jax.ShapeDtypeStruct((10, *shape[1:]), np.float32, sharding=split) for shape in shapes]
@@ -1644,18 +1648,18 @@ if made.loops == 0:
     )
     require(
         grown.operations == made.operations,
-        "The program has no loop, and it grows with the number of micro-batches: a Python `for` is unrolled, and leaves no "
-        "loop in the program. Let a scan run over the micro-batches.",
+        "The program has no loop, and it grows with the number of micro-batches, because a Python `for` is unrolled. "
+        "Use a scan over the micro-batches.",
     )
     require(
         False,
-        "The program has no loop over the micro-batches. Taken all at once they need the memory that they are there to save.",
+        "The program has no loop over the micro-batches. Processed all at once, they need the memory that they should save.",
     )
 inside = [c for c in made.collectives if c.in_loop]
 require(
     not inside,
-    f"In the loop the program has {', '.join(c.kind for c in inside)}, elements in all: {sum(c.elements for c in inside):,}. The "
-    "devices talk in every micro-batch. Keep a sum for each device in the loop, of the weights too, and reduce after it.",
+    f"The loop contains {', '.join(c.kind for c in inside)} with {sum(c.elements for c in inside):,} elements in all. The devices "
+    "communicate for every micro-batch. In the loop, keep a sum for each device, of the weights too. Reduce after the loop.",
 )
 require(
     reduced >= count,
@@ -1664,22 +1668,22 @@ require(
 travels = sum(c.elements for c in made.collectives)
 require(
     travels <= count + 64,
-    f"What travels between the devices has {travels:,} elements in all; one gradient has {count:,}. Reduce once, and leave "
-    "the examples where they lie.",
+    f"The devices communicate {travels:,} elements in all; one gradient has {count:,}. Reduce once, and leave the examples on "
+    "their devices.",
 )
 flat = xs.reshape(80, 12), ys.reshape(80, 6), weights.reshape(80) / weights.sum()
 compare(made.run(mesh, params, *data), by_hand(numbers, *flat)[1], label="the gradient")
 
 # %% [markdown] why="dp-accumulate"
-# A sum over devices that is not taken yet is an axis of eight: as long as it is an axis, adding is local, and the one sum over it is the one all-reduce. Sums also add up over unlike micro-batches, where means do not. **Next:** this carry has eight gradients in all, one a device. With FSDP, where a device holds an eighth of each parameter, what does that cost?
+# A sum over devices that has not been taken yet is an axis of size eight. While it is an axis, additions are local. The single sum over it becomes the single all-reduce. Sums can be added up over micro-batches of different sizes, and means cannot. **Next:** this carry has one whole gradient on each device. What does that cost with FSDP, where a device holds an eighth of each parameter?
 
 
-# %% equivalent="dp-accumulate" because="The mesh of this exercise has eight devices, in every check."
+# %% equivalent="dp-accumulate" because="The mesh of this exercise has eight devices in every check."
 # hard-coded size, X.size -> globals().setdefault("first", X.size): return a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
 # hard-coded size, X.size -> globals().setdefault("first", X.size): nothing = jax.tree.map(lambda p: jnp.zeros((mesh.size, *p.shape), p.dtype), params)
 
 
-# %% wrong="dp-accumulate" because="Adds up finished gradients: each micro-batch's is reduced over the devices, so the all-reduce is in the loop."
+# %% wrong="dp-accumulate" because="Adds up complete gradients. The gradient of each micro-batch is reduced over the devices, so the all-reduce is inside the loop."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     def add(total, micro_batch):
         return jax.tree.map(jnp.add, total, jax.grad(loss_sum)(params, *micro_batch)), None
@@ -1688,7 +1692,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g / weights.sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Averages the means of the micro-batches: an example in a short micro-batch then counts more than one in a long one."
+# %% wrong="dp-accumulate" because="Averages the means of the micro-batches, so an example in a micro-batch with little weight counts more than others."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     by_device = lambda a: a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
     gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
@@ -1702,13 +1706,13 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g.sum(0), total)
 
 
-# %% wrong="dp-accumulate" because="Takes the gradient of everything at once: right, in the memory that micro-batches were to save."
+# %% wrong="dp-accumulate" because="Computes the gradient of all micro-batches at once. It is right, but it needs the memory that micro-batches should save."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     total = jax.grad(lambda params: jax.vmap(loss_sum, (None, 0, 0, 0))(params, xs, ys, weights).sum())(params)
     return jax.tree.map(lambda g: g / weights.sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Writes the micro-batches out in a Python loop, with a reduction for each of them."
+# %% wrong="dp-accumulate" because="Unrolls the micro-batches in a Python loop, with a reduction for each of them."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     total = jax.tree.map(jnp.zeros_like, params)
     for x, y, weight in zip(xs, ys, weights, strict=True):
@@ -1716,7 +1720,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g / weights.sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Writes the micro-batches out in a Python loop: it is unrolled, so the program grows with every micro-batch and has no loop."
+# %% wrong="dp-accumulate" because="Uses a Python loop. It is unrolled, so the program grows with every micro-batch and contains no loop."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     by_device = lambda a: a.reshape(mesh.size, -1, *a.shape[1:])
     gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
@@ -1726,7 +1730,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g.sum(0) / weights.sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Divides by the number of examples, padding included, instead of by the sum of their weights."
+# %% wrong="dp-accumulate" because="Divides by the number of examples, including padding, instead of the sum of their weights."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     by_device = lambda a: a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
     gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
@@ -1739,7 +1743,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g.sum(0) / weights.size, total)
 
 
-# %% wrong="dp-accumulate" because="Gathers the batch to every device first: then nothing needs reducing, and every device does all the work."
+# %% wrong="dp-accumulate" because="Gathers the batch on every device first, so nothing has to be reduced, but every device does all the work."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     xs, ys, weights = jax.lax.with_sharding_constraint((xs, ys, weights), NamedSharding(mesh, P()))
 
@@ -1750,7 +1754,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g / weights.sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Cuts along the micro-batches instead of the devices: examples are sent around before anything is computed."
+# %% wrong="dp-accumulate" because="Reshapes along the micro-batches instead of the devices, so examples are communicated before the computation starts."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     flat = lambda a: a.reshape(mesh.size, a.shape[0], -1, *a.shape[2:])
     per_device = lambda a: jax.lax.with_sharding_constraint(
@@ -1766,7 +1770,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g.sum(0) / weights.sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Divides by how many examples count: that is the sum of the weights only where each of them is 0 or 1."
+# %% wrong="dp-accumulate" because="Divides by the number of nonzero weights, which is the sum of the weights only if each weight is 0 or 1."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     by_device = lambda a: a.reshape(a.shape[0], mesh.size, -1, *a.shape[2:])
     gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 0, 0, 0))
@@ -1779,7 +1783,7 @@ def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     return jax.tree.map(lambda g: g.sum(0) / (weights > 0).sum(), total)
 
 
-# %% wrong="dp-accumulate" because="Cuts a micro-batch into (B/8, 8) and maps over the last axis: each run has examples of all devices."
+# %% wrong="dp-accumulate" because="Reshapes a micro-batch to (B/8, 8) and maps over the last axis, so each gradient needs examples of all devices."
 def accumulate_once(mesh, loss_sum, params, xs, ys, weights):
     by_device = lambda a: a.reshape(a.shape[0], -1, mesh.size, *a.shape[2:])
     gradients = jax.vmap(jax.grad(loss_sum), in_axes=(None, 1, 1, 1))

@@ -1,4 +1,4 @@
-"""Draws gradient accumulation: an all-reduce in every turn of the loop, against one after it."""
+"""Draws gradient accumulation: an all-reduce in every iteration of the loop, against one after it."""
 
 from matplotlib.patches import FancyBboxPatch
 from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, WRONG, arrow, card, cells, save, words
@@ -52,7 +52,7 @@ for number in range(1, 5):
     if number < 4:
         arrow(axes, (x + 1.1, TOP + HEIGHT / 2), (x + 1.48, TOP + HEIGHT / 2))
     words(axes, x + 0.2, TOP - 0.4, f"{number}", size=10, colour=QUIET)
-words(axes, 1.25, TOP - 0.4, "turn", size=9, colour=QUIET, align="right")
+words(axes, 1.5, TOP - 0.4, "iteration", size=9, colour=QUIET, align="right")
 arrow(axes, (7.5, TOP + HEIGHT / 2), (7.9, TOP + HEIGHT / 2))
 totals(8.0, RESULT, "Σ")
 
@@ -66,7 +66,7 @@ for number in range(1, 5):
         for device in range(N):
             y = TOP + device * (SIZE + GAP) + SIZE / 2
             words(axes, x + 0.7, y, "+", size=11, bold=True)
-words(axes, 9.75, TOP - 0.4, "turn", size=9, colour=QUIET, align="right")
+words(axes, 9.9, TOP - 0.4, "iteration", size=9, colour=QUIET, align="right")
 for device in range(N):
     y = TOP + device * (SIZE + GAP) + SIZE / 2
     arrow(axes, (13.5, y), (13.85, y))
@@ -78,14 +78,14 @@ words(axes, 14.1, TOP - 0.4, "own", size=9, colour=QUIET)
 words(axes, 15.85, TOP - 0.4, "of all", size=9, colour=QUIET)
 words(axes, 8.2, TOP - 0.4, "of all", size=9, colour=QUIET)
 
-words(axes, 4.75, 7.1, "four times everything travels,\nfour times all wait for the slowest", size=10.5)
-words(axes, 13.0, 7.1, "inside the loop nobody waits for anybody;\neverything travels once", size=10.5)
+words(axes, 4.75, 7.1, "four all-reduces: four times,\nall devices wait for the slowest", size=10.5)
+words(axes, 13.0, 7.1, "one all-reduce:\nno device waits inside the loop", size=10.5)
 words(
     axes,
     8.5,
     8.4,
     "g2 on device 3 is the gradient of device 3's examples of micro-batch 2. Sums may be taken in any order:\n"
-    "first over micro-batches on each device, then, once, over devices.",
+    "first over micro-batches on each device, then once over devices.",
     size=9.5,
     colour=QUIET,
 )

@@ -1,4 +1,4 @@
-"""Draws data parallelism beside FSDP: what each of eight devices holds, and what a step brings to one of them."""
+"""Draws data parallelism beside FSDP: what each of eight devices holds, and what one of them communicates in a step."""
 
 from matplotlib.patches import Rectangle
 from style import DEVICES, EDGE, INK, MAPPED, PAPER, QUIET, RESULT, SHARED, WRONG, arrow, card, cells, save, words
@@ -12,7 +12,7 @@ axes = card(17.4, 13.1)
 
 
 def holdings(x: float, y: float, fill: str, cut: bool, columns: int = 1) -> None:
-    """Eight devices, each a stack of the eight pieces of a tree: all of them, or its own alone."""
+    """Eight devices, each a stack of the eight shards of a tree: all of them, or its own alone."""
     for device in range(N):
         kept = [[fill if not cut or piece == device else PAPER] * columns for piece in range(N)]
         for piece in range(N):
@@ -38,7 +38,7 @@ def stack(x: float, y: float, width: float, fill: str) -> None:
 
 
 def strip(x: float, y: float, fill: str, only: int | None = None) -> None:
-    """The eight pieces on device 2, in a row; with `only`, the one piece that it has."""
+    """The eight shards on device 2, in a row; with `only`, the one shard that it has."""
     for piece in range(N):
         colour = fill if only is None or piece == only else PAPER
         cells(axes, x + piece * 0.27, y, 1, 1, colour, size=0.27)
@@ -53,7 +53,7 @@ for x, title in ((LEFT, "Data parallel"), (RIGHT, "Fully sharded: FSDP")):
 
 rows = [
     (1.91, "batch", "an eighth of the examples"),
-    (3.3, "parameters", "eight pieces of an array"),
+    (3.3, "parameters", "eight shards of an array"),
     (5.1, "gradients", "of the same size"),
     (6.9, "Adam's moments", "two of the same size"),
 ]
@@ -68,7 +68,7 @@ words(axes, LEFT + 3.9 * STEP - 0.05, 7.95, "4 times the parameters on every dev
 words(axes, RIGHT + 3.9 * STEP - 0.05, 7.95, "an eighth of that on every device", size=11, bold=True)
 
 axes.plot([0.5, 16.9], [8.4, 8.4], color=EDGE, linewidth=1)
-words(axes, 0.45, 8.85, "One step, as seen by device 2", size=12, align="left", bold=True)
+words(axes, 0.45, 8.85, "One step on device 2", size=12, align="left", bold=True)
 
 MINE = "#b9e0cc"  # its own gradient, before anything is reduced
 for y, name in ((9.75, "forward"), (11.05, "backward"), (12.35, "update")):
@@ -84,9 +84,9 @@ def travel(x: float, y: float, before: tuple[str, int | None], after: tuple[str,
 
 
 strip(LEFT - 0.3, 9.61, SHARED)
-words(axes, LEFT + 2.05, 9.75, "the weights are here: nothing travels", size=10, align="left")
+words(axes, LEFT + 2.05, 9.75, "has all weights: no communication", size=10, align="left")
 travel(RIGHT, 9.75, (SHARED, 2), (SHARED, None), "all-gather")
-words(axes, RIGHT + 2.75, 10.2, "weights, a layer at a time, dropped after use", size=9, colour=QUIET)
+words(axes, RIGHT + 2.75, 10.2, "weights of one layer, discarded after use", size=9, colour=QUIET)
 
 travel(LEFT, 11.05, (MINE, None), (RESULT, None), "all-reduce")
 words(axes, LEFT + 2.75, 11.5, "its own gradient becomes the mean of all eight", size=9, colour=QUIET)
@@ -94,7 +94,7 @@ travel(RIGHT, 11.05, (MINE, None), (RESULT, 2), "reduce-scatter")
 words(axes, RIGHT + 2.75, 11.5, "its eighth of the mean (weights are gathered again)", size=9, colour=QUIET)
 
 strip(LEFT - 0.3, 12.21, SHARED)
-words(axes, LEFT + 2.05, 12.35, "updates everything, as all others do", size=10, align="left")
+words(axes, LEFT + 2.05, 12.35, "updates everything, like every device", size=10, align="left")
 strip(RIGHT - 0.3, 12.21, SHARED, 2)
 words(axes, RIGHT + 2.05, 12.35, "updates its own eighth", size=10, align="left")
 
