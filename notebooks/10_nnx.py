@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 · NNX: a model is a pytree that you can call
 #
-# *The core takes 30 minutes, then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core you can write a model as a class, train it under `jit` without losing an update, and separate its parameters from its other state.
+# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core you can write a model as a class, train it under `jit` without losing an update, and separate its parameters from its other state.
 #
 # **Assumed.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Try each question before you open its answer.
 #
@@ -86,9 +86,25 @@ print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.m
 # `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the treedef.
 #
 # ## Variables and keys
-# The layers of NNX wrap each array in a **Variable**, whose type states what kind of state it is. A trainable parameter, for example, is an `nnx.Param`. You read its array with `kernel[...]` and replace it with `kernel[...] = array`.
-#
-# Layers draw their initial values with keys from an `nnx.Rngs` object.
+# Layers wrap each array in a **Variable**, whose type states what kind of state it is. A trainable parameter, for example, is an `nnx.Param`. The random keys for its initial value come from an `nnx.Rngs` object. This is a complete layer.
+
+
+# %%
+class Dense(nnx.Module):
+    def __init__(self, inputs, outputs, *, rngs):
+        self.kernel = nnx.Param(jax.random.normal(rngs.params(), (inputs, outputs)))
+        self.bias = nnx.Param(jnp.zeros(outputs))
+
+    def __call__(self, x):
+        return x @ self.kernel + self.bias
+
+
+dense = Dense(2, 3, rngs=nnx.Rngs(0))
+dense.bias[...] = jnp.ones(3)
+print("output:", dense(x).shape, "  bias:", dense.bias[...])
+
+# %% [markdown]
+# In arithmetic, a Variable behaves like its array. You read the array with `bias[...]` and replace it with `bias[...] = array`. NNX's own dense layer is `nnx.Linear`.
 
 # %% [markdown] predict="nnx-rngs"
 # We create `rngs = nnx.Rngs(0)` and then call `nnx.Linear(3, 3, rngs=rngs)` twice. Do the two layers start with the same kernel?
@@ -254,7 +270,7 @@ print(f"a step takes {1e3 * jax_ms:.0f} µs with jax.jit and {1e3 * nnx_ms:.0f} 
 # You will meet both. With `nnx.jit`, which most of Flax's tutorials use, no update can be forgotten. With `jax.jit`, which this course uses, every change is a visible result.
 #
 # ## State that is not trained: split and merge
-# Some state is not trained. The next model counts the examples that it has seen. Its counter has a custom Variable type, and a subclass is all that such a type needs.
+# Random keys and running statistics are state too, but they are not trained. Our example of such state is a counter of the examples that a model has seen. It has a custom Variable type, which is declared as a subclass.
 
 
 # %%
@@ -349,10 +365,10 @@ for _ in range(5):
 print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
-# This is the end of the core. The summary is at the end of the page, and each section in between needs only the core.
+# **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". The others state which Deeper section they need.
 #
 # ## Deeper: training and evaluation modes
-# Dropout and BatchNorm are the most common layers with state of their own. Dropout sets random values to 0, and BatchNorm normalizes each feature by a mean and a variance.
+# Dropout and BatchNorm are layers whose state is not trained. Dropout sets random values to 0, and BatchNorm normalizes each feature by a mean and a variance.
 
 
 # %%
@@ -388,7 +404,7 @@ for name, one in {"training": model, "evaluation": evaluating}.items():
 # %% [markdown]
 # In training, BatchNorm uses the mean and variance of the batch and moves its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation, BatchNorm uses the running statistics and Dropout does nothing.
 #
-# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with other static attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes in place, and you have to remember to change them back. Name only attributes that some layer has.
+# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with other static attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes in place, and you have to remember to change them back. `nnx.view` rejects an attribute that no layer has.
 
 # %%
 print_error(lambda: nnx.view(network, deterministic=True))
@@ -478,7 +494,7 @@ for name, one in {"original": original, "clone": clone, "copied": copied}.items(
     print(f"{name:9s} kernel deleted: {one.head.kernel[...].is_deleted()}")
 
 # %% [markdown]
-# `nnx.update(model, state)` writes into the Variables that are there. It does not check names or shapes.
+# `nnx.update(model, state)` writes into the existing Variables. It checks neither names nor shapes.
 
 # %%
 nnx.update(copied, {"head": {"bias": jnp.ones(5), "bais": jnp.ones(3)}})  # a wrong shape and a misspelled name
@@ -486,7 +502,7 @@ print(jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(copied.head))))
 
 # %% [markdown]
 # ## Deeper: a new head on a frozen network
-# To replace parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here the trained network, or rather a clone of it with its own Variables, gets a new head for another question. Is a star inside the radius 0.5?
+# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head for another question. Is a star inside the radius 0.5?
 
 # %%
 tuned = nnx.clone(trained)
@@ -588,7 +604,7 @@ metrics.reset()
 # `nnx.metrics.Average` computes a mean, and `Welford` adds the standard error. Give them the losses of the examples, not the mean loss of a batch. After `reset` the metrics are ready for the next epoch.
 #
 # ## Deeper: shared Variables
-# Two layers may share one Variable, such as the embedding of a language model and its output layer. For JAX a module is a tree, and in a tree nothing is shared. A module that goes through `jax.jit` therefore comes back with two separate Variables. `nnx.split` keeps the sharing.
+# Two layers may share one Variable. In some language models, the embedding and the output layer do. For JAX a module is a tree, and in a tree nothing is shared. A module that goes through `jax.jit` therefore comes back with two separate Variables. `nnx.split` keeps the sharing.
 
 
 # %%
@@ -707,7 +723,7 @@ def create(key):
 
 models, optimizers = jax.vmap(create)(jax.random.split(jax.random.key(3), 4))
 steps = jax.jit(jax.vmap(step, in_axes=(0, 0, None, None)))
-for _ in range(200):
+for _ in range(100):
     models, optimizers, values = steps(models, optimizers, x, y)
 scores = jax.vmap(apply, in_axes=(0, None))(models, test_x)
 print("kernels of the head:", models.head.kernel.shape)
@@ -769,9 +785,9 @@ print("apply returns", out.shape, "and new", list(changed))
 # | what comes out of layers | `nnx.capture(model, nnx.Intermediate, ...)` |
 # | the size before allocation | `jax.eval_shape(lambda: Model(...))` |
 #
-# ## What it became
+# ## In older code
 #
-# | in older code | now |
+# | older | now |
 # |---|---|
 # | `nnx.split` and `nnx.merge` around every `jax.jit` | modules are pytrees, pass them directly |
 # | a plain list or dict of layers | `nnx.List`, `nnx.Dict` |
