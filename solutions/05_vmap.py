@@ -385,6 +385,17 @@ def in_axes_puzzle():
     }
 
 
+# %% wrong="vmap-axes" because="Counts the axis of b in `stacked` as `layer` sees b, without the mapped axis."
+def in_axes_puzzle():
+    shared = None
+    return {
+        "examples": ((shared, 0), {"out": 0, "norm": 0}),
+        "columns": ((shared, -1), {"out": -1, "norm": -1}),
+        "ensemble": (({"w": 0, "b": shared}, shared), 0),
+        "stacked": (({"w": -1, "b": 0}, 0), 0),
+    }
+
+
 # %% right="vmap-axes"
 def in_axes_puzzle():
     return {
@@ -845,6 +856,13 @@ def masked_mean_rows(rows, lengths):
     return kept.sum(axis=1) / jnp.maximum(jnp.count_nonzero(kept, axis=1), 1)
 
 
+# %% wrong="vmap-masked-mean" because="Marks the padding with NaN and takes nanmean, which also leaves out a row's own NaN."
+def masked_mean_rows(rows, lengths):
+    inside = jnp.arange(rows.shape[1]) < lengths[:, None]
+    marked = jnp.where(inside, rows, jnp.nan)
+    return jnp.where(lengths > 0, jnp.nanmean(marked, axis=1), 0)
+
+
 # %% right="vmap-masked-mean"
 def masked_mean_rows(rows, lengths):
     lengths = lengths[:, None]
@@ -1009,6 +1027,16 @@ def jacobian_rows(f, x, rows):
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     return jnp.stack([pull_back(jnp.zeros_like(outputs).at[row].set(1))[0] for row in rows])
+
+
+# %% wrong="vmap-jacobian-rows" because="Pushes all unit vectors forward and picks rows afterwards: the whole Jacobian is computed."
+def jacobian_rows(f, x, rows):
+
+    def column(direction):
+        _, pushed = jax.jvp(f, (x,), (direction,))
+        return pushed[rows]
+
+    return jax.vmap(column, out_axes=1)(jnp.eye(x.shape[0], dtype=x.dtype))
 
 
 # %% right="vmap-jacobian-rows"

@@ -527,6 +527,12 @@ def step_key(key, step, purpose):
     return new
 
 
+# %% wrong="random-step-key" because="Splits into as many keys as the purpose's number: that number is a shape, which must not be traced."
+def step_key(key, step, purpose):
+    of_step = jax.random.fold_in(key, step)
+    return jax.random.split(of_step, purpose + 1)[purpose]
+
+
 # %% right="random-step-key"
 def step_key(key, step, purpose):
     return jax.random.split(jax.random.fold_in(key, step), 10)[purpose]
@@ -1419,6 +1425,16 @@ def kick(key, step, ids, positions, strength):
 def kick(key, step, ids, positions, strength):
     now = jax.random.fold_in(key, step)
     return positions + strength * jnp.stack([jax.random.normal(jax.random.fold_in(now, i), (3,)) for i in ids])
+
+
+# %% wrong="random-kicks" because="Packs step and id into one 32-bit number: large ids collide with other steps."
+def kick(key, step, ids, positions, strength):
+
+    def one(number, position):
+        own = jax.random.fold_in(key, step * 100_000 + number)
+        return position + strength * jax.random.normal(own, (3,))
+
+    return jax.vmap(one)(ids, positions)
 
 
 # %% right="random-kicks"
