@@ -1,36 +1,32 @@
 # %% [markdown]
-# # 10 · NNX: a model is a tree that you can call
+# # 10 · NNX: a model is a pytree that you can call
 #
-# *Forty-five minutes, then [the exercises](../exercises/10_nnx/10_nnx.ipynb).* Afterwards you can write a model as a class, train it under `jit` without losing an update, take it apart by kinds of state and put it together again, switch it between training and evaluation, operate on it, look inside it, know its size before it exists, and read models in the libraries that others use.
+# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core you can write a model as a class, train it under `jit` without losing an update, and separate its parameters from its other state.
 #
-# **Assumed.** `jit` (03), `grad` (04), trees (06), keys (07), Optax (09). Recall before you go on; answer first, then open the fold.
+# **Assumed.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Try each question before you open its answer.
 #
-# 1. From 06: what is the path of a leaf, and what is it good for?
+# 1. From 06: what is the path of a leaf?
 #
 # <details><summary>Answer</summary>
 #
-# The keys, numbers and attributes on the way to it. It says which leaf is meant, whatever the order in which a tree has them.
+# The keys, indices and attribute names that lead from the root of the tree to the leaf.
 # </details>
 #
-# 2. From 07: `jax.random.fold_in(key, n)` for n = 0, 1, 2. What does it give, and what for?
+# 2. From 07: how do you get many keys from one key and a counter?
 #
 # <details><summary>Answer</summary>
 #
-# A key for each n, the same ones in each run. One key and a counter are enough for as many as you like.
+# Fold the counter into the key with `jax.random.fold_in(key, n)`. The keys are the same in every run.
 # </details>
 #
-# 3. From 09: which two things must come out of a training step, besides the loss?
+# 3. From 09: a training step returns the loss. What else must it return?
 #
 # <details><summary>Answer</summary>
 #
-# The new parameters, and the new state of the optimizer.
+# The updated parameters and the updated state of the optimizer.
 # </details>
 
 # %%
-import functools
-import textwrap
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,32 +34,28 @@ import optax
 from flax import linen, nnx
 
 from grader.learning import plots
+from grader.learning.inspection import flops, print_error, time_ms
 
 np.set_printoptions(precision=3, suppress=True)
 
-
-def refusal(call, most=200):
-    """Runs `call()`, which should fail, and prints how its error begins, in at most so many characters."""
-    try:
-        call()
-    except Exception as problem:
-        print(textwrap.fill(textwrap.shorten(f"{type(problem).__name__}: {problem}", most), 110))
-
-
 # %% [markdown]
-# ## The question: who names forty layers?
-# In lesson 09 a model was a function and a list of dicts. With forty layers of five kinds, that is two lists to keep in step: where parameters are made, and where they are used. A class keeps both in one place. But a class has a `self` that changes. **What becomes of an object when `jit` takes it?**
+# ## The question: what does `jit` do with an object?
+# In lesson 09 one function created the parameters and another function used them, and both had to agree on every name. A class keeps the two together. But a method can change `self`, and `jit` requires pure functions (02). **So what happens when you pass an object to `jit`?**
 #
-# Three arms of a galaxy, measured with noise: to which arm does a star belong?
+# In our example, a model gets the position of a star and predicts its arm in a spiral galaxy. It is trained with 300 stars and tested with 600 others.
 
 # %%
 rng = np.random.default_rng(10)
-along, arm = rng.uniform(0.1, 1, size=900), np.arange(900) % 3
-angle = 2 * np.pi * (arm / 3 + along) + 0.2 * rng.normal(size=900)
-stars = np.stack([along * np.cos(angle), along * np.sin(angle)], axis=1).astype(np.float32)
-x, y, new_x, new_y = stars[:300], arm[:300], stars[300:], arm[300:]  # few to learn from, many to be judged by
+radius, arm = rng.uniform(0.1, 1, size=900), np.arange(900) % 3
+angle = 2 * np.pi * (arm / 3 + radius) + 0.2 * rng.normal(size=900)
+stars = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)
+x, y, test_x, test_y = stars[:300], arm[:300], stars[300:], arm[300:]
+
+# %% [markdown]
+# Here is a linear model, once as a plain class and once as an NNX module.
 
 
+# %%
 class Plain:
     def __init__(self, key):
         self.w = jax.random.normal(key, (2, 3))
@@ -72,287 +64,547 @@ class Plain:
         return x @ self.w
 
 
-class Known(Plain, nnx.Module):
-    """The same text, and an NNX module."""
+class PlainModule(Plain, nnx.Module):
+    """The same methods in a subclass of nnx.Module."""
 
+
+apply = jax.jit(lambda model, x: model(x))
 
 # %% [markdown] predict="nnx-plain"
-# What does `jax.jit(lambda model, x: model(x))` do with a `Plain` as its first argument?
+# What does `apply(model, x)` do when `model` is a `Plain`?
 #
-# - [ ] it compiles; the weights become constants | That is what happens to an object from *outside* (03). This one is an argument, and arguments are traced.
-# - [ ] it runs it as Python, without compiling | `jit` either traces or refuses.
-# - [x] it refuses it before anything is traced | Right: JAX wants trees, and does not know what in a `Plain` is data. In a `Known` it does.
+# - [ ] It compiles a program in which the weights are constants. | That happens to an object that the function closes over (03). This object is an argument.
+# - [ ] It runs the function in Python, without compiling it. | `jit` either traces a function or raises an error.
+# - [x] It raises an error before tracing starts. | Right. An argument must be a pytree of arrays, and JAX does not know which attributes of a `Plain` are data.
 
 # %%
-call = jax.jit(lambda model, x: model(x))
-refusal(lambda: call(Plain(jax.random.key(0)), x))
-known = Known(jax.random.key(0))
-print("Known:", call(known, x).shape, "leaves:", jax.tree.map(jnp.shape, jax.tree.leaves(known)))
+print_error(lambda: apply(Plain(jax.random.key(0)), x))
+module = PlainModule(jax.random.key(0))
+print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.map(jnp.shape, jax.tree.leaves(module)))
 
 # %% [markdown]
-# `nnx.Module` registers every class that is made from it (06): attributes with arrays are data, all others are settings. That is all it takes to be an argument of `jit`, `grad` and `vmap`.
+# `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the treedef.
 #
-# ## Parts, and the keys they are made from
-# A **Variable** is a box around an array that also says of what *kind* it is: `nnx.Param` is trained, `nnx.BatchStat` is measured, others count or hold keys. Layers put their arrays into such boxes; `box[...]` reads and writes them. And `nnx.Rngs` hands out keys:
+# ## Variables and keys
+# Layers wrap each array in a **Variable**, whose type states what kind of state it is. A trainable parameter, for example, is an `nnx.Param`. The random keys for its initial value come from an `nnx.Rngs` object. This is a complete layer.
+
+
+# %%
+class Dense(nnx.Module):
+    def __init__(self, inputs, outputs, *, rngs):
+        self.kernel = nnx.Param(jax.random.normal(rngs.params(), (inputs, outputs)))
+        self.bias = nnx.Param(jnp.zeros(outputs))
+
+    def __call__(self, x):
+        return x @ self.kernel + self.bias
+
+
+dense = Dense(2, 3, rngs=nnx.Rngs(0))
+dense.bias[...] = jnp.ones(3)
+print("output:", dense(x).shape, "  bias:", dense.bias[...])
+
+# %% [markdown]
+# In arithmetic, a Variable behaves like its array. You read the array with `bias[...]` and replace it with `bias[...] = array`. NNX's own dense layer is `nnx.Linear`.
 
 # %% [markdown] predict="nnx-rngs"
-# `rngs = nnx.Rngs(0)`, then `nnx.Linear(3, 3, rngs=rngs)` twice. Do the two begin with the same kernel?
+# We create `rngs = nnx.Rngs(0)` and then call `nnx.Linear(3, 3, rngs=rngs)` twice. Do the two layers start with the same kernel?
 #
-# - [ ] yes: both are made from seed 0 | They would if each had an `nnx.Rngs(0)` of its own.
-# - [x] no: the second gets other keys | Right: `rngs` counts. Each request folds the next number into the key (07).
-# - [ ] neither: a key is used twice | No key is used twice, for each is derived anew.
+# - [ ] Yes, both start from seed 0. | They would if each layer had its own `nnx.Rngs(0)`.
+# - [x] No, the second layer gets other keys. | Right. `rngs` counts its requests and folds the count into its key (07).
+# - [ ] Neither, because using a key twice is an error. | No key is used twice. Each request derives a new one.
 
 # %%
 rngs = nnx.Rngs(0)
-one, other = (nnx.Linear(3, 3, rngs=rngs) for _ in range(2))
-print("same kernel:", bool(jnp.all(one.kernel[...] == other.kernel[...])), "  keys handed out:", rngs.params.count[...])
+first, second = (nnx.Linear(3, 3, rngs=rngs) for _ in range(2))
+print("same kernel:", bool(jnp.array_equal(first.kernel[...], second.kernel[...])))
+print("keys drawn:", rngs.params.count[...])
 print("the next key is fold_in(key(0), 4):", rngs.params() == jax.random.fold_in(jax.random.key(0), 4))
-for path, variable in nnx.to_flat_state(nnx.state(one)):
-    print("/".join(path), type(variable).__name__, variable.shape, variable.dtype)
 
 # %% [markdown]
-# Each array stands under the path of its attribute, with its kind; `print(one)` shows the settings too. And `rngs` has counted: four keys, as each layer took one for its kernel and one for its bias (0 all the same). Layers ask by name, `Linear` for `params` and `Dropout` for `dropout`. `nnx.Rngs(params=0, dropout=1)` keeps a key and a counter for each; `nnx.Rngs(0)` has one of both, which answers to every name.
+# Each layer took two keys, one for its kernel and one for its bias.
 #
-# ## Where does an update go?
-# A first model, and `nnx.Optimizer`: an Optax transformation together with its state. `wrt` says for which kind of Variable.
+# ## A network
+# A model keeps its layers in attributes. Several layers go into an `nnx.List`.
 
 
 # %%
-class Small(nnx.Module):
-    def __init__(self, width=64, *, rngs):
-        self.first = nnx.Linear(2, width, rngs=rngs)
+class Network(nnx.Module):
+    def __init__(self, width=64, depth=2, *, rngs):
+        self.stem = nnx.Linear(2, width, rngs=rngs)
+        self.hidden = nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(depth)])
         self.head = nnx.Linear(width, 3, rngs=rngs)
 
     def __call__(self, x):
-        return self.head(jax.nn.relu(self.first(x)))
+        x = jax.nn.relu(self.stem(x))
+        for layer in self.hidden:
+            x = jax.nn.relu(layer(x))
+        return self.head(x)
 
 
+# %% [markdown]
+# `nnx.display` shows a model as a tree that you can open, and `print` shows it as text. Both list the Variables and the static attributes.
+
+# %%
+network = Network(rngs=nnx.Rngs(0))
+nnx.display(network)
+print(network.head)
+
+# %% [markdown]
+# A plain list would be static, and a static attribute must not contain arrays or modules.
+
+
+# %%
+class PlainList(nnx.Module):
+    def __init__(self, *, rngs):
+        self.hidden = [nnx.Linear(64, 64, rngs=rngs)]
+
+
+print_error(lambda: PlainList(rngs=nnx.Rngs(0)), length=640)
+
+# %% [markdown]
+# ## Where does an update go?
+# An `nnx.Optimizer` holds an Optax transformation and its state, and `wrt` selects the Variables to train. `optimizer.update(model, grads)` works **in place**. It writes new arrays into the Variables of the model and of the optimizer. `jax.value_and_grad` accepts a module and returns the gradient as a module of the same structure.
+
+
+# %%
 def cross_entropy(model, x, y):
     return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
 
 
-@jax.jit
 def learn(model, optimizer, x, y):
-    value, slopes = jax.value_and_grad(cross_entropy)(model, x, y)
-    optimizer.update(model, slopes)  # in place
+    value, grads = jax.value_and_grad(cross_entropy)(model, x, y)
+    optimizer.update(model, grads)  # in place
     return value
 
 
 # %% [markdown] predict="nnx-lost"
-# `learn` updates the model in place and returns the loss. What are the losses of five calls?
+# `learn` updates the model in place and returns only the loss. We call `jax.jit(learn)` five times with the same arguments. Which losses do we get?
 #
-# - [x] five times the same number | Right: the update happened, to a model that exists only while the program is traced.
-# - [ ] they fall from call to call | So they would without `jit`.
-# - [ ] none: `jit` raises an error | It cannot: inside, changes are ordinary Python.
+# - [x] The same number five times. | Right. The update changes a copy of the model, and the copy exists only while the program is traced.
+# - [ ] Losses that fall from call to call. | They fall without `jit`.
+# - [ ] None, because `jit` raises an error. | The update is ordinary Python that runs during tracing, so there is no error.
+
+# %%
+optimizer = nnx.Optimizer(network, optax.adam(0.003), wrt=nnx.Param)
+jax_learn = jax.jit(learn)
+print(np.array([jax_learn(network, optimizer, x, y) for _ in range(5)]))
+
+# %% [markdown]
+# ![Two lanes. In both, jit flattens the model into leaves and builds a copy from tracers, and optimizer.update changes the copy. In the upper lane only value is returned, so the copy is dropped and the model outside is as before. In the lower lane model, optimizer and value are returned, and the leaves of the copy become a new model.](../images/nnx_copies.svg)
+#
+# `jit` flattens the model into its leaves and rebuilds it from tracers. The update changes this second model. **What you do not return is lost, without any message.** So return the model and the optimizer.
 
 
 # %%
 @jax.jit
 def step(model, optimizer, x, y):
-    value, slopes = jax.value_and_grad(cross_entropy)(model, x, y)
-    optimizer.update(model, slopes)
+    value, grads = jax.value_and_grad(cross_entropy)(model, x, y)
+    optimizer.update(model, grads)
     return model, optimizer, value
 
 
-small = Small(rngs=nnx.Rngs(0))
-optimizer = nnx.Optimizer(small, optax.adam(0.01), wrt=nnx.Param)
-print("learn:    ", np.array([learn(small, optimizer, x, y) for _ in range(5)]))
-values = []
-for _ in range(5):
-    small, optimizer, value = step(small, optimizer, x, y)
-    values.append(value)
-print("step:     ", np.array(values), "  steps counted:", optimizer.step[...])
+# %%
+def train(model, tx, steps, x=x, y=y, wrt=nnx.Param):
+    optimizer, losses = nnx.Optimizer(model, tx, wrt=wrt), []
+    for _ in range(steps):
+        model, optimizer, value = step(model, optimizer, x, y)
+        losses.append(value)
+    return model, optimizer, np.array(losses)
+
+
+trained, trained_optimizer, losses = train(network, optax.adam(0.003), 200)
+print("the first five losses:", losses[:5])
+print("the last loss:", losses[-1], "  steps counted by the optimizer:", trained_optimizer.step[...])
 
 # %% [markdown]
-# ![Two lanes. In both, model is taken apart into leaves, a copy is put together from tracers inside jit, and update changes the copy. Above only value is returned: the copy is dropped, the model outside is as before. Below model, optimizer and value are returned: the copy's leaves come out as a new model.](../images/nnx_copies.svg)
-#
-# A module is taken apart at the border of `jit` and put together again inside, from tracers. That one is updated. **What is not returned is lost, and nothing says so.** `jax.value_and_grad` takes the module as it is; the slopes are a `Small`, too.
-#
-# In older code you find `nnx.jit` and `nnx.grad`, which carry changes out by themselves. They are in maintenance, and that service is paid for at each call:
-
-# %%
-carried = nnx.jit(learn.__wrapped__)  # the same function, compiled by NNX
-took = {step: [], carried: []}
-for _ in range(100):
-    for way, seconds in took.items():  # in turns: a busy moment meets both alike
-        start = time.perf_counter()
-        jax.block_until_ready(way(small, optimizer, x, y))  # what jax.jit gives is dropped here
-        seconds.append(time.perf_counter() - start)
-print(f"a step: {1e6 * min(took[step]):.0f} µs by jax.jit, {1e6 * min(took[carried]):.0f} µs by nnx.jit")
-print("steps counted now, all but five of them by nnx.jit:", optimizer.step[...])
-
-# %% [markdown]
-# ## Apart, and together again
-# Real models hold more than parameters. This block has three kinds: weights that are trained, means that BatchNorm measures, and for each Dropout a key and a counter of its own. Blocks stand in an `nnx.List`. A plain list NNX takes for a setting (`self.sizes = [2, 64]` is one), so with arrays or modules in it, it is refused:
+# `network` itself has not changed, so we can draw the predictions of both models.
 
 
 # %%
-class Block(nnx.Module):
-    def __init__(self, width, *, rngs):
-        self.linear = nnx.Linear(width, width, rngs=rngs)
-        self.norm = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
-        self.dropout = nnx.Dropout(0.2, rngs=rngs)
-
-    def __call__(self, x):
-        return x + self.dropout(jax.nn.relu(self.norm(self.linear(x))))
+def accuracy(model, x, y):
+    return float(jnp.mean(apply(model, x).argmax(axis=1) == y))
 
 
-class Galaxy(nnx.Module):
-    def __init__(self, width=64, depth=3, *, keep=nnx.List, rngs):
-        self.stem = nnx.Linear(2, width, rngs=rngs)
-        self.blocks = keep([Block(width, rngs=rngs) for _ in range(depth)])
-        self.head = nnx.Linear(width, 3, rngs=rngs)
+def show_regions(models, alt):
+    """Colours the plane by the arm that each model predicts, with the training stars on top. models: {title: model}"""
+    side = np.linspace(-1.1, 1.1, 150, dtype=np.float32)
+    plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    _, axes = plots.subplots(1, len(models), height=3.6)
+    for ax, (title, model) in zip(axes, models.items(), strict=True):
+        arms = apply(model, plane).argmax(axis=1).reshape(150, 150)
+        ax.contourf(side, side, arms, [-0.5, 0.5, 1.5, 2.5], colors=["C0", "C1", "C2"], alpha=0.3)
+        for i, marker in enumerate("o^s"):
+            ax.plot(*x[y == i].T, marker, markersize=3, color=f"C{i}")
+        ax.set(title=title, aspect="equal")
+    plots.show(alt)
 
-    def __call__(self, x):
-        x = self.stem(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-
-def megabytes(tree):
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) / 1e6
-
-
-refusal(lambda: Galaxy(keep=list, rngs=nnx.Rngs(0)), most=640)  # read to its fourth way out
-galaxy = Galaxy(rngs=nnx.Rngs(0))
-graphdef, params, statistics, rest = nnx.split(galaxy, nnx.Param, nnx.BatchStat, ...)
-for name, state in {"Param": params, "BatchStat": statistics, "the rest": rest}.items():
-    paths = ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(state)]
-    print(f"{name:10s} {len(paths):2d} arrays {megabytes(state):.4f} MB, such as {paths[0]}")
-merged = nnx.merge(graphdef, params, statistics, rest)
-
-# %% [markdown]
-# ![A Galaxy in the middle with its Variables, each marked with its kind, and settings. nnx.split gives graphdef, the form with all settings and no array, and a State for each filter: params, statistics, the rest with Dropout's key and counter. nnx.merge goes back.](../images/nnx_split.svg)
-#
-# `nnx.split` gives the **form** (hashable, without arrays; in code mostly `graphdef`) and a `State` for each **filter**; `...` takes the rest. A State is a nested dict of Variables by path. Filters are kinds, paths, functions of both, or made of others:
 
 # %%
-filters = {
-    'PathContains("head")': nnx.PathContains("head"),
-    "Param outside blocks": nnx.All(nnx.Param, nnx.Not(nnx.PathContains("blocks"))),
-    "matrices": lambda path, variable: variable.ndim == 2,
-}
-for name, chosen in filters.items():
-    print(f"{name:21s}", ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(galaxy, chosen))])
-
-# %% [markdown] predict="nnx-share"
-# We write 7 into `params["head"]["bias"]`, the State that was split off. Does `galaxy` change?
-#
-# - [ ] no: what was split off is a copy | Nothing is copied: that would double the memory.
-# - [ ] no: a State cannot be written into | Its Variables can, by `[...]`.
-# - [x] yes: its last bias is then 7 | Right: the State holds the model's own Variables. So does what `nnx.merge` makes of it.
-
-# %%
-cloned = nnx.clone(galaxy)
-params["head"]["bias"][...] = jnp.full(3, 7.0)
-for name, model in {"the model": galaxy, "merged": merged, "cloned before": cloned}.items():
-    print(f"{name:13s} {model.head.bias[...]}")
-params["head"]["bias"][...] = jnp.zeros(3)
-nnx.update(cloned, {"head": {"bias": jnp.ones(5), "bais": jnp.ones(3)}})  # a wrong shape, and a name that is not there
-print("head of the clone:", jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(cloned.head))))
-
-# %% [markdown]
-# `nnx.clone(model)` and `nnx.merge(..., copy=True)` make new Variables. `optimizer.update` and `nnx.update(model, state)` write into those that are there. The latter says nothing when a name or a shape does not fit, as the last line shows; an exercise meets that.
-#
-# ## One model, two modes
-# In training Dropout draws masks, and BatchNorm uses the mean of the *batch* and moves its running one. In evaluation nothing is drawn, and the running mean is used. Both are settings of layers deep inside.
-
-# %% [markdown] predict="nnx-modes"
-# A model as it is made is in training mode. We ask for the scores of the first star, alone, and in a batch of 300. Are they equal?
-#
-# - [ ] yes: rows do not see each other | In a matrix product they do not. In BatchNorm they do.
-# - [x] no, and asked again they are different again | Right: the batch decides, and the masks are new each time.
-# - [ ] no, but asked again they are as before | Dropout's counter has moved on.
-
-# %%
-calm = nnx.view(galaxy, deterministic=True, use_running_average=True)
-for name, model in {"in training": galaxy, "in evaluation": calm}.items():
-    print(f"{name:14s} alone {model(x[:1])[0]}, in a batch {model(x)[0]}, again {model(x)[0]}")
-
-# %% [markdown]
-# `nnx.view` gives the same Variables with other settings; `galaxy` stays in training. Name only settings that some layer has: in a model without Dropout `deterministic` is an error. (`galaxy.eval()` and `galaxy.train()` set them in place, and someone has to set them back.)
-#
-# Now the step. Integers have no slope, so Dropout's counter must not be differentiated. `optimizer.wrt` is the filter of what is trained: split by it. And what changes on the way forward has to come *out* of the loss:
-
-# %%
-refusal(lambda: jax.grad(cross_entropy)(galaxy, x, y))
-
-
-@functools.partial(jax.jit, static_argnames="keep")
-def full_step(model, optimizer, x, y, keep=True):
-    graphdef, params, rest = nnx.split(model, optimizer.wrt, ...)
-
-    def loss(params):
-        inside = nnx.merge(graphdef, params, rest, copy=True)
-        return cross_entropy(inside, x, y), nnx.state(inside, nnx.Not(optimizer.wrt))
-
-    (value, moved), slopes = jax.value_and_grad(loss, has_aux=True)(params)
-    optimizer.update(model, slopes)
-    if keep:
-        nnx.update(model, moved)
-    return model, optimizer, value
-
-
-def right(model, x, y):
-    return float(jnp.mean(call(model, x).argmax(axis=1) == y))
-
-
-trained = {}
-for keep in (True, False):
-    model = Galaxy(rngs=nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optax.adam(0.003), wrt=nnx.Param)
-    for _ in range(400):
-        model, optimizer, value = full_step(model, optimizer, x, y, keep=keep)
-    trained[keep] = nnx.view(model, deterministic=True, use_running_average=True)
-    block, scored = model.blocks[0], right(trained[keep], new_x, new_y)
-    print(f"the rest {'kept' if keep else 'lost'}: loss {value:.3f}, right on new stars {scored:.3f}")
-    print(f"    masks drawn {block.dropout.rngs.count[...]}, running means {block.norm.mean[...][:3]} ...")
-
-# %% [markdown]
-# The second run shows how this goes wrong in real code: the loss falls just as well, but the running statistics stay at 0 and 1, evaluation uses them, and every step draws *the same* mask. Why `copy=True`? A Variable may be changed only inside the transformation in which it was made, or a tracer would leak out with it (02). Those in `rest` were made outside of `grad`:
-
-# %%
-graphdef, params, rest = nnx.split(galaxy, nnx.Param, ...)
-refusal(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
-
-side = np.linspace(-1.1, 1.1, 150, dtype=np.float32)
-plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-_, axes = plots.subplots(1, 2, height=3.6)
-scored = {}
-for ax, (name, model) in zip(axes, {"before": calm, "after": trained[True]}.items(), strict=True):
-    found = call(model, plane).argmax(axis=1).reshape(150, 150)
-    ax.contourf(side, side, found, [-0.5, 0.5, 1.5, 2.5], colors=["C0", "C1", "C2"], alpha=0.3)
-    for i, mark in enumerate("o^s"):
-        ax.plot(*x[y == i].T, mark, markersize=3, color=f"C{i}")
-    scored[name] = f"{right(model, new_x, new_y):.1%}"
-    ax.set(title=f"{name}: {scored[name]} of new stars right", aspect="equal")
-plots.show(
-    "Stars of three spiral arms, each arm with a mark of its own, on the regions that the network gives to each arm. "
-    f"Before training the regions cut across the arms ({scored['before']} of new stars right); after it they wind along "
-    f"with them ({scored['after']})."
+before, after = (f"{accuracy(model, test_x, test_y):.1%}" for model in (network, trained))
+show_regions(
+    {f"before training: {before} correct": network, f"after training: {after} correct": trained},
+    "Stars of three spiral arms, each arm with its own marker, on the regions that the network assigns to each arm. "
+    f"Before training the regions cut across the arms and {before} of the test stars are classified correctly. "
+    f"After training the regions follow the arms and {after} are correct.",
 )
 
 # %% [markdown]
-# ## Surgery
-# A model is an object: parts can be exchanged. An array goes *into* its Variable, `layer.bias[...] = array`; with `layer.bias = array` a bare array takes the place of the `nnx.Param`, and is none. Here a new question is asked of old layers: does a star lie inside the radius 0.5? All but the new head is **frozen**: it is not in `wrt`, so `full_step` neither differentiates nor moves it.
+# ## `nnx.jit` beside `jax.jit`
+# NNX has its own versions of JAX's transformations. `nnx.jit` compiles like `jax.jit`, and after each call it writes the changed Variables back into the objects that you passed. With it, `learn` works as it is.
 
 # %%
-tuned = nnx.clone(trained[True])  # in evaluation: its statistics stay as well
-tuned.head = nnx.Linear(64, 2, rngs=nnx.Rngs(1))
-near, new_near = ((np.linalg.norm(points, axis=1) < 0.5).astype(int) for points in (x, new_x))
-refusal(lambda: full_step(tuned, optimizer, x, near))
+nnx_learn = nnx.jit(learn)
+student = Network(rngs=nnx.Rngs(0))
+optimizer = nnx.Optimizer(student, optax.adam(0.003), wrt=nnx.Param)
+print(np.array([nnx_learn(student, optimizer, x, y) for _ in range(5)]))
 
-optimizer = nnx.Optimizer(tuned, optax.adam(0.02), wrt=nnx.All(nnx.Param, nnx.PathContains("head")))
-for _ in range(200):
-    tuned, optimizer, value = full_step(tuned, optimizer, x, near)
-print(f"right on new stars {right(tuned, new_x, new_near):.3f}")
-print(f"parameters {megabytes(nnx.state(tuned, nnx.Param)):.4f} MB, optimizer {megabytes(optimizer):.4f} MB")
+# %%
+jax_ms, nnx_ms = time_ms(
+    lambda: step(student, optimizer, x, y), lambda: nnx_learn(student, optimizer, x, y), repeats=50
+)
+print(f"a step takes {1e3 * jax_ms:.0f} µs with jax.jit and {1e3 * nnx_ms:.0f} µs with nnx.jit")
 
 # %% [markdown]
-# The old optimizer did not fit the new head: it has a memory for each parameter that *was* there. Make a new one after surgery.
+# The losses are those of `step`. The extra time is spent in Python, because `nnx.jit` goes through the objects in each call. It matters less when a step takes longer.
 #
-# **Shared parts come apart.** Two layers may hold the same Variable. For plain transformations a module is a tree, and a tree has no sharing: inside there are two. `nnx.split` knows better, and keeps one:
+# You will meet both. With `nnx.jit`, which most of Flax's tutorials use, no update can be forgotten. With `jax.jit`, which this course uses, every change is a visible result.
+#
+# ## State that is not trained: split and merge
+# Random keys and running statistics are state too, but they are not trained. Our example of such state is a counter of the examples that a model has seen. It has a custom Variable type, which is declared as a subclass.
+
+
+# %%
+class Count(nnx.Variable):
+    """A number of examples."""
+
+
+class Counted(nnx.Module):
+    def __init__(self, network):
+        self.network = network
+        self.seen = Count(jnp.int32(0))
+
+    def __call__(self, x):
+        self.seen[...] += len(x)
+        return self.network(x)
+
+
+# %% [markdown]
+# `nnx.split` separates a model into its structure and its state. The structure is a `graphdef`, the treedef of NNX. The state is divided by **filters** into nested dicts of Variables, each called a `State`. A filter is a Variable type, or a condition on the path such as `nnx.PathContains("head")`. The filter `...` takes the rest.
+
+# %%
+counted = Counted(Network(rngs=nnx.Rngs(0)))
+graphdef, params, rest = nnx.split(counted, nnx.Param, ...)
+for name, state in {"params": params, "rest": rest}.items():
+    for path, variable in nnx.to_flat_state(state):
+        print(f"{name:6s} {type(variable).__name__:5s} {'/'.join(map(str, path)):24s} {variable.shape}")
+
+# %% [markdown] predict="nnx-share"
+# Now we write 7 into `params["network"]["head"]["bias"]`, in the State. Does the model `counted` change?
+#
+# - [ ] No, the State is a copy. | `nnx.split` copies nothing. A copy would double the memory.
+# - [ ] No, a State cannot be changed. | A State contains Variables, and they can be changed with `[...]`.
+# - [x] Yes, its last bias is then 7. | Right. The State contains the model's own Variables.
+
+# %%
+merged = nnx.merge(graphdef, params, rest)
+params["network"]["head"]["bias"][...] = jnp.full(3, 7.0)
+print("counted:", counted.network.head.bias[...], "  merged:", merged.network.head.bias[...])
+params["network"]["head"]["bias"][...] = jnp.zeros(3)
+
+# %% [markdown]
+# ![A Counted model on the left, with the bias of the stem, the kernel of the head, a static attribute and the counter. nnx.split gives three things on the right. graphdef is the structure with all static attributes and no array. params contains the kernels and biases. rest contains the counter. nnx.merge goes back.](../images/nnx_split.svg)
+#
+# `nnx.merge` is the inverse of `nnx.split`. Its result shares the Variables as well, unless you pass `copy=True`.
+#
+# Training needs the split, because `jax.grad` rejects integers such as the counter. It also needs the copy, as the second error shows.
+
+# %%
+print_error(lambda: jax.grad(cross_entropy)(counted, x, y))
+print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
+
+# %% [markdown]
+# A Variable can be changed only inside the transformation that created it, because otherwise a tracer could leak (02). So the loss merges a copy, and returns the changed counter as an auxiliary result (04).
+
+
+# %%
+@jax.jit
+def full_step(model, optimizer, x, y):
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def loss(params):
+        inner = nnx.merge(graphdef, params, rest, copy=True)
+        return cross_entropy(inner, x, y), nnx.state(inner, nnx.Not(nnx.Param))  # all state except Params
+
+    (value, changed), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    optimizer.update(model, grads)
+    nnx.update(model, changed)  # writes the new counter into the model
+    return model, optimizer, value
+
+
+optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
+for _ in range(5):
+    counted, optimizer, value = full_step(counted, optimizer, x, y)
+print(f"loss {value:.3f} after {counted.seen[...]} examples")
+
+# %% [markdown]
+# With NNX's transformations you write none of this. `nnx.value_and_grad` differentiates with respect to the Params, and the changed counter comes out without being returned.
+
+
+# %%
+@nnx.jit
+def full_learn(model, optimizer, x, y):
+    value, grads = nnx.value_and_grad(cross_entropy)(model, x, y)
+    optimizer.update(model, grads)
+    return value
+
+
+counted = Counted(Network(rngs=nnx.Rngs(0)))
+optimizer = nnx.Optimizer(counted, optax.adam(0.003), wrt=nnx.Param)
+for _ in range(5):
+    value = full_learn(counted, optimizer, x, y)
+print(f"loss {value:.3f} after {counted.seen[...]} examples")
+
+# %% [markdown]
+# **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". The others state which Deeper section they need.
+#
+# ## Deeper: training and evaluation modes
+# Dropout and BatchNorm are layers whose state is not trained. Dropout sets random values to 0, and BatchNorm normalizes each feature by a mean and a variance.
+
+
+# %%
+class Regularized(nnx.Module):
+    def __init__(self, width=64, *, rngs):
+        self.stem = nnx.Linear(2, width, rngs=rngs)
+        self.hidden = nnx.Linear(width, width, rngs=rngs)
+        self.norm = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
+        self.dropout = nnx.Dropout(0.2, rngs=rngs)
+        self.head = nnx.Linear(width, 3, rngs=rngs)
+
+    def __call__(self, x):
+        x = jax.nn.relu(self.stem(x))
+        x = x + jax.nn.relu(self.norm(self.hidden(x)))
+        return self.head(self.dropout(x))
+
+
+model = Regularized(rngs=nnx.Rngs(0))
+
+# %% [markdown] predict="nnx-modes"
+# A new model is in training mode. We compute the scores of the first star twice, once alone and once in a batch of 300 stars. Are they equal?
+#
+# - [ ] Yes, because rows do not affect each other. | In a matrix product they do not. In BatchNorm they do.
+# - [x] No, and if we repeat the calls, the scores are different again. | Right. BatchNorm uses the statistics of the batch, and Dropout draws a new mask in each call.
+# - [ ] No, but if we repeat the calls, we get the same two results. | Dropout counts its calls, so the next call has another mask.
+
+# %%
+evaluating = nnx.view(model, deterministic=True, use_running_average=True)
+for name, one in {"training": model, "evaluation": evaluating}.items():
+    for call in ("first call", "second call"):
+        print(f"{name:10s} {call:11s} alone {one(x[:1])[0]}, in a batch {one(x)[0]}")
+
+# %% [markdown]
+# In training, BatchNorm uses the mean and variance of the batch and moves its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation, BatchNorm uses the running statistics and Dropout does nothing.
+#
+# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with other static attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes in place, and you have to remember to change them back. `nnx.view` rejects an attribute that no layer has.
+
+# %%
+print_error(lambda: nnx.view(network, deterministic=True))
+
+# %% [markdown]
+# The `full_step` of the core trains this model correctly, because it returns all state that changed. What happens when a step forgets that state?
+
+
+# %%
+@jax.jit
+def forgetful_step(model, optimizer, x, y):
+    updated, optimizer, value = full_step(model, optimizer, x, y)
+    nnx.update(updated, nnx.state(model, nnx.Not(nnx.Param)))  # the statistics and counters from before the step
+    return updated, optimizer, value
+
+
+regularized = {}
+for name, one_step in {"all state returned": full_step, "only Params returned": forgetful_step}.items():
+    model = Regularized(rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(0.003), wrt=nnx.Param)
+    for _ in range(400):
+        model, optimizer, value = one_step(model, optimizer, x, y)
+    evaluating = nnx.view(model, deterministic=True, use_running_average=True)
+    regularized[f"{name}: {accuracy(evaluating, test_x, test_y):.1%} correct"] = evaluating
+    print(f"{name}: loss {value:.3f}, masks drawn {model.dropout.rngs.count[...]}")
+    print(f"    running means {model.norm.mean[...][:4]} ...")
+
+# %%
+show_regions(
+    regularized,
+    "The regions that two networks assign to the three arms after training, in evaluation mode. "
+    + " ".join(f"With {title}." for title in regularized),
+)
+
+# %% [markdown]
+# Both losses are small at the end. But when only the Params are returned, the running means stay at 0, evaluation uses them, and every step draws the same mask. No error points to the mistake.
+#
+# Layers ask `nnx.Rngs` for keys by name. `nnx.Linear` asks for `params`, and `nnx.Dropout` asks for `dropout`. `nnx.Rngs(params=0, dropout=1)` has a stream of keys for each name, and `nnx.Rngs(0)` serves all names from one stream.
+#
+# ## Deeper: filters
+# Filters can be combined. `nnx.All`, `nnx.Any` and `nnx.Not` build filters from filters, and a tuple is short for `nnx.Any`. A function of a path and a Variable is a filter as well.
+
+# %%
+filters = {
+    "nnx.Param": nnx.Param,
+    'nnx.PathContains("head")': nnx.PathContains("head"),
+    "Param outside hidden": nnx.All(nnx.Param, nnx.Not(nnx.PathContains("hidden"))),
+    "head or Count": (nnx.PathContains("head"), Count),
+    "matrices": lambda path, variable: variable.ndim == 2,
+}
+for name, chosen in filters.items():
+    paths = ["/".join(map(str, path[-2:])) for path, _ in nnx.to_flat_state(nnx.state(counted, chosen))]
+    print(f"{name:25s}", *paths)
+
+# %% [markdown]
+# A type matches its subclasses too. `nnx.split` gives each Variable to the *first* filter that matches, so the most specific filter comes first. The filters must cover every Variable.
+
+
+# %%
+class Scale(nnx.Param):
+    """A kind of parameter."""
+
+
+pair = nnx.Dict(scale=Scale(jnp.ones(2)), shift=nnx.Param(jnp.zeros(2)))
+for filters in ((Scale, nnx.Param), (nnx.Param, Scale)):
+    _, *states = nnx.split(pair, *filters)
+    print([one.__name__ for one in filters], [list(state) for state in states])
+print_error(lambda: nnx.split(pair, Scale), length=75)
+
+# %% [markdown]
+# ## Deeper: clones and copies
+# `nnx.split` and `nnx.merge` share the Variables of a model. `nnx.clone` makes new Variables that hold the *same arrays*. You can write into a clone and leave the original as it is, because `bias[...] = array` replaces the array and does not change the old one. To copy the arrays as well, map `jnp.copy` over the model.
+
+# %%
+original = Network(rngs=nnx.Rngs(0))
+clone, copied = nnx.clone(original), jax.tree.map(jnp.copy, original)
+clone.head.bias[...] = jnp.ones(3)
+print("original:", original.head.bias[...], "  clone:", clone.head.bias[...])
+
+# %% [markdown]
+# A clone and a copy differ when a step donates its arguments (03). Donation deletes the arrays of the original, and these are also the arrays of the clone.
+
+# %%
+halve = jax.jit(lambda model: jax.tree.map(lambda array: array / 2, model), donate_argnums=0)
+halved = halve(original)
+for name, one in {"original": original, "clone": clone, "copied": copied}.items():
+    print(f"{name:9s} kernel deleted: {one.head.kernel[...].is_deleted()}")
+
+# %% [markdown]
+# `nnx.update(model, state)` writes into the existing Variables. It checks neither names nor shapes.
+
+# %%
+nnx.update(copied, {"head": {"bias": jnp.ones(5), "bais": jnp.ones(3)}})  # a wrong shape and a misspelled name
+print(jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(copied.head))))
+
+# %% [markdown]
+# ## Deeper: a new head on a frozen network
+# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head for another question. Is a star inside the radius 0.5?
+
+# %%
+tuned = nnx.clone(trained)
+tuned.head = nnx.Linear(64, 2, rngs=nnx.Rngs(1))
+near, test_near = ((np.linalg.norm(points, axis=1) < 0.5).astype(int) for points in (x, test_x))
+print_error(lambda: step(tuned, trained_optimizer, x, near))
+
+# %% [markdown]
+# The old optimizer does not fit, because its state has the shapes of the old parameters. Create a new optimizer after surgery.
+#
+# The other layers should stay as they are, so we **freeze** them. A parameter is frozen when `wrt` does not select it.
+
+# %%
+head_only = nnx.PathContains("head")
+costs = {
+    name: flops(step, tuned, nnx.Optimizer(tuned, optax.adam(0.02), wrt=wrt), x, near)
+    for name, wrt in {"all parameters": nnx.Param, "head only": head_only}.items()
+}
+tuned, optimizer, losses = train(tuned, optax.adam(0.02), 200, y=near, wrt=head_only)
+print(f"correct: {accuracy(tuned, test_x, test_near):.1%}")
+print("stem changed:", not jnp.array_equal(tuned.stem.kernel[...], trained.stem.kernel[...]))
+print({name: f"{cost / 1e6:.1f} million operations in a step" for name, cost in costs.items()})
+
+# %% [markdown]
+# `step` asks for the whole gradient, but the optimizer uses only the part that `wrt` selects. The compiler removes the rest.
+#
+# Assign modules to attributes, but write arrays into Variables. An array that you assign to an attribute replaces the whole Variable, and then it is no longer a parameter.
+
+# %%
+tuned.head.bias[...] = jnp.zeros(2)
+print("kind of head.bias:", type(tuned.head.bias).__name__)
+tuned.head.bias = jnp.zeros(2)
+print("Params of the head:", list(nnx.state(tuned.head, nnx.Param)))
+
+# %% [markdown]
+# ## Deeper: LoRA
+# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. A frozen layer computes $xW$, and an adapter adds $xAB$. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
+#
+# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It takes the place of this layer in the model, a case of model surgery. Our network should learn a galaxy that winds the other way. We adapt its two hidden layers with rank 2.
+
+# %%
+mirror = np.float32([1, -1])
+rngs, adapted = nnx.Rngs(1), nnx.clone(trained)  # a clone has its own Variables
+adapted.hidden = nnx.List([nnx.LoRA(64, 2, 64, base_module=layer, rngs=rngs) for layer in adapted.hidden])
+print("same output as before:", bool(jnp.array_equal(adapted(x), trained(x))))
+print(f"correct in the new galaxy: {accuracy(adapted, test_x * mirror, test_y):.1%}")
+
+# %% [markdown]
+# The Variables of an adapter have the type `nnx.LoRAParam`, a subclass of `nnx.Param`. With this type as `wrt`, only the adapters are trained.
+
+# %%
+adapted, optimizer, losses = train(adapted, optax.adam(0.01), 300, x * mirror, wrt=nnx.LoRAParam)
+
+
+def size(tree):
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+print(f"correct in the new galaxy: {accuracy(adapted, test_x * mirror, test_y):.1%}")
+print(f"trained {size(nnx.state(adapted, nnx.LoRAParam))} of {size(nnx.state(adapted, nnx.Param))} parameters")
+
+# %% [markdown]
+# After training, $AB$ can be added to $W$. The result is an ordinary network without adapters.
+
+# %%
+folded = nnx.clone(trained)
+for layer, adapter in zip(folded.hidden, adapted.hidden, strict=True):
+    layer.kernel[...] += adapter.lora_a @ adapter.lora_b
+print("largest difference:", jnp.abs(folded(x * mirror) - adapted(x * mirror)).max())
+
+# %% [markdown]
+# ## Deeper: metrics
+# A data set often comes in batches, and the last batch is smaller. The mean of the batch means is then not the mean of the data. `nnx.metrics` keeps sums and counts instead. A metric is an NNX object like an optimizer, so a compiled function takes it as an argument and returns it.
+
+# %%
+metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Welford("losses"))
+
+
+@jax.jit
+def evaluate(model, metrics, x, y):
+    logits = model(x)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    metrics.update(logits=logits, labels=y, losses=losses)
+    return metrics
+
+
+# %%
+means = []
+for start in range(0, 600, 256):
+    batch_x, batch_y = test_x[start : start + 256], test_y[start : start + 256]
+    metrics = evaluate(trained, metrics, batch_x, batch_y)
+    means.append(accuracy(trained, batch_x, batch_y))
+found = metrics.compute()
+print(f"accuracy {found['accuracy']:.4f}; the mean of the three batches would be {np.mean(means):.4f}")
+print(f"loss {found['loss'].mean:.4f} ± {found['loss'].standard_error_of_mean:.4f}")
+metrics.reset()
+
+# %% [markdown]
+# `nnx.metrics.Average` computes a mean, and `Welford` adds the standard error. Give them the losses of the examples, not the mean loss of a batch. After `reset` the metrics are ready for the next epoch.
+#
+# ## Deeper: shared Variables
+# Two layers may share one Variable. In some language models, the embedding and the output layer do. For JAX a module is a tree, and in a tree nothing is shared. A module that goes through `jax.jit` therefore comes back with two separate Variables. `nnx.split` keeps the sharing.
 
 
 # %%
@@ -364,54 +616,124 @@ class Tied(nnx.Module):
 
 tied = Tied(rngs=nnx.Rngs(0))
 graphdef, state = nnx.split(tied)
-halve = jax.jit(lambda tree: jax.tree.map(lambda array: array / 2, tree))
-for name, model in {"module through jit": halve(tied), "state through jit": nnx.merge(graphdef, halve(state))}.items():
-    print(f"{name:18s} still tied: {model.into.kernel is model.out.kernel}")
+identity = jax.jit(lambda tree: tree)
+results = {
+    "jax.jit of the module": identity(tied),
+    "jax.jit of the State": nnx.merge(graphdef, identity(state)),
+    "nnx.jit of the module": nnx.jit(lambda model: model)(tied),
+}
+for name, model in results.items():
+    print(f"{name}: {len(jax.tree.leaves(nnx.state(model)))} Variable(s)")
 
 # %% [markdown]
-# ## Looking inside
-# Why does a model not learn? `nnx.capture` runs it and collects what comes out of every layer (`method_outputs`), or what the model itself notes with `self.sow(nnx.Intermediate, "name", value)`. (Without `capture`, `sow` writes into the model itself, and warns of it.) It is a second result, so it works under `jit`. And it is a real run: in training it draws masks and moves statistics, so look at a view.
+# So when Variables are shared, split the model first or use `nnx.jit`. By default, NNX's transformations treat a module as a graph. This **graph mode** is what costs time in each call. In **tree mode** (`graph=False`) modules are plain pytrees and the calls are cheaper. Updates are still written back, but sharing is an error. `nnx.find_duplicates` lists the paths that share a Variable.
 
 # %%
-watch = jax.jit(lambda model, x: nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x))
-_, seen = watch(trained[True], new_x)
-for path, variable in nnx.to_flat_state(seen):
-    if path[0] == "blocks" and path[2] == "norm":
-        [out] = variable.get_value()  # a tuple: one entry for each call
-        print(f"{'/'.join(map(str, path))}: spread {out.std():.2f}, relu lets through {(out > 0).mean():.0%}")
-_, noted = nnx.capture(lambda model: model.sow(nnx.Intermediate, "hidden", model.first(new_x)), nnx.Intermediate)(small)
-print("sown, once for each call:", jax.tree.map(jnp.shape, nnx.to_pure_dict(noted)))
+print_error(lambda: nnx.jit(lambda model: model.into.kernel.sum(), graph=False)(tied), length=30)
+print(nnx.find_duplicates(tied))
+tree_learn = nnx.jit(learn, graph=False)
+student = Network(rngs=nnx.Rngs(0))
+optimizer = nnx.Optimizer(student, optax.adam(0.003), wrt=nnx.Param)
+graph_ms, tree_ms = time_ms(
+    lambda: nnx_learn(student, optimizer, x, y), lambda: tree_learn(student, optimizer, x, y), repeats=50
+)
+print(f"a step takes {1e3 * graph_ms:.0f} µs in graph mode and {1e3 * tree_ms:.0f} µs in tree mode")
 
 # %% [markdown]
-# ## Before it exists
-# What would a larger one weigh? `jax.eval_shape` builds the model out of shapes: nothing is drawn, nothing is allocated.
+# The Flax team [proposes](https://flax.readthedocs.io/en/latest/flip/5310-tree-mode-nnx.html) to make tree mode the default. In tree mode `nnx.grad` works like `jax.grad`. It differentiates with respect to all state, so you split off the parameters as in `full_step`. Code that uses `jax.jit` works in both modes.
+#
+# ## Deeper: the outputs of layers
+# When a network does not learn, look at the outputs of its layers. `nnx.capture` runs a model and collects the output of each layer (`method_outputs`) in a second result. It works under `jit`. Here we break one layer on purpose. Can we find it?
 
 # %%
-start = time.perf_counter()
-giant = jax.eval_shape(lambda: Galaxy(width=2**15, depth=40, rngs=nnx.Rngs(0)))
-print(f"{megabytes(giant):,.0f} MB in {time.perf_counter() - start:.1f} s; head: {giant.head.kernel.get_value()}")
+broken = nnx.clone(trained)  # a clone has its own Variables
+broken.hidden[0].bias[...] = jnp.full(64, -8.0)
+
+
+@jax.jit
+def outputs(model, x):
+    _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
+    return {path: variable.get_value()[0] for path, variable in nnx.to_flat_state(captured)}
+
+
+for path, out in outputs(broken, test_x).items():
+    print(f"{'/'.join(map(str, path)):20s} {out.shape}, positive: {(out > 0).mean():.0%}")
+
+# %%
+_, axes = plots.subplots(1, 2, height=2.4, sharey=True)
+path, positive = ("hidden", 0, "__call__"), {}
+for ax, (name, model) in zip(axes, {"trained": trained, "broken": broken}.items(), strict=True):
+    out = np.asarray(outputs(model, test_x)[path]).ravel()
+    positive[name] = f"{(out > 0).mean():.0%}"
+    ax.hist(out, bins=60, range=(-13, 5))
+    ax.axvline(0, color="C1", label="relu gives 0 left\nof this line")
+    ax.set(title=f"{name}: {positive[name]} positive", xlabel="output of hidden[0]", xticks=[-10, -5, 0, 5])
+axes[0].legend(loc="upper left")
+plots.show(
+    "Histograms of the outputs of the first hidden layer, with a line at 0. In the trained network "
+    f"{positive['trained']} of the outputs are right of the line, in the broken network {positive['broken']}."
+)
 
 # %% [markdown]
-# ## Many models at once
-# A constructor is a function from a key to a tree, so `vmap` makes four models of it, with a first axis in every array. The step is mapped the same way: four trainings in one program.
+# In the broken network every output is negative. The relu turns all of them into 0, so the later layers get the same input for every star.
+#
+# A model can also record a value under a name of your choice, with `self.sow(nnx.Intermediate, "name", value)`. Each entry is a tuple, because a layer may be called several times. Capturing is a real call of the model, so put a model with Dropout or BatchNorm into evaluation mode first.
 
 
 # %%
-def begin(key):
-    model = Small(rngs=nnx.Rngs(key))
-    return model, nnx.Optimizer(model, optax.adam(0.01), wrt=nnx.Param)
+class Recorded(nnx.Module):
+    def __init__(self, network):
+        self.network = network
+
+    def __call__(self, x):
+        out = self.network(x)
+        self.sow(nnx.Intermediate, "confidence", jax.nn.softmax(out).max(axis=1))
+        return out
 
 
-models, optimizers = jax.vmap(begin)(jax.random.split(jax.random.key(3), 4))
+_, captured = nnx.capture(Recorded(trained), nnx.Intermediate)(test_x)
+print(f"lowest confidence: {captured['confidence'][0].min():.2f}")
+
+# %% [markdown]
+# ## Deeper: the size of a model before it exists
+# Does a model fit into memory? `jax.eval_shape` runs the constructor with shapes instead of arrays. Nothing is drawn and nothing is allocated.
+
+# %%
+giant = jax.eval_shape(lambda: Network(width=2**15, depth=40, rngs=nnx.Rngs(0)))
+total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(giant))
+print(f"{total / 1e9:,.0f} GB")
+print("head.kernel:", giant.head.kernel.get_value())
+
+# %% [markdown]
+# For a model of ordinary size, `nnx.tabulate` prints a table of the layers with their shapes and parameters.
+
+# %%
+print(nnx.tabulate(network, x, console_kwargs={"width": 110}))
+
+# %% [markdown]
+# ## Deeper: many models at once
+# A constructor is a function from a key to a pytree, so `jax.vmap` can build many models at once. Every array gets a new first axis. The training step is mapped in the same way, and four models train in one program.
+
+
+# %%
+def create(key):
+    model = Network(rngs=nnx.Rngs(key))
+    return model, nnx.Optimizer(model, optax.adam(0.003), wrt=nnx.Param)
+
+
+models, optimizers = jax.vmap(create)(jax.random.split(jax.random.key(3), 4))
 steps = jax.jit(jax.vmap(step, in_axes=(0, 0, None, None)))
-for _ in range(300):
-    models, optimizers, value = steps(models, optimizers, x, y)
-scores = jax.vmap(call, in_axes=(0, None))(models, new_x)
-print("kernels", models.first.kernel.shape, " right on new stars", np.mean(scores.argmax(-1) == new_y, axis=1))
+for _ in range(100):
+    models, optimizers, values = steps(models, optimizers, x, y)
+scores = jax.vmap(apply, in_axes=(0, None))(models, test_x)
+print("kernels of the head:", models.head.kernel.shape)
+print("correct:", np.mean(scores.argmax(axis=-1) == test_y, axis=1))
 
 # %% [markdown]
-# ## Four libraries, one idea
-# All of them end in a pure function of a tree. They differ in who holds the arrays meanwhile. **Linen** is Flax's older interface: a module holds no arrays; `init` gives them, `apply` takes them, and names are numbers by kind and order:
+# Such a stack can also be the layers of *one* deep model, if `jax.lax.scan` goes through it row by row. An exercise does this.
+#
+# ## Deeper: four libraries
+# You will read code in Haiku, Linen, Equinox and NNX. In all four, the program that is compiled is a pure function of a pytree. They differ in where the arrays are kept. In **Linen**, the older interface of Flax, a module holds no arrays. `init` returns them, `apply` takes them, and layers without a name are numbered by class.
 
 
 # %%
@@ -422,50 +744,57 @@ class LinenBlock(linen.Module):
         return linen.Dropout(0.2, deterministic=not training)(jax.nn.relu(x))
 
 
-block, data, key = LinenBlock(), jnp.ones((5, 2)), jax.random.key(0)
-variables = block.init(key, data, training=False)
-print(*(f"{kind}: {jax.tree.map(jnp.shape, tree)}" for kind, tree in variables.items()), sep="\n")
-out, moved = block.apply(variables, data, training=True, rngs={"dropout": key}, mutable=["batch_stats"])
-print("apply:", out.shape, "and", list(moved))
+block, key = LinenBlock(), jax.random.key(0)
+variables = block.init(key, x, training=False)
+for kind, arrays in variables.items():
+    print(f"{kind}: {jax.tree.map(jnp.shape, arrays)}")
+out, changed = block.apply(variables, x, training=True, rngs={"dropout": key}, mutable=["batch_stats"])
+print("apply returns", out.shape, "and new", list(changed))
 
 # %% [markdown]
 # | | Haiku | Linen | Equinox | NNX |
 # |---|---|---|---|---|
-# | a model is | a function that calls modules, through `hk.transform` | a frozen dataclass without arrays | a frozen dataclass *with* arrays: a tree | an object with Variables: a tree, and it may change |
-# | parameters are | in a dict from `init` | in `variables["params"]` from `init` | fields of the model | `nnx.Param`s in attributes |
-# | made | at `init`, from an input's shape | at `init`, from an input's shape | in the constructor, from sizes | in the constructor, from sizes |
+# | a model is | a function that calls modules, inside `hk.transform` | a frozen dataclass without arrays | a frozen dataclass *with* arrays, a pytree | a mutable object with Variables, a pytree |
+# | parameters are | in a dict from `init` | in `variables["params"]` from `init` | fields of the model | `nnx.Param` attributes |
+# | created | by `init`, from the shape of an input | by `init`, from the shape of an input | in the constructor, from sizes | in the constructor, from sizes |
 # | called | `apply(params, key, x)` | `model.apply(variables, x)` | `model(x)` | `model(x)` |
-# | BatchNorm's means | `hk.transform_with_state` | the collection `batch_stats`, `mutable` | an `eqx.nn.State`, in and out | `nnx.BatchStat`, in place; return the model |
-# | Dropout's keys | `hk.next_rng_key()` | `rngs={"dropout": key}` | a `key` argument | `nnx.Rngs` in the model |
-# | only the parameters | `hk.data_structures.partition` | it is a dict | `eqx.partition`, `eqx.is_inexact_array` | `nnx.split` with filters |
-# | surgery | change the dict | change the dict, and the class | `eqx.tree_at` gives a new model | assign a part to an attribute, an array to `[...]` |
-# | jit | `jax.jit` of `apply` | `jax.jit` of `apply` | `eqx.filter_jit` | `jax.jit` |
-# | stands, in November 2026 | in maintenance, points to Flax | maintained; much Flax code is written in it | active | active; what Flax recommends |
+# | BatchNorm statistics | `hk.transform_with_state` | the collection `batch_stats`, listed in `mutable` | an `eqx.nn.State` argument and result | `nnx.BatchStat`, changed in place |
+# | Dropout keys | `hk.next_rng_key()` | `rngs={"dropout": key}` | a `key` argument | `nnx.Rngs` in the model |
+# | parameters only | `hk.data_structures.partition` | index the dict | `eqx.partition`, `eqx.is_inexact_array` | `nnx.split` with filters |
+# | surgery | change the dict | change the dict and the class | `eqx.tree_at` returns a new model | assign to an attribute |
+# | compiled by | `jax.jit` of `apply` | `jax.jit` of `apply` | `eqx.filter_jit` | `jax.jit` or `nnx.jit` |
+# | status, November 2026 | in maintenance, refers newcomers to Flax | maintained, much Flax code uses it | active | active, recommended by Flax |
 #
-# Shapes from an input, or sizes by hand? Linen and Haiku infer; NNX and Equinox want `nnx.Linear(2, 64)`. What you get for it: the model exists, and can be looked at, before any data does. Models from Linen work inside NNX, and the other way round: `nnx.bridge`.
+# Linen and Haiku infer sizes from an input, while NNX and Equinox require `nnx.Linear(2, 64)`. In return, the model exists and can be inspected before there is any data. `nnx.bridge` uses Linen modules in NNX and NNX modules in Linen.
 #
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | a model | a class from `nnx.Module`, layers in attributes, several in an `nnx.List`; then `Model(rngs=nnx.Rngs(seed))` |
-# | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)`, anew after surgery |
-# | a compiled step | plain `jax.jit`; return model *and* optimizer |
-# | a gradient, when there are counters or statistics | `nnx.split(model, nnx.Param, ...)`; merge inside with `copy=True`; return what moved |
-# | evaluation | `nnx.view(model, deterministic=True, use_running_average=True)`, or the one of them that its layers have |
-# | a copy | `nnx.clone(model)`: split, merge and view share Variables |
-# | to train some parts | one filter, for the split and for `wrt` |
+# | a model | a subclass of `nnx.Module` with layers in attributes, and groups of layers in an `nnx.List` |
+# | an instance | `Model(rngs=nnx.Rngs(seed))` |
+# | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)` |
+# | a compiled step | `jax.jit`, and return model *and* optimizer, or `nnx.jit`, which writes updates back |
+# | a gradient when there is other state | `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
+# | your own kind of state | `class Count(nnx.Variable)` |
+# | a look at a model | `nnx.display(model)`, `print(model)`, `nnx.tabulate(model, x)` |
+# | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)`, with the attributes that its layers have |
+# | an independent model | `nnx.clone(model)`, or `jax.tree.map(jnp.copy, model)` if its arrays will be donated |
+# | to train some parameters only | a filter as `wrt`, for example `nnx.LoRAParam` |
+# | metrics over batches | `nnx.MultiMetric`, passed in and returned |
 # | what comes out of layers | `nnx.capture(model, nnx.Intermediate, ...)` |
-# | bytes, before there are any | `jax.eval_shape(lambda: Model(...))` |
+# | the size before allocation | `jax.eval_shape(lambda: Model(...))` |
 #
-# ## What it became
+# ## In older code
 #
-# | in older code | now |
+# | older | now |
 # |---|---|
-# | `nnx.jit`, `nnx.grad`, `nnx.vmap`, `nnx.scan` | in maintenance: the plain ones, since modules are trees |
+# | `nnx.split` and `nnx.merge` around every `jax.jit` | modules are pytrees, pass them directly |
 # | a plain list or dict of layers | `nnx.List`, `nnx.Dict` |
-# | `param.value`, `param.raw_value` | `param[...]`; `get_value()` where it holds no array |
-# | `nnx.Optimizer(model, tx)`, `optimizer.update(slopes)`, `optimizer.model` | `wrt=nnx.Param`; `optimizer.update(model, slopes)`; the model is yours to keep |
+# | `param.value`, `param.raw_value` | `param[...]`, or `get_value()` where it holds no array |
+# | `nnx.Optimizer(model, tx)`, `optimizer.update(grads)`, `optimizer.model` | `wrt=nnx.Param`, `optimizer.update(model, grads)`, and you keep the model |
 # | `sow`, then `nnx.state(model, nnx.Intermediate)` or `nnx.pop` | `nnx.capture` |
 #
-# Next: the exercises. In the first, what keeps the layers is missing.
+# Flax's own pages go further: [NNX basics](https://flax.readthedocs.io/en/latest/nnx_basics.html), [transformations](https://flax.readthedocs.io/en/latest/guides/transforms.html), [filters](https://flax.readthedocs.io/en/latest/guides/filters_guide.html), [model surgery](https://flax.readthedocs.io/en/latest/guides/surgery.html) and [randomness](https://flax.readthedocs.io/en/latest/guides/randomness.html).
+#
+# Next: the exercises. In the first one, you complete a network of any depth.

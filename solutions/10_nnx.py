@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 10 · Exercises: NNX
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup. For each exercise, fill in its cell, run it, and run the checks below it. Hidden checks run when you are graded, and **Judged** lists what they test.
 #
-# The **path** of an array, such as `layers/0/kernel`, stands for `model.layers[0].kernel`. `arrays_of` in the setup shows a model by path.
+# The **path** `layers/0/kernel` stands for `model.layers[0].kernel`. `arrays_of` from the setup returns the arrays of a model by path.
 
 # %% setup
 import functools
@@ -20,13 +20,13 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def arrays_of(tree):
-    """Every array of a module, a state or an optimizer, by its path: {"layers/0/kernel": (a, b), ...}"""
+    """The arrays of a module, a state or an optimizer by path: {"layers/0/kernel": array, ...}"""
     leaves = jax.tree.leaves_with_path(nnx.to_pure_dict(nnx.state(tree)))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
 def fill(module, arrays):
-    """Puts arrays into a module, each at its path, and gives the module back."""
+    """Writes arrays into a module by path and returns the module."""
     for path, variable in nnx.to_flat_state(nnx.state(module)):
         name = "/".join(map(str, path))
         if name in arrays:
@@ -41,7 +41,7 @@ def drawn(rng, shapes):
 
 
 class Stage(nnx.Module):
-    """A layer with relu that notes what comes out of it: (n, width) -> (n, width)."""
+    """A layer with relu that records its output: (n, width) -> (n, width)."""
 
     def __init__(self, width, *, rngs):
         self.linear = nnx.Linear(width, width, rngs=rngs)
@@ -53,7 +53,7 @@ class Stage(nnx.Module):
 
 
 class Tower(nnx.Module):
-    """Goes through its stages, `rounds` times one after the other: (n, width) -> (n,)."""
+    """Applies its stages in order, `rounds` times: (n, width) -> (n,)."""
 
     def __init__(self, width, depth, rounds=1, *, rngs):
         self.stages = nnx.List(Stage(width, rngs=rngs) for _ in range(depth))
@@ -93,7 +93,7 @@ class Net(nnx.Module):
 
 
 class LinenNet(linen.Module):
-    """The same network as `Net`, written with Linen: the layers have no names but those that Linen gives them."""
+    """The same network as `Net` in Linen, with the names that Linen gives to layers."""
 
     sizes: tuple
 
@@ -106,7 +106,7 @@ class LinenNet(linen.Module):
 
 
 def net_shapes(sizes):
-    """The shape of each array of a `Net`, by path; without the counters of Dropout."""
+    """The shape of each array of a `Net` by path, without the counters of Dropout."""
     shapes = {}
     for i, (a, b) in enumerate(itertools.pairwise(sizes)):
         shapes |= {f"layers/{i}/kernel": (a, b), f"layers/{i}/bias": (b,)}
@@ -116,13 +116,13 @@ def net_shapes(sizes):
 
 
 def misfit(module, shapes):
-    """The first of these paths at which the module has an array of another shape, with that shape; None without one."""
+    """The first of these paths with another shape in the module, and that shape, or None."""
     found = {name: array.shape for name, array in arrays_of(module).items()}
     return next(((name, found[name]) for name in shapes if found.get(name, shapes[name]) != shapes[name]), None)
 
 
 def net_by_hand(arrays, x, training=False):
-    """What a `Net` without Dropout gives, and its arrays with the statistics moved on: plain NumPy, for the checks."""
+    """The output of a `Net` without Dropout, and its arrays afterwards. NumPy, for the checks."""
     arrays, depth = dict(arrays), sum(name.endswith("kernel") for name in arrays)
     for i in range(depth):
         x = x.astype(np.float64) @ arrays[f"layers/{i}/kernel"] + arrays[f"layers/{i}/bias"]
@@ -137,7 +137,7 @@ def net_by_hand(arrays, x, training=False):
 
 
 class Pretrained(nnx.Module):
-    """An encoder with a gain, and a head: (n, 3) -> (n,). `units` is a constant of the model, and no parameter."""
+    """An encoder with a gain, and a head: (n, 3) -> (n,). `units` is a constant and not a parameter."""
 
     def __init__(self, *, rngs):
         first, second = nnx.Linear(3, 5, rngs=rngs), nnx.Linear(5, 4, rngs=rngs)
@@ -162,7 +162,7 @@ def pretrained_shapes():
 
 
 def pretrained_loss(arrays, x, y):
-    """square_loss of a `Pretrained` as a pure function of its parameters by path: for the checks."""
+    """square_loss of a `Pretrained` as a pure function of its parameters by path, for the checks."""
     for i in (0, 2):
         x = jnp.tanh(x @ arrays[f"encoder/layers/{i}/kernel"] + arrays[f"encoder/layers/{i}/bias"])
     return jnp.mean((2 * (arrays["encoder_gain"] * x @ arrays["head/kernel"] + arrays["head/bias"])[:, 0] - y) ** 2)
@@ -180,35 +180,32 @@ class Block(nnx.Module):
 
 
 def block_shapes(width, depth):
-    """The shape of each array of `depth` blocks in one, by path."""
+    """The shape of each array of `depth` stacked blocks by path."""
     arrays = arrays_of(Block(width, rngs=nnx.Rngs(0)))
     return {f"blocks/{name}": (depth, *array.shape) for name, array in arrays.items()}
 
 
 # %% [markdown] task="nnx-mlp" stars=1 minutes=10 skills="06_pytrees,07_randomness"
 # ## A model of any depth
-# **Goal.** Write a network of any depth as an NNX module. The storage of the layers is missing, and so is the loop through them.
+# **Goal.** Write a network of any depth as an NNX module. The storage of the layers and the loop over them are missing.
 #
-# **Signature.** `MLP(sizes, *, rngs)`, an `nnx.Module`: `sizes` is a tuple of two or more whole numbers, `rngs` an `nnx.Rngs`. `model.layers` holds an `nnx.Linear` for each pair of neighbours, the first first. `model(x)` takes `(n, sizes[0])`, float32, and gives `(n, sizes[-1])`, with `jax.nn.relu` between layers, and not after the last.
+# **Signature.** `MLP(sizes, *, rngs)` is an `nnx.Module`. `sizes` is a tuple of two or more integers, and `rngs` is an `nnx.Rngs`. `model.layers` holds one `nnx.Linear` for each pair of neighbouring sizes, in order. `model(x)` maps `(n, sizes[0])`, float32, to `(n, sizes[-1])`, with `jax.nn.relu` between layers and not after the last one.
 #
-# **Example.** `MLP((2, 3, 1), rngs=nnx.Rngs(0))` has four arrays: `layers/0/kernel` `(2, 3)`, `layers/0/bias` `(3,)`, `layers/1/kernel` `(3, 1)` and `layers/1/bias` `(1,)`. Of `(4, 2)` it makes `(4, 1)`.
+# **Example.** `MLP((2, 3, 1), rngs=nnx.Rngs(0))` has four arrays: `layers/0/kernel` `(2, 3)`, `layers/0/bias` `(3,)`, `layers/1/kernel` `(3, 1)` and `layers/1/bias` `(1,)`. It maps an input `(4, 2)` to `(4, 1)`.
 #
-# **Judged.** The paths; the values, with parameters that the checks put in, for models handed to `jax.jit`; that no two layers begin with the same kernel. **Not judged.** How the kernels are drawn.
+# **Judged.** The paths, the values inside `jax.jit` with parameters that the checks set, and that no two layers start with the same kernel. **Not judged.** How the kernels are drawn.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many attributes would you have to name if `sizes` had forty numbers?
-#
+# How many attributes would you need if `sizes` had forty numbers?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A plain list of layers is refused. Make an `MLP` in a cell of your own: NNX's error names four ways out, and the fourth is yours.
-#
+# NNX refuses a plain list of layers. Create an `MLP` in a cell of your own and read the error. Use its fourth option.
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `nnx.List` takes anything that you can go through with `for`, such as `nnx.Linear(a, b, rngs=rngs) for a, b in pairs`. In the call: a loop over `hidden`, relu around each, and `last` by itself.
-#
+# `nnx.List` accepts any iterable, such as `nnx.Linear(a, b, rngs=rngs) for a, b in pairs`. In the call, loop over `hidden` with a relu around each layer, then apply `last`.
 # </details>
 
 
@@ -254,13 +251,13 @@ def probe_example(x):
 kind = ask(probe_kind)
 require(
     kind != "static",
-    "NNX refuses an attribute of `MLP`: it treats a plain list as static. Layers belong into a list of NNX's own kind.",
+    "NNX refuses an attribute of `MLP`, because a plain list is static. Layers belong in a list of NNX's own kind.",
 )
-require(kind == "pytree", "An `MLP` is no pytree, so `jax.jit` takes none as an argument: was that turned off?")
+require(kind == "pytree", "An `MLP` is not a pytree, so `jax.jit` does not accept it. Was that turned off?")
 shapes, result = ask(probe_example, np.ones((4, 2), np.float32))
 wanted = {"layers/0/kernel": (2, 3), "layers/0/bias": (3,), "layers/1/kernel": (3, 1), "layers/1/bias": (1,)}
 compare(shapes, wanted, label="the dict of shapes")
-require(result == (4, 1), f"Of an input (4, 2) the model makes {result}; wanted (4, 1).")
+require(result == (4, 1), f"For an input (4, 2) the output is {result}; wanted (4, 1).")
 
 # %% hidden="nnx-mlp" name="values" points=2
 """Right for one layer, for two, and for four."""
@@ -286,22 +283,22 @@ for sizes in ((3, 2), (3, 5, 2), (3, 4, 6, 5, 3)):
     names = sorted(ask(lambda sizes: list(arrays_of(MLP(sizes, rngs=nnx.Rngs(0)))), sizes))
     require(
         names == sorted(shapes),
-        f"A model with {depth} layer{'s' * (depth > 1)} has not the paths `layers/0/kernel`, `layers/0/bias` and so on.",
+        f"A model with {depth} layer{'s' * (depth > 1)} lacks the paths `layers/0/kernel`, `layers/0/bias` and so on.",
     )
     got, wanted = program(probe_values, sizes, arrays, x).run(sizes, arrays, x), by_hand(arrays, x, depth, True, False)
     if getattr(got, "shape", None) == wanted.shape and not np.allclose(got, wanted, rtol=1e-3, atol=1e-3):
         for said, given, between, after in (
-            ("There is a relu after the last layer: what it gives is never negative.", x, True, True),
-            ("There is no relu between the layers: together they are one linear map.", x, False, False),
-            ("The relu stands after the last layer, and none between the layers.", x, False, True),
-            ("There is a relu before the first layer: negative inputs are lost.", np.maximum(x, 0), True, False),
+            ("There is a relu after the last layer, so the output is never negative.", x, True, True),
+            ("There is no relu between the layers, so together they are one linear map.", x, False, False),
+            ("There is a relu after the last layer, but none between the layers.", x, False, True),
+            ("There is a relu before the first layer, so negative inputs are lost.", np.maximum(x, 0), True, False),
         ):
             other = by_hand(arrays, given, depth, between, after)
             require(not np.allclose(got, other, rtol=1e-3, atol=1e-3), said)
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the output of {depth} layer{'s' * (depth > 1)}")
 
 # %% hidden="nnx-mlp" name="keys" points=1
-"""Every layer begins with a kernel of its own, and another seed gives others."""
+"""Every layer starts with its own kernel, and another seed gives other kernels."""
 
 
 def probe_kernels(seed):
@@ -312,17 +309,17 @@ def probe_kernels(seed):
 seed = int(inputs.rng().integers(1, 1000))
 kernels, others = ask(probe_kernels, seed), ask(probe_kernels, seed + 1)
 same = any(np.array_equal(a, b) for a, b in itertools.combinations(kernels, 2))
-require(not same, "Two layers of the same shape begin with the same kernel: do they draw from the same key?")
+require(not same, "Two layers of the same shape start with the same kernel. Do they draw from the same key?")
 require(
     not np.array_equal(kernels[0], others[0]),
-    "Another seed gives the same model: is `rngs` used?",
+    "Another seed gives the same model. Is `rngs` used?",
 )
 
 # %% [markdown] why="nnx-mlp"
-# `nnx.List` is a module like any other: what is in it is found, by its place, and so it is in the state, in the gradient and in what you save. NNX treats a plain list, such as `[2, 64]`, as static, and refuses one that contains arrays or modules. Each `nnx.Linear` draws a new key from the one `rngs`, so all kernels differ. **Next:** how would you store layers that are known by name, not by number?
+# `nnx.List` is a module, so its layers have paths. They are in the state, in the gradient and in what you save. A plain list, such as `[2, 64]`, is static and may not contain arrays or modules. Each `nnx.Linear` draws new keys from the one `rngs`, so all kernels differ. **Next:** how would you store layers by name?
 
 
-# %% wrong="nnx-mlp" because="Keeps the layers in a plain list, which is a setting to NNX, with no arrays in it: its own kind is `nnx.List`."
+# %% wrong="nnx-mlp" because="Keeps the layers in a plain list. NNX treats a plain list as static, so no arrays may be in it. `nnx.List` may contain them."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.layers = [nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)]
@@ -334,7 +331,7 @@ class MLP(nnx.Module):
         return last(x)
 
 
-# %% wrong="nnx-mlp" because="Silences the error by making the module no pytree: then nothing in JAX takes it as an argument."
+# %% wrong="nnx-mlp" because="Silences the error with `pytree=False`. The module is then not a pytree, and JAX does not accept it as an argument."
 class MLP(nnx.Module, pytree=False):
     def __init__(self, sizes, *, rngs):
         self.layers = [nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)]
@@ -357,7 +354,7 @@ class MLP(nnx.Module):
         return x
 
 
-# %% wrong="nnx-mlp" because="Puts the relu before every layer, the first one too: negative inputs are cut off."
+# %% wrong="nnx-mlp" because="Puts a relu before every layer, including the first one, so negative inputs are cut off."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
@@ -368,7 +365,7 @@ class MLP(nnx.Module):
         return x
 
 
-# %% wrong="nnx-mlp" because="Leaves the relu out: any number of linear layers is one linear layer."
+# %% wrong="nnx-mlp" because="Leaves out the relu. Without it, any number of linear layers equals one linear layer."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in itertools.pairwise(sizes)])
@@ -379,7 +376,7 @@ class MLP(nnx.Module):
         return x
 
 
-# %% wrong="nnx-mlp" because="Makes a new Rngs(0) for every layer: all draw the same key."
+# %% wrong="nnx-mlp" because="Creates a new `Rngs(0)` for every layer, so all layers draw the same key."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.layers = nnx.List([nnx.Linear(a, b, rngs=nnx.Rngs(0)) for a, b in itertools.pairwise(sizes)])
@@ -391,7 +388,7 @@ class MLP(nnx.Module):
         return last(x)
 
 
-# %% wrong="nnx-mlp" because="Makes up an attribute for every layer: it works, and no other code finds the layers as `layers`."
+# %% wrong="nnx-mlp" because="Creates an attribute for each layer. The model works, but other code does not find its layers in `layers`."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         self.depth = len(sizes) - 1
@@ -444,34 +441,33 @@ class MLP(nnx.Module):
 
 # %% [markdown] task="nnx-capture" stars=1 minutes=10 skills="06_pytrees,nnx-mlp"
 # ## What comes out of each stage?
-# **Goal.** See inside a model that does not learn: what does each of its stages give for these inputs?
+# *Needs: Deeper: the outputs of layers.*
 #
-# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any module that contains stages, at any depth and under any name, without statistics or Dropout (`nnx.capture` really runs it). Each stage notes its output under the name `out`; notes with other names are ignored. `x` is `(n, width)`, float32. Returns `(y, activations)`: what the model gives, `(n,)`, and a dict from the path of each stage to what it noted as `out`, `(n, width)`. Where a stage is called several times, its last call counts.
+# **Goal.** Look inside a model. What does each of its stages return for these inputs?
 #
-# **Example.** For `Tower(2, 3, rngs=nnx.Rngs(0))` the keys are `"stages/0"`, `"stages/1"` and `"stages/2"`. With every kernel `[[1, 0], [0, -1]]` and every bias 0, at `x = [[2, -2]]` they noted `[[2, 2]]`, `[[3, 1]]` and `[[4.5, 0.5]]`, and y is `[3.25]`.
+# **Signature.** `capture_activations(model, x)`: `model` is a `Tower` from the setup, or any module with stages at any depth and under any name, but without statistics or Dropout. Each stage records its output under the name `out`. Ignore records with other names. `x` is `(n, width)`, float32. Returns `(y, activations)`: the output of the model, `(n,)`, and a dict from the path of each stage to its `out`, `(n, width)`. If a stage is called several times, its last call counts.
 #
-# **Judged.** Values and keys, for towers and for other models; that a second call sees the second input; that the model is the same afterwards. **Not judged.** Whether you compile.
+# **Example.** For `Tower(2, 3, rngs=nnx.Rngs(0))` the keys are `"stages/0"`, `"stages/1"` and `"stages/2"`. With every kernel `[[1, 0], [0, -1]]` and every bias 0, `x = [[2, -2]]` gives the records `[[2, 2]]`, `[[3, 1]]` and `[[4.5, 0.5]]`, and y is `[3.25]`.
+#
+# **Judged.** Values and keys, for towers and other models, also in a second call with another input, and that the model does not change. **Not judged.** Whether you compile.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Where does `self.sow` put what it is given? What happens if nobody collects it?
-#
+# Where does `self.sow` put its value? What happens if nothing collects it?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `nnx.capture(model, nnx.Intermediate)` is a function like the model, which gives a second result beside the first. Print that one.
-#
+# Call `nnx.capture(model, nnx.Intermediate)` like the model, and print its second result.
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `nnx.to_flat_state(...)` of the second result gives pairs of a path, such as `("stages", 0, "out")`, and a Variable. Its value is a tuple with one entry for each call.
-#
+# `nnx.to_flat_state(...)` of it gives pairs of a path, such as `("stages", 0, "out")`, and a Variable. Its value is a tuple with one entry for each call.
 # </details>
 
 
 # %% answer="nnx-capture"
 def capture_activations(model, x):
-    """What model(x) gives, and {path of a stage: what it noted under "out" in its last call}."""
+    """model(x), and {path of a stage: what it recorded as "out" in its last call}."""
     ### BEGIN SOLUTION
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
     by_path = dict(nnx.to_flat_state(noted))
@@ -529,10 +525,12 @@ for depth, rounds in ((2, 1), (4, 1), (2, 3)):
             stale = alike(seen, before[1]) and not alike(seen, wanted["stages/1"])
             require(
                 not stale,
-                "In a second call with another input the activations are still those of the first: the model kept them.",
+                "In a second call with another input, the activations are still those of the first. The model kept them.",
             )
             first = rounds > 1 and alike(seen, outs[1]) and not alike(seen, wanted["stages/1"])
-            require(not first, "A stage that is called three times is shown with its first call; the last one counts.")
+            require(
+                not first, "A stage that is called three times has the result of its first call. The last one counts."
+            )
     compare(got, (y, wanted), rtol=1e-3, atol=1e-3, label=f"(y, activations) of {depth} stages")
 
 
@@ -555,10 +553,10 @@ first = np.maximum(x @ arrays["layers/0/linear/kernel"] + arrays["layers/0/linea
 y, outs = by_hand({name.removeprefix("layers/1/"): array for name, array in arrays.items()}, first, 2, 1)
 wanted = y, dict(zip(places, (first, *outs), strict=True))
 got = program(probe_other, arrays, x).run(arrays, x)
-compare(got, wanted, rtol=1e-3, atol=1e-3, label="(y, activations) of a model that is no tower")
+compare(got, wanted, rtol=1e-3, atol=1e-3, label="(y, activations) of a model that is not a tower")
 
 # %% hidden="nnx-capture" name="untouched" points=1
-"""The model is the same afterwards: no new paths, no other values."""
+"""The model does not change. It has no new paths and no other values."""
 
 
 def probe_after(arrays, x):
@@ -574,32 +572,32 @@ arrays, x = drawn(rng, shapes), rng.normal(size=(5, 3)).astype(np.float32)
 noted, left, names = ask(probe_after, arrays, x)
 require(
     sorted(names) == sorted(shapes),
-    f"The model had {len(shapes)} arrays, and has {len(names)} afterwards: what was noted is now part of it.",
+    f"The model had {len(shapes)} arrays and has {len(names)} afterwards. The records are now part of it.",
 )
 compare({name: np.asarray(array) for name, array in left.items()}, arrays, label="the model's arrays afterwards")
-require(noted is not None, "The activations have no entry `stages/0`: each is named by the whole path of its stage.")
+require(noted is not None, "The activations have no entry `stages/0`. A key is the whole path of a stage.")
 out = np.maximum(x @ arrays["stages/0/linear/kernel"] + arrays["stages/0/linear/bias"], 0)
-compare(np.asarray(noted), out, rtol=1e-3, atol=1e-3, label="what stage 0 noted")
+compare(np.asarray(noted), out, rtol=1e-3, atol=1e-3, label="the record of stage 0")
 
 # %% [markdown] why="nnx-capture"
-# `nnx.capture` runs the model and returns its notes as a result, which works under `jit` too. Without it, `sow` writes into the model itself, which grows with every call. **Next:** a stage whose notes are all 0 is dead: relu lets nothing through for any input. How would you count dead units from this dict?
+# `nnx.capture` returns the records as a result, also under `jit`. Without it, `sow` writes into the model, which grows with every call. **Next:** a unit is dead if its relu outputs 0 for every input. How would you count dead units with this dict?
 
 
-# %% wrong="nnx-capture" because="Calls the model and looks for the notes in it: they stay there, and in the second call the first entry is still that of the first."
+# %% wrong="nnx-capture" because="Calls the model and reads the records in it. They stay there, so in a second call the first entry still belongs to the first call."
 def capture_activations(model, x):
     y = model(x)
     found = nnx.to_flat_state(nnx.state(model, nnx.Intermediate))
     return y, {"/".join(map(str, path[:-1])): variable.get_value()[0] for path, variable in found}
 
 
-# %% wrong="nnx-capture" because="Finds the newest notes, and leaves them in the model: it grows with every call, and compiles anew."
+# %% wrong="nnx-capture" because="Reads the newest records but leaves them in the model, which grows with every call and is compiled again."
 def capture_activations(model, x):
     y = model(x)
     found = nnx.to_flat_state(nnx.state(model, nnx.Intermediate))
     return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in found}
 
 
-# %% wrong="nnx-capture" because="Hands out the tuple of all calls where one array is asked for."
+# %% wrong="nnx-capture" because="Returns the tuple of all calls where one array is expected."
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
     return y, {"/".join(map(str, path[:-1])): variable.get_value() for path, variable in nnx.to_flat_state(noted)}
@@ -611,7 +609,7 @@ def capture_activations(model, x):
     return y, {"/".join(map(str, path[:-1])): variable.get_value()[0] for path, variable in nnx.to_flat_state(noted)}
 
 
-# %% wrong="nnx-capture" because="Goes through the stages by hand, and not as the model does: what the model does between them is left out."
+# %% wrong="nnx-capture" because="Calls the stages one after the other, and leaves out what the model computes between them."
 def capture_activations(model, x):
     y, activations = nnx.capture(model, nnx.Intermediate)(x)[0], {}
     for i, stage in enumerate(model.stages):
@@ -620,13 +618,13 @@ def capture_activations(model, x):
     return y, activations
 
 
-# %% wrong="nnx-capture" because="Notes the result of every method: the layers inside the stages come too, under paths of their own."
+# %% wrong="nnx-capture" because="Captures the result of every method, including the layers inside the stages, which have their own paths."
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
 
 
-# %% wrong="nnx-capture" because="Names what was noted by the last part of its path: all stages say `out`, and one is left."
+# %% wrong="nnx-capture" because="Uses only the last part of the path as a key. It is `out` for all stages, so only one entry is left."
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
     return y, {str(path[-1]): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
@@ -664,13 +662,13 @@ def capture_activations(model, x):
     return y, dict(collect(nnx.to_pure_dict(noted), []))
 
 
-# %% wrong="nnx-capture" because="Takes every note for the output, whatever its name is."
+# %% wrong="nnx-capture" because="Treats every record as the output, whatever its name is."
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
     return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
 
 
-# %% wrong="nnx-capture" because="Looks for stages in `model.stages` only: another model has them at other paths."
+# %% wrong="nnx-capture" because="Looks for stages in `model.stages` only. Another model has them at other paths."
 @jax.jit
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
@@ -679,28 +677,25 @@ def capture_activations(model, x):
 
 # %% [markdown] task="nnx-train-step" stars=2 minutes=20 skills="03_jit,04_grad,09_training,nnx-mlp"
 # ## One training step
-# **Goal.** Write the step that a training loop calls: model and optimizer in, model and optimizer out. The kernels, and only they, are also held back by a penalty.
+# **Goal.** Write the step that a training loop calls, with a penalty that keeps the kernels, and only the kernels, small.
 #
-# **Signature.** `train_step(model, optimizer, x, y)`, compiled: `model` is a `Classifier` from the setup; `optimizer` is an `nnx.Optimizer` over its parameters (`wrt=nnx.Param`); `x` is `(n, d)`, float32, `y` is `(n,)`, int32, the right classes. It moves the parameters down the gradient of the mean cross-entropy plus 0.01 times the sum of the squares of all entries of all arrays named `kernel`; biases are not in the penalty. Returns `(model, optimizer, metrics)`: both after the step, and `{"loss": ..., "accuracy": ...}`, float32 `()`, of the model *before* it: the cross-entropy without the penalty, and the share of examples whose highest score is the right class.
+# **Signature.** `train_step(model, optimizer, x, y)`, compiled. `model` is a `Classifier` from the setup, and `optimizer` is an `nnx.Optimizer` over its parameters (`wrt=nnx.Param`). `x` is `(n, d)`, float32, and `y` is `(n,)`, int32, the correct classes. The loss to minimize is the mean cross-entropy plus 0.01 times the sum of the squares of all entries of all arrays named `kernel`. Returns `(model, optimizer, metrics)`: both after the step, and `{"loss": ..., "accuracy": ...}`, float32 `()`, of the model *before* it. The metric `loss` is the cross-entropy without the penalty. The accuracy is the share of examples whose highest score is at the correct class.
 #
-# **Example.** If all parameters are 0, all scores are 0: the loss is log 3 = 1.0986, and the highest score is taken to be class 0. For the classes 0, 1, 1, 1 the accuracy is 0.25, and `optax.sgd(3.0)` moves `last/bias` to -0.25, 1.25, -1.
+# **Example.** If all parameters are 0, all scores are 0. The loss is log 3 = 1.0986, and `argmax` gives class 0. For the classes 0, 1, 1, 1 the accuracy is 0.25, and `optax.sgd(3.0)` moves `last/bias` to -0.25, 1.25, -1.
 #
-# **Judged.** Parameters, optimizer and metrics after one step and after two, with an optimizer that has a memory; that `train_step` is compiled once. **Not judged.** Speed.
+# **Judged.** Parameters, optimizer and metrics after one step and after two, with momentum, and that `train_step` is compiled once. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The optimizer's `update` changes a model in place. Which model is that, inside `jit`?
-#
+# The optimizer's `update` changes a model in place. Which model is that inside `jit`?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.grad` takes a module as it is. A loss that also has something to tell uses `has_aux=True` (04). For the kernels: `nnx.state(model, ...)` takes a filter, and `nnx.PathContains` is one.
-#
+# `jax.grad` accepts a module. A loss with a second result needs `has_aux=True` (04). `nnx.state(model, ...)` takes a filter, such as `nnx.PathContains`.
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# An inner function of the model returns the sum, and beside it the cross-entropy and the scores. `jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))` are the kernels. After the update, return the two objects that were updated.
-#
+# An inner function of the model returns the sum and, as auxiliary result, the cross-entropy and the scores. `jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))` are the kernels. After the update, return the two updated objects.
 # </details>
 
 
@@ -724,7 +719,7 @@ def train_step(model, optimizer, x, y):
 
 
 # %% check="nnx-train-step" name="example" points=1
-"""The example: metrics of a model that knows nothing, and its first step."""
+"""The example: metrics of a model of zeros, and its first step."""
 
 
 def probe_zeros(arrays, x, y):
@@ -741,7 +736,7 @@ compare(metrics, {"loss": np.float32(np.log(3)), "accuracy": np.float32(0.25)}, 
 compare(bias, np.float32([-0.25, 1.25, -1]), label="the last bias after the step")
 
 # %% hidden="nnx-train-step" name="two-steps" points=3
-"""Right after one step and after two, with momentum: parameters, the optimizer's memory, metrics."""
+"""Right after one step and after two with momentum: parameters, optimizer state and metrics."""
 
 
 def probe_steps(arrays, x, y, steps):
@@ -785,13 +780,13 @@ for steps in (1, 2):
         near = lambda other: all(np.allclose(after[name], other[name], rtol=1e-3, atol=1e-4) for name in arrays)
         require(
             not near(arrays),
-            "The model that comes back is the one that went in. Inside `jit` an update in place happens to a copy: what is "
-            "not returned from the compiled function is lost.",
+            "The returned model is the one that was passed in. Inside `jit` an update in place changes a copy. What the "
+            "compiled function does not return is lost.",
         )
         for said, changed in {
-            "The biases are held back too: which arrays are in the penalty?": {"biases": 0.01},
-            "The parameters move as if there were no penalty: is it in what is differentiated?": {"kernels": 0.0},
-            "The second step is that of an optimizer that has no memory of the first: which optimizer comes back?": {
+            "The biases are penalized too. Which arrays are in the penalty?": {"biases": 0.01},
+            "The parameters move as if there were no penalty. Is it part of what is differentiated?": {"kernels": 0.0},
+            "The second step is that of an optimizer without the momentum of the first. Which optimizer is returned?": {
                 "momentum": 0.0
             },
         }.items():
@@ -799,23 +794,21 @@ for steps in (1, 2):
         close = {name: np.allclose(after[name], wanted[1][name], rtol=1e-3, atol=1e-4) for name in arrays}
         require(
             near(wanted[1]) or not (close["first/bias"] and close["last/bias"]),
-            "The biases are right, and the kernels are not: is the penalty 0.01 times the sum of all squares?",
+            "The biases are right, but the kernels are not. Is the penalty 0.01 times the sum of all squares?",
         )
     which = "the first step" if steps == 1 else "the second step"
     compare(after, wanted[1], rtol=1e-3, atol=1e-4, label=f"the parameters after {which}")
     if isinstance(metrics, dict) and getattr(metrics.get("loss"), "shape", None) == ():
         penalised = loss(by_hand(arrays, x, y, 1)[1] if steps == 2 else arrays, x[steps - 1], y[steps - 1], 0.01, 0)[0]
-        require(
-            not np.isclose(metrics["loss"], penalised, rtol=1e-4), "The loss that is reported has the penalty in it."
-        )
+        require(not np.isclose(metrics["loss"], penalised, rtol=1e-4), "The reported loss contains the penalty.")
         new, _ = by_hand(wanted[1], x[steps - 1 :], y[steps - 1 :], 1)[:2]
         late = np.isclose(metrics["loss"], new["loss"], rtol=1e-4)
-        require(not late, "The loss that is reported is that of the model after the step.")
+        require(not late, "The reported loss is that of the model after the step.")
         late = metrics.get("accuracy") == new["accuracy"] != wanted[0]["accuracy"]
-        require(not late, "The accuracy that is reported is that of the model after the step.")
+        require(not late, "The reported accuracy is that of the model after the step.")
     compare(metrics, wanted[0], rtol=1e-3, label=f"the metrics of {which}")
     kept = {name.partition("trace/")[2]: array for name, array in memory.items()}
-    compare(kept, wanted[2], rtol=1e-3, atol=1e-4, label=f"the optimizer's memory after {which}")
+    compare(kept, wanted[2], rtol=1e-3, atol=1e-4, label=f"the momentum after {which}")
 
 # %% hidden="nnx-train-step" name="compiled-once" points=1 observed=true
 """The model's code runs while the first step is compiled, and not in later steps."""
@@ -844,14 +837,14 @@ seen, _ = ask(probe_calls, x, y)
 require(seen[0] > 0, "The step does not call the model.")
 require(
     seen[3] == seen[0],
-    f"How often Python has run the model's code: {seen[0]} after one step, {seen[3]} after four: it is traced again.",
+    f"Python has run the model's code {seen[0]} times after one step and {seen[3]} after four. It is traced again.",
 )
 
 # %% [markdown] why="nnx-train-step"
-# Inside `jit` the model is a copy made of tracers. The update changes the copy, so the copy must be returned. A module is a tree: it can be an argument, its gradient is a module of the same structure, and a filter picks the kernels by name. **Next:** which buffers could this step take over, and how would you say so (09)?
+# Inside `jit` the model is a copy made of tracers. The update changes this copy, so you must return it. The gradient of a module is a module of the same structure, and a filter selects the kernels by name. **Next:** which buffers could this step reuse, and how would you allow that (09)?
 
 
-# %% wrong="nnx-train-step" because="Updates in place inside jit and hands back what went in: the copy that was updated is lost, and nothing says so."
+# %% wrong="nnx-train-step" because="Updates in place inside `jit` and returns what was passed in. The updated copy is lost without any message."
 @jax.jit
 def compiled(model, optimizer, x, y):
     def penalised(model):
@@ -869,7 +862,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, compiled(model, optimizer, x, y)
 
 
-# %% wrong="nnx-train-step" because="Takes jit off, so that the update in place is seen: now Python runs every operation of every step."
+# %% wrong="nnx-train-step" because="Removes `jit` to keep the update in place. Now Python runs every operation of every step."
 def train_step(model, optimizer, x, y):
     def penalised(model):
         scores = model(x)
@@ -882,7 +875,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Makes a new optimizer in each step: its memory is empty every time."
+# %% wrong="nnx-train-step" because="Creates a new optimizer in each step, so its momentum is always 0."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def penalised(model):
@@ -897,7 +890,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Penalises all parameters, the biases too."
+# %% wrong="nnx-train-step" because="Penalizes all parameters, including the biases."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def penalised(model):
@@ -911,7 +904,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Reports the loss with the penalty in it, as it comes from value_and_grad."
+# %% wrong="nnx-train-step" because="Reports the loss with the penalty, as `value_and_grad` returns it."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def penalised(model):
@@ -925,7 +918,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Adds the penalty after the gradient is taken: it changes a number that nobody differentiates."
+# %% wrong="nnx-train-step" because="Adds the penalty after the gradient is computed, so the penalty has no effect on the gradient."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def entropy(model):
@@ -939,7 +932,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": penalised, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Asks the model for its accuracy after the update: that is the model after the step."
+# %% wrong="nnx-train-step" because="Computes the accuracy after the update, with the model after the step."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def penalised(model):
@@ -952,7 +945,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(model(x).argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Halves the squares, as weight decay is often written: the penalty counts half of what is asked for."
+# %% wrong="nnx-train-step" because="Halves the squares, as weight decay is often written, so the penalty is half of what the task states."
 @jax.jit
 def train_step(model, optimizer, x, y):
     def penalised(model):
@@ -1020,35 +1013,34 @@ def train_step(model, optimizer, x, y):
 
 # %% [markdown] task="nnx-modes" stars=2 minutes=20 skills="07_randomness,nnx-train-step"
 # ## Statistics for new data
-# **Goal.** A model was trained on one kind of images and is used on another. Its parameters are fine, but the statistics of its BatchNorm layers are not. Let them follow the new data without training anything, then predict.
+# *Needs: Deeper: training and evaluation modes, and Deeper: clones and copies.*
 #
-# **Signature.** `recalibrate(model, batches)`: `model` is a `Net` from the setup, in whatever mode it happens to be; `batches` is `(t, n, d)`, float32. Batch by batch, BatchNorm works as in training (and its running statistics follow), and Dropout is off. Returns a model that has these statistics and is otherwise the same: parameters, counters, modes. The model that was handed over stays as it is.
-# `predict(model, x)`: `x` is `(n, d)`; returns `(n, k)`, what the model gives in evaluation: running statistics, no Dropout. It leaves the model as it is, statistics, counters and mode.
+# **Goal.** A trained model is used on another kind of images. Its parameters are fine, but its BatchNorm statistics are not. Let them follow the new data without training, then predict.
 #
-# **Example.** With `momentum=0.9` and a running mean of 0, a batch whose mean is 5 moves it to 0.5, and a second one such to 0.95.
+# **Signature.** `recalibrate(model, batches)`: `model` is a `Net` from the setup, in either mode, and `batches` is `(t, n, d)`, float32. Batch by batch, BatchNorm works as in training, so its running statistics follow, and Dropout is off. Returns a model with these statistics and the same parameters, counters and modes. The model that was passed in does not change.
+# `predict(model, x)`: `x` is `(n, d)`. Returns `(n, k)`, the output in evaluation mode, with running statistics and without Dropout. The statistics, counters and mode of the model do not change.
 #
-# **Judged.** Statistics and predictions, for models handed over in either mode; that everything else stays. **Not judged.** Speed.
+# **Example.** With `momentum=0.9` and a running mean of 0, a batch with mean 5 moves it to 0.5, and a second such batch moves it to 0.95.
+#
+# **Judged.** Statistics and predictions for models in either mode, and that everything else stays the same. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# BatchNorm and Dropout have a setting each that says what they do. Which, and must both be switched together?
-#
+# What are the mode attributes of BatchNorm and of Dropout called, and must both be switched together?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `nnx.view(model, ...)` gives the model with other settings, and leaves those of the model alone. But which arrays does a view have: its own, or the model's?
-#
+# `nnx.view(model, ...)` returns the model with other static attributes. Which arrays does a view have, its own or the model's?
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The model's. So `nnx.clone` first, then a view of the clone with `deterministic=True` and `use_running_average=False`; call the view on each batch, and return the clone.
-#
+# The model's. So clone first (`nnx.clone`). Call a view of the clone with `deterministic=True` and `use_running_average=False` on each batch, and return the clone.
 # </details>
 
 
 # %% answer="nnx-modes"
 def recalibrate(model, batches):
-    """A model whose running statistics have followed batches (t, n, d), and which is else the same as `model`."""
+    """The same model, except that its running statistics have followed batches (t, n, d)."""
     ### BEGIN SOLUTION
     ours = nnx.clone(model)
     listening = nnx.view(ours, deterministic=True, use_running_average=False)
@@ -1059,7 +1051,7 @@ def recalibrate(model, batches):
 
 
 def predict(model, x):
-    """What the model gives in evaluation: (n, d) -> (n, k). The model stays as it is."""
+    """The output in evaluation mode: (n, d) -> (n, k). The model does not change."""
     ### BEGIN SOLUTION
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
     ### END SOLUTION
@@ -1082,7 +1074,7 @@ compare([np.asarray(mean) for mean in means], [np.float32([0.5]), np.float32([0.
 compare(np.asarray(y), np.float32([[3], [0]]), label="the prediction")
 
 # %% hidden="nnx-modes" name="statistics" points=2
-"""The statistics follow the batches, for a model in training and for one in evaluation; all else stays, the mode too."""
+"""The statistics follow the batches, for a model in either mode. All else stays the same, including the mode."""
 
 
 def probe_recalibrated(training, arrays, batches):
@@ -1108,20 +1100,20 @@ for training in (True, False):
         wanted = net_by_hand(wanted, batch, training=True)[1]
     require(
         all(np.array_equal(left[name], arrays[name]) for name in arrays),
-        f"The model that was handed over {mode} has changed: its statistics are no longer what they were.",
+        f"The model that was passed in {mode} has changed. Its statistics are no longer the same.",
     )
     require(
         not np.array_equal(got["norms/0/mean"], arrays["norms/0/mean"]),
-        f"The statistics of a model that was handed over {mode} have not moved.",
+        f"The statistics of a model that was passed in {mode} have not moved.",
     )
     require(
         got.pop("dropout/rngs/count") == 0 and left["dropout/rngs/count"] == 0,
-        "Dropout has drawn masks: its counter is no longer 0.",
+        "Dropout has drawn masks. Its counter is no longer 0.",
     )
-    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays of a model handed over {mode}")
+    compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the arrays of a model passed in {mode}")
     require(
         (count > 0) == training,
-        f"A model was handed over {mode}, and the one that `recalibrate` returns is not {mode}.",
+        f"A model was passed in {mode}, but the one that `recalibrate` returns is not {mode}.",
     )
     again = net_by_hand(wanted, batches[0], training=True)[1] if training else wanted
     label = f"the mean after one more call of the model that was returned {mode}"
@@ -1149,23 +1141,23 @@ for training in (True, False):
     mode = "in training" if training else "in evaluation"
     wanted, by_batch = net_by_hand(arrays, x)[0], net_by_hand(arrays, x, training=True)[0]
     batch = np.shape(y) == wanted.shape and np.allclose(y, by_batch, rtol=1e-3, atol=1e-3)
-    require(not batch, "The prediction for one example depends on the others: BatchNorm uses the batch's statistics.")
+    require(not batch, "The prediction for one example depends on the others. BatchNorm uses the batch's statistics.")
     compare(y, wanted, rtol=1e-3, atol=1e-3, label=f"the prediction of a model {mode}")
     require(
         left["dropout/rngs/count"] == 0 and all(np.array_equal(left[name], arrays[name]) for name in arrays),
-        f"After `predict` the arrays of a model {mode} are no longer what they were.",
+        f"After `predict` the arrays of a model {mode} are no longer the same.",
     )
     moved = not np.array_equal(later["norms/0/mean"], arrays["norms/0/mean"])
     require(
         moved == training and (later["dropout/rngs/count"] > 0) == training,
-        f"The model was {mode} before `predict`, and is not afterwards.",
+        f"The model was {mode} before `predict`, but is not afterwards.",
     )
 
 # %% [markdown] why="nnx-modes"
-# Settings belong to the graphdef, statistics to the state. A view is a new graphdef over the *same* state: it changes no setting of the model, but it writes into the model's Variables. A clone has Variables of its own. **Next:** `model.eval()` sets both settings in place. Who has to set them back, and what happens if an exception comes in between?
+# Modes belong to the graphdef, statistics to the state. A view is a new graphdef over the *same* state, so it writes into the model's Variables. A clone has its own Variables. **Next:** `model.eval()` sets both attributes in place. Where would you set them back, and what if an exception comes in between?
 
 
-# %% wrong="nnx-modes" because="Switches the model itself to evaluation, and leaves it there: the next training step runs without Dropout."
+# %% wrong="nnx-modes" because="Switches the model itself to evaluation mode and leaves it there, so the next training step runs without Dropout."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=True, use_running_average=False)
@@ -1179,7 +1171,7 @@ def predict(model, x):
     return model(x)
 
 
-# %% wrong="nnx-modes" because="Turns Dropout off and forgets BatchNorm: each prediction depends on the batch, and moves the statistics."
+# %% wrong="nnx-modes" because="Turns Dropout off and forgets BatchNorm. Each prediction depends on the batch and moves the statistics."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=True, use_running_average=False)
@@ -1192,7 +1184,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True)(x)
 
 
-# %% wrong="nnx-modes" because="Takes a view for a copy: it shares the arrays, so the model that was handed over changes too."
+# %% wrong="nnx-modes" because="Treats a view as a copy. It shares the Variables, so the model that was passed in changes too."
 def recalibrate(model, batches):
     listening = nnx.view(model, deterministic=True, use_running_average=False)
     for x in batches:
@@ -1204,7 +1196,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Puts the whole model into training mode: Dropout is on, and the later statistics are those of data with holes."
+# %% wrong="nnx-modes" because="Puts the whole model into training mode. Dropout is on, so later layers see statistics of masked data."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=False, use_running_average=False)
@@ -1217,7 +1209,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Turns Dropout off and trusts that BatchNorm is in training: a model in evaluation learns nothing."
+# %% wrong="nnx-modes" because="Turns Dropout off and assumes that BatchNorm is in training mode. In evaluation mode its statistics do not move."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=True)
@@ -1230,7 +1222,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Returns the view with its settings: the statistics are right, and Dropout stays off for ever."
+# %% wrong="nnx-modes" because="Returns the view. The statistics are right, but Dropout stays off from now on."
 def recalibrate(model, batches):
     listening = nnx.view(nnx.clone(model), deterministic=True, use_running_average=False)
     for x in batches:
@@ -1242,7 +1234,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Takes all batches as one: the statistics move once, and not once for each batch."
+# %% wrong="nnx-modes" because="Joins all batches into one, so the statistics move once instead of once for each batch."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     nnx.view(model, deterministic=True, use_running_average=False)(batches.reshape(-1, batches.shape[-1]))
@@ -1253,7 +1245,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Switches `predict`'s model to evaluation and then to training, also where it came in evaluation."
+# %% wrong="nnx-modes" because="Switches the model of `predict` to evaluation and then to training mode, even if it was in evaluation mode before."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     listening = nnx.view(model, deterministic=True, use_running_average=False)
@@ -1269,7 +1261,7 @@ def predict(model, x):
     return y
 
 
-# %% wrong="nnx-modes" because="Ends `recalibrate` in training mode, also where the model came in evaluation."
+# %% wrong="nnx-modes" because="Ends `recalibrate` in training mode, even if the model was in evaluation mode before."
 def recalibrate(model, batches):
     model = nnx.clone(model)
     model.set_attributes(deterministic=True, use_running_average=False)
@@ -1319,34 +1311,33 @@ def predict(model, x):
 
 # %% [markdown] task="nnx-freeze" stars=2 minutes=20 skills="09_training,nnx-train-step"
 # ## Freeze what is already good
-# **Goal.** Fine-tune a trained model: some of its parts learn, the others stay as they are and cost no gradient and no optimizer state.
+# *Needs: Deeper: filters.*
 #
-# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is `Pretrained` from the setup; `tx` an Optax transformation; `loss(model, x, y)` gives `()`; `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen when one of these names is a part of its path; all other parameters learn. Returns `(optimizer, gradient)`: an `nnx.Optimizer` over the parameters that learn, and a function `gradient(model, x, y)` that takes this or another `Pretrained` and gives an `nnx.State` with the gradient of its loss by these parameters, and nothing else in it. The two fit: a training step is `optimizer.update(model, gradient(model, x, y))`.
+# **Goal.** Fine-tune some parts of a trained model. The others stay as they are and cost no gradient and no optimizer state.
 #
-# **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`: `encoder_gain` is another name than `encoder`.
+# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is a `Pretrained` from the setup, `tx` an Optax transformation, `loss(model, x, y)` returns `()`, and `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen if one of these names is a part of its path. All other parameters learn. Returns `(optimizer, gradient)`, an `nnx.Optimizer` over the parameters that learn and a function. `gradient(model, x, y)` takes this or another `Pretrained` and returns an `nnx.State` with the gradient of its loss with respect to these parameters, and nothing else. A training step is then `optimizer.update(model, gradient(model, x, y))`.
 #
-# **Judged.** The paths in the gradient and in the optimizer's state; the gradient of another model than the one that `freeze` was given, with other frozen parts; the parameters after two steps, also with weight decay: the frozen ones keep every bit. **Not judged.** Speed.
+# **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`. The name `encoder_gain` is not `encoder`.
+#
+# **Judged.** The paths in the gradient and in the optimizer's state, the gradient of another model than the one that `freeze` was given, with other frozen parts, and the parameters after two steps, also with weight decay. Frozen parameters keep every bit. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `optax.adamw` pulls every parameter that it knows of towards 0, whatever its gradient. What does that do to a parameter whose gradient you have set to 0?
-#
+# `optax.adamw` pulls every parameter that it updates towards 0, whatever the gradient. What happens to a parameter whose gradient you have set to 0?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# One filter says it all: a parameter, and not on one of the frozen paths. `nnx.All`, `nnx.Any` and `nnx.Not` make filters from filters. Who needs this filter? The optimizer as `wrt`, and `nnx.split`.
-#
+# Build one filter, for parameters that are not on a frozen path, from `nnx.All`, `nnx.Any` and `nnx.Not`. Use it as `wrt` and in `nnx.split`.
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In `gradient`, split the model into what the filter takes and the rest (`...`), differentiate by the first, and merge both inside the loss. Split in every call: the model that comes may be another one.
-#
+# In every call of `gradient`, split the model into what the filter matches and the rest (`...`), differentiate with respect to the first part, and merge both inside the loss.
 # </details>
 
 
 # %% answer="nnx-freeze"
 def freeze(model, tx, loss, frozen):
-    """An optimizer of the parameters off the frozen paths, and gradient(model, x, y), a State of the same ones."""
+    """An optimizer of the parameters that learn, and gradient(model, x, y), a State with their gradients."""
     ### BEGIN SOLUTION
     learns = nnx.All(nnx.Param, *(nnx.Not(nnx.PathContains(name)) for name in frozen))
 
@@ -1372,7 +1363,7 @@ found = ask(probe_example, np.ones((4, 3), np.float32), np.ones(4, np.float32))
 compare(found, ["encoder_gain", "head/bias", "head/kernel"], label="the list of paths in the gradient")
 
 # %% hidden="nnx-freeze" name="gradient" points=2
-"""The gradient has the right leaves with the right values, for one frozen part and for two, and is that of its model."""
+"""The gradient has the right leaves and values, for one frozen part and for two, and belongs to its model."""
 
 
 def probe_gradient(given, arrays, x, y, frozen):
@@ -1391,7 +1382,7 @@ for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
     which = f"frozen={frozen}"
     for name in sorted(set(got) - set(wanted)):
         zeros = ", though it is 0" if not np.any(got[name]) else ""
-        said = f"for `{name}`, which is frozen{zeros}" if name in slopes else "for something that is no parameter"
+        said = f"for `{name}`, which is frozen{zeros}" if name in slopes else "for something that is not a parameter"
         require(False, f"With {which} the gradient has a leaf {said}.")
     for name in sorted(set(wanted) - set(got)):
         require(False, f"With {which} the gradient has no leaf for `{name}`, which learns.")
@@ -1401,11 +1392,11 @@ for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
         ("takes the frozen parts from the one that `freeze` was given", slopes_of(mixed, x, y)),
         ("gives the gradient at the one that `freeze` was given", slopes_of(given, x, y)),
     ):
-        require(near(wanted) or not near(of), f"`gradient` is called with another model, and still {said}.")
+        require(near(wanted) or not near(of), f"`gradient` is called with another model, but {said}.")
     compare(got, wanted, rtol=1e-3, atol=1e-4, label=f"the gradient with {which}")
 
 # %% hidden="nnx-freeze" name="steps" points=2
-"""After two steps with weight decay the frozen parameters keep every bit, the others are where Optax takes them."""
+"""After two steps with weight decay the frozen parameters keep every bit, and Optax has moved the others."""
 
 
 def probe_steps(arrays, x, y, frozen):
@@ -1449,13 +1440,13 @@ for frozen in (("encoder",), ("head", "encoder_gain")):
     require(
         raised is None,
         f"With frozen={frozen} `optimizer.update(model, gradient(...))` raises {raised}: "
-        "are the optimizer and the gradient about the same parameters?",
+        "do the optimizer and the gradient have the same parameters?",
     )
     after, memory = program(probe_steps, arrays, x, y, frozen).run(arrays, x, y, frozen)
     wanted, moving = by_hand(arrays, x, y, frozen)
     for name in sorted(set(arrays) - set(moving)):
         same = np.array_equal(after[name], arrays[name])
-        require(same, f"`{name}` is frozen (frozen={frozen}), and has moved after two steps with weight decay.")
+        require(same, f"`{name}` is frozen (frozen={frozen}), but has moved after two steps with weight decay.")
     require(
         len(memory) == len(moving),
         f"With frozen={frozen} the optimizer keeps a running mean for {len(memory)} arrays; {len(moving)} of them learn.",
@@ -1464,10 +1455,10 @@ for frozen in (("encoder",), ("head", "encoder_gain")):
     compare(after, wanted, rtol=1e-3, atol=1e-3, label=f"the parameters after two steps with frozen={frozen}")
 
 # %% [markdown] why="nnx-freeze"
-# Frozen parts are constants of the differentiated function: they have no gradient, no running means and no update. A gradient of 0 is different, since momentum, weight decay and noise still move the parameter. **Next:** after a while the last layer of the encoder may learn too. What of the optimizer's state would you want to keep?
+# Frozen parts are constants of the differentiated function. They have no gradient and no optimizer state. A gradient of 0 is different, because momentum, weight decay and noise still move the parameter. **Next:** after a while the last layer of the encoder may learn too. Which part of the optimizer's state would you keep?
 
 
-# %% wrong="nnx-freeze" because="Sets the frozen gradients to 0: the leaves are still there, Adam keeps means of zeros, and weight decay moves what was to stay."
+# %% wrong="nnx-freeze" because="Sets the frozen gradients to 0. The leaves are still there, Adam stores means of zeros, and weight decay moves the frozen parameters."
 def freeze(model, tx, loss, frozen):
     def gradient(model, x, y):
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
@@ -1480,7 +1471,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
 
-# %% wrong="nnx-freeze" because="Stops the gradient on its way to the frozen parameters: that makes zeros, not an absence."
+# %% wrong="nnx-freeze" because="Uses `stop_gradient` for the frozen parameters. Their gradients are then 0, but they are still there."
 def freeze(model, tx, loss, frozen):
     def gradient(model, x, y):
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
@@ -1496,7 +1487,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
 
-# %% wrong="nnx-freeze" because="Filters the gradient and not the optimizer: the two do not fit."
+# %% wrong="nnx-freeze" because="Filters the gradient but not the optimizer, so the two do not fit."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
 
@@ -1507,7 +1498,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
 
-# %% wrong="nnx-freeze" because="Leaves nnx.Param out of the filter: every Variable off the frozen paths learns, constants too."
+# %% wrong="nnx-freeze" because="Leaves `nnx.Param` out of the filter, so every Variable off the frozen paths learns, including constants."
 def freeze(model, tx, loss, frozen):
     learns = nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen)))
 
@@ -1529,7 +1520,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=learns), gradient
 
 
-# %% wrong="nnx-freeze" because="Looks for the name in the text of the path: `encoder` is in `encoder_gain` too."
+# %% wrong="nnx-freeze" because="Searches the text of the path for the name, and `encoder` is also a part of `encoder_gain`."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, lambda path, value: not any(name in "/".join(map(str, path)) for name in frozen))
 
@@ -1540,7 +1531,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=learns), gradient
 
 
-# %% wrong="nnx-freeze" because="Looks at the first part of the path only: a name further in freezes nothing."
+# %% wrong="nnx-freeze" because="Looks at the first part of the path only, so a name deeper in the path freezes nothing."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, lambda path, value: path[0] not in frozen)
 
@@ -1551,7 +1542,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=learns), gradient
 
 
-# %% wrong="nnx-freeze" because="Confuses all with any: with two names, only a path that contains both is frozen."
+# %% wrong="nnx-freeze" because="Confuses `All` with `Any`. With two names, only a path that contains both is frozen."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, nnx.Not(nnx.All(*(nnx.PathContains(name) for name in frozen))))
 
@@ -1562,7 +1553,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=learns), gradient
 
 
-# %% wrong="nnx-freeze" because="Splits a copy of the model once, outside: every gradient is taken where training began."
+# %% wrong="nnx-freeze" because="Splits a copy of the model once, outside `gradient`. Every gradient is then that of the initial parameters."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
     graphdef, moving, rest = nnx.split(nnx.clone(model), learns, ...)
@@ -1573,7 +1564,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=learns), gradient
 
 
-# %% wrong="nnx-freeze" because="Splits the frozen parts off once, outside: `gradient` of another model is then that of a mixture."
+# %% wrong="nnx-freeze" because="Splits off the frozen parts once, outside `gradient`. For another model the gradient is then that of a mixture."
 def freeze(model, tx, loss, frozen):
     learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
     graphdef, _, rest = nnx.split(model, learns, ...)
@@ -1615,34 +1606,33 @@ def freeze(model, tx, loss, frozen):
 
 # %% [markdown] task="nnx-scanned" stars=3 minutes=30 skills="05_vmap,07_randomness,08_control_flow,nnx-modes"
 # ## A hundred layers, the code of one
-# **Goal.** A deep model of equal blocks takes long to compile, since each block is compiled separately. Keep all blocks in one with an extra axis, and loop over them.
+# *Needs: Deeper: training and evaluation modes, and Deeper: many models at once.*
 #
-# **Signature.** `Deep(width, depth, *, rngs)`, an `nnx.Module`: `model.blocks` is *one* `Block` from the setup, of which every array has a first axis of the length `depth`: `blocks/linear/kernel` is `(depth, width, width)`. Row i is block i. `model(x)` takes x `(n, width)`, float32, through blocks 0, 1, ... one after the other and gives `(n, width)`. In training mode the running statistics of every block follow what went through it.
+# **Goal.** A deep model of equal blocks takes long to compile, because each block is compiled separately. Store all blocks as one block with an extra axis, and loop over it.
+#
+# **Signature.** `Deep(width, depth, *, rngs)` is an `nnx.Module`. `model.blocks` is *one* `Block` from the setup in which every array has an extra first axis of length `depth`, such as `blocks/linear/kernel` `(depth, width, width)`. Row i is block i. `model(x)` passes x `(n, width)`, float32, through blocks 0, 1, ... in order and returns `(n, width)`. In training mode the running statistics of each block follow the data that passes through it.
 #
 # **Example.** `Deep(2, 3, rngs=nnx.Rngs(0))` has `blocks/norm/mean` of shape `(3, 2)`. If every kernel and bias is 0, the output is the input, and all running means stay 0.
 #
-# **Judged.** Values and statistics, in training and in evaluation; gradients; that blocks begin with different kernels; that a loop runs over the blocks and the program does not grow with `depth`. **Not judged.** How the kernels are drawn.
+# **Judged.** Values and statistics in both modes, gradients, different first kernels, a loop over the blocks, and a program that does not grow with `depth`. **Not judged.** How the kernels are drawn.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which transformation makes of "build one block from a key" a function that builds many, and which loop goes through a stack, row by row?
-#
+# Which transformation turns "build one block from a key" into a function that builds many? Which loop goes through a stack row by row?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.vmap` over keys gives a module whose arrays have a new first axis, for modules are trees. As such, it can be what `jax.lax.scan` goes through. And inside the loop: a block that is called in training mode changes. Where does the change have to go?
-#
+# `jax.vmap` over keys returns a module whose arrays have an extra first axis, and `jax.lax.scan` can go through it. In training mode, a block changes inside the loop. Where does the change have to go?
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A key for each block: split one that `rngs.params()` gives. The body of the scan takes x and a block, calls the block, and gives the new x and, as its second result, the block's state (or the block). What the scan stacks up goes back into `self.blocks`.
-#
+# Split a key from `rngs.params()` into one key for each block. The body of the scan takes x and a block. It returns the new x and, as second result, the state of the block that it has called. Write what the scan has stacked into `self.blocks`.
 # </details>
 
 
 # %% answer="nnx-scanned"
 class Deep(nnx.Module):
-    """`depth` blocks, kept as one block with a first axis more: (n, width) -> (n, width)."""
+    """`depth` blocks, stored as one block with an extra first axis: (n, width) -> (n, width)."""
 
     def __init__(self, width, depth, *, rngs):
         ### BEGIN SOLUTION
@@ -1663,7 +1653,7 @@ class Deep(nnx.Module):
 
 
 # %% check="nnx-scanned" name="example" points=1
-"""The example: three blocks of zeros give back what goes in."""
+"""The example: three blocks of zeros return their input."""
 
 
 def probe_example(arrays, x):
@@ -1689,7 +1679,7 @@ compare(found, block_shapes(2, 3), label="the dict of shapes")
 compare(program(probe_example, arrays, x).run(arrays, x), (x, np.zeros((3, 2), np.float32)), label="(output, means)")
 
 # %% hidden="nnx-scanned" name="values" points=2
-"""Block after block, in training and in evaluation, and the statistics of each block follow what went through it."""
+"""Values block after block, in training and in evaluation, and the statistics of each block."""
 
 
 def probe_values(depth, training, arrays, x):
@@ -1719,26 +1709,26 @@ for depth, training in ((3, True), (5, False)):
     wanted, moved = by_hand(arrays, x, training, range(depth))
     if getattr(y, "shape", None) == wanted.shape and not np.allclose(y, wanted, rtol=1e-3, atol=1e-3):
         for said, order in (
-            ("The blocks come in the wrong order, the last one first.", range(depth)[::-1]),
+            ("The blocks run in the wrong order, the last one first.", range(depth)[::-1]),
             ("Only the first block is used, once for every block.", [0] * depth),
-            ("Only the last block has a say: does each block get what came out of the one before?", [depth - 1]),
+            ("Only the last block counts. Does each block get the output of the one before?", [depth - 1]),
         ):
             require(not np.allclose(y, by_hand(arrays, x, training, order)[0], rtol=1e-3, atol=1e-3), said)
         batch, _ = by_hand(arrays, x, True, range(depth))
         require(
             training or not np.allclose(y, batch, rtol=1e-3, atol=1e-3),
-            "The model is in evaluation, and its blocks use the statistics of the batch: the mode does not reach them.",
+            "The model is in evaluation mode, but its blocks use the statistics of the batch. The mode does not reach them.",
         )
     compare(y, wanted, rtol=1e-3, atol=1e-3, label=f"the output {mode}")
     still = np.array_equal(after.get("blocks/norm/mean"), arrays["blocks/norm/mean"])
     require(
         not (training and still),
-        "In training the running means have not moved: what a block learns inside the loop has to come out of it.",
+        "In training the running means have not moved. The state that a block changes inside the loop must be returned.",
     )
     compare(after, moved, rtol=1e-3, atol=1e-3, label=f"the arrays after a call {mode}")
 
 # %% hidden="nnx-scanned" name="beginning" points=1
-"""Each block begins with a kernel of its own, and another seed gives others; gradients come through."""
+"""Each block starts with its own kernel, another seed gives other kernels, and there are gradients."""
 
 
 def probe_kernels(seed):
@@ -1756,17 +1746,19 @@ kernels, others = ask(probe_kernels, seed), ask(probe_kernels, seed + 1)
 require(np.shape(kernels) == (4, 3, 3), "`blocks/linear/kernel` of four blocks of width 3 is not one array (4, 3, 3).")
 require(
     not any(np.array_equal(a, b) for a, b in itertools.combinations(kernels, 2)),
-    "Two blocks begin with the same kernel: has each a key of its own?",
+    "Two blocks start with the same kernel. Does each have its own key?",
 )
-require(not np.array_equal(kernels, others), "Another seed gives the same model: is `rngs` used?")
+require(not np.array_equal(kernels, others), "Another seed gives the same model. Is `rngs` used?")
 arrays = {"blocks/linear/kernel": np.zeros((4, 3, 3), np.float32), "blocks/norm/bias": np.ones((4, 3), np.float32)}
 wanted = np.zeros((4, 3), np.float32)
 wanted[:, 0] = 1 - np.tanh(1) ** 2
 x = inputs.rng().normal(size=(5, 3)).astype(np.float32)
-compare(program(probe_gradient, arrays, x).run(arrays, x), wanted, label="the gradient by the biases of the norms")
+compare(
+    program(probe_gradient, arrays, x).run(arrays, x), wanted, label="the gradient with respect to the norms' biases"
+)
 
 # %% hidden="nnx-scanned" name="program" points=2
-"""One loop goes through the blocks, and three times as many blocks are no more code."""
+"""A loop runs over the blocks, and three times as many blocks do not make the program larger."""
 
 
 def probe_still(depth, arrays, x):
@@ -1784,19 +1776,19 @@ for depth in (4, 12):
     compare(made[depth].run(depth, arrays, x)[0], x, label=f"the output of {depth} blocks that add nothing")
 require(
     made[4].loops > 0,
-    "No loop runs in the program: the blocks run all at once, or each is code of its own.",
+    "There is no loop in the program. The blocks run all at once, or each has its own code.",
 )
 require(
     made[12].operations <= made[4].operations + 10,
-    f"The program of 4 blocks has {made[4].operations} operations, that of 12 blocks {made[12].operations}: it grows with "
+    f"The program of 4 blocks has {made[4].operations} operations, that of 12 blocks {made[12].operations}. It grows with "
     "the depth.",
 )
 
 # %% [markdown] why="nnx-scanned"
-# A module is a tree, so `vmap` can build a stack of blocks, and `scan` can go through it row by row; the body is traced once, whatever the depth. As in `jit`, what a block changes in itself leaves the loop only as a result. **Next:** reverse mode keeps what every block computed on the way forward. Where in this model would you put `jax.checkpoint` (15)?
+# `vmap` builds a stack of blocks, and `scan` goes through it row by row. The body is traced once for any depth. As with `jit`, a change inside a block leaves the loop only as a result. **Next:** reverse mode stores what every block computed in the forward pass. Where in this model would you put `jax.checkpoint` (15)?
 
 
-# %% wrong="nnx-scanned" because="Keeps a list of blocks: each is traced by itself, and forty blocks are forty times the code."
+# %% wrong="nnx-scanned" because="Stores a list of blocks. Each is traced separately, so forty blocks make forty times the code."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         self.blocks = nnx.List([Block(width, rngs=rngs) for _ in range(depth)])
@@ -1807,7 +1799,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Stacks the blocks, and takes them apart again with a Python loop: the storage is one, the code is not."
+# %% wrong="nnx-scanned" because="Stacks the blocks but goes through them with a Python loop, so each block still has its own code."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         self.depth = depth
@@ -1822,7 +1814,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Leaves in the loop what the blocks learn there: the running statistics stay at 0 and 1 for ever."
+# %% wrong="nnx-scanned" because="Does not return the changed state from the loop, so the running statistics never leave 0 and 1."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
@@ -1833,7 +1825,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Brings the running means out of the loop, and leaves the variances in it."
+# %% wrong="nnx-scanned" because="Returns the running means from the loop, but not the variances."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
@@ -1849,7 +1841,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Keeps the graphdef of the constructor, which is in training: `eval()` never reaches the blocks in the loop."
+# %% wrong="nnx-scanned" because="Stores the graphdef of the constructor, which is in training mode. `eval()` never reaches the blocks in the loop."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
@@ -1867,7 +1859,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Uses `rngs` inside `vmap`: its counters belong to the trace outside."
+# %% wrong="nnx-scanned" because="Uses `rngs` inside `vmap`, but its counters belong to the outer trace."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         self.blocks = jax.vmap(lambda _: Block(width, rngs=rngs))(jnp.arange(depth))
@@ -1877,7 +1869,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Gives every block the same key: all begin with the same kernel."
+# %% wrong="nnx-scanned" because="Gives every block the same key, so all start with the same kernel."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         key = rngs.params()
@@ -1888,7 +1880,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Runs all blocks side by side on the same input, and keeps the last result: vmap is no chain."
+# %% wrong="nnx-scanned" because="Runs all blocks on the same input and keeps the last result. `vmap` does not chain calls."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
@@ -1899,7 +1891,7 @@ class Deep(nnx.Module):
         return ys[-1]
 
 
-# %% wrong="nnx-scanned" because="Goes through the loop with one and the same block: deep, but with the parameters of one."
+# %% wrong="nnx-scanned" because="Applies the first block in every iteration, so the model has the parameters of only one block."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
@@ -1957,28 +1949,27 @@ class Deep(nnx.Module):
 
 # %% [markdown] task="nnx-load-linen" stars=2 minutes=20 skills="06_pytrees,nnx-modes,nnx-freeze"
 # ## From Linen: someone else's weights
-# **Goal.** A new setting: a colleague's model is written with Linen, Flax's older interface. Load its trained weights, a dict of dicts, into your NNX model.
+# *Needs: Deeper: training and evaluation modes, and Deeper: four libraries.*
 #
-# **Signature.** `load_from_linen(model, variables)`: `model` is a `Net` from the setup, just made; `variables` is what `LinenNet` of the same sizes, three or more, has: `{"params": {...}, "batch_stats": {...}}`. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called, and the same arrays as in NNX: `kernel` and `bias`; `scale` and `bias`, and among the `batch_stats`, `mean` and `var`. Returns the model with these arrays (the same object or a new one).
+# **Goal.** A colleague's model is written with Linen, Flax's older interface. Load its trained weights, a dict of dicts, into your NNX model.
 #
-# **Example.** `LinenNet((2, 3, 1))` gives `{"params": {"Dense_0": {"kernel": (2, 3), "bias": (3,)}, "BatchNorm_0": {"scale": (3,), "bias": (3,)}, "Dense_1": ...}, "batch_stats": {"BatchNorm_0": {"mean": (3,), "var": (3,)}}}`, shapes in place of arrays. `Dense_1` becomes `model.layers[1]`.
+# **Signature.** `load_from_linen(model, variables)`: `model` is a new `Net` from the setup. `variables`, `{"params": {...}, "batch_stats": {...}}`, belongs to a `LinenNet` of the same three or more sizes. Layers have the names `Dense_0`, `Dense_1`, ... and `BatchNorm_0`, ..., in the order in which they are called. Their arrays have the same names as in NNX: `kernel` and `bias` for Dense, `scale` and `bias` for BatchNorm, and `mean` and `var` in its `batch_stats`. Returns the model with these arrays (the same object or a new one).
 #
-# **Judged.** The same scores in evaluation, for models of any depth, also when the dict has been sorted by name (as `jax.tree.map` does); that the model can go on training. **Not judged.** What the counters of Dropout are.
+# **Example.** `LinenNet((2, 3, 1))` has the arrays `{"params": {"Dense_0": {"kernel": (2, 3), "bias": (3,)}, "BatchNorm_0": {"scale": (3,), "bias": (3,)}, "Dense_1": ...}, "batch_stats": {"BatchNorm_0": {"mean": (3,), "var": (3,)}}}`, shown by their shapes. `Dense_1` becomes `model.layers[1]`.
+#
+# **Judged.** The scores in evaluation mode, for any depth, also when the dict is sorted by name (as by `jax.tree.map`), and that training can go on. **Not judged.** The counters of Dropout.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
 # Sort the names `Dense_0` to `Dense_10`. Which is the third?
-#
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `arrays_of(model)` shows the paths on your side. Go through the layers by number, and look each up by its name. A BatchNorm has its four arrays in two places.
-#
+# Go through the layers of your model by index and look up each one by name. The four arrays of a BatchNorm are in two places.
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `nnx.update(module, {"kernel": ..., "bias": ...})` puts arrays into a module by their names (and says nothing when a name or a shape does not fit). `a | b` makes one dict of two.
-#
+# `nnx.update(module, {"kernel": ..., "bias": ...})` writes arrays into a module by name, without checking names or shapes. `a | b` joins two dicts.
 # </details>
 
 
@@ -1996,7 +1987,7 @@ def load_from_linen(model, variables):
 
 
 # %% check="nnx-load-linen" name="example" points=1
-"""A Linen model as it was made: the same scores."""
+"""A new Linen model: the same scores."""
 
 
 def probe_scores(sizes, variables, x):
@@ -2013,7 +2004,7 @@ require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wan
 compare(got, np.asarray(theirs.apply(variables, x)), label="the scores")
 
 # %% hidden="nnx-load-linen" name="scores" points=3
-"""The same scores for trained weights, in shallow models and in one of a dozen layers."""
+"""The same scores for trained weights, in shallow models and in one with twelve layers."""
 
 
 def probe_loaded(sizes, variables, x):
@@ -2045,13 +2036,13 @@ for sizes in ((4, 4, 4, 4), (3, 5, 2), (4,) * 13):
     same = lambda name, other: np.shape(loaded.get(name)) == other.shape and np.array_equal(loaded[name], other)
     for name, wanted in arrays.items():
         where, there = in_words(name), [in_words(other) for other, array in arrays.items() if same(name, array)]
-        why = f"it is {there[0]}" if there else "it is as the model was made, or changed on the way"
+        why = f"it is {there[0]}" if there else "it is the initial value or was changed"
         why = "it is transposed" if wanted.ndim == 2 and same(name, wanted.T) else why
         require(same(name, wanted), f"In a model of {depth} layers {where} is not the one that Linen has: {why}.")
     compare(got, net_by_hand(arrays, x)[0], rtol=1e-2, atol=1e-2, label=f"the scores of {depth} layers")
 
 # %% hidden="nnx-load-linen" name="goes-on" points=1
-"""The loaded model is a model: it can be split, differentiated and called in training."""
+"""The loaded model can be split, differentiated and called in training."""
 
 
 def probe_kinds(variables):
@@ -2087,15 +2078,15 @@ params = {"Dense_0": inner, "Dense_1": outer, "BatchNorm_0": {"scale": norm["sca
 variables = {"params": params, "batch_stats": {"BatchNorm_0": {"mean": norm["mean"], "var": norm["var"]}}}
 require(
     error(probe_kinds, variables) != "ValueError",
-    "NNX refuses what `load_from_linen` puts into the model (ValueError): are Linen's names given to the whole model?",
+    "NNX refuses what `load_from_linen` writes into the model (ValueError). Are Linen's names used for the whole model?",
 )
 kinds = ask(probe_kinds, variables)
 for name in arrays:
     kind = "BatchStat" if name.endswith(("mean", "var")) else "Param"
     require(
         name in kinds[kind],
-        f"In the loaded model `{name}` is no `nnx.{kind}` any more, so it is not trained or moved. Put the array into the "
-        "Variable that is there.",
+        f"In the loaded model `{name}` is no longer an `nnx.{kind}`, so it is not trained or updated. Write the array into "
+        "the existing Variable.",
     )
 slopes, statistics, wrong = program(probe_training, variables, x).run(variables, x)
 require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wanted {net_shapes((2, 3, 2))[wrong[0]]}.")
@@ -2103,16 +2094,16 @@ moved = net_by_hand(arrays, x, training=True)[1]
 kept = {name: moved[name] for name in ("norms/0/mean", "norms/0/var")}
 require(
     sorted(slopes) == sorted(set(arrays) - set(kept)),
-    "The gradient of the loaded model by its parameters has other leaves than that of a `Net` as it is made.",
+    "The gradient of the loaded model has other leaves than that of a new `Net`.",
 )
-compare(slopes["layers/1/bias"], np.float32([5, 5]), label="the gradient by the last bias")
+compare(slopes["layers/1/bias"], np.float32([5, 5]), label="the gradient with respect to the last bias")
 compare(statistics, kept, rtol=1e-3, atol=1e-3, label="the running statistics after one call in training")
 
 # %% [markdown] why="nnx-load-linen"
-# Both are trees of named arrays; only the names differ. Mistakes raise no error: two layers of one shape can be swapped, and statistics left at 0 and 1. So compare the outputs. **Next:** PyTorch keeps the kernel of a linear layer as `(outputs, inputs)`. What else would you look at before you trust such a file (12)?
+# Both models are trees of named arrays. If you swap two layers of one shape or forget the statistics, there is no error. So compare the outputs. **Next:** PyTorch stores the kernel of a linear layer as `(outputs, inputs)`. What else would you check before you trust such a file (12)?
 
 
-# %% wrong="nnx-load-linen" because="Goes through the dict in its order: sorted by name, `Dense_10` comes before `Dense_2`."
+# %% wrong="nnx-load-linen" because="Goes through the dict in its own order. Sorted by name, `Dense_10` comes before `Dense_2`."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     dense = [params[name] for name in sorted(params) if name.startswith("Dense")]
@@ -2123,7 +2114,7 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Sorts the names by their last character: `Dense_10` comes before `Dense_1`."
+# %% wrong="nnx-load-linen" because="Sorts the names by their last character, so `Dense_10` comes before `Dense_1`."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     in_order = lambda kind: sorted((name for name in params if name.startswith(kind)), key=lambda name: int(name[-1]))
@@ -2134,7 +2125,7 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Forgets the statistics, which are no parameters: mean 0 and variance 1, as in a model that was never trained."
+# %% wrong="nnx-load-linen" because="Forgets the statistics, which are not parameters. They stay at mean 0 and variance 1, as in an untrained model."
 def load_from_linen(model, variables):
     params = variables["params"]
     for i, layer in enumerate(model.layers):
@@ -2144,7 +2135,7 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Transposes the kernels, as one has to for PyTorch: Linen and NNX agree."
+# %% wrong="nnx-load-linen" because="Transposes the kernels, as you have to for PyTorch. Linen and NNX store them in the same way."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     for i, layer in enumerate(model.layers):
@@ -2155,14 +2146,14 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Pours the leaves over in the order in which each tree has them: two trees, two orders."
+# %% wrong="nnx-load-linen" because="Copies the leaves in the order of each tree, but the two trees have different orders."
 def load_from_linen(model, variables):
     graphdef, state, rest = nnx.split(model, nnx.Any(nnx.Param, nnx.BatchStat), ...)
     arrays = jax.tree.leaves(variables)
     return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), arrays), rest)
 
 
-# %% wrong="nnx-load-linen" because="Assigns arrays where Variables are: they are no parameters any more. Write `layer.kernel[...] = array`."
+# %% wrong="nnx-load-linen" because="Assigns arrays in place of Variables, so they are no longer parameters. Write `layer.kernel[...] = array`."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     for i, layer in enumerate(model.layers):
@@ -2172,14 +2163,14 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Updates the whole model with Linen's names: they become attributes beside the layers, whose own arrays stay as they were made."
+# %% wrong="nnx-load-linen" because="Updates the whole model with Linen's names. They become new attributes, and the arrays of the layers keep their initial values."
 def load_from_linen(model, variables):
     nnx.update(model, variables["params"])
     nnx.update(model, variables["batch_stats"])
     return model
 
 
-# %% wrong="nnx-load-linen" because="Takes the last layer for the output and leaves it out, as one does for fine-tuning."
+# %% wrong="nnx-load-linen" because="Leaves out the last layer, as you would for fine-tuning."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     for i, norm in enumerate(model.norms):
@@ -2188,7 +2179,7 @@ def load_from_linen(model, variables):
     return model
 
 
-# %% wrong="nnx-load-linen" because="Puts in the standard deviation where the variance belongs."
+# %% wrong="nnx-load-linen" because="Stores the standard deviation where the variance belongs."
 def load_from_linen(model, variables):
     params, statistics = variables["params"], variables["batch_stats"]
     for i, layer in enumerate(model.layers):

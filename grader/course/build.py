@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grader.core import files
 from grader.core.notebook import Notebook
-from grader.course import notebook_builder
+from grader.course import notebook_builder, rules_style
 from grader.course.percent import CourseError, Problem
 from grader.course.tree import Course
 
@@ -153,6 +153,9 @@ def _checked(course: Course, lessons: Iterable[str] | None) -> list[str]:
                     read(lesson_id)
             except CourseError as error:
                 problems.extend(error.problems)
+    for lesson_id in ids if not problems else ():
+        if course.base is None and course.planned(lesson_id).edited:
+            problems.extend(rules_style.problems(course, lesson_id))
     if problems:
         raise CourseError(problems)
     return ids
