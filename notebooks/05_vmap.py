@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 · vmap: write for one example, run on a batch
 #
-# *The core takes about 30 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core you can run a function of one example on a batch or on all pairs of two batches, compute a gradient for each example, and recognise mistakes in the choice of axes.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core you can run a function of one example on a batch or on all pairs of two batches, compute a gradient for each example, and recognise mistakes in the choice of axes.
 #
 # **Prerequisites.** Arrays (lesson 01), tracing (02), `jit` (03) and `grad` (04). Try to answer these questions from memory.
 #
@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# Helpers of this course, which plot, print errors, measure times and list operations:
 from grader.learning import plots
 from grader.learning.inspection import flops, primitives, print_error, time_ms
 
@@ -64,9 +65,9 @@ losses_by_loop = jnp.stack([loss(params, x, y) for x, y in zip(xs, ys, strict=Tr
 print(f"mean loss {losses_by_loop.mean():.2f}")
 
 # %% [markdown]
-# A Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` by hand for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, this means checking every axis and every index.
+# A Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` by hand for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, you would have to check every axis and every index.
 #
-# `jax.vmap` does it for you. It takes a function of one example and returns a function of a batch. Its option `in_axes` has an entry for each argument of the function. An entry is the axis of the examples, which is called the **mapped axis**, or `None` if all examples share the argument.
+# `jax.vmap` does this rewrite for you. It takes a function of one example and returns a function of a batch. Its option `in_axes` has an entry for each argument of the function. An entry is the axis of the examples, which is called the **mapped axis**, or `None` if all examples share the argument. The default, `in_axes=0`, maps axis 0 of every argument.
 
 # %% [markdown] predict="vmap-out-shape"
 # What is the shape of `jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)`, with `xs` of shape `(64, 4)`?
@@ -158,7 +159,7 @@ _ = jax.jit(magnitude)(xs[0])
 # | `jax.vmap(f)(xs)` | any one example of `xs` | the mapped axis | fails, as two examples may need different branches |
 # | `jax.jit(f)(x)` | any array of this shape and dtype | the value | fails, as there is no value yet |
 #
-# An `if` needs one concrete value, so it works under `grad` alone.
+# An `if` needs one concrete value, so it works only under `grad`.
 
 
 # %%
@@ -178,7 +179,7 @@ for transformation, call in failing.items():
 print("vmap with where:", jax.vmap(lambda x: jnp.where(x.sum() > 0, x.sum(), -x.sum()))(xs[:3]))
 
 # %% [markdown]
-# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. `jnp.where` chooses for each example and also works in a batch.
+# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. Use `jnp.where` for such a choice, which selects a result for each example.
 
 # %% [markdown]
 # ## Choose the axes
@@ -202,7 +203,7 @@ print(jax.vmap(predict, in_axes=({"w": 0, "b": None}, None))(ensemble, xs[0]).sh
 print(jax.make_jaxpr(jax.vmap(lambda w, x: jnp.dot(jnp.tanh(w), x), in_axes=(None, 0)))(params["w"], xs))
 
 # %% [markdown]
-# `out_axes` does the same for results. An entry is the position of the mapped axis in a result.
+# `out_axes` does the same for results. An entry is the position of the mapped axis in that result.
 
 # %% [markdown] predict="vmap-out-axes"
 # `scale(x)` returns `{"scaled": (4,), "norm": ()}`. What are the two shapes with `out_axes={"scaled": 1, "norm": 0}` and 64 examples?
@@ -327,7 +328,7 @@ plots.show("Median times. " + "; ".join(f"{way}: {took:.3g} ms" for way, took in
 
 # %% [markdown]
 # ## What goes wrong
-# The most common mistake is a wrong entry of `in_axes`. The four measurements of an example are to be divided by four spreads. All examples share `spread`, so its entry must be `None`. Suppose that you forget it and test with four examples.
+# A wrong entry of `in_axes` is a common mistake. Suppose that you divide each of the four measurements by its own spread. All examples share `spread`, so its entry must be `None`. You forget it and test with four examples.
 
 # %% [markdown] predict="vmap-silent"
 # What does `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` return, with `spread` of shape `(4,)`?
@@ -345,7 +346,7 @@ print("shapes", wrong.shape, right.shape, "  equal:", bool(jnp.allclose(wrong, r
 print_error(lambda: jax.vmap(divide)(xs, spread), length=420)
 
 # %% [markdown]
-# With all 64 examples, the same mistake is an error, which lists each argument with its axis and its size. **Test with sizes that all differ**, such as 7 examples of 4 measurements.
+# With all 64 examples, the same mistake raises an error, which lists each argument with its axis and size. **Test with sizes that all differ**, such as 7 examples of 4 measurements.
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
@@ -359,7 +360,7 @@ for way in (pairwise, pairwise_by_broadcasting):
     print(f"{way.__name__}: {flops(way, small, small):,.0f} flops, {primitives(way, small, small)}")
 
 # %% [markdown]
-# `jit` saves time, because JAX then traces the function once, inside or outside `vmap`.
+# `jit` saves time, because JAX traces the function only once. This holds for `jit` of `vmap` and for `vmap` of `jit`.
 
 # %%
 traces = []
@@ -376,7 +377,7 @@ for name, way in {"vmap": over_rows, "jit of vmap": jax.jit(over_rows), "vmap of
     traces.clear()
     for _ in range(3):
         way(small, small[0])
-    print(f"{name}: {len(traces)} traces in 3 calls")
+    print(f"{name:12s} traces in 3 calls: {len(traces)}")
 
 # %% [markdown]
 # `jit` also saves memory, because the compiler fuses these operations. Without `jit`, the differences of all pairs are stored as an array.
@@ -497,6 +498,9 @@ vmap_ms, loop_ms = time_ms(lambda: mapped(states), lambda: looped(states))
 print(f"jit of vmap: {vmap_ms:.2f} ms   jit of lax.map: {loop_ms:.2f} ms")
 
 # %% [markdown]
+# Loops behave in a similar way. Under `vmap`, a `while_loop` runs until the last example is done (lesson 08).
+
+# %% [markdown]
 # ## Deeper: closed over, or in_axes=None?
 # A function can also use an array from the enclosing scope. `vmap` shares it among the examples, exactly like an argument with `None`. The batched operations are the same.
 
@@ -520,7 +524,7 @@ print("after the assignment, closed over:", closed_program(xs)[0], " passed:", p
 
 # %% [markdown]
 # ## Deeper: examples that use each other
-# A mapped function can compute with the whole batch if the mapped axis has a name. `axis_name` gives it one, and collective operations such as `jax.lax.pmean` then reduce over that axis. Batch normalisation for one example is an application.
+# A mapped function can compute with the whole batch if the mapped axis has a name. `axis_name` gives it one, and collective operations such as `jax.lax.pmean` then reduce over that axis. The function below normalises one example with the mean and the variance of the batch.
 
 
 # %%
@@ -537,7 +541,7 @@ print("means", normalised.mean(0).round(4), " standard deviations", normalised.s
 
 # %% [markdown]
 # ## Deeper: vmap on several devices
-# *Read this section after lesson 16.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap` it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. A description of the mesh is enough to see the effect.
+# *Read this section after lesson 16.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap` it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. An `AbstractMesh` describes a mesh without its devices, which is enough to see the effect.
 
 # %%
 from jax.sharding import AbstractMesh, AxisType, NamedSharding

@@ -593,7 +593,7 @@ def per_example_gradients(loss, params, xs, ys):
 #
 # **Signature.** `masked_mean_rows(rows, lengths)`. `rows` has shape `(n, t)` and a float dtype. `lengths` has shape `(n,)` and contains integers from 0 to t. The result has shape `(n,)` and the dtype of `rows`. Its entry i is the mean of the first `lengths[i]` entries of row i, or 0 for a row of length 0. The padding may contain any values, also NaN and inf. NaN and inf in a row's own entries count like any other value.
 #
-# **Example.** `rows = [[1, 3, 9], [9, 9, 9], [2, 4, 6]]` and `lengths = [2, 0, 3]`, the result is `[2, 0, 4]`.
+# **Example.** With `rows = [[1, 3, 9], [9, 9, 9], [2, 4, 6]]` and `lengths = [2, 0, 3]`, the result is `[2, 0, 4]`.
 #
 # **Judged.** The values and the gradient with respect to `rows` for any padding, both compiled and operation by operation (`jax.disable_jit`). The gradient is finite everywhere and 0 in the padding. One program without loops serves all lengths, which may be traced, and it is the same for any number of rows. **Not judged.** Whether you map a function of one row or handle all rows at once.
 #
