@@ -135,7 +135,7 @@ print(jax.make_jaxpr(loss)(params, xs[0], ys[0]))
 print(jax.make_jaxpr(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
 
 # %% [markdown]
-# The operations are the same, in the same order, on larger arrays. Each primitive has a **batching rule**, which tells JAX how to compute it with an additional axis. `dot_general` now sums over axis 1 of `xs`, because axis 0 holds the examples. `add` and `sub` work element by element and need no change.
+# The operations are the same, in the same order, on larger arrays, so the program does not grow with the batch. Each primitive has a **batching rule**, which tells JAX how to compute it with an additional axis. `dot_general` now sums over axis 1 of `xs`, because axis 0 holds the examples. `add` and `sub` work element by element and need no change.
 
 # %% [markdown]
 # ## What each transformation hides
@@ -203,7 +203,7 @@ print(jax.vmap(predict, in_axes=({"w": 0, "b": None}, None))(ensemble, xs[0]).sh
 print(jax.make_jaxpr(jax.vmap(lambda w, x: jnp.dot(jnp.tanh(w), x), in_axes=(None, 0)))(params["w"], xs))
 
 # %% [markdown]
-# `out_axes` does the same for results. An entry is the position of the mapped axis in that result.
+# `out_axes` places the mapped axis in the results. An entry is the position of the mapped axis in that result.
 
 # %% [markdown] predict="vmap-out-axes"
 # `scale(x)` returns `{"scaled": (4,), "norm": ()}`. What are the two shapes with `out_axes={"scaled": 1, "norm": 0}` and 64 examples?
@@ -260,7 +260,7 @@ jax.tree.map(lambda each, mean: bool(jnp.allclose(each.mean(0), mean, atol=1e-5)
 
 # %% [markdown]
 # ## All pairs
-# Each `vmap` adds one axis, so two nested calls compute a function for all pairs. The inner one maps over the rows of `ys` and shares `x`. The outer one maps over the rows of `xs` and shares `ys`.
+# Each `vmap` adds one axis, so two nested calls evaluate a function for all pairs. The inner one maps over the rows of `ys` and shares `x`. The outer one maps over the rows of `xs` and shares `ys`.
 #
 # ![A grid of distances between 4 xs and 5 ys. The inner vmap, in_axes (None, 0), computes one row, x0 against all ys. The outer vmap, in_axes (0, None), stacks the rows. The outermost vmap creates the first axis.](../images/vmap_pairwise.svg)
 
@@ -324,11 +324,11 @@ axes.invert_yaxis()
 plots.show("Median times. " + "; ".join(f"{way}: {took:.3g} ms" for way, took in milliseconds.items()) + ".")
 
 # %% [markdown]
-# `vmap` removes the Python loop. Without `jit`, however, JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
+# Under `jit`, `vmap` is as fast as broadcasting by hand. Without `jit`, JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
 
 # %% [markdown]
 # ## What goes wrong
-# A wrong entry of `in_axes` is a common mistake. Suppose that you divide each of the four measurements by its own spread. All examples share `spread`, so its entry must be `None`. You forget it and test with four examples.
+# A wrong entry of `in_axes` is a common mistake. Suppose that each of the four measurements is divided by its own spread. All examples share `spread`, so its entry must be `None`. What happens if you forget this and test with four examples?
 
 # %% [markdown] predict="vmap-silent"
 # What does `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` return, with `spread` of shape `(4,)`?
