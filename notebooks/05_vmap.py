@@ -1,113 +1,120 @@
 # %% [markdown]
-# # 05 · vmap: write for one, run on many
+# # 05 · vmap: write for one example, run on a batch
 #
-# *Forty minutes, then [the exercises](../exercises/05_vmap/05_vmap.ipynb).* Afterwards you can write a function for one example and run it on a batch, a grid or an ensemble; take a gradient for every example; batch library code that never heard of batches; and read the errors that wrong axes earn.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core you can run a function of one example on a batch or on all pairs of two batches, compute a gradient for each example, and recognise mistakes in the choice of axes.
 #
-# **Assumed.** Arrays and broadcasting (01), tracing and jaxprs (02), `jit` (03), `grad` (04). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Arrays (lesson 01), tracing (02), `jit` (03) and `grad` (04). Try to answer these questions from memory.
 #
 # 1. From 01: `a` has shape `(4, 1)` and `b` has shape `(3,)`. What is the shape of `a + b`?
 #
 # <details><summary>Answer</summary>
 #
-# `(4, 3)`. Shapes are aligned from the right, and an axis of size 1 (or a missing one) is stretched.
+# `(4, 3)`. Shapes are aligned from the right, and an axis that is missing or has size 1 is broadcast.
 # </details>
 #
-# 2. From 02: a function holds a `print(x)`. Under `jax.make_jaxpr`, how often does it print, and what?
+# 2. From 02: What does a `print(x)` in a function print under `jax.make_jaxpr`?
 #
 # <details><summary>Answer</summary>
 #
-# Once, and a tracer: a shape and a dtype without numbers. Python runs while tracing, not while computing.
+# A tracer, which has a shape and a dtype but no numbers. Python code runs while JAX traces the function.
 # </details>
 #
-# 3. From 04: why does `jax.grad` refuse a function that returns a vector?
+# 3. From 04: Why does `jax.grad` reject a function that returns a vector?
 #
 # <details><summary>Answer</summary>
 #
-# A gradient answers "how does this *one number* change?". For a vector there is one such answer for each of its entries.
+# A gradient describes how *one number* changes with the inputs. A vector has one gradient for each of its entries.
 # </details>
 
 # %%
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-
-def primitives(function, *arguments):
-    """The operations that `function` becomes, in order."""
-    return [str(equation.primitive) for equation in jax.make_jaxpr(function)(*arguments).eqns]
-
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:420]}")
-    else:
-        print("No error!")
-
+# Helpers of this course, which plot, print errors, measure times and list operations:
+from grader.learning import plots
+from grader.learning.inspection import flops, primitives, print_error, time_ms
 
 # %% [markdown]
-# ## The question: which example is it?
-# A model of four sensors has been fitted, and today its loss is far higher than yesterday. The loss of a batch is one number: it says *that* something is off, not *where*. We want a loss for each example.
+# ## Which sensor is wrong?
+# The loss of a batch is one number. It can show that a model fits badly, but not for which example. Suppose that 64 sensors each report a value `y`, which a linear model predicts from four measurements `x`. The mean loss has risen sharply since yesterday, so we need the loss of each sensor.
 #
-# The model is written the way one thinks about it: **for one example**, without a batch axis anywhere.
+# The model and its loss are written for **one example**, without a batch axis.
 
 
 # %%
 def predict(params, x):
-    """params {"w": (d,), "b": ()}, x (d,) -> a prediction ()"""
+    """params {"w": (4,), "b": ()}, x (4,) -> a prediction ()"""
     return jnp.dot(params["w"], x) + params["b"]
 
 
 def loss(params, x, y):
-    """The squared error of one example: x (d,), y () -> ()"""
+    """The squared error of one example: x (4,), y () -> ()"""
     return (predict(params, x) - y) ** 2
 
 
+# %%
 rng = np.random.default_rng(5)
 params = {"w": jnp.array([1.0, -2.0, 0.5, 3.0]), "b": jnp.float32(0.25)}
-xs = jnp.asarray(rng.normal(size=(64, 4)), jnp.float32)
-ys = xs @ params["w"] + params["b"] + jnp.asarray(0.1 * rng.normal(size=64), jnp.float32)
-ys = ys.at[37].multiply(-1)  # someone wired one sensor the wrong way round
+xs = jnp.asarray(rng.normal(size=(64, 4)), jnp.float32)  # one row for each sensor
+noise = jnp.asarray(0.1 * rng.normal(size=64), jnp.float32)
+ys = xs @ params["w"] + params["b"] + noise
+ys = ys.at[rng.integers(64)].multiply(-1)  # the fault that we want to find
 
 losses_by_loop = jnp.stack([loss(params, x, y) for x, y in zip(xs, ys, strict=True)])
-print(f"mean loss {losses_by_loop.mean():.2f}, worst example {losses_by_loop.argmax()}")
+print(f"mean loss {losses_by_loop.mean():.2f}")
 
 # %% [markdown]
-# A Python loop answers it, at the price of several small operations per example, one after the other. `jax.vmap` takes the same `loss` and gives back a function of a whole batch. `in_axes` has an entry for each argument: `None` for what all runs share, a number for the axis along which the examples lie.
+# A Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` by hand for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, you would have to check every axis and every index.
+#
+# `jax.vmap` does this rewrite for you. It takes a function of one example and returns a function of a batch. Its option `in_axes` has an entry for each argument of the function. An entry is the axis of the examples, which is called the **mapped axis**, or `None` if all examples share the argument. The default, `in_axes=0`, maps axis 0 of every argument.
 
 # %% [markdown] predict="vmap-out-shape"
 # What is the shape of `jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)`, with `xs` of shape `(64, 4)`?
 #
-# - [ ] `()` | Tempting if you expect the mean loss. vmap never reduces: it gives one result for each run.
-# - [x] `(64,)` | Right: `loss` gives `()`, and vmap puts the 64 runs in front of that.
-# - [ ] `(64, 4)` | The feature axis went *into* `loss` and was summed there by the dot product.
+# - [ ] `()` | You may expect the mean loss, but `vmap` never reduces. It returns one result for each example.
+# - [x] `(64,)` | Right. `loss` returns shape `()`, and `vmap` adds an axis for the 64 examples.
+# - [ ] `(64, 4)` | The axis of 4 measurements is passed to `loss`, and the dot product sums over it.
 
 # %%
 losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
-print(
-    f"shape {losses.shape}, worst example {losses.argmax()}, its loss {losses.max():.1f}, median {jnp.median(losses):.4f}"
+print("shape", losses.shape, "  equal to the loop:", bool(jnp.allclose(losses, losses_by_loop)))
+
+# %% [markdown]
+# The result has the shape that `loss` returns, with the mapped axis in front. Next, map `predict` in the same way, and compare its 64 predictions with the reported values.
+
+# %%
+predictions = jax.vmap(predict, in_axes=(None, 0))(params, xs)
+worst = int(losses.argmax())
+_, (left, right) = plots.subplots(1, 2, height=3)
+left.semilogy(losses, "o", markersize=4, label="one sensor")
+left.axhline(losses.mean(), color=plots.COLOURS[2], linestyle="--", label="mean loss")
+left.set(xlabel="sensor", ylabel="loss", ylim=(1e-7, 1e4))
+left.legend(loc="upper left", ncols=2)
+right.plot(predictions, ys, "o", markersize=4)
+right.set(xlabel="predicted value", ylabel="reported value")
+for panel, x, y in ((left, worst, losses[worst]), (right, predictions[worst], ys[worst])):
+    panel.plot(x, y, "D", color=plots.COLOURS[1])
+    panel.annotate(f"sensor {worst}", (x, y), xytext=(9, -3), textcoords="offset points")
+plots.show(
+    f"Left: the loss of each of 64 sensors. Sensor {worst} has {losses[worst]:.1f}, all others less than "
+    f"{jnp.sort(losses)[-2]:.2f}, and the mean is {losses.mean():.2f}. Right: reported against predicted values. "
+    f"All sensors lie on the diagonal but sensor {worst}, which reports {ys[worst]:.1f} instead of {predictions[worst]:.1f}."
 )
-print("equal to the loop:", bool(jnp.allclose(losses, losses_by_loop)))
 
 # %% [markdown]
-# `(64,)`: the shape that `loss` returns, with the mapped axis in front. And there is the culprit.
-#
-# ![Above: vmap of loss with in_axes (None, 0, 0). The parameters are one shared copy; row i of xs and entry i of ys go into run i of a function that is written for one example and traced once; the results are stacked along axis 0. Below: in_axes 0 hands over rows, 1 columns, None everything; out_axes 0 makes results rows, 1 columns.](../images/vmap_axes.svg)
+# One sensor causes the high mean, and all other losses are below the mean. The right panel shows why. That sensor reports its value with the wrong sign.
 
 # %% [markdown]
-# ## What happens inside
-# It looks like a loop over runs. Let the function tell us what it sees.
+# ## What the function sees
+# A `print` shows what `vmap` passes to your function.
 
 # %% [markdown] predict="vmap-print"
-# `print` in a function that is vmapped over 64 examples of 4 features: how often, and which shape?
+# `vmap` maps a function with a `print` over 64 examples of 4 measurements. How often does it print, and which shape?
 #
-# - [ ] 64 times, `(4,)` | That is the loop. vmap has no loop: the function runs once, on a tracer.
-# - [ ] once, `(64, 4)` | The function does run once, but the batch axis is hidden from it.
-# - [x] once, `(4,)` | Right: one run on a tracer that stands for any of the examples.
+# - [ ] 64 times, `(4,)` | This would be a loop. `vmap` runs the function once, on a tracer.
+# - [ ] once, `(64, 4)` | The function does run once, but `vmap` hides the batch axis from it.
+# - [x] once, `(4,)` | Right. The function runs once, on a tracer that represents any one of the examples.
 
 
 # %%
@@ -119,41 +126,91 @@ def loss_that_prints(params, x, y):
 _ = jax.vmap(loss_that_prints, in_axes=(None, 0, 0))(params, xs, ys)
 
 # %% [markdown]
-# Once, and `(4,)`. The tracer says both: `float32[4]` is what your code sees, `float32[64,4]` is what it carries. So inside the function **no expression means "the batch"**: `x.shape[0]` is 4, `x.mean()` is over the features.
+# The function ran once, on a [tracer](../docs/glossary.md#tracer). The tracer carries the whole batch, `float32[64,4]`, but has the shape of one example, `float32[4]`. So `x.shape[0]` is 4, and `x.mean()` averages four measurements.
 #
-# What comes out is not a loop either. Read the jaxpr for one example, then for 64:
+# What does `vmap` compute? Compare the [jaxpr](../docs/glossary.md#jaxpr) for one example with the jaxpr for 64.
 
 # %%
 print(jax.make_jaxpr(loss)(params, xs[0], ys[0]))
 print(jax.make_jaxpr(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
 
 # %% [markdown]
-# The same operations, line by line, on larger arrays. Every primitive has a **batching rule**: "if this input has an extra axis, I am that operation, with these settings". `dot_general` now contracts axis 1 of `xs` (`([0], [1])`), to get past the examples; `add` and `sub` just work. What does not depend on a mapped input is not batched at all, and so is computed once.
+# The operations are the same, in the same order, on larger arrays, so the program does not grow with the batch. Each primitive has a **batching rule**, which tells JAX how to compute it with an additional axis. `dot_general` now sums over axis 1 of `xs`, because axis 0 holds the examples. `add` and `sub` work element by element and need no change.
 
 # %% [markdown]
-# ## in_axes and out_axes
-# An entry may be any axis, also counted from the end; and where an argument is a dict, list or other container, its entry may be one **of the same form** with an entry for each leaf. Here is an ensemble: five weight vectors, one shared bias.
+# ## What each transformation hides
+# The tracers of `grad`, `vmap` and `jit` differ in what they hide from your function.
+
+
+# %%
+def magnitude(x):
+    print(f"shape {x.shape}, {x}")
+    return jnp.abs(x.sum())
+
+
+jax.grad(magnitude)(xs[0])
+jax.vmap(magnitude)(xs)
+_ = jax.jit(magnitude)(xs[0])
+
+# %% [markdown]
+# | transformation | a tracer represents | it hides | a Python `if` on its value |
+# |---|---|---|---|
+# | `jax.grad(f)(x)` | this array `x` | nothing | runs the branch for this value |
+# | `jax.vmap(f)(xs)` | any one example of `xs` | the mapped axis | fails, as two examples may need different branches |
+# | `jax.jit(f)(x)` | any array of this shape and dtype | the value | fails, as there is no value yet |
+#
+# An `if` needs one concrete value, so it works only under `grad`.
+
+
+# %%
+def magnitude_by_if(x):
+    return x.sum() if x.sum() > 0 else -x.sum()
+
+
+print("grad:", jax.grad(magnitude_by_if)(xs[0]))
+failing = {
+    "vmap": lambda: jax.vmap(magnitude_by_if)(xs),
+    "jit": lambda: jax.jit(magnitude_by_if)(xs[0]),
+    "vmap of grad": lambda: jax.vmap(jax.grad(magnitude_by_if))(xs),
+}
+for transformation, call in failing.items():
+    print(transformation, end=": ")
+    print_error(call, length=75)
+print("vmap with where:", jax.vmap(lambda x: jnp.where(x.sum() > 0, x.sum(), -x.sum()))(xs[:3]))
+
+# %% [markdown]
+# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. Use `jnp.where` for such a choice, which selects a result for each example.
+
+# %% [markdown]
+# ## Choose the axes
+# An entry of `in_axes` can be any axis, and negative numbers count from the end. Here the examples are columns.
+
+# %%
+columns = xs.T  # (4, 64)
+print(jax.vmap(predict, in_axes=(None, 1))(params, columns).shape)
+
+# %% [markdown]
+# An argument may be a dict or another container of arrays. One entry then applies to all its arrays, as `None` does for `params`. The entry can also be a container **of the same structure**, with an axis for each array. The following ensemble of five models shares one bias.
 
 # %%
 ensemble = {"w": jnp.asarray(rng.normal(size=(5, 4)), jnp.float32), "b": jnp.float32(0.25)}
-five_predictions = jax.vmap(predict, in_axes=({"w": 0, "b": None}, None))(ensemble, xs[0])
-print("five models, one example:", five_predictions.shape)
-
-by_feature = xs.T  # (4, 64): the examples are columns
-print("examples in columns:     ", jax.vmap(predict, in_axes=(None, 1))(params, by_feature).shape)
+print(jax.vmap(predict, in_axes=({"w": 0, "b": None}, None))(ensemble, xs[0]).shape)
 
 # %% [markdown]
-# An entry for a whole container holds for all its leaves (`None` for `params` above). Try it: give each of the five models a bias of its own.
+# Operations that depend only on shared arguments are not batched. In this jaxpr, `tanh` is computed once, on four numbers.
+
+# %%
+print(jax.make_jaxpr(jax.vmap(lambda w, x: jnp.dot(jnp.tanh(w), x), in_axes=(None, 0)))(params["w"], xs))
 
 # %% [markdown]
-# `out_axes` works the same way on the *results*: it says where each result's new axis is put.
+# `out_axes` places the mapped axis in the results. An entry is the position of the mapped axis in that result.
 
 # %% [markdown] predict="vmap-out-axes"
-# `scale(x)` gives `{"scaled": (4,), "norm": ()}`. What are the two shapes with `out_axes={"scaled": 1, "norm": 0}` and 64 examples?
+# `scale(x)` returns `{"scaled": (4,), "norm": ()}`. What are the two shapes with `out_axes={"scaled": 1, "norm": 0}` and 64 examples?
 #
-# - [x] `(4, 64)` and `(64,)` | Right: in the *result*, axis 1 of "scaled" is the mapped one.
-# - [ ] `(64, 4)` and `(64,)` | That is what 0 gives. 1 is the place of the mapped axis, not of the features.
-# - [ ] an error: "norm" has no axes | It has none before, and one after: the mapped axis, at place 0.
+# - [x] `(4, 64)` and `(64,)` | Right. The mapped axis is axis 1 of the *result* "scaled".
+# - [ ] `(64, 4)` and `(64,)` | `out_axes=0` gives these shapes. The number is the position of the mapped axis, not of the measurements.
+# - [ ] an error: "norm" has no axes | For one example it has none. In the result it has one, the mapped axis at position 0.
 
 
 # %%
@@ -165,37 +222,47 @@ def scale(x):
 jax.tree.map(jnp.shape, jax.vmap(scale, out_axes={"scaled": 1, "norm": 0})(xs))
 
 # %% [markdown]
-# ## A gradient for every example
-# Which example pulls hardest on the parameters? `jax.grad(loss)` answers for one, so `vmap` of it answers for all. Both orders of the two transformations are worth a look.
+# The figure summarises both options.
+#
+# ![Above: vmap of loss with in_axes (None, 0, 0). All examples share one copy of the parameters. Row i of xs and entry i of ys are the arguments of example i. The function is written for one example and traced once, and the results are stacked along axis 0. Below: in_axes 0 passes rows, 1 columns and None the whole array. out_axes 0 makes the results rows, 1 columns.](../images/vmap_axes.svg)
+
+# %% [markdown]
+# ## A gradient for each example
+# `jax.grad(loss)` is a function of one example, so `vmap` maps it like any other function. First try the reverse order.
 
 # %% [markdown] predict="vmap-grad-order"
-# `jax.grad(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys)` gives …
+# What does `jax.grad(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys)` return?
 #
-# - [ ] a gradient for each example | That is the other order, vmap of grad.
-# - [ ] the mean gradient | There would have to be a mean inside. vmap does not reduce.
-# - [x] an error | Right: vmap returns `(64,)`, and grad wants one number.
+# - [ ] a gradient for each example | This is the other order, `vmap` of `grad`.
+# - [ ] the mean gradient | The function would have to compute a mean, and `vmap` does not reduce.
+# - [x] an error | Right. The mapped function returns shape `(64,)`, and `grad` needs a scalar.
 
 # %%
-refusal(lambda: jax.grad(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
-
-per_example = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
-print(jax.tree.map(jnp.shape, per_example))
-
-norms = jnp.sqrt(jnp.sum(per_example["w"] ** 2, axis=1) + per_example["b"] ** 2)
-print(f"hardest pull: example {norms.argmax()}, norm {norms.max():.1f}, median norm {jnp.median(norms):.2f}")
-
-# %% [markdown]
-# A dict like `params`, each leaf with 64 in front: what gradient clipping for differential privacy, influence functions and Fisher information start from. Note the price: the result is 64 times the size of the parameters. If you only want the mean gradient, take `grad` of the mean loss.
+print_error(lambda: jax.grad(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
 
 # %%
-gradient_of_mean = jax.grad(lambda params: jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys).mean())(params)
-jax.tree.map(lambda every, mean: bool(jnp.allclose(every.mean(0), mean, atol=1e-5)), per_example, gradient_of_mean)
+gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
+print(jax.tree.map(jnp.shape, gradients))
+norms = jnp.sqrt(jnp.sum(gradients["w"] ** 2, axis=1) + gradients["b"] ** 2)
+print(f"largest gradient: sensor {norms.argmax()}, norm {norms.max():.1f}; median norm {jnp.median(norms):.2f}")
 
 # %% [markdown]
-# ## Nesting: every row with every row
-# Each `vmap` adds one axis. Two of them make a grid: the inner one runs along the rows of `ys` while `x` stays, the outer one runs along the rows of `xs` while all `ys` stay.
+# The result has the structure of `params`, and each array has a new first axis of size 64. Differentially private training clips such gradients one by one. They need as much memory as 64 copies of the parameters. If you need only their mean, differentiate the mean loss instead.
+
+
+# %%
+def mean_loss(params):
+    return jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys).mean()
+
+
+gradient_of_mean = jax.grad(mean_loss)(params)
+jax.tree.map(lambda each, mean: bool(jnp.allclose(each.mean(0), mean, atol=1e-5)), gradients, gradient_of_mean)
+
+# %% [markdown]
+# ## All pairs
+# Each `vmap` adds one axis, so two nested calls evaluate a function for all pairs. The inner one maps over the rows of `ys` and shares `x`. The outer one maps over the rows of `xs` and shares `ys`.
 #
-# ![A grid of distances of 4 xs and 5 ys. The inner vmap, in_axes (None, 0), fills one row: x0 against all ys. The outer vmap, in_axes (0, None), stacks the rows. The outermost vmap makes the first axis.](../images/vmap_pairwise.svg)
+# ![A grid of distances between 4 xs and 5 ys. The inner vmap, in_axes (None, 0), computes one row, x0 against all ys. The outer vmap, in_axes (0, None), stacks the rows. The outermost vmap creates the first axis.](../images/vmap_pairwise.svg)
 
 
 # %%
@@ -211,54 +278,18 @@ def pairwise_by_broadcasting(xs, ys):
     return jnp.sum(jnp.abs(xs[:, None, :] - ys[None, :, :]), axis=-1)
 
 
-few, many = xs[:4], xs[:5]
-difference = jnp.abs(pairwise(few, many) - pairwise_by_broadcasting(few, many)).max()
-print(f"{pairwise(few, many).shape}, largest difference from broadcasting by hand: {difference}")
+few, many = xs[:4], xs[10:15]
+print(pairwise(few, many).shape, bool(jnp.allclose(pairwise(few, many), pairwise_by_broadcasting(few, many))))
 
 # %% [markdown]
-# Read `[i, j]` from the outside in: the **outermost** vmap makes the first axis. Swap the two `in_axes` and you get the transpose.
+# The **outermost** `vmap` creates the first axis, so entry `[i, j]` compares `xs[i]` with `ys[j]`. Broadcasting gives the same result, but you have to place each axis yourself.
 
 # %% [markdown]
-# ## Library code
-# A sensor is calibrated by a curve: `jnp.interp(x, xp, fp)`. Now every sensor gets a curve of its own, and the library's author did not think of that:
-
-# %%
-readings = jnp.array([0.5, 1.5, 1.0])
-curve_x = jnp.array([[0.0, 1.0, 2.0]] * 3)
-curve_y = jnp.array([[0.0, 10.0, 20.0], [0.0, 100.0, 200.0], [5.0, 5.0, 5.0]])
-
-refusal(lambda: jnp.interp(readings, curve_x, curve_y))
-print(jax.vmap(jnp.interp)(readings, curve_x, curve_y))
-
-# %% [markdown]
-# `vmap` batches what is made of JAX operations, whoever wrote it. It cannot look into NumPy, which wants numbers and gets a tracer:
-
-# %%
-refusal(lambda: jax.vmap(np.interp)(readings, curve_x, curve_y))
-
-# %% [markdown]
-# ## vmap against a loop against broadcasting
-# Is vmap *fast*? Measure: compile first, wait for the result (`block_until_ready`), take the median.
-
-# %% [markdown] predict="vmap-speed"
-# All distances between 32 and 32 vectors. Which two end up closest together?
-#
-# - [ ] the Python loop and vmap | The loop sends out 1,024 calls; vmap sends the operations once each.
-# - [ ] vmap with and without jit | Without jit, each operation still writes its whole result to memory before the next begins.
-# - [x] vmap and broadcasting, both under jit | Right: look at the operations, they are the same.
+# ## How fast is vmap?
+# `vmap` and `jit` can be combined in either order. Here are five ways to compute all distances between two sets of 32 vectors.
 
 
 # %%
-def median_ms(function, *arguments, repeats=9):
-    jax.block_until_ready(function(*arguments))  # compile, and warm up
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
-
-
 compiled_l1 = jax.jit(l1)
 
 
@@ -266,59 +297,45 @@ def pairwise_by_loop(xs, ys):
     return jnp.stack([jnp.stack([compiled_l1(x, y) for y in ys]) for x in xs])
 
 
+small = jnp.asarray(rng.normal(size=(32, 32)), jnp.float32)
 ways = {
-    "Python loop over a jitted l1": pairwise_by_loop,
+    "loop over jitted l1": pairwise_by_loop,
     "vmap": pairwise,
     "broadcasting": pairwise_by_broadcasting,
     "jit of vmap": jax.jit(pairwise),
     "jit of broadcasting": jax.jit(pairwise_by_broadcasting),
 }
-small = jnp.asarray(rng.normal(size=(32, 32)), jnp.float32)
-milliseconds = {name: median_ms(way, small, small) for name, way in ways.items()}
-for name, took in milliseconds.items():
-    print(f"{name:30s} {took:9.3f} ms   {took / min(milliseconds.values()):8.1f} x the fastest")
+
+# %% [markdown] predict="vmap-speed"
+# Which two of these ways take nearly the same time?
+#
+# - [ ] the Python loop and vmap | The loop dispatches 1,024 calls. `vmap` dispatches each operation once.
+# - [ ] vmap with and without jit | Without `jit`, each operation writes its whole result to memory before the next one starts.
+# - [x] vmap and broadcasting, both under jit | Right. Both consist of the same operations.
 
 # %%
-for way in (pairwise, pairwise_by_broadcasting):
-    flops = jax.jit(way).lower(small, small).compile().cost_analysis()["flops"]
-    print(f"{way.__name__}: {flops:,.0f} flops, {primitives(way, small, small)}")
+milliseconds = dict(zip(ways, time_ms(*(lambda way=way: way(small, small) for way in ways.values())), strict=True))
+_, axes = plots.subplots(height=2.4)
+bars = axes.barh(list(ways), list(milliseconds.values()), color=plots.FILLS[1][0], edgecolor=plots.INK)
+axes.bar_label(bars, [f"{took:.3g} ms" for took in milliseconds.values()], padding=4)
+axes.set(xscale="log", xlim=(min(milliseconds.values()) / 3, 5 * max(milliseconds.values())))
+axes.set(xlabel="median time in milliseconds, logarithmic scale")
+axes.invert_yaxis()
+plots.show("Median times. " + "; ".join(f"{way}: {took:.3g} ms" for way, took in milliseconds.items()) + ".")
 
 # %% [markdown]
-# vmap *is* broadcasting, written by a machine: the same operations, the same flops. vmap by itself saves the loop, no more: it even runs your Python anew at every call (run `loss_that_prints` twice and see). The rest is `jit`, which traces once and fuses the operations. Fusing also saves memory. Without it, the differences of all pairs are an array:
-
-# %%
-big = jnp.asarray(rng.normal(size=(512, 256)), jnp.float32)
-largest = max(e.outvars[0].aval.size for e in jax.make_jaxpr(pairwise)(big, big).eqns)
-print(f"largest intermediate, operation by operation: {4 * largest / 2**20:,.0f} MiB")
-scratch = jax.jit(pairwise).lower(big, big).compile().memory_analysis().temp_size_in_bytes
-print(f"scratch memory of the compiled program:       {scratch / 2**20:,.0f} MiB")
-
-# %% [markdown]
-# On a CPU the compiler fuses this one to almost nothing. Where it cannot (a matrix product in the middle, say), a large batch may not fit; `jax.lax.map(f, xs, batch_size=32)` then runs 32 at a time, in a loop. And a Python loop under `jit`? It is unrolled: the program grows with the batch, and so does the time to compile it.
-
-# %%
-for n in (4, 8, 16):
-    unrolled = primitives(lambda xs: jnp.stack([l1(x, xs[0]) for x in xs]), small[:n])
-    batched = primitives(jax.vmap(l1, in_axes=(0, None)), small[:n], small[0])
-    print(f"{n:3d} examples:  unrolled {len(unrolled):4d} operations   vmap {len(batched)}")
+# Under `jit`, `vmap` is as fast as broadcasting by hand. Without `jit`, JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
 
 # %% [markdown]
 # ## What goes wrong
-# **Sizes disagree.** The most common error, and a good one: it names each argument, axis and size. Usually one `in_axes` entry is missing or points at the wrong axis.
-
-# %%
-refusal(lambda: jax.vmap(loss, in_axes=(None, 1, 0))(params, xs, ys))
-refusal(lambda: jax.vmap(loss)(params, xs, ys))  # in_axes=0 for params too: b has no axis to map
-
-# %% [markdown]
-# **Sizes agree by accident.** Each of 4 features is to be divided by its own spread: `spread` is shared, so `None`. Forget it, and a batch of 64 is refused. But test with a batch of 4 …
+# A wrong entry of `in_axes` is a common mistake. Suppose that each of the four measurements is divided by its own spread. All examples share `spread`, so its entry must be `None`. What happens if you forget this and test with four examples?
 
 # %% [markdown] predict="vmap-silent"
-# `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` with `spread` of shape `(4,)`:
+# What does `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` return, with `spread` of shape `(4,)`?
 #
-# - [ ] an error about sizes | 4 examples and 4 features agree, so vmap has nothing to complain about.
-# - [ ] the right result | Run i is given `spread[i]`, one number, and divides *all* features of example i by it.
-# - [x] the right shape with wrong numbers | Right, and nothing says so.
+# - [ ] an error about sizes | There are 4 examples and 4 measurements, so the sizes agree.
+# - [ ] the right result | Example i is given the single number `spread[i]`, which divides *all* its measurements.
+# - [x] the right shape with wrong numbers | Right. No error reports the mistake.
 
 # %%
 spread = jnp.array([1.0, 10.0, 100.0, 1000.0])
@@ -326,28 +343,108 @@ divide = lambda x, spread: x / spread
 wrong = jax.vmap(divide)(xs[:4], spread)
 right = jax.vmap(divide, in_axes=(0, None))(xs[:4], spread)
 print("shapes", wrong.shape, right.shape, "  equal:", bool(jnp.allclose(wrong, right)))
-refusal(lambda: jax.vmap(divide)(xs, spread))
+print_error(lambda: jax.vmap(divide)(xs, spread), length=420)
 
 # %% [markdown]
-# So **test with sizes that all differ**: a batch of 7, 4 features. A square test hides axis mistakes, in vmap as in broadcasting.
-#
-# **Keyword arguments are mapped along axis 0, always.** `in_axes` speaks of positional arguments only; bind the others first (`functools.partial`, or a lambda). **`out_axes=None`** promises that all runs give the same. **A Python `if`** on a mapped value fails as it does under `jit`, although there is no `jit`:
+# With all 64 examples, the same mistake raises an error, which lists each argument with its axis and size. **Test with sizes that all differ**, such as 7 examples of 4 measurements.
+
+# %% [markdown]
+# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+
+# %% [markdown]
+# ## Deeper: what vmap compiles to
+# `vmap` and broadcasting by hand produce the same operations and the same number of floating-point operations.
 
 # %%
-refusal(lambda: jax.vmap(divide, in_axes=(0, None))(xs, spread=spread))
-refusal(lambda: jax.vmap(divide, in_axes=(0, None), out_axes=None)(xs, spread))
-refusal(lambda: jax.vmap(lambda x: x if x.sum() > 0 else -x)(xs))
+for way in (pairwise, pairwise_by_broadcasting):
+    print(f"{way.__name__}: {flops(way, small, small):,.0f} flops, {primitives(way, small, small)}")
 
 # %% [markdown]
-# ## cond becomes select
-# So use `jax.lax.cond`, which decides while it runs? For one example it does. In a batch, some go one way and some the other.
+# `jit` saves time, because JAX traces the function only once. This holds for `jit` of `vmap` and for `vmap` of `jit`.
+
+# %%
+traces = []
+
+
+def l1_that_counts(x, y):
+    traces.append("trace")
+    return l1(x, y)
+
+
+over_rows = jax.vmap(l1_that_counts, in_axes=(0, None))
+vmap_of_jit = jax.vmap(jax.jit(l1_that_counts), in_axes=(0, None))
+for name, way in {"vmap": over_rows, "jit of vmap": jax.jit(over_rows), "vmap of jit": vmap_of_jit}.items():
+    traces.clear()
+    for _ in range(3):
+        way(small, small[0])
+    print(f"{name:12s} traces in 3 calls: {len(traces)}")
+
+# %% [markdown]
+# `jit` also saves memory, because the compiler fuses these operations. Without `jit`, the differences of all pairs are stored as an array.
+
+# %%
+big = jnp.asarray(rng.normal(size=(512, 256)), jnp.float32)
+largest = max(equation.outvars[0].aval.size for equation in jax.make_jaxpr(pairwise)(big, big).eqns)
+print(f"largest intermediate array without jit: {4 * largest / 2**20:,.0f} MiB")
+scratch = jax.jit(pairwise).lower(big, big).compile().memory_analysis().temp_size_in_bytes
+print(f"temporary memory of the compiled code:  {scratch / 2**20:,.0f} MiB")
+
+# %% [markdown]
+# Programs with intermediate results that cannot be fused may need too much memory for a large batch. `jax.lax.map(f, xs, batch_size=32)` processes 32 examples at a time, in a loop.
+#
+# A Python loop under `jit` is not a replacement for `vmap`. JAX unrolls it during tracing, so the program grows with the batch.
+
+# %%
+for n in (4, 8, 16):
+    unrolled = primitives(lambda xs: jnp.stack([l1(x, xs[0]) for x in xs]), small[:n])
+    batched = primitives(jax.vmap(l1, in_axes=(0, None)), small[:n], small[0])
+    print(f"{n:3d} examples: {len(unrolled):4d} operations unrolled, {len(batched)} with vmap")
+
+# %% [markdown]
+# ## Deeper: functions that you did not write
+# `vmap` can also map library functions that consist of JAX operations. `jnp.interp` interpolates along a single curve, and `vmap` extends it to one curve for each reading.
+
+# %%
+readings = jnp.array([0.5, 1.5, 1.0])
+curve_x = jnp.array([[0.0, 1.0, 2.0]] * 3)
+curve_y = jnp.array([[0.0, 10.0, 20.0], [0.0, 100.0, 200.0], [5.0, 5.0, 5.0]])
+
+print_error(lambda: jnp.interp(readings, curve_x, curve_y))
+print(jax.vmap(jnp.interp)(readings, curve_x, curve_y))
+
+# %% [markdown]
+# A NumPy function needs plain numbers and rejects every tracer, also that of `grad`.
+
+# %%
+print_error(lambda: jax.vmap(np.interp)(readings, curve_x, curve_y), length=105)
+print_error(lambda: jax.grad(np.interp)(readings[0], curve_x[0], curve_y[0]), length=105)
+
+# %% [markdown]
+# ## Deeper: keyword arguments and unmapped results
+# Keyword arguments are always mapped along axis 0, because `in_axes` applies to positional arguments only. Bind a shared keyword argument before you map the function, with `functools.partial` or a lambda.
+
+# %%
+print_error(lambda: jax.vmap(divide)(xs, spread=spread), length=420)
+print(jax.vmap(lambda x: divide(x, spread=spread))(xs).shape)
+
+# %% [markdown]
+# `out_axes=None` declares that a result is the same for all examples. JAX accepts the declaration only if the result depends on no mapped argument.
+
+# %%
+mean_and_rest = lambda x, spread: (x / spread, spread.mean())
+print(jax.tree.map(jnp.shape, jax.vmap(mean_and_rest, in_axes=(0, None), out_axes=(0, None))(xs, spread)))
+print_error(lambda: jax.vmap(divide, in_axes=(0, None), out_axes=None)(xs, spread), length=200)
+
+# %% [markdown]
+# ## Deeper: branches in a batch
+# `jax.lax.cond` chooses a branch while the program runs. In a batch, different examples can need different branches.
 
 # %% [markdown] predict="vmap-cond"
-# Both branches of a `cond` print. We vmap it over `[1., -1., 3.]`, of which two are hot. How many lines?
+# Both branches of a `cond` print a line. `vmap` maps it over `[1., -1., 3.]`, where two numbers are positive (hot) and one is negative (cold). Which lines appear?
 #
-# - [ ] 2 hot, 1 cold | That is what `cond` means for one example. A batch has no single way to go.
-# - [x] 3 hot, 3 cold | Right: both branches run on the whole batch, and a select picks.
-# - [ ] 1 hot, 1 cold | Each branch does run once, on the whole batch; but the print is batched too, and prints for each example.
+# - [ ] 2 hot, 1 cold | One example runs one branch. A batch has to serve all its examples.
+# - [x] 3 hot, 3 cold | Right. Both branches run on the whole batch, and each example's result is then selected.
+# - [ ] 1 hot, 1 cold | Each branch does run once, on the whole batch. But the print is batched too, and prints a line for each example.
 
 
 # %%
@@ -373,16 +470,20 @@ jax.effects_barrier()
 
 # %% [markdown]
 # ![Left: a cond on one example runs only the branch that is taken. Right: under vmap both branches run for every example, and select picks one of the two results for each.](../images/vmap_select.svg)
+#
+# The jaxpr shows the reason. With a flag for each example, `cond` becomes a selection.
 
 # %%
 either = lambda flag, x: jax.lax.cond(flag, jnp.sin, jnp.cos, x)
 flags, numbers = jnp.array([True, False, True]), jnp.ones(3)
-print("one example:     ", primitives(either, flags[0], numbers[0]))
-print("a flag for each: ", primitives(jax.vmap(either), flags, numbers))
-print("one flag for all:", primitives(jax.vmap(either, in_axes=(None, 0)), flags[0], numbers))
+print("one example:           ", primitives(either, flags[0], numbers[0]))
+print("a flag for each example:", primitives(jax.vmap(either), flags, numbers))
+print("one shared flag:       ", primitives(jax.vmap(either, in_axes=(None, 0)), flags[0], numbers))
 
 # %% [markdown]
-# With a flag for each, the `cond` is gone: `sin` and `cos` both stand there, and the last `select_n` picks. (The other two keep the gradient of the branch not taken out of the result, so that its NaN cannot leak; lesson 08.) One flag for all stays a `cond`. Results are right either way, but with a flag for each you pay for both branches, for everyone. When a branch is expensive and rarely taken, a loop may win. Measure: of 256 examples, one needs 200 steps.
+# In the second line, `sin` and `cos` are both computed, and the last `select_n` picks the results. The other two protect the gradient from a NaN in the branch that is not taken (lesson 08). A shared flag remains a `cond`.
+#
+# All results are right, but a flag for each example makes you pay for both branches on every example. If one branch is expensive and rarely taken, `jax.lax.map` may be faster. It processes the examples one by one and keeps the `cond`. Here one of 256 examples needs 200 steps.
 
 
 # %%
@@ -392,14 +493,16 @@ def settle(x):
 
 
 states = jnp.asarray(rng.uniform(0, 1, size=(256, 512)), jnp.float32).at[7, 0].set(2.0)
-print(f"jit of vmap:    {median_ms(jax.jit(jax.vmap(settle)), states):8.3f} ms")
-print(f"jit of lax.map: {median_ms(jax.jit(lambda states: jax.lax.map(settle, states)), states):8.3f} ms")
+mapped, looped = jax.jit(jax.vmap(settle)), jax.jit(lambda states: jax.lax.map(settle, states))
+vmap_ms, loop_ms = time_ms(lambda: mapped(states), lambda: looped(states))
+print(f"jit of vmap: {vmap_ms:.2f} ms   jit of lax.map: {loop_ms:.2f} ms")
 
 # %% [markdown]
-# `jax.lax.map` goes through the batch one by one and keeps the `cond`. The same idea holds for `while_loop`: under vmap it goes on until the last example is done (lesson 08).
-#
-# ## Closed over, or in_axes=None?
-# A value that the function takes from outside is shared, exactly as with `None`. The batched operations are the same:
+# Loops behave in a similar way. Under `vmap`, a `while_loop` runs until the last example is done (lesson 08).
+
+# %% [markdown]
+# ## Deeper: closed over, or in_axes=None?
+# A function can also use an array from the enclosing scope. `vmap` shares it among the examples, exactly like an argument with `None`. The batched operations are the same.
 
 # %%
 matrix = jnp.asarray(rng.normal(size=(3, 4)), jnp.float32)
@@ -408,19 +511,20 @@ passed = jax.vmap(lambda matrix, x: matrix @ x, in_axes=(None, 0))
 print(primitives(closed, xs), primitives(passed, matrix, xs))
 
 # %% [markdown]
-# The difference shows under `jit` (03). An argument can be exchanged, donated, differentiated; a closed-over array is frozen into the compiled program as a constant, and stays what it was:
+# The difference appears under `jit` (03). A compiled program contains a closed-over array as a constant and does not notice when the variable is assigned again. An argument can be replaced, differentiated and donated.
 
 # %%
 closed_program, passed_program = jax.jit(closed), jax.jit(passed)
-closed_program(xs), passed_program(matrix, xs)  # both are compiled here
+closed_program(xs), passed_program(matrix, xs)  # compiles both
 matrix = jnp.zeros_like(matrix)
-print("after the change: closed over", closed_program(xs)[0], " passed", passed_program(matrix, xs)[0])
+print("after the assignment, closed over:", closed_program(xs)[0], " passed:", passed_program(matrix, xs)[0])
 
 # %% [markdown]
-# Rule of thumb: close over settings, pass parameters.
-#
-# ## When examples have to see each other
-# Inside vmap there is no batch, unless the axis has a name. Then collectives such as `jax.lax.pmean` reach across it. Batch normalisation for one example:
+# As a rule, close over settings and pass parameters.
+
+# %% [markdown]
+# ## Deeper: examples that use each other
+# A mapped function can compute with the whole batch if the mapped axis has a name. `axis_name` gives it one, and collective operations such as `jax.lax.pmean` then reduce over that axis. The function below normalises one example with the mean and the variance of the batch.
 
 
 # %%
@@ -430,35 +534,83 @@ def normalise(x):
 
 
 normalised = jax.vmap(normalise, axis_name="batch")(xs)
-print("means", normalised.mean(0).round(4), " spreads", normalised.std(0).round(4))
+print("means", normalised.mean(0).round(4), " standard deviations", normalised.std(0).round(4))
 
 # %% [markdown]
-# Remember this cell: `jax.shard_map` (19) speaks to other *devices* with the very same words.
+# The same collectives communicate between devices inside `jax.shard_map`.
+
+# %% [markdown]
+# ## Deeper: vmap on several devices
+# *Read this section after lesson 16.* A function can constrain how its arrays are sharded over a mesh of devices. Under `vmap` it does not see the mapped axis, so its constraint cannot mention that axis. `spmd_axis_name` is the name of the mesh axis over which `vmap` partitions the mapped axis. An `AbstractMesh` describes a mesh without its devices, which is enough to see the effect.
+
+# %%
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def activations(x):
+    return jax.lax.with_sharding_constraint(jnp.tanh(x), NamedSharding(mesh, P("model")))
+
+
+def print_constraint(function, x):
+    constraint = jax.make_jaxpr(function)(x).eqns[-1]
+    print(constraint.outvars[0].aval, constraint.params["sharding"].spec)
+
+
+print_constraint(activations, xs[0])
+print_constraint(jax.vmap(activations), xs)
+print_constraint(jax.vmap(activations, spmd_axis_name="data"), xs)
+
+# %% [markdown]
+# In the second line the mapped axis is `UNCONSTRAINED`, so the compiler chooses its sharding. In the third line it is partitioned over `data`. A `jax.shard_map` inside `vmap` uses the name in the same way. There the name matters even more. `None` in the first line below means that every device along `data` processes all examples.
+
+
+# %%
+def shard_map_specs(**options):
+    total = jax.shard_map(lambda x: jax.lax.psum(x, "model"), mesh=mesh, in_specs=P("model"), out_specs=P())
+    [equation] = jax.make_jaxpr(jax.vmap(total, **options))(xs).eqns
+    return equation.params["in_specs"]
+
+
+print("without a name:", shard_map_specs())
+print("with a name:   ", shard_map_specs(spmd_axis_name="data"))
+
+# %% [markdown]
+# The option is meant for meshes with `Auto` axes. On a mesh with `Explicit` axes, the sharding is part of the array's type, and `vmap` reads the name from the mapped argument.
+
+# %%
+explicit = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit, AxisType.Explicit))
+with jax.sharding.use_abstract_mesh(explicit):
+    batch = jax.ShapeDtypeStruct(xs.shape, xs.dtype, sharding=NamedSharding(explicit, P("data")))
+    print(jax.make_jaxpr(jax.vmap(lambda x: jax.sharding.reshard(jnp.tanh(x), P("model"))))(batch))
+
+# %% [markdown]
+# ## Deeper: older code
 #
+# | in older code | now |
+# |---|---|
+# | `jax.experimental.maps.xmap`, `jax.soft_pmap`, `jax.mask` | removed; use `vmap` with `axis_name`, or `jax.shard_map` |
+# | `jax.pmap(jax.vmap(f))` | `jax.jit` of `vmap` with sharded inputs (18), or `jax.shard_map` |
+# | `nnx.vmap` | still available; modules are pytrees now, so `jax.vmap` accepts them too (10) |
+# | `pure_callback(..., vectorized=True)` | `pure_callback(..., vmap_method="broadcast_all")` |
+# | `np.vectorize` | a Python loop in NumPy; `jnp.vectorize` uses `vmap`, with NumPy's signature strings |
+
+# %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | one function, many examples | `jax.vmap(f)`, mapped along axis 0 of every argument |
-# | something shared | `in_axes=(None, 0)`, or close over it |
-# | the batch on another axis | `in_axes=1`, `-1`; results: `out_axes=1` |
-# | part of a container mapped | an entry of the same form: `in_axes=({"w": 0, "b": None}, 0)` |
-# | a grid of all pairs | vmap of vmap; the outermost makes the first axis |
+# | one function for many examples | `jax.vmap(f)`, which maps axis 0 of every argument |
+# | a shared argument | `in_axes=(None, 0)` |
+# | the batch on another axis | `in_axes=1` or `-1`; for results `out_axes=1` |
+# | some arrays of a container mapped | an entry of the same structure, `in_axes=({"w": 0, "b": None}, 0)` |
+# | all pairs | `vmap` of `vmap`; the outermost creates the first axis |
 # | a gradient for each example | `vmap(grad(loss), in_axes=(None, 0, 0))` |
-# | the mean gradient | `grad` of the mean of the vmapped loss |
-# | a branch for each example | `cond` or `where`: both sides run; `lax.map` when one is rare and dear |
-# | a batch that does not fit | `jax.lax.map(f, xs, batch_size=…)` |
-# | examples that see each other | `axis_name="batch"` and `jax.lax.pmean` |
-# | to be sure | a test in which all sizes differ |
+# | the mean gradient | `grad` of the mean of the mapped loss |
+# | a choice for each example | `jnp.where`; an `if` on a value fails |
+# | speed | `jax.jit(jax.vmap(f))` |
+# | a test that finds wrong axes | sizes that all differ |
 #
-# ## What it became
-#
-# | in older code | now |
-# |---|---|
-# | `jax.experimental.maps.xmap`, `jax.soft_pmap`, `jax.mask` | gone: `vmap` with `axis_name`, `jax.shard_map` (19) |
-# | `jax.pmap(jax.vmap(f))` | `jax.jit` of `vmap` with sharded inputs (18), or `jax.shard_map` (19) |
-# | `nnx.vmap` | in maintenance: Flax modules are pytrees now, and plain `jax.vmap` takes them (10) |
-# | `pure_callback(..., vectorized=True)` | `pure_callback(..., vmap_method="broadcast_all")` (23) |
-# | `np.vectorize` | a Python loop in NumPy; `jnp.vectorize` is a vmap with NumPy's signature strings |
-#
-# Next: the exercises. The first has one line missing.
+# In the first exercise only one line is missing.

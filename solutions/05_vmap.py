@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 05 · Exercises: vmap
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# A word that comes back: "the same program at any size" means that twice as many rows give larger arrays, not more operations. A Python loop is written out once for each row, so its program grows; `vmap` has nothing to write out.
+# All exercises need only the core of the lesson. Several of them require "the same program at any size". This means that twice as many rows give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the number of rows. A program made with `vmap` does not grow.
 
 # %% setup
 from grader.checks import ask, compare, counted, error, inputs, program, require
@@ -15,7 +15,7 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def climb(x, y):
-    """What it costs to climb from x to y, going down being free: (d,), (d,) -> (). Not the same from y to x."""
+    """The cost of climbing from x to y, where going down is free: (d,), (d,) -> (). It differs from y to x."""
     return jnp.sum(jnp.maximum(y - x, 0))
 
 
@@ -44,27 +44,27 @@ def solve_spd(a, b):
 
 # %% [markdown] task="vmap-pairwise" stars=1 minutes=8 skills="01_arrays,02_tracing"
 # ## Every row with every row
-# **Goal.** Compare every row of `xs` with every row of `ys`, by a function that compares two vectors. One line is missing.
+# **Goal.** Compare every row of `xs` with every row of `ys`. The function `l1` compares two vectors. One line is missing.
 #
-# **Signature.** `pairwise_l1(l1, xs, ys)`: `l1` takes two vectors `(d,)`, `(d,)` and gives a number `()`; `xs` is `(n, d)`, `ys` is `(m, d)`, of one float dtype. Returns `(n, m)`: entry `[i, j]` is `l1(xs[i], ys[j])`.
+# **Signature.** `pairwise_l1(l1, xs, ys)`. `l1` takes two vectors `(d,)`, `(d,)` and returns a number `()`. `xs` has shape `(n, d)` and `ys` has shape `(m, d)`, with the same float dtype. The result has shape `(n, m)`, and its entry `[i, j]` is `l1(xs[i], ys[j])`.
 #
-# **Example.** With `climb` from the setup, `xs = [[0, 0], [1, 2]]` and `ys = [[0, 1], [1, 1], [5, 5]]` give `[[1, 2, 10], [0, 0, 7]]`.
+# **Example.** With `climb` from the setup, `xs = [[0, 0], [1, 2]]` and `ys = [[0, 1], [1, 1], [5, 5]]`, the result is `[[1, 2, 10], [0, 0, 7]]`.
 #
-# **Judged.** Values, for any `l1`, also where `l1(x, y)` is not `l1(y, x)`; that `l1` is traced once; that the program has no loop and is the same program at any size. **Not judged.** Speed.
+# **Judged.** The values for any `l1`, also if `l1(x, y)` differs from `l1(y, x)`. `l1` is traced once. The program has no loop and is the same at any size. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The last line already runs over the rows of `xs`. Inside `one_to_all`, which of `x` and `ys` still has an axis to run along?
+# The last line already maps over the rows of `xs`. Inside `one_to_all`, which of `x` and `ys` still has an axis to map?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `l1` wants two vectors. `x` is one; `ys` is many. Each of the two gets an entry in `in_axes`.
+# `l1` takes two vectors. `x` is one vector and `ys` holds many. Each of the two arguments has an entry in `in_axes`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The line is the mirror image of the last one: there `xs` is mapped and `ys` is shared, here `x` is shared and `ys` is mapped. And it is `l1` that is mapped.
+# The last line maps `one_to_all` over `xs` and shares `ys`. The missing line maps `l1`, shares `x` and maps `ys`.
 #
 # </details>
 
@@ -144,10 +144,10 @@ require(
 )
 
 # %% [markdown] why="vmap-pairwise"
-# Each vmap hides one axis from `l1` and adds it to what the operations inside do; the outer one gives the first axis of the result. **Next:** what would `in_axes=(None, 0)` outside and `(0, None)` inside return?
+# Each `vmap` hides one axis from `l1` and adds this axis to the operations inside. The outer `vmap` creates the first axis of the result. **Next:** What would `in_axes=(None, 0)` outside and `(0, None)` inside return?
 
 
-# %% wrong="vmap-pairwise" because="Hands all of ys to l1: broadcasting makes the differences, and the sum then runs over all rows."
+# %% wrong="vmap-pairwise" because="Passes all of ys to l1, so that broadcasting computes the differences and the sum runs over all rows."
 def pairwise_l1(l1, xs, ys):
     def one_to_all(x, ys):
         return l1(x, ys)
@@ -155,7 +155,7 @@ def pairwise_l1(l1, xs, ys):
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Loops over the rows in Python: right, but the program grows with the rows."
+# %% wrong="vmap-pairwise" because="Loops over the rows in Python, which gives the right values, but the program grows with the number of rows."
 def pairwise_l1(l1, xs, ys):
     def one_to_all(x, ys):
         return jnp.stack([l1(x, y) for y in ys])
@@ -163,22 +163,22 @@ def pairwise_l1(l1, xs, ys):
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Pairs row i with row i only."
+# %% wrong="vmap-pairwise" because="Compares row i only with row i."
 def pairwise_l1(l1, xs, ys):
     return jax.vmap(l1)(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Nests the two the other way round: the table is transposed."
+# %% wrong="vmap-pairwise" because="Nests the two maps in the wrong order, so the table is transposed."
 def pairwise_l1(l1, xs, ys):
     return jax.vmap(jax.vmap(l1, in_axes=(0, None)), in_axes=(None, 0))(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Writes the distance out by broadcasting and never calls l1."
+# %% wrong="vmap-pairwise" because="Computes the distance by broadcasting and never calls l1."
 def pairwise_l1(l1, xs, ys):
     return jnp.sum(jnp.abs(xs[:, None, :] - ys[None, :, :]), axis=-1)
 
 
-# %% wrong="vmap-pairwise" because="Goes through ys with lax.map: one row after the other, in a loop."
+# %% wrong="vmap-pairwise" because="Maps over ys with lax.map, which is a loop over the rows."
 def pairwise_l1(l1, xs, ys):
     def one_to_all(x, ys):
         return jax.lax.map(lambda y: l1(x, y), ys)
@@ -186,7 +186,7 @@ def pairwise_l1(l1, xs, ys):
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Swaps the arguments of l1: right only for functions that are the same from y to x."
+# %% wrong="vmap-pairwise" because="Swaps the arguments of l1, which is right only for symmetric functions."
 def pairwise_l1(l1, xs, ys):
     def one_to_all(x, ys):
         return jax.vmap(l1, in_axes=(0, None))(ys, x)
@@ -194,7 +194,7 @@ def pairwise_l1(l1, xs, ys):
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Traces l1 once more by itself, to check its result, before mapping it."
+# %% wrong="vmap-pairwise" because="Traces l1 a second time, to check its result before mapping it."
 def pairwise_l1(l1, xs, ys):
     def one_to_all(x, ys):
         assert jax.eval_shape(l1, x, ys[0]).shape == ()
@@ -221,9 +221,9 @@ def pairwise_l1(l1, xs, ys):
 
 # %% [markdown] task="vmap-axes" stars=1 minutes=10 skills="vmap-pairwise"
 # ## Which axes?
-# **Goal.** For four layouts of the data, name the `in_axes` and `out_axes` with which `jax.vmap(layer, ...)` does the job. `layer(params, x)` stands in the setup: it takes one `{"w": (k, d), "b": (k,)}` and one `x (d,)`, and gives `{"out": (k,), "norm": ()}`.
+# **Goal.** Find the `in_axes` and `out_axes` for `jax.vmap(layer, ...)` in four layouts of the data. The setup cell defines `layer(params, x)`, which takes `{"w": (k, d), "b": (k,)}` and one `x` of shape `(d,)` and returns `{"out": (k,), "norm": ()}`.
 #
-# **Signature.** `in_axes_puzzle()` returns a dict with four keys; each value is a pair `(in_axes, out_axes)`, as vmap takes them.
+# **Signature.** `in_axes_puzzle()` returns a dict with the four keys below. Each value is a pair `(in_axes, out_axes)` of arguments for `jax.vmap`.
 #
 # | key | `params["w"]` | `params["b"]` | `x` | wanted `"out"` | wanted `"norm"` |
 # |---|---|---|---|---|---|
@@ -232,23 +232,23 @@ def pairwise_l1(l1, xs, ys):
 # | `"ensemble"` | `(n, k, d)` | `(k,)`, shared | `(d,)`, shared | `(n, k)` | `(n,)` |
 # | `"stacked"` | `(k, d, n)` | `(k, n)` | `(n, d)` | `(n, k)` | `(n,)` |
 #
-# **Example.** `"examples"` with `n = 7` examples maps `x` of shape `(7, d)` along its axis 0, with the same `params` for all.
+# **Example.** With `n = 7`, `"examples"` maps `x` of shape `(7, d)` along axis 0, and all examples share `params`.
 #
-# **Judged.** The values that `layer` gives with your axes, also when all sizes are equal and no error can help you; the shapes at other sizes. **Not judged.** Which of several spellings you choose: `0` for a whole dict or an entry for each leaf, `1` or `-1`.
+# **Judged.** The values that `layer` returns with your axes, also if all sizes are equal, so that a wrong axis raises no error. The shapes at other sizes. **Not judged.** The notation, such as `0` for a whole dict instead of an entry for each array, or `-1` instead of `1`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `n` is the axis that `layer` must not see. In each row of the table, where does it stand in every array, and where is it missing?
+# `layer` must not see the axis of size `n`. In each row of the table, which arrays have this axis, and at which position?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `in_axes` is a pair here: one entry for `params`, one for `x`. An entry for a dict may be a number, `None`, or a dict with the same keys. `out_axes` is an entry for the dict that comes out.
+# Here `in_axes` is a pair with an entry for `params` and an entry for `x`. An entry for a dict may be a number, `None`, or a dict with the same keys. `out_axes` is an entry for the dict that `layer` returns.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Read the place of `n` off each shape: `(k, d, n)` has it at 2, `(k, n)` at 1, an array without `n` gets `None`. "columns" wants `n` at 1 of "out" and at 0 of "norm".
+# Read the position of `n` in each shape. It is 2 in `(k, d, n)` and 1 in `(k, n)`, and an array without `n` has the entry `None`. For "columns", `n` is at position 1 of "out" and at position 0 of "norm".
 #
 # </details>
 
@@ -281,7 +281,7 @@ def probe_shapes(key, w, b, x):
 
 def judge(key, w, b, x, wanted):
     got = ask(probe_shapes, key, np.zeros(w, np.float32), np.zeros(b, np.float32), np.zeros(x, np.float32))
-    require(not isinstance(got, str), f'With your axes for "{key}", JAX says: {got}')
+    require(not isinstance(got, str), f'With your axes for "{key}", JAX raises: {got}')
     out, norm = got
     require(out == wanted, f'"{key}" gives "out" of shape {out}; wanted {wanted}.')
     require(norm == (7,), f'"{key}" gives "norm" of shape {norm}; wanted (7,).')
@@ -332,10 +332,10 @@ for _ in range(2):
         compare(got[key], expected(key, ws[key], bs[key], xs[key]), label=f'"{key}"')
 
 # %% [markdown] why="vmap-axes"
-# An axis in `in_axes` or `out_axes` is a place in the array that you hold, not in the one that `layer` sees. When every size is 4, nothing complains about a wrong place: that is why good tests use sizes that all differ. **Next:** how would you run all n models of "ensemble" on all m examples?
+# An entry of `in_axes` or `out_axes` is a position in the whole array, not in the part that `layer` sees. If every size is 4, a wrong position raises no error, so good tests use sizes that all differ. **Next:** How would you run all n models of "ensemble" on m examples?
 
 
-# %% wrong="vmap-axes" because="Maps the shared bias too: it has k entries, and only by luck are there as many models."
+# %% wrong="vmap-axes" because="Maps the shared bias too, whose k entries equal the number of models only by chance."
 def in_axes_puzzle():
     return {
         "examples": ((None, 0), 0),
@@ -345,7 +345,7 @@ def in_axes_puzzle():
     }
 
 
-# %% wrong="vmap-axes" because="Takes out_axes for the place of the features: the examples stay rows."
+# %% wrong="vmap-axes" because="Takes out_axes for the position of the features, so the examples stay in the rows."
 def in_axes_puzzle():
     return {
         "examples": ((None, 0), 0),
@@ -355,7 +355,7 @@ def in_axes_puzzle():
     }
 
 
-# %% wrong="vmap-axes" because="Counts the axes of the slice that layer sees: the examples stand on axis 1 of the array before it is cut."
+# %% wrong="vmap-axes" because="Counts the axes that layer sees, but the examples are on axis 1 of the array that is passed to vmap."
 def in_axes_puzzle():
     return {
         "examples": ((None, 0), 0),
@@ -365,7 +365,7 @@ def in_axes_puzzle():
     }
 
 
-# %% wrong="vmap-axes" because="One axis for the whole dict, although w and b keep the models on different axes."
+# %% wrong="vmap-axes" because="Gives one axis for the whole dict, although the models are on different axes of w and b."
 def in_axes_puzzle():
     return {
         "examples": ((None, 0), 0),
@@ -375,7 +375,7 @@ def in_axes_puzzle():
     }
 
 
-# %% wrong="vmap-axes" because="Takes axis 0 for the stacked biases: their shape is (k, n), so the models are on axis 1."
+# %% wrong="vmap-axes" because="Takes axis 0 for the stacked biases, but their shape is (k, n), so the models are on axis 1."
 def in_axes_puzzle():
     return {
         "examples": ((None, 0), 0),
@@ -408,34 +408,34 @@ def in_axes_puzzle():
 
 # %% [markdown] task="vmap-per-example-gradients" stars=2 minutes=12 skills="04_grad,vmap-axes"
 # ## A gradient for every example
-# **Goal.** The gradient of a loss with respect to its parameters, for every example of a batch: the raw material of per-example clipping and of the search for mislabelled data.
+# **Goal.** Compute the gradient of a loss with respect to its parameters for every example of a batch. Such gradients are used to clip each example's contribution and to find mislabelled data.
 #
-# **Signature.** `per_example_gradients(loss, params, xs, ys)`: `loss(params, x, y)` is written for one example and gives `()`; `params` is an array or a dict of float arrays; `xs` is `(n, d)`, `ys` is `(n,)`. Returns what `params` looks like, in its dtypes, with `n` in front of every leaf's shape.
+# **Signature.** `per_example_gradients(loss, params, xs, ys)`. `loss(params, x, y)` is written for one example and returns shape `()`. `params` is an array or a dict of float arrays, `xs` has shape `(n, d)` and `ys` has shape `(n,)`. The result has the structure and the dtypes of `params`, and each array has a new first axis of size `n`.
 #
-# **Example.** For `loss = (w·x - y)²`, `w = [1, 2]`, `xs = [[1, 0], [0, 1], [1, 1]]` and `ys = [0, 0, 0]` the gradients are `[[2, 0], [0, 4], [6, 6]]`.
+# **Example.** For `loss = (w·x - y)²`, `w = [1, 2]`, `xs = [[1, 0], [0, 1], [1, 1]]` and `ys = [0, 0, 0]`, the gradients are `[[2, 0], [0, 4], [6, 6]]`.
 #
-# **Judged.** Values, structure and dtypes; that there is no loop, that the program is the same at any size, and that its work grows like the number of examples and no faster. **Not judged.** Memory.
+# **Judged.** Values, structure and dtypes. The program has no loop and is the same at any size. Its work grows in proportion to the number of examples. **Not judged.** Memory.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Suppose there were only one example. Which function would give its gradient?
+# Suppose that there is only one example. Which function computes its gradient?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# That function takes the same three arguments as `loss`. Which of the three differ from example to example?
+# That function takes the same three arguments as `loss`. Which of them differ between examples?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Two transformations, the inner one is `jax.grad`, the outer one `jax.vmap`. The parameters are shared by all runs.
+# Use two transformations. The inner one is `jax.grad`, and the outer one is `jax.vmap`. All examples share the parameters.
 #
 # </details>
 
 
 # %% answer="vmap-per-example-gradients"
 def per_example_gradients(loss, params, xs, ys):
-    """Gradients of loss(params, x, y) by params, for each of the n examples xs (n, d), ys (n,): params with n in front."""
+    """Gradients of loss(params, x, y) with respect to params for each of n examples: params with n in front."""
     ### BEGIN SOLUTION
     return jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
     ### END SOLUTION
@@ -524,10 +524,10 @@ if few.flops and many.flops:
     )
 
 # %% [markdown] why="vmap-per-example-gradients"
-# `grad` of one example's loss is a function like any other, so `vmap` batches it; nothing is ever computed for a pair of different examples. **Next:** how would you clip each gradient to norm 1 before you average them, without storing all of them at once?
+# `jax.grad(loss)` is a function of one example, so `vmap` can map it. Nothing is computed for pairs of different examples. **Next:** How would you clip each gradient to norm 1 before you average them, without storing all of them at once?
 
 
-# %% wrong="vmap-per-example-gradients" because="Takes the gradient of the mean loss: one gradient for the whole batch."
+# %% wrong="vmap-per-example-gradients" because="Takes the gradient of the mean loss, which is one gradient for the whole batch."
 def per_example_gradients(loss, params, xs, ys):
     def mean_loss(params):
         return jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys).mean()
@@ -535,23 +535,23 @@ def per_example_gradients(loss, params, xs, ys):
     return jax.grad(mean_loss)(params)
 
 
-# %% wrong="vmap-per-example-gradients" because="Differentiates by x instead of by the parameters."
+# %% wrong="vmap-per-example-gradients" because="Differentiates with respect to x instead of the parameters."
 def per_example_gradients(loss, params, xs, ys):
     return jax.vmap(jax.grad(loss, argnums=1), in_axes=(None, 0, 0))(params, xs, ys)
 
 
-# %% wrong="vmap-per-example-gradients" because="Loops over the examples in Python: right, but the program grows with the batch."
+# %% wrong="vmap-per-example-gradients" because="Loops over the examples in Python, which gives the right values, but the program grows with the batch."
 def per_example_gradients(loss, params, xs, ys):
     gradients = [jax.grad(loss)(params, x, y) for x, y in zip(xs, ys, strict=True)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients)
 
 
-# %% wrong="vmap-per-example-gradients" because="Maps the parameters too: run i is given row i of every leaf."
+# %% wrong="vmap-per-example-gradients" because="Maps the parameters too, so example i uses only row i of every array."
 def per_example_gradients(loss, params, xs, ys):
     return jax.vmap(jax.grad(loss))(params, xs, ys)
 
 
-# %% wrong="vmap-per-example-gradients" because="Takes the Jacobian of all losses by all parameters: every loss is pulled back through every example, n times n."
+# %% wrong="vmap-per-example-gradients" because="Takes the Jacobian of all losses with respect to the parameters, which sends every loss backward through every example."
 def per_example_gradients(loss, params, xs, ys):
     def losses(params):
         return jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
@@ -559,18 +559,18 @@ def per_example_gradients(loss, params, xs, ys):
     return jax.jacrev(losses)(params)
 
 
-# %% wrong="vmap-per-example-gradients" because="Goes through the batch with lax.map: one example after the other, in a loop."
+# %% wrong="vmap-per-example-gradients" because="Maps over the batch with lax.map, which is a loop over the examples."
 def per_example_gradients(loss, params, xs, ys):
     return jax.lax.map(lambda example: jax.grad(loss)(params, *example), (xs, ys))
 
 
-# %% wrong="vmap-per-example-gradients" because="Casts the gradients to float32, whatever dtype the parameters have."
+# %% wrong="vmap-per-example-gradients" because="Casts the gradients to float32, even if the parameters have another dtype."
 def per_example_gradients(loss, params, xs, ys):
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
 
 
-# %% wrong="vmap-per-example-gradients" because="Maps every parameter that happens to have n entries on axis 0: with as many units as examples it is sliced."
+# %% wrong="vmap-per-example-gradients" because="Maps every parameter that has n entries on axis 0, so the parameters are sliced if there are as many units as examples."
 def per_example_gradients(loss, params, xs, ys):
     axes = jax.tree.map(lambda leaf: 0 if leaf.shape[:1] == (len(xs),) else None, params)
     return jax.vmap(jax.grad(loss), in_axes=(axes, 0, 0))(params, xs, ys)
@@ -600,27 +600,27 @@ def per_example_gradients(loss, params, xs, ys):
 
 # %% [markdown] task="vmap-masked-mean" stars=2 minutes=15 skills="03_jit,04_grad,vmap-axes"
 # ## Means of ragged rows
-# **Goal.** Sentences differ in length, arrays do not: rows come padded, with their lengths beside them. Take each row's mean over its own entries.
+# **Goal.** Sentences differ in length, so they are stored as padded rows of an array, together with their lengths. Compute the mean of each row over its own entries.
 #
-# **Signature.** `masked_mean_rows(rows, lengths)`: `rows` is `(n, t)` of a float dtype, `lengths` is `(n,)` of integers from 0 to t. Returns `(n,)` of the dtype of `rows`: the mean of the first `lengths[i]` entries of row i, and 0 for a row of length 0. What stands in the padding is garbage, NaN and inf included; in a row's own entries they count.
+# **Signature.** `masked_mean_rows(rows, lengths)`. `rows` has shape `(n, t)` and a float dtype. `lengths` has shape `(n,)` and contains integers from 0 to t. The result has shape `(n,)` and the dtype of `rows`. Its entry i is the mean of the first `lengths[i]` entries of row i, or 0 for a row of length 0. The padding may contain any values, also NaN and inf. NaN and inf in a row's own entries count like any other value.
 #
-# **Example.** `rows = [[1, 3, 9], [9, 9, 9], [2, 4, 6]]` and `lengths = [2, 0, 3]` give `[2, 0, 4]`.
+# **Example.** With `rows = [[1, 3, 9], [9, 9, 9], [2, 4, 6]]` and `lengths = [2, 0, 3]`, the result is `[2, 0, 4]`.
 #
-# **Judged.** Values and the gradient by `rows` for any padding, compiled and operation by operation (`jax.disable_jit`): the gradient is finite everywhere and 0 in the padding; that lengths may be traced (one program for all lengths), without loops, the same program at any number of rows. **Not judged.** Whether you write it for one row and vmap it, or for all at once.
+# **Judged.** The values and the gradient with respect to `rows` for any padding, both compiled and operation by operation (`jax.disable_jit`). The gradient is finite everywhere and 0 in the padding. One program without loops serves all lengths, which may be traced, and it is the same for any number of rows. **Not judged.** Whether you map a function of one row or handle all rows at once.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `row[:length]` has a shape that depends on a value. Which arrays of shape `(t,)` tell the entries inside from those outside?
+# The shape of `row[:length]` depends on a value. Which array of shape `(t,)` separates the entries of the row from the padding?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jnp.arange(t) < length` is True inside. Garbage times zero may still be garbage: choose with `jnp.where`, do not multiply.
+# `jnp.arange(t) < length` is True for the entries of the row. Select them with `jnp.where` instead of multiplying, because NaN times zero is still NaN.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Sum what `where` leaves, then divide by something that is never 0, so that 0/0 never exists: not in the mean of an empty row, and not in its gradient.
+# Sum the result of `where`, and divide by a number that is never 0. Then 0/0 occurs neither in the mean of an empty row nor in its gradient.
 #
 # </details>
 
@@ -741,14 +741,14 @@ for words, garbage in (("NaN", np.nan), ("a number", 7.0)):
         compare(got, wanted, label=f"the gradient with {words} in the padding ({how})")
 
 # %% [markdown] why="vmap-masked-mean"
-# A mask has a fixed shape, so one program serves every length; `where` before the sum keeps garbage out of the value *and* of the gradient, and a divisor of at least 1 keeps 0/0 from ever existing. **Next:** what changes for the maximum of each ragged row?
+# A mask has a fixed shape, so one program serves every length. `where` before the sum keeps the padding out of both the value *and* the gradient. A divisor of at least 1 avoids 0/0. **Next:** What changes for the maximum of each row?
 
 
 # %% equivalent="vmap-masked-mean" because="`where` takes every number but 0 for True, so the dtype of the mask does not matter."
 # changed mask dtype, arange(X) < Y -> (arange(X) < Y).astype("float32"): inside = jnp.arange(row.shape[0]) < length
 
 
-# %% wrong="vmap-masked-mean" because="Multiplies by the mask: NaN times 0 is NaN."
+# %% wrong="vmap-masked-mean" because="Multiplies by the mask, but NaN times 0 is NaN."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         mask = (jnp.arange(row.shape[0]) < length).astype(row.dtype)
@@ -757,7 +757,7 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Divides by the width of the padded array instead of by the length."
+# %% wrong="vmap-masked-mean" because="Divides by the width of the padded array instead of the length."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         return jnp.mean(jnp.where(jnp.arange(row.shape[0]) < length, row, 0))
@@ -765,12 +765,12 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Slices each row to its length: the length is a traced value, and no array has a traced shape."
+# %% wrong="vmap-masked-mean" because="Slices each row to its length, but the length is traced, and a shape cannot depend on a traced value."
 def masked_mean_rows(rows, lengths):
     return jax.vmap(lambda row, length: row[:length].mean())(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Divides every entry by the length and chooses afterwards: the value is right, the gradient of an empty row is 0/0."
+# %% wrong="vmap-masked-mean" because="Divides every entry by the length before the `where`, so the value is right but the gradient of an empty row is NaN."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         inside = jnp.arange(row.shape[0]) < length
@@ -779,13 +779,13 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Forgets empty rows: 0/0 is NaN."
+# %% wrong="vmap-masked-mean" because="Forgets empty rows, whose mean is 0/0 and therefore NaN."
 def masked_mean_rows(rows, lengths):
     inside = jnp.arange(rows.shape[1]) < lengths[:, None]
     return jnp.mean(rows, axis=1, where=inside)
 
 
-# %% wrong="vmap-masked-mean" because="Counts one entry too many: the entry at place `length` is padding already."
+# %% wrong="vmap-masked-mean" because="Includes one entry too many, because the entry at index `length` is padding."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         inside = jnp.arange(row.shape[0]) <= length
@@ -794,14 +794,14 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="vmap-masked-mean" because="Treats the inspected sizes as special cases, so that those programs have the right operations but compute wrong numbers."
 def masked_mean_rows(rows, lengths):
     inside = jnp.arange(rows.shape[1]) < lengths[:, None]
     scale = 2 if len(rows) == 15 else 1
     return jnp.sum(jnp.where(inside, rows, 0), axis=1) / (scale * jnp.maximum(lengths, 1)).astype(rows.dtype)
 
 
-# %% wrong="vmap-masked-mean" because="Loops over the rows in Python: right, but the program grows with the rows."
+# %% wrong="vmap-masked-mean" because="Loops over the rows in Python, which gives the right values, but the program grows with the number of rows."
 def masked_mean_rows(rows, lengths):
     means = []
     for i in range(rows.shape[0]):
@@ -810,7 +810,7 @@ def masked_mean_rows(rows, lengths):
     return jnp.stack(means)
 
 
-# %% wrong="vmap-masked-mean" because="Multiplies by a mask of booleans: only a compiler that makes a choice of it keeps NaN out."
+# %% wrong="vmap-masked-mean" because="Multiplies by a boolean mask, which removes NaN only if the compiler turns the product into a selection."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         inside = jnp.arange(row.shape[0]) < length
@@ -819,7 +819,7 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Clears the rows with nan_to_num: inf becomes a number, and NaN in a row's own entries disappears."
+# %% wrong="vmap-masked-mean" because="Cleans the rows with nan_to_num, which also replaces inf and NaN in a row's own entries."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         mask = (jnp.arange(row.shape[0]) < length).astype(row.dtype)
@@ -828,13 +828,13 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Replaces NaN alone and multiplies by the mask: inf times 0 is NaN again."
+# %% wrong="vmap-masked-mean" because="Replaces only NaN and multiplies by the mask, but inf times 0 is NaN."
 def masked_mean_rows(rows, lengths):
     mask = (jnp.arange(rows.shape[1]) < lengths[:, None]).astype(rows.dtype)
     return jnp.sum(jnp.where(jnp.isnan(rows), 0, rows) * mask, axis=1) / jnp.maximum(lengths, 1)
 
 
-# %% wrong="vmap-masked-mean" because="Makes weights of 1/length and replaces the mean of an empty row afterwards: the gradient of that row is 0 times NaN."
+# %% wrong="vmap-masked-mean" because="Replaces the mean of an empty row only after dividing by its length, so the gradient of that row is 0 times NaN."
 def masked_mean_rows(rows, lengths):
     def mean_of_one(row, length):
         inside = jnp.arange(row.shape[0]) < length
@@ -844,13 +844,13 @@ def masked_mean_rows(rows, lengths):
     return jax.vmap(mean_of_one)(rows, lengths)
 
 
-# %% wrong="vmap-masked-mean" because="Divides by lengths in float32: the means of rows in 16 bits become float32."
+# %% wrong="vmap-masked-mean" because="Divides by lengths in float32, so the means of float16 rows become float32."
 def masked_mean_rows(rows, lengths):
     inside = jnp.arange(rows.shape[1]) < lengths[:, None]
     return jnp.where(inside, rows, 0).sum(axis=1) / jnp.maximum(lengths.astype(jnp.float32), 1)
 
 
-# %% wrong="vmap-masked-mean" because="Counts the entries that are not 0: a 0 of the row itself is left out of the count."
+# %% wrong="vmap-masked-mean" because="Counts the entries that are not 0, which leaves out zeros that belong to the row."
 def masked_mean_rows(rows, lengths):
     kept = jnp.where(jnp.arange(rows.shape[1]) < lengths[:, None], rows, 0)
     return kept.sum(axis=1) / jnp.maximum(jnp.count_nonzero(kept, axis=1), 1)
@@ -886,27 +886,27 @@ def masked_mean_rows(rows, lengths):
 
 # %% [markdown] task="vmap-jacobian-rows" stars=2 minutes=15 skills="04_grad,vmap-per-example-gradients"
 # ## A few rows of a Jacobian
-# **Goal.** Of a function with many outputs, only some outputs matter: give the rows of the Jacobian that belong to them, and never build the rest.
+# **Goal.** A function has many outputs, but only some of them matter. Compute the rows of the Jacobian that belong to these outputs, without computing the others.
 #
-# **Signature.** `jacobian_rows(f, x, rows)`: `f` takes `(n,)` and gives `(m,)` of the same float dtype; `rows` is `(k,)`, integers from 0 to m - 1, perhaps with repetitions. Returns `(k, n)`: row i is the gradient of output `rows[i]` by `x`.
+# **Signature.** `jacobian_rows(f, x, rows)`. `f` maps shape `(n,)` to shape `(m,)` of the same float dtype. `rows` has shape `(k,)` and contains integers from 0 to m - 1, which may repeat. The result has shape `(k, n)`, and its row i is the gradient of output `rows[i]` with respect to `x`.
 #
-# **Example.** For `f(x) = sin(x[:-1]) * x[1:]` (that is `neighbours`), `x = [0, 2, 4]` and `rows = [0]`, output 0 is `sin(x₀) x₁`, and the result is `[[2, 0, 0]]`.
+# **Example.** For `f = neighbours` from the setup, which is `sin(x[:-1]) * x[1:]`, output 0 is `sin(x₀) x₁`. With `x = [0, 2, 4]` and `rows = [0]`, the result is `[[2, 0, 0]]`.
 #
-# **Judged.** Values, also in float16; that no intermediate array is as large as half of the whole Jacobian; no loop, the same program for any number of rows. **Not judged.** How often `f` is run.
+# **Judged.** Values, also in float16. Every intermediate array is smaller than half of the whole Jacobian. The program has no loop and is the same for any number of rows. **Not judged.** How often `f` is called.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Reverse mode pulls a vector of the output's shape back to the input: v becomes vᵀJ. Which v picks out row 2 of J?
+# Reverse mode takes a vector v with the shape of the output and returns vᵀJ. Which v gives row 2 of J?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.vjp(f, x)` gives the outputs and a function that pulls back *one* vector. You have k of them.
+# `jax.vjp(f, x)` returns the outputs and a function that maps *one* vector v to vᵀJ. You have k vectors.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.nn.one_hot(rows, ...)` makes the k vectors `(k, m)`; ask it for the dtype of the outputs. Then vmap the function that pulls back; it returns a tuple with one entry for each argument of `f`.
+# `jax.nn.one_hot(rows, ...)` returns the k vectors as an array `(k, m)`. Give it the dtype of the outputs. Then map the function that `jax.vjp` returned. Its result is a tuple with one entry for each argument of `f`.
 #
 # </details>
 
@@ -984,46 +984,46 @@ require(
 )
 
 # %% [markdown] why="vmap-jacobian-rows"
-# `jax.vjp` runs `f` once and keeps what the way back needs; vmapping the way back over k one-hot vectors costs k rows, not m. `jax.jacrev` is the same with all m of them. **Next:** how would you get a few *columns*?
+# `jax.vjp` runs `f` once and stores what the backward pass needs. Mapping the backward pass over k one-hot vectors costs k rows instead of m. `jax.jacrev` does the same with all m vectors. **Next:** How would you compute a few *columns*?
 
 
-# %% wrong="vmap-jacobian-rows" because="Builds the whole Jacobian and keeps a few rows of it."
+# %% wrong="vmap-jacobian-rows" because="Computes the whole Jacobian and keeps a few of its rows."
 def jacobian_rows(f, x, rows):
     return jax.jacrev(f)(x)[rows]
 
 
-# %% wrong="vmap-jacobian-rows" because="Pulls back the sum of the one-hot vectors: the rows come out added up."
+# %% wrong="vmap-jacobian-rows" because="Pulls back the sum of the one-hot vectors, which returns the sum of the rows."
 def jacobian_rows(f, x, rows):
     return jax.grad(lambda x: f(x)[rows].sum())(x)
 
 
-# %% wrong="vmap-jacobian-rows" because="Pushes forward instead of pulling back: that gives columns."
+# %% wrong="vmap-jacobian-rows" because="Uses forward mode instead of reverse mode, which computes columns."
 def jacobian_rows(f, x, rows):
     picks = jax.nn.one_hot(rows, x.shape[0], dtype=x.dtype)
     return jax.vmap(lambda pick: jax.jvp(f, (x,), (pick,))[1])(picks)
 
 
-# %% wrong="vmap-jacobian-rows" because="Takes the first k rows, whatever rows says."
+# %% wrong="vmap-jacobian-rows" because="Computes the first k rows and ignores `rows`."
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     picks = jnp.eye(rows.shape[0], outputs.shape[0], dtype=outputs.dtype)
     return jax.vmap(lambda pick: pull_back(pick)[0])(picks)
 
 
-# %% wrong="vmap-jacobian-rows" because="Leaves the one-hot vectors in float32: what is pulled back has to have the dtype of the outputs."
+# %% wrong="vmap-jacobian-rows" because="Leaves the one-hot vectors in float32, but a cotangent must have the dtype of the outputs."
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     return jax.vmap(pull_back)(jax.nn.one_hot(rows, outputs.shape[0]))[0]
 
 
-# %% wrong="vmap-jacobian-rows" because="Takes the one-hot vectors out of an identity matrix, which is as large as the Jacobian."
+# %% wrong="vmap-jacobian-rows" because="Takes the one-hot vectors from an identity matrix, which is as large as the Jacobian."
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     picks = jnp.eye(outputs.shape[0], dtype=outputs.dtype)[rows]
     return jax.vmap(lambda pick: pull_back(pick)[0])(picks)
 
 
-# %% wrong="vmap-jacobian-rows" because="Pulls back row after row in Python: right, but the program grows with the rows."
+# %% wrong="vmap-jacobian-rows" because="Computes the rows in a Python loop, which gives the right values, but the program grows with the number of rows."
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     return jnp.stack([pull_back(jnp.zeros_like(outputs).at[row].set(1))[0] for row in rows])
@@ -1051,27 +1051,27 @@ def jacobian_rows(f, x, rows):
 
 # %% [markdown] task="vmap-batched-solve" stars=2 minutes=20 skills="03_jit,vmap-pairwise,vmap-axes"
 # ## A bank of ridge regressions
-# **Goal.** A new setting: many small regression tasks, each to be solved at several strengths of regularisation, with a library function that solves one system. For a task with inputs X and targets y and a strength s, the weights w solve `(XᵀX + s I) w = Xᵀy`.
+# **Goal.** Solve many small regression tasks, each with several strengths of regularisation. The library function `solve_spd` in the setup solves a single system. For a task with inputs X, targets y and strength s, the weights w are the solution of `(XᵀX + s I) w = Xᵀy`.
 #
-# **Signature.** `batched_solve(xs, ys, strengths)`: `xs` is `(tasks, n, d)`, `ys` is `(tasks, n)`, `strengths` is `(s,)`, all positive, all float32. Returns `(tasks, s, d)`: entry `[t, i]` are the weights of task t at strength i.
+# **Signature.** `batched_solve(xs, ys, strengths)`. `xs` has shape `(tasks, n, d)`, `ys` has shape `(tasks, n)`, and `strengths` has shape `(s,)` with positive numbers. All are float32. The result has shape `(tasks, s, d)`, and its entry `[t, i]` contains the weights of task t at strength i.
 #
-# **Example.** One task with X = `[[1, 0], [0, 2]]`, y = `[2, 3]` and strengths `[1, 4]`: XᵀX is `diag(1, 4)`, Xᵀy is `[2, 6]`, so the weights are `[[[1, 1.2], [0.4, 0.75]]]`.
+# **Example.** For one task with X = `[[1, 0], [0, 2]]`, y = `[2, 3]` and strengths `[1, 4]`, XᵀX is `diag(1, 4)` and Xᵀy is `[2, 6]`. The weights are `[[[1, 1.2], [0.4, 0.75]]]`.
 #
-# **Judged.** Values; that there is no loop (use `solve_spd` from the setup: it has none, while `jnp.linalg.solve` brings one of its own for its pivots); the same program for any number of tasks and strengths; that XᵀX is formed once for each task, not again for each strength. **Not judged.** How you nest.
+# **Judged.** Values. The program has no loop and is the same for any number of tasks and strengths. XᵀX is computed once for each task, not again for each strength. Use `solve_spd`, because `jnp.linalg.solve` contains a loop for pivoting. **Not judged.** How you nest the maps.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Forget tasks and strengths. What are the three lines for one X, one y and one number s?
+# Which three lines solve the problem for one X, one y and one number s?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Two axes, two vmaps. Which of the two has to be the outermost, so that tasks come first in the result? What is shared in each of them?
+# The result has two mapped axes, so you need two calls of `vmap`. Which one is the outermost, if tasks come first in the result? What is shared in each call?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write one function of a task, and in it one function of a strength. What the inner function takes from outside does not depend on the strength, and vmap leaves it alone: it is computed once. `jnp.eye(d)` is I.
+# Write a function of one task, and inside it a function of one strength. Values that do not depend on the strength belong outside the inner function, where they are computed once for each task. `jnp.eye(d)` is I.
 #
 # </details>
 
@@ -1148,32 +1148,32 @@ if many.flops:
     )
 
 # %% [markdown] why="vmap-batched-solve"
-# vmap batches only what depends on what is mapped: XᵀX is made outside the inner map (or from arguments with `in_axes=None`), so it exists once for each task. **Next:** at 1,000 strengths the solves dominate. Which factorisation of XᵀX would serve all strengths?
+# `vmap` batches only operations that depend on a mapped argument. XᵀX does not depend on the strength, so it is computed once for each task. **Next:** With 1,000 strengths, the solves dominate the cost. Which factorisation of XᵀX would serve all strengths?
 
 
-# %% equivalent="vmap-batched-solve" because="Every input of this exercise is float32, which is also the default of jnp.eye."
+# %% equivalent="vmap-batched-solve" because="Every input of this exercise is float32, which is also the default dtype of jnp.eye."
 # dropped cast, dtype=... -> none: identity = jnp.eye(x.shape[1], dtype=x.dtype)
 
 
-# %% wrong="vmap-batched-solve" because="Adds the strength to every entry of XᵀX, not to its diagonal only."
+# %% wrong="vmap-batched-solve" because="Adds the strength to every entry of XᵀX instead of only to its diagonal."
 def batched_solve(xs, ys, strengths):
     ridge = lambda x, y, strength: solve_spd(x.T @ x + strength, x.T @ y)
     return jax.vmap(jax.vmap(ridge, in_axes=(None, None, 0)), in_axes=(0, 0, None))(xs, ys, strengths)
 
 
-# %% wrong="vmap-batched-solve" because="Pairs task i with strength i: one map over all three is no grid."
+# %% wrong="vmap-batched-solve" because="Combines task i only with strength i, because a single map over all three arguments is not a grid."
 def batched_solve(xs, ys, strengths):
     ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
     return jax.vmap(ridge)(xs, ys, strengths)
 
 
-# %% wrong="vmap-batched-solve" because="Maps strengths outermost: they become the first axis."
+# %% wrong="vmap-batched-solve" because="Makes the map over strengths the outermost one, so strengths become the first axis."
 def batched_solve(xs, ys, strengths):
     ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
     return jax.vmap(jax.vmap(ridge, in_axes=(0, 0, None)), in_axes=(None, None, 0))(xs, ys, strengths)
 
 
-# %% wrong="vmap-batched-solve" because="Repeats every task for every strength before the map: XᵀX is formed again for each strength."
+# %% wrong="vmap-batched-solve" because="Repeats every task for every strength before the map, so XᵀX is computed again for each strength."
 def batched_solve(xs, ys, strengths):
     tasks, count = xs.shape[0], strengths.shape[0]
     ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
@@ -1181,13 +1181,13 @@ def batched_solve(xs, ys, strengths):
     return flat.reshape(tasks, count, -1)
 
 
-# %% wrong="vmap-batched-solve" because="Loops over the strengths in Python: right, but the program grows with them."
+# %% wrong="vmap-batched-solve" because="Loops over the strengths in Python, which gives the right values, but the program grows with their number."
 def batched_solve(xs, ys, strengths):
     ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
     return jnp.stack([jax.vmap(ridge, in_axes=(0, 0, None))(xs, ys, strength) for strength in strengths], axis=1)
 
 
-# %% wrong="vmap-batched-solve" because="Hands stacked right-hand sides to jnp.linalg.solve, which takes a two-dimensional b for one matrix of columns."
+# %% wrong="vmap-batched-solve" because="Passes stacked right-hand sides to jnp.linalg.solve, which treats a two-dimensional b as one matrix of columns."
 def batched_solve(xs, ys, strengths):
     grams = jnp.einsum("tnd,tne->tde", xs, xs)
     moments = jnp.einsum("tnd,tn->td", xs, ys)
@@ -1195,14 +1195,14 @@ def batched_solve(xs, ys, strengths):
     return jax.vmap(one, out_axes=1)(strengths)
 
 
-# %% wrong="vmap-batched-solve" because="Reshapes (s, tasks, d) to (tasks, s, d): a reshape does not swap axes."
+# %% wrong="vmap-batched-solve" because="Reshapes (s, tasks, d) to (tasks, s, d), but a reshape does not swap axes."
 def batched_solve(xs, ys, strengths):
     grams, moments = jnp.einsum("tnd,tne->tde", xs, xs), jnp.einsum("tnd,tn->td", xs, ys)
     at = lambda strength: jax.vmap(solve_spd)(grams + strength * jnp.eye(xs.shape[2]), moments)
     return jax.vmap(at)(strengths).reshape(len(xs), len(strengths), -1)
 
 
-# %% wrong="vmap-batched-solve" because="Appends rows for the strength to X: right, but the product is formed again for each strength."
+# %% wrong="vmap-batched-solve" because="Appends rows for the strength to X, which gives the right values, but computes the product again for each strength."
 def batched_solve(xs, ys, strengths):
     def ridge(x, y, strength):
         longer = jnp.concatenate([x, jnp.sqrt(strength) * jnp.eye(x.shape[1])])
@@ -1211,7 +1211,7 @@ def batched_solve(xs, ys, strengths):
     return jax.vmap(jax.vmap(ridge, in_axes=(None, None, 0)), in_axes=(0, 0, None))(xs, ys, strengths)
 
 
-# %% wrong="vmap-batched-solve" because="Goes through the strengths with lax.map: one after the other, in a loop."
+# %% wrong="vmap-batched-solve" because="Maps over the strengths with lax.map, which is a loop."
 def batched_solve(xs, ys, strengths):
     def one_task(x, y):
         gram, moments = x.T @ x, x.T @ y
@@ -1220,7 +1220,7 @@ def batched_solve(xs, ys, strengths):
     return jax.vmap(one_task)(xs, ys)
 
 
-# %% wrong="vmap-batched-solve" because="Inverts the matrices, or solves with jnp.linalg.solve: both pivot in a loop of their own."
+# %% wrong="vmap-batched-solve" because="Uses jnp.linalg.inv or jnp.linalg.solve, which contain a loop for pivoting."
 def batched_solve(xs, ys, strengths):
     def one_task(x, y):
         gram, moments = x.T @ x, x.T @ y
