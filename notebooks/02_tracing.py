@@ -37,7 +37,7 @@ from grader.learning.inspection import primitives, print_error
 
 # %% [markdown]
 # ## How often does Python run a function?
-# `jax.jit` is a **transformation**. It takes a function and returns a new function, in this case a compiled one. Suppose that you compile a function that smooths a measurement. To watch it work, you add a `print` and a counter.
+# `jax.jit` is a **transformation**. It takes a function and returns a new function, in this case a compiled one. Suppose that you compile a function that smooths a measurement. To watch it work, you add a `print` and a counter. The line `@jax.jit` replaces the function below it with the compiled one.
 
 # %% [markdown] predict="tracing-print"
 # `smooth` is compiled and then called three times, with three different arrays of four numbers. What does its `print` of `x` show?
@@ -109,11 +109,13 @@ print(jax.make_jaxpr(jax.grad(log2))(8.0))
 print(jax.make_jaxpr(jax.vmap(log2))(jnp.ones(4)))
 
 # %% [markdown]
-# The first jaxpr computes the derivative, `1 / (x log 2)`. Its result `_` is not used. The second one computes four logarithms at once. A transformation works on the operations of your function, not on its source code. This is why JAX has to trace it. Lessons 04 and 05 teach both transformations.
+# The first jaxpr computes the derivative, `1 / (x log 2)`. Its result `_` is not used. The second one computes four logarithms at once, and `convert_element_type` makes the weakly typed `log 2.0` a float32.
+#
+# A transformation works on the operations of your function, not on its source code. This is why JAX has to trace it. Lessons 04 and 05 teach both transformations.
 
 # %% [markdown]
 # ## What runs when
-# Everything in a function belongs to one of two stages. **While tracing**, Python runs its loops, decides each `if`, prints, and computes with NumPy. **In each call**, only the recorded operations run.
+# Everything in a function belongs to one of two stages. **While tracing**, Python runs loops, decides each `if`, prints, and computes with NumPy. **In each call**, only the recorded operations run.
 #
 # ![A function with a print, a Python loop, an if on the shape and a jax.debug.print, beside what happens while tracing and what the program contains. Python prints, runs three iterations and decides by the shape. The program contains three sin, a sum, a debug print and a multiplication by 1.414, which NumPy computed. Below, three calls: the first traces and runs, the second with the same shape only runs, the third with a new shape traces and runs.](../images/tracing_times.svg)
 
@@ -131,7 +133,7 @@ print(jax.make_jaxpr(describe)(jnp.ones(3)))
 print(jax.make_jaxpr(describe)(jnp.ones((5, 2))))
 
 # %% [markdown]
-# The two shapes give two programs. Neither contains a loop, an `if` or a root. Python **unrolled** the loop, so each iteration has its own equation.
+# The two shapes give two programs. Neither contains a loop, an `if` or a root. Python **unrolled** the loop, so each iteration has its own equation. The brackets after `reduce_sum` contain its parameters, such as the axes of the sum.
 #
 # `jax.debug.print` is recorded as an operation, so it can show the values in each call.
 
@@ -161,7 +163,7 @@ for x in (jnp.ones(3), 2 * jnp.ones(3), jnp.ones(4)):
 
 # %% [markdown]
 # ## Side effects happen while tracing
-# A **side effect** is anything that a function does besides returning a result. For example, it prints, counts, appends to a list, or draws from NumPy's random number generator. The following random walk adds a NumPy random number at each step.
+# A **side effect** is anything that a function does besides returning a result. For example, it prints, counts, appends to a list, or draws from NumPy's random number generator. The following random walk adds a NumPy random number at each step. Compare it with and without `jit`.
 
 # %%
 rng = np.random.default_rng(2)
@@ -199,7 +201,7 @@ plots.show(
 
 # %% [markdown]
 # ## Static values
-# Values that are known while tracing are called **static**, and tracers are called traced values. A shape is static. An operation of `jnp` turns static values into a traced value.
+# Values that are known while tracing are called **static**, and tracers are called traced values. A shape is static. Under `jit`, an operation of `jnp` turns static values into a traced value.
 
 
 # %%
@@ -209,7 +211,7 @@ def flatten(x):
     return x.reshape(size)
 
 
-print_error(lambda: jax.jit(flatten)(jnp.ones((2, 3))), length=100)
+print_error(lambda: jax.jit(flatten)(jnp.ones((2, 3))), length=130)
 print(jax.jit(lambda x: x.reshape(np.prod(x.shape)))(jnp.ones((2, 3))).shape)
 
 # %% [markdown]
@@ -228,7 +230,7 @@ def sines(x, n):
 
 compiled_sines = jax.jit(sines, static_argnames="n")
 for n in (2, 2, 3):
-    print(compiled_sines(1.0, n=n))
+    print(compiled_sines(jnp.float32(1), n=n))
 
 # %% [markdown]
 # ## Errors: when Python needs a value
@@ -352,7 +354,7 @@ with jax.checking_leaks():
 
 # %% [markdown]
 # ## Deeper: write a tracer yourself
-# A tracer needs no access to the Python interpreter. A class defines what `+` and `*` do with its objects, so these operators can record an operation instead of computing it.
+# Tracing needs no special access to the Python interpreter. A class can define what `+` and `*` do with its objects. These operators can record an operation instead of computing it.
 
 # %%
 recorded = []
@@ -393,7 +395,7 @@ print(jax.make_jaxpr(polynomial)(1.0))
 
 # %% [markdown]
 # ## Deeper: tracers that have values
-# Some tracers contain concrete values. `jax.grad` outside `jit` computes the function while it traces it. Its tracer contains the value as `primal`, and an `if` can use it.
+# Some tracers contain concrete values. `jax.grad` outside `jit` computes the function while it traces it. Its tracer contains the value as `primal`, and an `if` can use it. Below, `~` marks a weak type.
 
 
 # %%
@@ -428,7 +430,7 @@ for equation in closed.eqns:
     print(f"{equation.primitive.name:21s} inputs {inputs:55s} output {equation.outvars[0].aval}")
 
 # %% [markdown]
-# A jaxpr is a list of equations, `eqns`. Each one has a `primitive`, inputs `invars`, outputs `outvars`, and settings `params`, which are printed in square brackets. An `aval`, short for abstract value, is the type of a variable. Here `~` marks the weak type of `jnp.log(2.0)`, which JAX converts because the input is not weakly typed.
+# A jaxpr is a list of equations, `eqns`. Each one has a `primitive`, inputs `invars`, outputs `outvars`, and settings `params`, which are printed in square brackets. An `aval`, short for abstract value, is the type of a variable. The `~` marks the weak type of `jnp.log(2.0)`, which JAX converts because the input is not weakly typed.
 #
 # The first line of a jaxpr can also list **constants**, before the semicolon. Array constants are stored there, while numbers are part of the equation.
 
@@ -548,7 +550,7 @@ plots.show("Milliseconds to trace, lower and compile in total, and number of equ
 
 # %% [markdown]
 # ## Deeper: equations that contain jaxprs
-# The equation of a `scan` contains the jaxpr of its body, among its `params`. Other equations contain jaxprs too. `jit` contains the function that was jitted, and many functions of `jnp` are jitted. `cond` (08) contains a jaxpr for each branch, and `while` contains a condition and a body. `custom_jvp_call` wraps a function such as `relu` that has its own derivative rule (04).
+# The equation of a `scan` contains the jaxpr of its body, among its `params`. Other equations contain jaxprs too. `jit` contains the function that was jitted, and many functions of `jnp` are jitted. `cond` (08) contains a jaxpr for each branch. `custom_jvp_call` wraps a function such as `relu` that has its own derivative rule (04).
 
 # %%
 print(jax.make_jaxpr(lambda flag, x: jax.lax.cond(flag, jnp.sin, jnp.cos, x))(True, x))
