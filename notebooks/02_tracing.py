@@ -1,61 +1,50 @@
 # %% [markdown]
 # # 02 · Tracing: what Python runs, and when
 #
-# *Forty minutes, then [the exercises](../exercises/02_tracing/02_tracing.ipynb).* Afterwards you can say which lines of a function Python runs and which become part of a program, read that program at each stage from jaxpr to HLO, name the errors that tracing raises and mend them, find a leaked tracer, and see what a function costs before it runs.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/02_tracing/02_tracing.ipynb).* After the core you can tell which parts of a function Python runs and which become part of a program, read that program, identify and fix the errors that tracing raises, and avoid leaked tracers.
 #
-# **Assumed.** [The start page](00_start_here.ipynb), and arrays (01). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** [The start page](00_start_here.ipynb) and arrays (01). Try to answer these questions from memory.
 #
-# 1. From 01: how do you put 99 into place 2 of `x`, and what happens to `x`?
+# 1. From 01: How do you set entry 2 of `x` to 99, and what happens to `x`?
 #
 # <details><summary>Answer</summary>
 #
-# `y = x.at[2].set(99)`. Nothing happens to `x`: arrays do not change, a function gives a new one.
+# `y = x.at[2].set(99)`. Nothing happens to `x`, because JAX arrays are immutable. The method returns a new array.
 # </details>
 #
-# 2. From 01: `jnp.bfloat16(1) + 2.0` is a bfloat16. Why not a float32?
+# 2. From 01: `jnp.bfloat16(1) + 2.0` is a bfloat16. Why is it not a float32?
 #
 # <details><summary>Answer</summary>
 #
-# A Python number is *weakly typed*: it takes on the dtype of the array that it meets.
+# A Python number is *weakly typed*. It takes the dtype of the array that it is combined with.
 # </details>
 #
-# 3. From 01: Python has gone past the line `y = x @ x`. Is the product there?
+# 3. From 01: Python has executed the line `y = x @ x`. Has the product been computed?
 #
 # <details><summary>Answer</summary>
 #
-# Perhaps not yet: JAX sends the operation off and goes on. What needs the numbers, such as `print(y)`, waits.
+# Perhaps not. JAX dispatches the operation and returns at once. Code that needs the numbers, such as `print(y)`, waits for them.
 # </details>
 
 # %%
-import functools
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxprs_in_params
 
-
-def refusal(call, length=160):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {' '.join(str(problem).split())[:length]}")
-    else:
-        print("No error!")
-
+# Helpers of this course, which plot, print errors and list operations:
+from grader.learning import plots
+from grader.learning.inspection import primitives, print_error
 
 # %% [markdown]
-# ## The question: who runs my lines?
-# A measurement is smoothed. Its author wants to see the function at work, and puts in a print and a counter.
+# ## How often does Python run a function?
+# `jax.jit` is a **transformation**. It takes a function and returns a new function, in this case a compiled one. Suppose that you compile a function that smooths a measurement. To watch it work, you add a `print` and a counter. The line `@jax.jit` replaces the function below it with the compiled one.
 
 # %% [markdown] predict="tracing-print"
-# `smooth` is compiled and then called three times, with three different arrays of four numbers. What does its `print(x)` print?
+# `smooth` is compiled and then called three times, with three different arrays of four numbers. What does its `print` of `x` show?
 #
-# - [ ] three lines, with the numbers | That is Python without `jit`. Here Python runs once, before there are any numbers.
-# - [ ] one line, with the first numbers | Once is right. But what comes in is not the first array, it stands for all of that kind.
-# - [x] one line, without numbers | Right: a tracer, which knows a shape and a dtype.
+# - [ ] three lines, with the numbers | Python would do this without `jit`. Under `jit`, Python runs the function once, before there are any numbers.
+# - [ ] one line, with the first numbers | One line is right. But `x` is not the first array. It represents all arrays of this kind.
+# - [x] one line, without numbers | Right. It shows a tracer, which has a shape and a dtype.
 
 # %%
 runs = 0
@@ -65,7 +54,7 @@ runs = 0
 def smooth(x):
     global runs
     runs += 1
-    print("Python is here. x is", x)
+    print("Python runs smooth. x is", x)
     return (x[:-1] + x[1:]) / 2
 
 
@@ -74,70 +63,33 @@ for start in (0.0, 10.0, 20.0):
 print("runs:", runs)
 
 # %% [markdown]
-# All three results are right, yet Python has run the function once. In that run `x` was no array but a **tracer**: it stands for *any* float32 array of four numbers, and it writes down what is done with it. What was written down is a **program**; from then on the program runs, and your function does not.
+# All three results are right, although Python ran the function only once. In the first call, JAX passed a [**tracer**](../docs/glossary.md#tracer) instead of the array. A tracer represents *any* float32 array of four numbers, and JAX records each operation on it. This is called **tracing**. The recorded operations are a **program**, which JAX compiled. The second and the third call ran the program without Python.
 #
-# ## A tracer in a dozen lines
-# There is no magic in this. Python lets a class say what `+` and `*` mean, so a value can keep a diary instead of computing:
+# A tracer can be used like an array in many ways. The following function prints its properties.
 
 
 # %%
-written = []
-
-
-class Diary:
-    """Stands for a number, and writes down what is done with it."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def _note(self, operation, other):
-        result = Diary(f"v{len(written)}")
-        written.append(f"{result.name} = {operation} {self.name} {getattr(other, 'name', other)}")
-        return result
-
-    __add__ = functools.partialmethod(_note, "add")
-    __mul__ = functools.partialmethod(_note, "mul")
-
-
-def polynomial(x):
-    result = 0 * 1.5 + 2  # plain Python numbers: computed, not noted
-    for coefficient in (3.0, 5.0):
-        result = x * coefficient + result
-    return result
-
-
-polynomial(Diary("x"))
-print("\n".join(written))
-print(jax.make_jaxpr(polynomial)(1.0))
-
-# %% [markdown]
-# Below our diary is JAX's: a **jaxpr**. Its lines are the same four operations, with a type for each result; "Reading a jaxpr", below, names the parts. The loop is gone, since Python went round it while the tracer took notes. `0 * 1.5 + 2` has become the number 2: what Python or NumPy computes from plain numbers never stands in the program.
-#
-# A real tracer behaves like an array as far as it can. What does it know?
-
-
-# %%
-def ask_around(x):
-    print(f"{x}  shape {x.shape}, dtype {x.dtype}, weak {x.weak_type}, len {len(x)}, type {jax.typeof(x)}")
-    print(f"{2 * x.sum()} and {x > 0}: what is made from a tracer is one")
+def show_properties(x):
+    print(x, " shape", x.shape, " length", len(x), " dtype", x.dtype, " weak type", x.weak_type)
+    print("jax.typeof(x):", jax.typeof(x), "  2 * x.sum():", 2 * x.sum(), "  x > 0:", x > 0)
     return x
 
 
-for _ in range(2):  # the second time, the trace is there already
-    jax.make_jaxpr(ask_around)(jnp.ones(3))
+_ = jax.jit(show_properties)(jnp.ones(3))
 
 # %% [markdown]
-# Shape, dtype, and whether it is weakly typed: exactly what `jax.typeof` says. Not the values. There are none while Python runs.
-#
-# ## Reading a jaxpr
-# `jax.make_jaxpr(f)(x)` traces `f` and shows the program. The logarithm to base 2:
+# A tracer has a shape and a dtype, and it may be weakly typed. `jax.typeof` combines these properties into one type. A tracer under `jit` has no values. A result computed from a tracer is also a tracer.
+
+# %% [markdown]
+# ## Read a jaxpr
+# `jax.make_jaxpr(f)(x)` traces `f` and returns the recorded program. This program is called a [**jaxpr**](../docs/glossary.md#jaxpr), short for JAX expression. Let us trace a logarithm to base 2.
 
 # %% [markdown] predict="tracing-log2"
-# `log2(x)` is `jnp.log(x) / jnp.log(2.0)`. How many operations stand in its jaxpr?
+# `log2(x)` is `jnp.log(x) / jnp.log(2.0)`. How many operations does its jaxpr contain?
 #
-# - [ ] two: a logarithm and a division | It would be so if `jnp.log(2.0)` were computed at once. But this is a trace, and `jnp` writes down.
-# - [x] three: two logarithms and a division | Right: while tracing, whatever `jnp` is asked to do is written down, also with plain numbers.
-# - [ ] one: a logarithm to base 2 | A jaxpr is made of what was called. Nobody looks for a meaning in it.
+# - [ ] two: a logarithm and a division | This would be true if `jnp.log(2.0)` were computed at once. During tracing, JAX records it instead.
+# - [x] three: two logarithms and a division | Right. During tracing, JAX records every `jnp` operation, even on plain numbers.
+# - [ ] one: a logarithm to base 2 | A jaxpr contains the operations that the function called. JAX does not recognise the formula.
 
 
 # %%
@@ -146,51 +98,51 @@ def log2(x):
 
 
 print(jax.make_jaxpr(log2)(8.0))
-print(jax.make_jaxpr(jax.grad(log2))(8.0))
 
 # %% [markdown]
-# Left of the `;` stand constants, right of it the inputs: `a` is an `f32[]`, a float32 without axes. Each line is an **equation**: a result and its type, a **primitive** such as `log`, what goes in. The last line is the result. `_` is a result that nobody reads.
+# The first line lists the inputs. `a:f32[]` is a float32 without axes, that is, a scalar. Each line after `let` is an **equation**. It applies a **primitive** such as `log` to variables and numbers, and names its result, with a type. The line with `in` lists the outputs.
 #
-# The second jaxpr is the gradient's (lesson 04): `1 / (log 2 · x)`. `grad`, `vmap` and `jit` take a program and give a program, and that is why JAX must see yours.
-#
-# It is also data. And since tracing never looks at a value, a description of the input is enough:
+# The functions that `grad` and `vmap` return can be traced too.
 
 # %%
-closed = jax.make_jaxpr(log2)(jax.ShapeDtypeStruct((2**50,), jnp.float32))  # 4 million gigabytes, if it existed
-for equation in closed.eqns:
-    taken = ", ".join(str(each.aval) for each in equation.invars)
-    print(f"{equation.primitive.name:21s} takes {taken:55s} gives {equation.outvars[0].aval}")
+print(jax.make_jaxpr(jax.grad(log2))(8.0))
+print(jax.make_jaxpr(jax.vmap(log2))(jnp.ones(4)))
 
 # %% [markdown]
-# (`~` marks the weak type of `jnp.log(2.0)`. This time the input is not weak, so that number is converted first.)
+# The first jaxpr computes the derivative, `1 / (x log 2)`. Its result `_` is not used. The second one computes four logarithms at once, and `convert_element_type` makes the weakly typed `log 2.0` a float32.
 #
-# ## Two times
-# So every line of a function belongs to one of two times. **While tracing** Python runs: loops go round, `if` decides, prints print, NumPy computes. **In the program** are the operations that tracers went through, and whatever else `jnp` was asked to do meanwhile; they run later, in each call.
+# A transformation works on the operations of your function, not on its source code. This is why JAX has to trace it. Lessons 04 and 05 teach both transformations.
+
+# %% [markdown]
+# ## What runs when
+# Everything in a function belongs to one of two stages. **While tracing**, Python runs loops, decides each `if`, prints, and computes with NumPy. **In each call**, only the recorded operations run.
 #
-# ![A function with a print, a Python loop, an if on the shape and a jax.debug.print, beside what happens while tracing and what stands in the program. Python prints, loops three times and decides by the shape; the program holds three sin, a sum, a debug print and a multiplication by 1.414, which NumPy computed. Below, three calls: the first traces and runs, the second with the same shape only runs, the third with a new shape traces and runs.](../images/tracing_times.svg)
+# ![A function with a print, a Python loop, an if on the shape and a jax.debug.print, beside what happens while tracing and what the program contains. Python prints, runs three iterations and decides by the shape. The program contains three sin, a sum, a debug print and a multiplication by 1.414, which NumPy computed. Below, three calls: the first traces and runs, the second with the same shape only runs, the third with a new shape traces and runs.](../images/tracing_times.svg)
 
 
 # %%
 def describe(x):
-    if x.ndim == 2:  # a shape is known: Python decides, now
+    if x.ndim == 2:  # shapes are known: Python decides while tracing
         x = x.sum(axis=0)
-    for _ in range(x.shape[0] - 1):  # so is a length
+    for _ in range(x.shape[0] - 1):  # Python runs the loop while tracing
         x = jnp.sin(x)
-    return x * np.sqrt(2.0)  # NumPy computes, now
+    return x * np.sqrt(2.0)  # NumPy computes the root while tracing
 
 
 print(jax.make_jaxpr(describe)(jnp.ones(3)))
 print(jax.make_jaxpr(describe)(jnp.ones((5, 2))))
 
 # %% [markdown]
-# Two shapes, two programs. In neither is there a loop, an `if`, or a root. To *see* the second time, use `jax.debug.print`: it is an operation like any other, and prints whenever the program runs.
+# The two shapes give two programs. Neither contains a loop, an `if` or a root. Python **unrolled** the loop, so each iteration has its own equation. The brackets after `reduce_sum` contain its parameters, such as the axes of the sum.
+#
+# `jax.debug.print` is recorded as an operation, so it can show the values in each call.
 
 # %% [markdown] predict="tracing-debug"
-# `jax.debug.print` stands in the **first** line of a function, `print` in the second. It is compiled and called twice with the same shape. What comes, in which order? (d: debug, p: print)
+# `jax.debug.print` is in the **first** line of a function, and `print` is in the second line. The function is compiled and called twice with the same shape. What is printed, in which order? (d: debug, p: print)
 #
-# - [x] p d d | Right: first all of Python's run, then the program's. The second call has only the latter.
-# - [ ] d p d p | So it stands there, and so plain Python would do it.
-# - [ ] d p d | Python does run once only. But it runs through *all* lines before the program starts.
+# - [x] p d d | Right. Python first runs the whole function, and then the program runs. The second call only runs the program.
+# - [ ] d p d p | This is the order in which plain Python would run the lines.
+# - [ ] d p d | Python does run the function only once. But it runs *all* lines before the program starts.
 
 
 # %%
@@ -203,84 +155,141 @@ def noisy(x):
 
 for x in (jnp.ones(3), 2 * jnp.ones(3), jnp.ones(4)):
     print("call with", jax.typeof(x))
-    noisy(x).block_until_ready()
+    noisy(x)
     jax.effects_barrier()  # wait for the prints
 
 # %% [markdown]
-# The third call has a new shape, so Python ran again. A trace is kept for each shape and dtype; what else counts, lesson 03 says. (`make_jaxpr` keeps its traces too: above it was called twice with `ask_around`, whose lines ran once.)
-#
-# **Side effects** are what a function does beside returning a result: it prints, counts, writes into a list, draws from NumPy's dice. They happen at the first time, once. So a counter counts traces, a clock stands still, and dice fall once and for all:
-
-# %%
-clock = jax.jit(lambda x: x + time.perf_counter())
-print("the time, three times:", [float(clock(0.0)) for _ in range(3)])
-dice = jax.jit(lambda x: x + np.random.default_rng().integers(1, 7))
-print("six throws:", [int(dice(jnp.int32(0))) for _ in range(6)])
+# The third call has a new shape, so JAX traced the function again. Lesson 03 explains when `jit` traces again.
 
 # %% [markdown]
-# ## What Python may ask of a tracer
-# Its shape, yes; its values, no. When Python cannot go on without a value, JAX raises an error, and which one tells **who asked**.
+# ## Side effects happen while tracing
+# A **side effect** is anything that a function does besides returning a result. For example, it prints, counts, appends to a list, or draws from NumPy's random number generator. The following random walk adds a NumPy random number at each step. Compare it with and without `jit`.
+
+# %%
+rng = np.random.default_rng(2)
+
+
+def step(position):
+    return position + rng.normal()
+
+
+def walk(step):
+    positions = [jnp.float32(0)]
+    for _ in range(40):
+        positions.append(step(positions[-1]))
+    return np.array(positions)
+
+
+without_jit, with_jit = walk(step), walk(jax.jit(step))
+
+# %%
+_, axes = plots.subplots(height=2.6)
+axes.plot(without_jit, label="without jit")
+axes.plot(with_jit, label="with jit")
+axes.set(xlabel="step", ylabel="position")
+axes.legend()
+plots.show(
+    f"Positions of two walks of 40 steps. Without jit the walk changes direction often and stays between "
+    f"{without_jit.min():.1f} and {without_jit.max():.1f}. With jit it is a straight line to {with_jit[-1]:.1f}, "
+    f"because each step adds {with_jit[1]:.2f}."
+)
+
+# %% [markdown]
+# Under `jit`, NumPy drew one number, while JAX traced `step`. That number is now a constant of the program, and every call adds it again. No error reports the mistake.
+#
+# A **pure function** has no side effects, and its result depends only on its arguments. JAX's transformations are made for pure functions. Random numbers without side effects are the topic of lesson 07.
+
+# %% [markdown]
+# ## Static values
+# Values that are known while tracing are called **static**, and tracers are called traced values. A shape is static. Under `jit`, an operation of `jnp` turns static values into a traced value.
+
+
+# %%
+def flatten(x):
+    size = jnp.array(x.shape).prod()
+    print("shape", x.shape, "  size", size)
+    return x.reshape(size)
+
+
+print_error(lambda: jax.jit(flatten)(jnp.ones((2, 3))), length=130)
+print(jax.jit(lambda x: x.reshape(np.prod(x.shape)))(jnp.ones((2, 3))).shape)
+
+# %% [markdown]
+# NumPy computes while tracing, so its result is static. **Use NumPy for shapes and constants, and `jnp` for everything that depends on traced values.**
+#
+# An argument of a jitted function is traced, unless you mark it as static. JAX traces the function again for each new value of a static argument.
+
+
+# %%
+def sines(x, n):
+    print("tracing with x =", x, "and n =", n)
+    for _ in range(n):
+        x = jnp.sin(x)
+    return x
+
+
+compiled_sines = jax.jit(sines, static_argnames="n")
+for n in (2, 2, 3):
+    print(compiled_sines(jnp.float32(1), n=n))
+
+# %% [markdown]
+# ## Errors: when Python needs a value
+# If Python cannot continue without the value of a tracer, JAX raises an error. The name of the error shows what Python needed.
 
 # %% [markdown] predict="tracing-ask"
 # Which of these lines fails under `jit`, with `x` of shape `(4,)`?
 #
-# - [ ] `x[0] if x.shape[0] > 2 else x[1]` | A shape is known. Python decides, and one of the two goes into the program.
-# - [x] `x[0] if x[0] > x[1] else x[1]` | Right: `if` wants True or False, and `x[0] > x[1]` is a tracer.
-# - [ ] `sum(value for value in x)` | Going through an array needs its length only: four slices, four additions.
+# - [ ] `x[0] if x.shape[0] > 2 else x[1]` | A shape is static. Python decides, and the program contains only one of the two entries.
+# - [x] `x[0] if x[0] > x[1] else x[1]` | Right. `if` needs True or False, and `x[0] > x[1]` is a tracer.
+# - [ ] `sum(value for value in x)` | This loop needs only the length of the array. JAX records four slices and four additions.
 
 # %%
 x = jnp.array([0.1, 0.2, 0.3, 0.4])
-questions = {
+failing = {
     "if":  lambda x: x[0] if x[0] > x[1] else x[1],
     "range": lambda x: [None for _ in range(x.argmax())],
     "float": lambda x: float(x.max()),
     "NumPy": lambda x: np.cos(x),
-    "a mask": lambda x: x[x > 0.2],
-    "a shape": lambda x: jnp.ones(x.argmax()),
-    "a slice": lambda x: x[: x.argmax()],
-    "a format": lambda x: f"{x[0]:.2f}",
-    "size, loop": lambda x: sum(value for value in x) if len(x) > 2 else x[0],
+    "mask": lambda x: x[x > 0.2],
+    "shape": lambda x: jnp.ones(x.argmax()),
+    "slice": lambda x: x[: x.argmax()],
+    "format": lambda x: f"{x[0]:.2f}",
 }  # fmt: skip
-for who, question in questions.items():
-    print(f"{who:11s}", end="")
-    refusal(lambda: jax.jit(question)(x), 96)
+for name, function in failing.items():
+    print(f"{name:8s}", end="")
+    print_error(lambda function=function: jax.jit(function)(x), length=96)
+print("size, iteration:", jax.jit(lambda x: sum(value for value in x) if len(x) > 2 else x[0])(x))
 
 # %% [markdown]
-# | Python meets | and wants | error | write instead |
+# | code | needs | error | write instead |
 # |---|---|---|---|
 # | `if`, `while`, `and`, `not`, `max(a, b)`, `x in (…)` | a truth value | `TracerBoolConversionError` | `jnp.where`, `jnp.maximum`; `cond`, `while_loop` (08) |
-# | `range(n)`, `a_list[n]` | a whole number | `TracerIntegerConversionError` | `an_array[n]`; loops of 08; or pass n from outside |
-# | `float(x)`, `int(x)`, `x.item()`, `jnp.arange(n)` | a concrete value | `ConcretizationTypeError` | leave it an array, `x.astype(float)` |
+# | `range(n)`, `a_list[n]` | an integer | `TracerIntegerConversionError` | `an_array[n]`; loops of lesson 08; a static `n` |
+# | `float(x)`, `int(x)`, `x.item()`, `jnp.arange(n)` | a concrete value | `ConcretizationTypeError` | keep the array, `x.astype(float)`; a static `n` |
 # | `np.cos(x)`, `np.asarray(x)` | an array of numbers | `TracerArrayConversionError` | `jnp.cos(x)` |
-# | `x[x > 0]` | to know how many | `NonConcreteBooleanIndexError` | `jnp.where(x > 0, x, 0)`, `x.sum(where=x > 0)` |
-# | `jnp.zeros(n)`, `x.reshape(n, -1)` | a shape | `TypeError` | sizes from `x.shape`, or from outside |
-# | `x[:n]` | the ends of a slice | `IndexError` | `jnp.where(jnp.arange(len(x)) < n, x, 0)`; or n from outside |
+# | `x[x > 0]` | the number of True entries | `NonConcreteBooleanIndexError` | `jnp.where(x > 0, x, 0)`, `x.sum(where=x > 0)` |
+# | `jnp.zeros(n)`, `x.reshape(n, -1)` | a shape | `TypeError` | sizes from `x.shape`; a static `n` |
+# | `x[:n]` | the ends of a slice | `IndexError` | `jnp.where(jnp.arange(len(x)) < n, x, 0)`; a static `n` |
 # | `f"{x:.2f}"` | digits | `TypeError` | `jax.debug.print("{:.2f}", x)` |
 #
-# An array that is **no argument** does not help much. Inside `jit`, what `jnp` computes from it is written down too, just as `jnp.log(2.0)` was:
+# An array that is **not an argument** can cause the same errors, because JAX records every `jnp` operation inside `jit`. Convert it to a Python value before the call.
 
 # %%
 limits = jnp.array([0.0, 1.0])
-refusal(lambda: jax.jit(lambda x: x if limits[0] < limits[1] else -x)(x), 104)
-known = bool(limits[0] < limits[1])  # before: computed, and a plain bool
-print(jax.jit(lambda x: x if known else -x)(x))
+print_error(lambda: jax.jit(lambda x: x if limits[0] < limits[1] else -x)(x), length=104)
+ordered = bool(limits[0] < limits[1])  # computed outside jit, so a plain bool
+print(jax.jit(lambda x: x if ordered else -x)(x))
 
 # %% [markdown]
-# Not every tracer is blind. Under `jax.grad` alone values are there, as `grad` computes along with them; the tracer shows its `primal`, and an `if` may look:
-
-# %%
-print("slope:", jax.grad(lambda x: (print(x), x**2)[1] if x > 0 else -x)(3.0))
-
-# %% [markdown]
-# ## Leaks
-# A function is to be watched while it works, so its author keeps something in a list.
+# ## Leaked tracers
+# Appending to a list is a side effect too. Suppose that you want to store an intermediate result.
 
 # %% [markdown] predict="tracing-leak"
 # Under `jit`, `norm` appends `jnp.abs(x).max()` to the list `peaks`, and returns something else. After one call, `peaks[0]` is …
 #
-# - [x] a tracer that has no meaning any more | Right: printing it gives no hint, and computing with it is an error, often far away.
-# - [ ] the largest value of that call | There was no value when Python appended.
-# - [ ] nothing, the list is empty | The list is Python's, and Python did append, while tracing.
+# - [x] a tracer that has no meaning any more | Right. You can print it, but to compute with it is an error, often far away from its cause.
+# - [ ] the largest value of that call | There was no value yet when Python appended to the list.
+# - [ ] nothing, the list is empty | Python did append to the list, while tracing.
 
 # %%
 peaks = []
@@ -293,18 +302,17 @@ def norm(x):
 
 
 print("the norm is right:", norm(x), "  peaks:", peaks)
-refusal(lambda: peaks[0] + 1, 620)
+print_error(lambda: peaks[0] + 1, length=700)
 
 # %% [markdown]
-# `UnexpectedTracerError`: a **leaked tracer**. The message says which function was traced and in which line the value was made; it was raised where the value was *used*. To catch a leak where it happens, trace under `jax.checking_leaks()` (or `JAX_CHECK_TRACER_LEAKS=1`), which says who holds it. It looks at new traces only, so turn it on before the first call: below, the call with the old shape passes.
-
-# %%
-with jax.checking_leaks():
-    refusal(lambda: norm(x))  # traced before
-    refusal(lambda: norm(jnp.ones(5)), 350)
+# This is a **leaked tracer**. JAX raises `UnexpectedTracerError` where the tracer is *used*. The message gives the function that was traced and the line that created the tracer. Lists, globals, attributes (`self.last = …`) and caches can all leak tracers. To get a value out of a function, **return it**.
 
 # %% [markdown]
-# The mend is always the same: what is to leave the function is **returned**. Lists, globals, attributes (`self.last = …`) and caches are other doors, and they leak. The worst comes in good faith: a table that is made once, the first time it is needed.
+# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+
+# %% [markdown]
+# ## Deeper: caches that leak, and how to find a leak
+# A cache is the most surprising way to leak a tracer. This table is computed when it is first needed, and then reused.
 
 # %%
 tables = {}
@@ -312,145 +320,294 @@ tables = {}
 
 def table(n):
     if n not in tables:
-        tables[n] = jnp.linspace(0, 1, n)  # inside a jit: a tracer, kept for ever
+        tables[n] = jnp.linspace(0, 1, n)  # under jit, this stores a tracer
     return tables[n]
 
 
 print(jax.jit(lambda x: x * table(4))(x))
-refusal(lambda: x * table(4), 60)
+print_error(lambda: x * table(4), length=60)
 tables.clear()
-print("without jit first:", x * table(4), "and then with:", jax.jit(lambda x: x * table(4))(x))
+print("first without jit:", x * table(4), " then with jit:", jax.jit(lambda x: x * table(4))(x))
 
 # %% [markdown]
-# Whether it works depends on who calls first, so tests pass and production fails. Keep what is NumPy's, `np.linspace`: NumPy gives numbers at either time. (Or wrap the line in `with jax.ensure_compile_time_eval():`, which tells `jnp` to compute now.)
+# The table works if the first call is made without `jit`, so tests may pass and production code may fail. `np.linspace` is safe, because NumPy returns numbers even while JAX traces. If the table must be a JAX array, create it under `jax.ensure_compile_time_eval()`, which makes `jnp` compute at once.
+
+
+# %%
+def safe_table(n):
+    if n not in tables:
+        with jax.ensure_compile_time_eval():
+            tables[n] = jnp.linspace(0, 1, n)
+    return tables[n]
+
+
+tables.clear()
+print("first with jit:", jax.jit(lambda x: x * safe_table(4))(x), " then without:", x * safe_table(4))
+
+# %% [markdown]
+# To find a leak, trace under `jax.checking_leaks()`, or set the environment variable `JAX_CHECK_TRACER_LEAKS=1`. JAX then raises an error at the end of the trace, and the message contains what refers to the tracer. Only new traces are checked, so use it around the first call. Below, the call with the old shape raises no error.
+
+# %%
+with jax.checking_leaks():
+    print_error(lambda: norm(x))  # traced before
+    print_error(lambda: norm(jnp.ones(5)), length=350)
+
+# %% [markdown]
+# ## Deeper: write a tracer yourself
+# Tracing needs no special access to the Python interpreter. A class can define what `+` and `*` do with its objects. These operators can record an operation instead of computing it.
+
+# %%
+recorded = []
+
+
+class Recorder:
+    """Represents a number and records the operations on it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def record(self, operation, other):
+        result = Recorder(f"v{len(recorded)}")
+        recorded.append(f"{result.name} = {operation} {self.name} {getattr(other, 'name', other)}")
+        return result
+
+    def __add__(self, other):
+        return self.record("add", other)
+
+    def __mul__(self, other):
+        return self.record("mul", other)
+
+
+# %%
+def polynomial(x):
+    result = 0 * 1.5 + 2  # plain Python numbers are computed, not recorded
+    for coefficient in (3.0, 5.0):
+        result = x * coefficient + result
+    return result
+
+
+polynomial(Recorder("x"))
+print("\n".join(recorded))
+print(jax.make_jaxpr(polynomial)(1.0))
+
+# %% [markdown]
+# The jaxpr contains the same four operations, with a type for each result. Python has unrolled the loop and computed `0 * 1.5 + 2`.
+
+# %% [markdown]
+# ## Deeper: tracers that have values
+# Some tracers contain concrete values. `jax.grad` outside `jit` computes the function while it traces it. Its tracer contains the value as `primal`, and an `if` can use it. Below, `~` marks a weak type.
+
+
+# %%
+def square_if_positive(x):
+    print(x)
+    return x**2 if x > 0 else -x
+
+
+print("gradient:", jax.grad(square_if_positive)(3.0))
+print_error(lambda: jax.jit(jax.grad(square_if_positive))(3.0), length=100)
+
+# %% [markdown]
+# Under `jit`, `primal` is itself a tracer without a value, so the `if` fails. The reverse also occurs. Loops and branches of `jax.lax` (08) trace their functions even without a transformation. Here `scan` runs without `jit`, and its body still gets a tracer without a value. Lesson 05 compares the tracers of `grad`, `vmap` and `jit`.
+
+
+# %%
+def body(total, _):
+    print("body:", total)
+    return total + 1, None
+
+
+jax.lax.scan(body, 0.0, length=3)[0]
+
+# %% [markdown]
+# ## Deeper: a jaxpr as data
+# Tracing needs only the shape and the dtype of an argument. `jax.ShapeDtypeStruct` describes an array without creating it. The array described here would take four million gigabytes.
+
+# %%
+closed = jax.make_jaxpr(log2)(jax.ShapeDtypeStruct((2**50,), jnp.float32))
+for equation in closed.eqns:
+    inputs = ", ".join(str(variable.aval) for variable in equation.invars)
+    print(f"{equation.primitive.name:21s} inputs {inputs:55s} output {equation.outvars[0].aval}")
+
+# %% [markdown]
+# A jaxpr is a list of equations, `eqns`. Each one has a `primitive`, inputs `invars`, outputs `outvars`, and settings `params`, which are printed in square brackets. An `aval`, short for abstract value, is the type of a variable. The `~` marks the weak type of `jnp.log(2.0)`, which JAX converts because the input is not weakly typed.
 #
-# ## From the jaxpr to the machine
-# A jaxpr is JAX's own language. `lower` translates it to **StableHLO**, which other tools read as well; `compile` hands that to XLA, which rewrites it as it likes. Its form is called **HLO**, and from that machine code is made.
+# The first line of a jaxpr can also list **constants**, before the semicolon. Array constants are stored there, while numbers are part of the equation.
+
+# %%
+weights = jnp.array([1.0, 2.0, 4.0])
+closed = jax.make_jaxpr(lambda x: weights * x + 0.5)(x[:3])
+print(closed)
+print("constants:", closed.consts)
+
+# %% [markdown]
+# A jaxpr has no dicts or tuples. JAX flattens such an argument into one input for each array, in the order of the sorted keys of a dict (06).
+
+# %%
+print(jax.make_jaxpr(lambda model, x: model["w"] * x + model["b"])({"w": x, "b": 0.5}, x))
+
+# %% [markdown]
+# ## Deeper: from the jaxpr to machine code
+# A jaxpr is JAX's own language. The method `lower` translates it into **StableHLO**, which other frameworks and compilers also use. The method `compile` passes it to XLA, the compiler. XLA optimizes the program in its own language, **HLO**, and generates machine code.
 
 # %% [markdown] predict="tracing-hlo"
-# Three operations stand in the jaxpr of `log2`: log, log of 2, div. What is left of them in the compiled program?
+# The jaxpr of `log2` contains three operations, log, log of 2, and div. What is left of them in the compiled program?
 #
-# - [ ] the same three | JAX leaves them as they are. The compiler does not.
-# - [ ] log and div | The logarithm of 2 is computed beforehand, right. But XLA knows another way to divide by a constant.
-# - [x] log and a multiplication | Right: by 1 / log(2) = 1.4427, and both in one kernel, so nothing between them goes to memory.
+# - [ ] the same three | JAX does not change them, but the compiler does.
+# - [ ] log and div | The compiler does compute the logarithm of 2 in advance. But a division by a constant can be avoided.
+# - [x] log and a multiplication | Right. The factor is 1 / log(2) = 1.4427. Both operations are in one kernel, so no intermediate result is written to memory.
 
 # %%
 lowered = jax.jit(log2).lower(8.0)
 print(lowered.as_text())
-compiled = lowered.compile()
-for line in compiled.as_text().splitlines():
+for line in lowered.compile().as_text().splitlines():
     if " = " in line and "file_name" not in line:
         print(line.split(", metadata")[0].split(", calls")[0])
-gradient = jax.jit(jax.grad(log2)).lower(8.0).compile().as_text()
-print("\nlogarithms in the program of the gradient:", gradient.count(" log("))
+
+gradient_program = jax.jit(jax.grad(log2)).lower(8.0).compile().as_text()
+print("\nlogarithms in the compiled gradient:", gradient_program.count(" log("))
 
 # %% [markdown]
-# So a constant that `jnp` computes from numbers costs nothing when the program runs, and what nobody reads is left out: in the jaxpr of the gradient stand two logarithms.
+# A constant that `jnp` computes from numbers costs no time when this program runs. Results that are not used are not computed. The jaxpr of the gradient contains two logarithms, and the compiled program contains none.
 #
 # ![Four stages of log2, one below the other, with their texts. Python, which runs once: jnp.log(x) / jnp.log(2.0). The jaxpr: log, log of 2.0, div. StableHLO: the same operations in another language. HLO after XLA has optimized it: one fused kernel with a log and a multiplication by 1.44269502. Beside each stage how to see it: make_jaxpr, lower, compile.](../images/tracing_path.svg)
+
+# %% [markdown]
+# ## Deeper: unrolled loops take long to compile
+# A program with an unrolled loop grows with the number of iterations. `jax.lax` has loops that do not grow, such as `scan` (08).
+
+# %% [markdown] predict="tracing-scan"
+# `jax.lax.scan` repeats a body with `settle(x)`, which has two operations, 500 times. How many equations does the jaxpr have, and how often is the body traced?
 #
-# How long does the way take?
+# - [x] one equation, the body traced once | Right. The equation contains the jaxpr of the body and the number of iterations.
+# - [ ] 1,000 equations, traced 500 times | This is the Python loop.
+# - [ ] one equation, traced 500 times | Python would have to run the body in each iteration. The program runs without Python.
 
 
 # %%
-def stages(f, *arguments):
-    """Seconds for tracing, lowering and compiling `f`, and its numbers of equations and of HLO instructions."""
-    clock = [time.perf_counter()]
-    traced = jax.jit(f).trace(*arguments)
-    clock.append(time.perf_counter())
-    lowered = traced.lower()
-    clock.append(time.perf_counter())
-    text = lowered.compile().as_text()
-    clock.append(time.perf_counter())
-    return np.diff(clock), len(traced.jaxpr.eqns), sum(" = " in line for line in text.splitlines())
-
-
 def settle(x):
     return 1.01 * jnp.tanh(x)
 
 
-def unrolled(x, rounds):
-    for _ in range(rounds):
+def settle_by_python(x, iterations):
+    for _ in range(iterations):
         x = settle(x)
     return x
 
 
-signal = jnp.linspace(-1, 1, 2000)
-stages(lambda x: unrolled(x, 3), signal)  # the first use of anything is slower
-for rounds in (10, 100, 500):
-    (trace, lower, compile_), equations, instructions = stages(lambda x: unrolled(x, rounds), signal)
-    took = f"trace {1e3 * trace:5.0f} ms, lower {1e3 * lower:5.0f} ms, compile {1e3 * compile_:6.0f} ms"
-    print(f"{rounds:3d} rounds: {equations:4d} equations, {instructions:4d} HLO instructions;  {took}")
-
-# %% [markdown]
-# ## A loop in the program
-# A Python loop is written out: with more rounds the program grows, and so does the time to compile it. JAX has loops of its own (lesson 08).
-
-# %% [markdown] predict="tracing-scan"
-# `jax.lax.scan` repeats a body with `settle(x)` 500 times. How many equations has the jaxpr, and how often is the body traced?
-#
-# - [x] one equation, the body traced once | Right: the equation holds the body's jaxpr, and a length.
-# - [ ] 1,000 equations, traced 500 times | That is the Python loop.
-# - [ ] one equation, traced 500 times | Python would have to run the body for that. It is not there any more when the loop goes round.
-
-
-# %%
-def looped(x, rounds):
+def settle_by_scan(x, iterations):
     def body(x, _):
         print("tracing the body")
         return settle(x), None
 
-    return jax.lax.scan(body, x, length=rounds)[0]
+    return jax.lax.scan(body, x, length=iterations)[0]
 
 
-(_, _, compile_), equations, instructions = stages(lambda x: looped(x, 500), signal)
-print(f"{equations} equation, {instructions} HLO instructions;  compile {1e3 * compile_:.0f} ms")
-print(jax.make_jaxpr(lambda x: jax.lax.scan(lambda x, _: (settle(x), None), x, length=500)[0])(signal))
+signal = jnp.linspace(-1, 1, 2000)
+print(jax.make_jaxpr(lambda x: settle_by_scan(x, 500))(signal))
 
 # %% [markdown]
-# One equation, and the body is a jaxpr inside it. What stands in brackets are the equation's **parameters**, `equation.params`. An inner `jit` looks the same (many functions of `jnp` are one); `cond`, an `if` in the program (08), holds a jaxpr for each branch; `relu`, whose slope is given by hand (04), is one more wrapper. `jaxprs_in_params` finds the jaxprs among the parameters. So to know all that a function does, go down:
-
+# Next, measure the time of each stage.
 
 # %%
-def outline(jaxpr, depth=0):
+import time
+
+
+def stage_ms(f, iterations):
+    """Milliseconds to trace, lower and compile f, and the number of equations."""
+    seconds = [time.perf_counter()]
+    traced = jax.jit(f, static_argnums=1).trace(signal, iterations)
+    seconds.append(time.perf_counter())
+    lowered = traced.lower()
+    seconds.append(time.perf_counter())
+    lowered.compile()
+    seconds.append(time.perf_counter())
+    return 1e3 * np.diff(seconds), len(traced.jaxpr.eqns)
+
+
+# The first use of each operation takes longer, so it is not measured:
+_ = stage_ms(settle_by_python, 3), stage_ms(settle_by_scan, 3)
+
+# %%
+ways = {f"Python loop, {n}": (settle_by_python, n) for n in (10, 100, 500)} | {"scan, 500": (settle_by_scan, 500)}
+results = {name: stage_ms(*way) for name, way in ways.items()}
+_, axes = plots.subplots(height=2.4)
+left = np.zeros(len(results))
+for i, stage in enumerate(("trace", "lower", "compile")):
+    took = np.array([milliseconds[i] for milliseconds, _ in results.values()])
+    fill, hatch = plots.FILLS[i]
+    bars = axes.barh(list(results), took, left=left, color=fill, hatch=hatch, edgecolor=plots.INK, label=stage)
+    left += took
+axes.bar_label(bars, [f"equations: {equations:,}" for _, equations in results.values()], padding=4)
+axes.set(xlabel="milliseconds", xlim=(0, 1.3 * left.max()))
+axes.legend(loc="upper right")
+axes.invert_yaxis()
+described = [f"{name}: {took.sum():.0f} ms, {equations}" for name, (took, equations) in results.items()]
+plots.show("Milliseconds to trace, lower and compile in total, and number of equations. " + "; ".join(described) + ".")
+
+# %% [markdown]
+# The time grows with the number of equations. The program with `scan` has one equation for all 500 iterations, and it is ready much sooner than the unrolled loop.
+
+# %% [markdown]
+# ## Deeper: equations that contain jaxprs
+# The equation of a `scan` contains the jaxpr of its body, among its `params`. Other equations contain jaxprs too. `jit` contains the function that was jitted, and many functions of `jnp` are jitted. `cond` (08) contains a jaxpr for each branch. `custom_jvp_call` wraps a function such as `relu` that has its own derivative rule (04).
+
+# %%
+print(jax.make_jaxpr(lambda flag, x: jax.lax.cond(flag, jnp.sin, jnp.cos, x))(True, x))
+print(jax.make_jaxpr(jax.nn.relu)(x))
+
+# %% [markdown]
+# The branches of a `cond` are numbered, and False comes first. To find every operation of a function, look into the inner jaxprs too. `jaxprs_in_params` lists them.
+
+# %%
+from jax.extend.core import jaxprs_in_params
+
+
+def print_outline(jaxpr, depth=0):
     for equation in jaxpr.eqns:
-        length = f", {equation.params['length']} times" if equation.primitive.name == "scan" else ""
+        length = f", {equation.params['length']} iterations" if equation.primitive.name == "scan" else ""
         print("    " * depth + equation.primitive.name + length)
-        for held in jaxprs_in_params(equation.params):
-            outline(held, depth + 1)
+        for inner in jaxprs_in_params(equation.params):
+            print_outline(inner, depth + 1)
 
 
 layer = lambda x: jax.nn.relu(jnp.where(x > 0, x, 0.1 * x))
-outline(jax.make_jaxpr(lambda x: jax.lax.scan(lambda x, _: (layer(x), None), x, length=3)[0])(x).jaxpr)
+layers = lambda x: jax.lax.scan(lambda x, _: (layer(x), None), x, length=3)[0]
+print("outermost equations:", primitives(layers, x))
+print_outline(jax.make_jaxpr(layers)(x).jaxpr)
 
 # %% [markdown]
-# ## Summary
-#
-# | you want | you write |
-# |---|---|
-# | to see the program | `jax.make_jaxpr(f)(x)`; as data, `.eqns`, each with `primitive.name`, `invars`, `outvars`, `params` |
-# | the same without an array | `jax.ShapeDtypeStruct(shape, dtype)` in place of `x` |
-# | the next stages | `jax.jit(f).lower(x).as_text()`, `.compile().as_text()`; each apart: `jax.jit(f).trace(x).jaxpr` |
-# | to know what a tracer knows | `jax.typeof(x)`: shape, dtype, weak type |
-# | to print a value from a program | `jax.debug.print("{}", x)` |
-# | to print, count, decide once for each shape | plain Python |
-# | something computed now, as a constant | NumPy, or outside the function |
-# | to decide by a value | `jnp.where`, or `cond` (08) |
-# | a value out of the function | return it |
-# | to find a leak | `with jax.checking_leaks():` around the first call |
-# | a program that does not grow | a loop of JAX's (08) in place of Python's |
-#
-# ## What it became
+# The lambda `layer` is a plain Python function, so its operations are part of the body. The calls of jitted functions have their own equations.
+
+# %% [markdown]
+# ## Deeper: older code
 #
 # | in older code | now |
 # |---|---|
 # | `Traced<ShapedArray(float32[3])>with<DynamicJaxprTrace…>` | `JitTracer(float32[3])` |
-# | `log 2.0` computed while tracing, a number in the jaxpr | since 2020 (the change was called omnistaging) all that `jnp` does is in the jaxpr |
+# | `log 2.0` computed while tracing, a number in the jaxpr | since 2020, JAX records every `jnp` operation (this change is called omnistaging) |
 # | `xla_call[…]` and `pjit[…]` in a jaxpr | `jit[…]` |
 # | `jax.xla_computation(f)(x)` | `jax.jit(f).lower(x)` |
-# | `jax.core.Jaxpr`, `jax.core.jaxpr_as_fun` | in `jax.extend.core`, for those who walk over jaxprs |
+# | `jax.core.Jaxpr`, `jax.core.jaxpr_as_fun` | in `jax.extend.core`, for code that analyses jaxprs |
 # | `jax.core.get_aval(x)` | `jax.typeof(x)` |
 # | `host_callback.id_print` | `jax.debug.print` |
-# | HLO, MHLO as what JAX lowers to | StableHLO; HLO is XLA's own |
+# | HLO or MHLO as the output of `lower` | StableHLO; HLO is the language of XLA |
 #
-# Next: the exercises. The first has two lines missing.
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | the program of a function | `jax.make_jaxpr(f)(x)` |
+# | the same without an array | `jax.ShapeDtypeStruct(shape, dtype)` instead of `x` |
+# | the next stages | `jax.jit(f).lower(x).as_text()`, `.compile().as_text()` |
+# | the type of a tracer | `jax.typeof(x)`, with its shape, dtype and weak type |
+# | a printed value from a program | `jax.debug.print("{}", x)` |
+# | to print, count or decide once for each shape | plain Python |
+# | a shape or a constant | NumPy, or code outside the function |
+# | a Python value as an argument | `jax.jit(f, static_argnames="n")` |
+# | a decision by a value | `jnp.where`, or `cond` (08) |
+# | a value from inside the function | return it |
+# | to find a leak | `with jax.checking_leaks():` around the first call |
+# | a program that does not grow | a loop of `jax.lax` (08) instead of a Python loop |
+#
+# In the first exercise two lines are missing.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 02 · Exercises: tracing
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# Nothing here needs a guess. `print(jax.make_jaxpr(f)(x))` shows what became of a function, and whether a line raises an error is quickly tried. First say what you expect, then look.
+# You can test every idea here before you submit. `print(jax.make_jaxpr(f)(x))` shows the program of a function, and a call shows whether it raises an error. First state what you expect, then run it.
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -63,7 +63,7 @@ def softly(x):
 
 
 def inner(equation):
-    """The jaxprs that an equation holds: the body of a jit or of a loop, the branches of a cond. Most hold none: []."""
+    """The jaxprs in an equation, such as the body of a jit or of a loop, or the branches of a cond. Often there are none: []."""
     return list(jaxprs_in_params(equation.params))
 
 
@@ -73,15 +73,15 @@ def plain(counts):
 
 
 def polish(x):
-    """Four rounds of sin and tanh, in a loop: (n,) -> (n,)"""
+    """Four iterations of sin and tanh, in a loop: (n,) -> (n,)"""
     return jax.lax.scan(lambda x, _: (jnp.tanh(jnp.sin(x)), None), x, length=4)[0]
 
 
 # %% [markdown] task="tracing-log2" stars=1 minutes=8 skills="01_arrays,02_tracing"
-# ## What the compiler would write
-# **Goal.** In the lesson, the compiler worked out the logarithm of 2, and made the division a multiplication. Write `log2` so that this stands in the jaxpr already. Two lines are missing.
+# ## A constant from Python
+# **Goal.** The `log2` of the lesson computes the logarithm of 2 in the program and divides by it. Write `log2` so that the program computes one logarithm and multiplies it by a constant. Two lines are missing.
 #
-# **Signature.** `log2(x)`: `x` is `()`, float32. Returns `()`, float32: the logarithm of `x` to base 2.
+# **Signature.** `log2(x)`. `x` has shape `()` and dtype float32. The result is the logarithm of `x` to base 2, also `()` and float32.
 #
 # **Example.** `log2(8)` is 3, and `print(jax.make_jaxpr(log2)(np.float32(8)))` prints
 #
@@ -92,21 +92,21 @@ def polish(x):
 #   in (c,) }
 # ```
 #
-# **Judged.** Values; that the jaxpr has these two operations, and this number in full. **Not judged.** The order of the two factors; a `jit` around both.
+# **Judged.** The values. The jaxpr contains these two operations and this number in full. **Not judged.** The order of the two factors, or a `jit` around both operations.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# 1.4427 is 1 divided by the natural logarithm of 2. Who is to compute it: the program, each time it runs, or Python, once, while tracing?
+# 1.4427 is 1 divided by the natural logarithm of 2. Should the program compute it in each call, or should Python compute it once, while tracing?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Whatever `jnp` is asked to do while tracing is written down, also with plain numbers. Who else can take a logarithm?
+# While tracing, JAX records every `jnp` operation, even on plain numbers. Which other library can compute a logarithm?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `natural` comes from `jnp`, since `x` is a tracer. `factor` comes from NumPy or from `math`, which compute at once and leave a number.
+# Use `jnp` for `natural`, because `x` is a tracer. Use NumPy or `math` for `factor`. They compute at once and return a number.
 #
 # </details>
 
@@ -133,7 +133,7 @@ for _ in range(3):
     compare(made.run(x), np.array(np.log2(x), np.float32), label="the logarithm")
 
 # %% hidden="tracing-log2" name="jaxpr" points=2 observed=true
-"""The jaxpr is the one that is printed: a logarithm and a multiplication by a number."""
+"""The jaxpr is that of the example: a logarithm and a multiplication by a number."""
 
 
 def probe_jaxpr(x):
@@ -151,88 +151,88 @@ names = [name for name, _ in rows]
 require(shape == (), f"The result has shape {shape}; wanted (). Is the factor a plain number?")
 require(
     names.count("log") < 2 or "mul" in names,
-    "Two logarithms and no multiplication stand in the jaxpr: that of 2 and the division are left to the program, as "
-    "`jnp.log2` does. Python can do both, once, while tracing.",
+    "The jaxpr contains two logarithms and no multiplication: the program computes the logarithm of 2 and divides by it, as "
+    "`jnp.log2` does. Python can do both once, while tracing.",
 )
 require(
     names.count("log") < 2,
-    "Two logarithms stand in the jaxpr: that of 2 is left to the program, by `jnp.log(2)`. Python can take it, once, while "
-    "tracing.",
+    "The jaxpr contains two logarithms: with `jnp.log(2)`, the program computes the logarithm of 2. Python can compute it "
+    "once, while tracing.",
 )
-require("log" in names, "There is no `log` in the jaxpr: the logarithm of `x` is taken in another way.")
+require("log" in names, "There is no `log` in the jaxpr: the logarithm of `x` is computed in another way.")
 require(
     "mul" in names or "div" not in names,
-    "The jaxpr divides the logarithm. Let Python divide 1 by log(2), once, while tracing; the program only multiplies.",
+    "The jaxpr contains a division. Let Python divide 1 by log(2) once, while tracing, so that the program only multiplies.",
 )
 require(
     names == ["log", "mul"],
-    "The jaxpr holds more than `log` and `mul`: something that depends on no argument is left to the program. Let NumPy or "
-    "`math` compute the factor, while tracing.",
+    "The jaxpr contains more than `log` and `mul`: the program computes something that depends on no argument. Let NumPy or "
+    "`math` compute the factor while tracing.",
 )
 numbers = rows[1][1]
-require(len(numbers) == 1, "The multiplication in the jaxpr is not one by a number.")
+require(len(numbers) == 1, "The multiplication in the jaxpr is not by a number.")
 near, exact = (abs(numbers[0] - 1 / np.log(2)) < limit for limit in (1e-3, 3e-7))
-require(exact or not near, "The number in the jaxpr is 1 / log(2) with a few digits only: let Python compute it.")
+require(exact or not near, "The number in the jaxpr is 1 / log(2) with only a few digits. Let Python compute it.")
 require(near, "The number in the jaxpr is not 1 / log(2), 1.4427.")
 
 # %% [markdown] why="tracing-log2"
-# NumPy computed while Python ran, and the result went into the program as a literal; `jnp` wrote down. What is constant may be NumPy's; what depends on an argument has to be `jnp`'s. **Next:** what stands in the jaxpr if the factor is an array of a thousand numbers instead?
+# NumPy computes while JAX traces, and its result becomes a literal of the program. JAX records every operation of `jnp`. Use NumPy for constants and `jnp` for what depends on an argument. **Next:** What does the jaxpr contain if the factor is an array of a thousand numbers?
 
 
-# %% wrong="tracing-log2" because="Takes the logarithm of 2 by jnp: while tracing that is one more operation of the program, not a number."
+# %% wrong="tracing-log2" because="Computes the logarithm of 2 with jnp, which JAX records as an operation of the program while tracing."
 def log2(x):
     natural = jnp.log(x)
     factor = 1 / jnp.log(2.0)
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Takes the logarithm of x by NumPy: it wants numbers, and gets a tracer."
+# %% wrong="tracing-log2" because="Computes the logarithm of x with NumPy, which needs numbers but is given a tracer."
 def log2(x):
     natural = np.log(x)
     factor = 1 / np.log(2)
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Multiplies by log(2) where it should divide by it."
+# %% wrong="tracing-log2" because="Multiplies by log(2) instead of dividing by it."
 def log2(x):
     natural = jnp.log(x)
     factor = np.log(2)
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Divides: right, but the program divides each time it runs."
+# %% wrong="tracing-log2" because="Divides by log(2), which gives the right values, but the program divides in each call."
 def log2(x):
     natural = jnp.log(x)
     return natural / np.log(2)
 
 
-# %% wrong="tracing-log2" because="Leaves it to jnp.log2, which takes both logarithms and divides."
+# %% wrong="tracing-log2" because="Uses jnp.log2, whose program computes both logarithms and divides."
 def log2(x):
     return jnp.log2(x)
 
 
-# %% wrong="tracing-log2" because="Copies the rounded number from the text: float32 has room for three more digits."
+# %% wrong="tracing-log2" because="Copies the rounded number from the text, but float32 can store three more digits."
 def log2(x):
     natural = jnp.log(x)
     factor = 1.4427
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Lets jnp take the reciprocal of a known number: that is one more operation of the program."
+# %% wrong="tracing-log2" because="Computes the reciprocal of a known number with jnp, which adds an operation to the program."
 def log2(x):
     natural = jnp.log(x)
     factor = jnp.reciprocal(np.log(2))
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Divides by the logarithm of 10: that is the logarithm to base 10."
+# %% wrong="tracing-log2" because="Divides by the logarithm of 10, which gives the logarithm to base 10."
 def log2(x):
     natural = jnp.log(x)
     factor = 1 / np.log(10)
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Makes the factor an array of shape (1,): the result has this shape too."
+# %% wrong="tracing-log2" because="Makes the factor an array of shape (1,), so the result has this shape too."
 def log2(x):
     natural = jnp.log(x)
     factor = 1 / np.log([2.0])
@@ -271,35 +271,35 @@ def log2(x):
 
 # %% [markdown] task="tracing-prints" stars=1 minutes=12 skills="02_tracing,tracing-log2"
 # ## Traced or not?
-# **Goal.** Say what a compiled function prints, and how often, without running it: trace it in your head.
+# **Goal.** Predict what a compiled function prints, in which order and how often.
 #
-# **Signature.** `traced_or_not(lines, lengths)`. `lines` are the lines of a function `f(x)`, in order, each a tuple `(verb, word, times)`:
+# **Signature.** `traced_or_not(lines, lengths)`. `lines` is a list of the lines of a function `f(x)`, in order. Each is a tuple `(verb, word, times)`.
 #
-# | line | stands for |
+# | line | meaning |
 # |---|---|
 # | `("print", "a", 2)` | `for _ in range(2): print("a")` |
 # | `("debug", "b", 2)` | `for _ in range(2): jax.debug.print("b", ordered=True)` |
 # | `("print", "c", "len")` | `for _ in range(len(x)): print("c")`, and the same for `"debug"` |
 #
-# `f` is compiled, `compiled = jax.jit(f)`, and then called once for each of `lengths`, with a float32 array `x` of that length; each call ends before the next begins. Returns the list of words in the order in which they appear. (`ordered=True`: the prints of the program keep their order.)
+# The function is compiled with `compiled = jax.jit(f)`. Then it is called once for each number in `lengths`, with a float32 array `x` of that length. Each call finishes before the next one starts. Return the list of words in the order in which they are printed. With `ordered=True`, the debug prints keep the order of the program.
 #
 # **Example.** `traced_or_not([("debug", "b", 1), ("print", "a", 1)], [3, 3])` is `["a", "b", "b"]`.
 #
-# **Judged.** The list, for functions and lengths drawn for you. **Not judged.** How you get it; running JAX and catching what it prints is fine too.
+# **Judged.** The list, for functions and lengths that are drawn at random. **Not judged.** How you compute it. You may also run JAX and capture what it prints.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In which of the calls does Python run the body of `f`? And the program?
+# In which calls does Python run the body of `f`? In which calls does the program run?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A call with a length that was not seen before has two parts, one after the other. In the first the `"print"` lines speak, in the second the `"debug"` lines. All other calls have the second part only.
+# A call with a new length has two stages. In the first, the `"print"` lines print, and in the second, the `"debug"` lines. All other calls consist of the second stage only.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Keep a set of the lengths seen. A Python loop is gone when tracing ends: a `"debug"` line in it stands in the program as many times as Python went round, and so it speaks that often in every call.
+# Keep a set of the lengths so far. Python unrolls its loops while tracing. So the program contains a `"debug"` line once for each iteration, and prints it that often in every call.
 #
 # </details>
 
@@ -330,7 +330,7 @@ got = ask(traced_or_not, [("debug", "b", 1), ("print", "a", 1)], [3, 3])
 compare(got, ["a", "b", "b"], label="your list")
 
 # %% hidden="tracing-prints" name="words" points=3
-"""Right for functions and calls drawn for you."""
+"""Right for functions and calls that are drawn at random."""
 
 
 def run_in_the_head(lines, lengths):
@@ -361,19 +361,19 @@ cases = [
 ]
 answers = ask(lambda calls: [traced_or_not(*call) for call in calls], [case[1:] for case in cases])
 for answer, (what, lines, lengths) in zip(answers, cases, strict=True):
-    require(isinstance(answer, list), f"With {what}, the answer is no list.")
+    require(isinstance(answer, list), f"With {what}, the answer is not a list.")
     wanted = run_in_the_head(lines, lengths)
-    require(len(answer) <= len(wanted), f"With {what}: more words stand in your list than JAX prints.")
-    require(len(answer) >= len(wanted), f"With {what}: fewer words stand in your list than JAX prints.")
+    require(len(answer) <= len(wanted), f"With {what}: your list has more words than JAX prints.")
+    require(len(answer) >= len(wanted), f"With {what}: your list has fewer words than JAX prints.")
     same_words = sorted(map(str, answer)) == sorted(wanted)
-    require(answer == wanted or not same_words, f"With {what}: the right words, but not in their order.")
-    require(answer == wanted, f"With {what}: your list is not what JAX prints.")
+    require(answer == wanted or not same_words, f"With {what}: your list has the right words in the wrong order.")
+    require(answer == wanted, f"With {what}: your list has other words than JAX prints.")
 
 # %% [markdown] why="tracing-prints"
-# A call of a compiled function has one or two parts: perhaps tracing, in which Python runs, and always the run, in which it does not. What is Python's (prints, loops, counters) belongs to the first part, what JAX wrote down to the second. **Next:** which of the words would `jax.make_jaxpr(f)(x)` print?
+# A call of a compiled function with a new shape has two stages. First JAX traces it, and Python prints, counts and runs its loops. Then the program runs the recorded operations. Later calls with this shape only run the program. **Next:** Which of the words would `jax.make_jaxpr(f)(x)` print?
 
 
-# %% wrong="tracing-prints" because="Takes a debug print for one that speaks while tracing: then it would be silent from the second call on."
+# %% wrong="tracing-prints" because="Assumes that a debug print prints while tracing, so that it prints nothing from the second call on."
 def traced_or_not(lines, lengths):
     printed, traced = [], set()
     for length in lengths:
@@ -386,7 +386,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Lets Python run in every call, as without jit."
+# %% wrong="tracing-prints" because="Assumes that Python runs in every call, as without jit."
 def traced_or_not(lines, lengths):
     printed = []
     for length in lengths:
@@ -395,7 +395,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Goes through the lines once: tracing has ended before the first operation runs."
+# %% wrong="tracing-prints" because="Mixes both kinds of lines in their order, but tracing ends before the program starts."
 def traced_or_not(lines, lengths):
     printed, traced = [], set()
     for length in lengths:
@@ -406,7 +406,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Remembers the last length only: a program is kept for every length seen."
+# %% wrong="tracing-prints" because="Remembers only the last length, but JAX caches a program for every length."
 def traced_or_not(lines, lengths):
     printed, last = [], None
     for length in lengths:
@@ -418,7 +418,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Traces in the first call alone, whatever comes later: another length is another program."
+# %% wrong="tracing-prints" because="Traces only in the first call, but each new length needs its own program."
 def traced_or_not(lines, lengths):
     printed = []
     for i, length in enumerate(lengths):
@@ -429,7 +429,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Takes a Python loop for a loop of the program, whose body is traced once."
+# %% wrong="tracing-prints" because="Treats a Python loop as a loop of the program, whose body is traced once."
 def traced_or_not(lines, lengths):
     printed, traced = [], set()
     for length in lengths:
@@ -442,7 +442,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Thinks that the length is not known while tracing, so that a loop over it goes round once."
+# %% wrong="tracing-prints" because="Assumes that the length is not known while tracing, so that a loop over it has one iteration."
 def traced_or_not(lines, lengths):
     printed, traced = [], set()
     for length in lengths:
@@ -454,7 +454,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Keeps the lengths seen from one function to the next, which is then taken for one that was traced before."
+# %% wrong="tracing-prints" because="Keeps the set of lengths for the next function too, which then counts as traced."
 traced = set()
 
 
@@ -469,7 +469,7 @@ def traced_or_not(lines, lengths):
     return printed
 
 
-# %% wrong="tracing-prints" because="Puts the debug prints in front of the prints of the same call: tracing ends before the program runs."
+# %% wrong="tracing-prints" because="Puts the debug prints of a call before its prints, but tracing ends before the program runs."
 def traced_or_not(lines, lengths):
     printed, traced = [], set()
     for length in lengths:
@@ -516,34 +516,34 @@ def traced_or_not(lines, lengths):
 
 # %% [markdown] task="tracing-errors" stars=1 minutes=15 skills="02_tracing,tracing-prints"
 # ## Name that error
-# **Goal.** Nine short programs stand in the setup: `flip`, `shaped`, `repeat`, `pick`, `positive`, `sine`, `gain`, `blank` and `keep`. Say what happens when each is compiled and called.
+# **Goal.** The setup cell defines nine short functions, `flip`, `shaped`, `repeat`, `pick`, `positive`, `sine`, `gain`, `blank` and `keep`. Predict what happens when each is compiled and called.
 #
-# **Signature.** `name_that_error(name, traced)`: `name` is the name of one of the nine, a string; `traced` is a tuple of the arguments that `jit` is given, out of `"x"` and `"n"`. The program is called inside a `jit` in any case; an argument that is not in `traced` is taken from outside as it is. So `("x",)` stands for
+# **Signature.** `name_that_error(name, traced)`. `name` is the name of a function, a string. `traced` is a tuple with the names of the traced arguments, `"x"`, `"n"`, both or none. The function is always called inside a `jit`, and an argument that is not in `traced` is a plain value from outside. So `("x",)` means
 #
 # ```python
 # x, n = jnp.array([0.1, 0.2, 0.3, 0.4]), 3
 # jax.jit(lambda x: PROGRAMS[name](x, n))(x)
 # ```
 #
-# and `()` for `jax.jit(lambda: PROGRAMS[name](x, n))()`. Returns the name of the error, such as `"TypeError"`, or `"no error"`.
+# and `()` means `jax.jit(lambda: PROGRAMS[name](x, n))()`. Return the name of the error, such as `"TypeError"`, or `"no error"`.
 #
 # **Example.** `name_that_error("flip", ("n",))` is `"TracerBoolConversionError"`; with `("x",)` it is `"no error"`.
 #
-# **Judged.** The answers for all nine programs and each way to trace them, as jax 0.10 gives them. **Not judged.** How you find them. Think first; then try it.
+# **Judged.** The answers for all nine functions and each choice of traced arguments, as in jax 0.10. **Not judged.** How you find them. Think first, then try it.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# For each program: what does *Python* need to know here, a truth value, a whole number, all the numbers of an array? Is it there while tracing?
+# What does *Python* need to know in each function? Is it a truth value, an integer, or all numbers of an array? Is it known while tracing?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Some need it of an argument, and fail only when that one is traced. Some need it of what `jnp` has just computed, and that is a tracer inside a `jit`, whatever it was computed from. One has the trouble with it that it looks at a value when its `jit` is over.
+# Some functions need the value of an argument, and fail only if this argument is traced. Some need a value that `jnp` has computed, which is always a tracer inside a `jit`. One function uses a value after the trace that created it has ended.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Three programs fail always, four when one certain argument is traced, two never. The errors' names stand in the lesson, in the table under "What Python may ask of a tracer" and under "Leaks"; the rest is a small dictionary or two.
+# Three functions always fail, four fail if one certain argument is traced, and two never fail. The lesson lists the names of the errors under "Errors: when Python needs a value" and "Leaked tracers". One or two small dictionaries are enough.
 #
 # </details>
 
@@ -571,12 +571,12 @@ def name_that_error(name, traced):
 # %% check="tracing-errors" name="example" points=1
 """The example: one program, traced in two ways."""
 compare(
-    ask(name_that_error, "flip", ("n",)), "TracerBoolConversionError", label='what you say of `flip` with "n" traced'
+    ask(name_that_error, "flip", ("n",)), "TracerBoolConversionError", label='your answer for `flip` with "n" traced'
 )
-compare(ask(name_that_error, "flip", ("x",)), "no error", label='what you say of `flip` with "x" traced')
+compare(ask(name_that_error, "flip", ("x",)), "no error", label='your answer for `flip` with "x" traced')
 
 # %% hidden="tracing-errors" name="refused" points=2
-"""Right for the programs that need to know something of an argument, however they are traced."""
+"""Right for the functions that need the value of an argument, for each choice of traced arguments."""
 TABLE = {
     "flip": ("n", "TracerBoolConversionError"),
     "repeat": ("n", "TracerIntegerConversionError"),
@@ -595,12 +595,12 @@ for (name, way), answer in zip(items, answers, strict=True):
     said = " and ".join(f'"{argument}"' for argument in way) or "nothing"
     if needs in way:
         require(answer != "no error", f"`{name}` with {said} traced raises an error.")
-        require(answer == problem, f"`{name}` with {said} traced raises another error than you say.")
+        require(answer == problem, f"`{name}` with {said} traced raises a different error.")
     else:
         require(answer == "no error", f"`{name}` with {said} traced runs without an error.")
 
 # %% hidden="tracing-errors" name="whatever" points=2
-"""Right for the programs that always fail and those that never do."""
+"""Right for the functions that always fail and those that never fail."""
 ALWAYS = {
     "positive": "NonConcreteBooleanIndexError",
     "gain": "ConcretizationTypeError",
@@ -618,13 +618,13 @@ for (name, way), answer in zip(items, answers, strict=True):
         require(answer == "no error", f"`{name}` with {said} traced runs without an error.")
     else:
         require(answer != "no error", f"`{name}` with {said} traced raises an error.")
-        require(answer == ALWAYS[name], f"`{name}` with {said} traced raises another error than you say.")
+        require(answer == ALWAYS[name], f"`{name}` with {said} traced raises a different error.")
 
 # %% [markdown] why="tracing-errors"
-# Each name says who asked: `if` asks for a bool, `range` for an integer, NumPy for an array, `float()` for a concrete value, a mask for as many places as are true. And inside a `jit` all that `jnp` computes is a tracer, so it is not enough that an argument is none. **Next:** which of the seven that fail can be mended by passing `n` from outside, and what would you write in the others?
+# The name of the error shows what Python needed. `if` needs a bool, `range` an integer, NumPy an array, `float()` a concrete value, and a mask the number of True entries. Inside a `jit`, every result of `jnp` is a tracer, even if no argument is traced. **Next:** Which of the seven failing functions can you fix with a static `n`, and what would you write in the others?
 
 
-# %% wrong="tracing-errors" because="Thinks that what is computed from a plain array is plain: inside a jit, x[0] and x > n are tracers all the same."
+# %% wrong="tracing-errors" because="Assumes that a result computed from a plain array is a plain value, but inside a jit, x[0] and x > n are tracers."
 def name_that_error(name, traced):
     needs = {
         "flip": ("n", "TracerBoolConversionError"),
@@ -640,7 +640,7 @@ def name_that_error(name, traced):
     return problem if argument in traced else "no error"
 
 
-# %% wrong="tracing-errors" because="Thinks that a size is not known while tracing either."
+# %% wrong="tracing-errors" because="Assumes that a size is not known while tracing."
 def name_that_error(name, traced):
     always = {
         "positive": "NonConcreteBooleanIndexError",
@@ -658,7 +658,7 @@ def name_that_error(name, traced):
     return always.get(name) or (problem if argument in traced else "no error")
 
 
-# %% wrong="tracing-errors" because="Takes an index of an array for an index of a list: x[n] is an operation, and takes a traced n."
+# %% wrong="tracing-errors" because="Treats the index of an array like the index of a list, but x[n] is an operation and accepts a traced n."
 def name_that_error(name, traced):
     always = {
         "positive": "NonConcreteBooleanIndexError",
@@ -676,7 +676,7 @@ def name_that_error(name, traced):
     return always.get(name) or (problem if argument in traced else "no error")
 
 
-# %% wrong="tracing-errors" because="Takes them all for one error, ConcretizationTypeError: most are kinds of it, but each has its own name."
+# %% wrong="tracing-errors" because="Gives one name to all errors, ConcretizationTypeError, but the other errors have names of their own."
 def name_that_error(name, traced):
     if name in ("positive", "gain", "keep"):
         return "ConcretizationTypeError"
@@ -684,7 +684,7 @@ def name_that_error(name, traced):
     return "ConcretizationTypeError" if needs in traced else "no error"
 
 
-# %% wrong="tracing-errors" because="Expects no error from `keep`: it uses a tracer whose trace has ended, and this is refused when the program is called."
+# %% wrong="tracing-errors" because="Expects no error from `keep`, but it uses a tracer whose trace has ended."
 def name_that_error(name, traced):
     always = {"positive": "NonConcreteBooleanIndexError", "gain": "ConcretizationTypeError"}
     needs = {
@@ -697,7 +697,7 @@ def name_that_error(name, traced):
     return always.get(name) or (problem if argument in traced else "no error")
 
 
-# %% wrong="tracing-errors" because="Expects the whole-number error of jnp.zeros(n) too; a shape is refused with a plain TypeError."
+# %% wrong="tracing-errors" because="Expects the error of an integer conversion from jnp.zeros(n), but a traced shape raises a plain TypeError."
 def name_that_error(name, traced):
     always = {
         "positive": "NonConcreteBooleanIndexError",
@@ -714,7 +714,7 @@ def name_that_error(name, traced):
     return always.get(name) or (problem if argument in traced else "no error")
 
 
-# %% wrong="tracing-errors" because="Compares the whole tuple with the one argument that matters: with both traced, that argument is traced too."
+# %% wrong="tracing-errors" because="Compares the whole tuple with the argument that matters, which is also traced if both arguments are."
 def name_that_error(name, traced):
     always = {
         "positive": "NonConcreteBooleanIndexError",
@@ -730,7 +730,7 @@ def name_that_error(name, traced):
     return always.get(name) or needs.get((name, traced), "no error")
 
 
-# %% wrong="tracing-errors" because="Thinks that only an argument of the function can be a tracer, so that nothing fails while nothing is traced."
+# %% wrong="tracing-errors" because="Assumes that only arguments can be tracers, so that nothing fails if no argument is traced."
 def name_that_error(name, traced):
     always = {
         "positive": "NonConcreteBooleanIndexError",
@@ -759,28 +759,30 @@ def name_that_error(name, traced):
 
 
 # %% [markdown] task="tracing-size" stars=2 minutes=12 skills="02_tracing,tracing-log2"
-# ## How large is it, before it runs?
-# **Goal.** Tell how many operations a function becomes and how much memory their results would take if each were written out, for inputs of any size, even one that no machine could hold.
+# ## The size of a program before it runs
+# *Needs: Deeper: a jaxpr as data.*
 #
-# **Signature.** `size_of_program(f, n)`: `f` takes `(n,)` float32 and gives an array or a tuple of arrays; `n` is an int. Returns a dict of two ints: `"operations"`, the number of equations in the jaxpr of `f` (one that holds others, such as a `jit`, counts as one), and `"bytes"`, the bytes of all results of all these equations, used or not.
+# **Goal.** Count the operations of a function and the memory that all their results would take. It must work for inputs of any size, even if no machine could store them.
 #
-# **Example.** `softly` from the setup, `jnp.tanh(2 * x)`, has two equations; for `n = 1000` each gives a thousand float32, so the result is `{"operations": 2, "bytes": 8000}`.
+# **Signature.** `size_of_program(f, n)`. `f` takes an array of shape `(n,)` and dtype float32, and returns an array or a tuple of arrays. `n` is an int. Return a dict of two ints. `"operations"` is the number of equations in the jaxpr of `f`, where an equation that contains others, such as a `jit`, counts as one. `"bytes"` is the number of bytes of all results of these equations, whether they are used or not.
 #
-# **Judged.** Both numbers, for several functions; also for n = 2**50, four million gigabytes in a single array. **Not judged.** What an inner `jit` holds.
+# **Example.** `softly` from the setup, `jnp.tanh(2 * x)`, has two equations. For `n = 1000`, each has a result of 1,000 float32 numbers, so your function returns `{"operations": 2, "bytes": 8000}`.
+#
+# **Judged.** Both numbers, for several functions. Also for n = 2**50, where a single array would take four million gigabytes. **Not judged.** The contents of an inner `jit`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What does tracing need to know of the input: its numbers, or its shape and dtype?
+# What does JAX need for tracing, the numbers of the input, or its shape and dtype?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.make_jaxpr` takes a description in place of an array: `jax.ShapeDtypeStruct(shape, dtype)`. Each equation has `outvars`, and each of these has an `aval`, with a `size` and a `dtype`.
+# `jax.make_jaxpr` accepts `jax.ShapeDtypeStruct(shape, dtype)` instead of an array. Each equation has `outvars`, and each variable has an `aval` with a `size` and a `dtype`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# An equation may have several results: go through all `outvars` of all `eqns`. A bool takes one byte, a bfloat16 two; `dtype.itemsize` knows.
+# An equation may have several results, so loop over all `outvars` of all `eqns`. `dtype.itemsize` is the number of bytes of an entry, 1 for a bool and 2 for a bfloat16.
 #
 # </details>
 
@@ -850,43 +852,43 @@ for what, (operations, size) in wanted.items():
     compare(got[what], {"operations": operations, "bytes": size}, label=f"with {what}, the result")
 
 # %% hidden="tracing-size" name="huge" points=1
-"""Right for an input that no machine can hold."""
+"""Right for an input that no machine can store."""
 n = 2 ** int(inputs.rng().integers(48, 52))
 refused = error(lambda n: plain(size_of_program(softly, n)), n)
 require(
     refused is None or ("Memory" not in refused and "Runtime" not in refused),
-    "For an input that no machine can hold, the memory ran out: an array of that size was to be made. Describe the input "
-    "instead, by its shape and dtype.",
+    "For an input that no machine can store, your function runs out of memory: it creates an array of that size. Describe the "
+    "input by its shape and dtype instead.",
 )
 got = ask(lambda n: plain(size_of_program(softly, n)), n)
-compare(got, {"operations": 2, "bytes": 8 * n}, label="with an input that no machine can hold, the result")
+compare(got, {"operations": 2, "bytes": 8 * n}, label="with an input that no machine can store, the result")
 
 # %% [markdown] why="tracing-size"
-# Tracing needs shapes and dtypes, nothing else: a description goes in, and descriptions stand on every variable of the jaxpr. So a training step for a cluster can be looked at on a laptop. The compiler will not write all of these results out: that is what fusing is for. **Next:** for which of your functions does the number of operations grow with n?
+# Tracing needs only shapes and dtypes, and every variable of a jaxpr has them. So you can inspect a training step for a cluster on a laptop. The compiled program can need much less memory, because the compiler fuses operations and does not store all results. **Next:** For which of your functions does the number of operations grow with n?
 
 
-# %% wrong="tracing-size" because="Makes an array of that size to trace with: tracing never looks into it, but it has to be there."
+# %% wrong="tracing-size" because="Creates an array of that size, although tracing needs only its shape and dtype."
 def size_of_program(f, n):
     equations = jax.make_jaxpr(f)(jnp.zeros(n)).eqns
     results = [variable.aval for equation in equations for variable in equation.outvars]
     return {"operations": len(equations), "bytes": sum(aval.size * aval.dtype.itemsize for aval in results)}
 
 
-# %% wrong="tracing-size" because="Counts four bytes for every number, whatever its dtype."
+# %% wrong="tracing-size" because="Counts four bytes for every entry, whatever its dtype."
 def size_of_program(f, n):
     equations = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32)).eqns
     results = [variable.aval for equation in equations for variable in equation.outvars]
     return {"operations": len(equations), "bytes": sum(4 * aval.size for aval in results)}
 
 
-# %% wrong="tracing-size" because="Looks at the first result of each equation only."
+# %% wrong="tracing-size" because="Counts only the first result of each equation."
 def size_of_program(f, n):
     equations = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32)).eqns
     results = [equation.outvars[0].aval for equation in equations]
     return {"operations": len(equations), "bytes": sum(aval.size * aval.dtype.itemsize for aval in results)}
 
 
-# %% wrong="tracing-size" because="Takes every result to be as large as the input."
+# %% wrong="tracing-size" because="Assumes that every result is as large as the input."
 def size_of_program(f, n):
     equations = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32)).eqns
     return {"operations": len(equations), "bytes": 4 * n * len(equations)}
@@ -899,7 +901,7 @@ def size_of_program(f, n):
     return {"operations": len(equations), "bytes": sum(aval.size * aval.dtype.itemsize for aval in read)}
 
 
-# %% wrong="tracing-size" because="Counts the lines of the printed jaxpr: an equation may take several, and two lines are none."
+# %% wrong="tracing-size" because="Counts the lines of the printed jaxpr, but an equation may take several lines, and the first and last lines contain no equation."
 def size_of_program(f, n):
     closed = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32))
     results = [variable.aval for equation in closed.eqns for variable in equation.outvars]
@@ -907,7 +909,7 @@ def size_of_program(f, n):
     return {"operations": len(str(closed).splitlines()), "bytes": size}
 
 
-# %% wrong="tracing-size" because="Leaves out results that nothing uses, printed as _: the task counts all."
+# %% wrong="tracing-size" because="Omits results that are not used, printed as _, but the task counts all results."
 def size_of_program(f, n):
     jaxpr = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32)).jaxpr
     used = {id(each) for equation in jaxpr.eqns for each in equation.invars} | {id(each) for each in jaxpr.outvars}
@@ -916,7 +918,7 @@ def size_of_program(f, n):
     return {"operations": len(jaxpr.eqns), "bytes": size}
 
 
-# %% wrong="tracing-size" because="Traces a short input and scales the bytes: the number of equations, and results of one number, may depend on n in other ways."
+# %% wrong="tracing-size" because="Traces a short input and scales the bytes, but the number of equations and the sizes of results need not be proportional to n."
 def size_of_program(f, n):
     short = 4
     equations = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((short,), jnp.float32)).eqns
@@ -925,7 +927,7 @@ def size_of_program(f, n):
     return {"operations": len(equations), "bytes": size * n // short}
 
 
-# %% wrong="tracing-size" because="Collects the names of the operations, so two of one kind count once."
+# %% wrong="tracing-size" because="Collects the primitives in a set, so two equations with the same primitive count once."
 def size_of_program(f, n):
     equations = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32)).eqns
     results = [variable.aval for equation in equations for variable in equation.outvars]
@@ -933,14 +935,14 @@ def size_of_program(f, n):
     return {"operations": len({equation.primitive for equation in equations}), "bytes": size}
 
 
-# %% wrong="tracing-size" because="Gives the bytes of the result of f alone: those of the equations before it are missing."
+# %% wrong="tracing-size" because="Counts only the bytes of the result of f, without the other equations."
 def size_of_program(f, n):
     closed = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32))
     size = sum(aval.size * aval.dtype.itemsize for aval in closed.out_avals)
     return {"operations": len(closed.eqns), "bytes": size}
 
 
-# %% wrong="tracing-size" because="Adds the bytes of the input, which is no result of an equation."
+# %% wrong="tracing-size" because="Adds the bytes of the input, which is not the result of an equation."
 def size_of_program(f, n):
     closed = jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32))
     results = [variable.aval for equation in closed.eqns for variable in equation.outvars]
@@ -964,45 +966,45 @@ def size_of_program(f, n):
 
 # %% [markdown] task="tracing-leak" stars=2 minutes=15 skills="02_tracing,tracing-errors"
 # ## Two leaks
-# **Goal.** This function runs well as it is. Compiled, it fails in the second call, or later, or when somebody looks at what it kept. Tracers get out of it in **two** places. Find both, and write the one that is safe under `jit`.
+# **Goal.** This function works without `jit`. Compiled, it fails in a later call, or when you use a value that it stored. It leaks tracers in **two** places. Find both, and write a version that is safe under `jit`.
 #
 # ```python
 # kept = {}
 #
 # def fix_leak(signal):
 #     if "window" not in kept:
-#         kept["window"] = jnp.hanning(len(signal))    # made once, for speed
+#         kept["window"] = jnp.hanning(len(signal))    # created once, for speed
 #     windowed = kept["window"] * signal
 #     kept["loudest"] = jnp.max(jnp.abs(windowed))     # for the log
 #     return {"energy": jnp.sum(windowed**2)}
 # ```
 #
-# **Signature.** `fix_leak(signal)`: `signal` is `(n,)` float32, n ≥ 3. Returns a dict: `"energy"` is `()` as above, and what was kept for the log is returned instead, as `"loudest"`, `()`. Both are float32.
+# **Signature.** `fix_leak(signal)`. `signal` has shape `(n,)` with n ≥ 3 and dtype float32. Return a dict. `"energy"` is computed as above, and `"loudest"` is the value that was stored for the log. Both have shape `()` and dtype float32.
 #
-# **Example.** For `[1, -2, 1]` the window is `[0, 1, 0]`, so the energy is 4 and the loudest is 2.
+# **Example.** For `[1, -2, 1]` the window is `[0, 1, 0]`, so the energy is 4 and the loudest value is 2.
 #
-# **Judged.** Both values, for several lengths, compiled and not, in any order; that nothing leaks, under `jax.checking_leaks()`. **Not judged.** Whether a window is made anew in each call.
+# **Judged.** Both values, for several lengths, with and without `jit`, in any order. Nothing leaks, under `jax.checking_leaks()`. **Not judged.** Whether a window is created again in each call.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Under `jit`, what exactly is put into `kept`? And how long does it live?
+# Under `jit`, what does the function store in `kept`? How long is it valid?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A value leaves a traced function in one way only. For the window, ask whether it has to be kept at all: under `jit`, how often is that line run?
+# The only way to get a value out of a traced function is to return it. Does the window have to be stored at all? How often does Python run that line under `jit`?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Without `kept`, nothing can leak. The window may be made while tracing: by `jnp`, as part of the program, or by NumPy, as a constant in it. It depends on the length, so one window for all is wrong anyway.
+# Without `kept`, nothing can leak. Create the window inside the function, with `jnp` as part of the program, or with NumPy as a constant. It depends on the length, so one window for all lengths is wrong anyway.
 #
 # </details>
 
 
 # %% answer="tracing-leak"
 def fix_leak(signal):
-    """{"energy": (), "loudest": ()} of signal (n,) float32 in a Hann window. Keeps nothing."""
+    """{"energy": (), "loudest": ()} of signal (n,) float32 in a Hann window. Stores nothing."""
     ### BEGIN SOLUTION
     windowed = np.hanning(len(signal)) * signal
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
@@ -1015,7 +1017,7 @@ signal = np.array([1, -2, 1], np.float32)
 compare(program(fix_leak, signal).run(signal), {"energy": np.float32(4), "loudest": np.float32(2)})
 
 # %% hidden="tracing-leak" name="values" points=2
-"""Right for signals of any length, compiled and not, one after the other."""
+"""Right for signals of any length, one after the other, with and without jit."""
 
 
 def probe_calls(signals):
@@ -1034,16 +1036,16 @@ arrays = [jnp.asarray(signal) for signal in signals]
 kind = error(probe_calls, [jnp.array([1.0, -2.0, 1.0])])
 require(
     kind != "UnexpectedTracerError",
-    "A later call with the same length uses a tracer that an earlier one has left behind: what was kept has outlived its trace.",
+    "A later call with the same length uses a tracer that an earlier call stored. Its trace has ended, so it is not valid.",
 )
 kind = error(probe_calls, arrays)
 require(
     kind != "UnexpectedTracerError",
-    "A later call uses a tracer that an earlier one has left behind: what was kept has outlived its trace.",
+    "A later call uses a tracer that an earlier call stored. Its trace has ended, so it is not valid.",
 )
 require(
     kind != "TypeError",
-    "Called with one length after another, it raises TypeError: is something of the first length used again?",
+    "Called with several lengths, it raises TypeError: does a later call use something that has the first length?",
 )
 for i, (got, wanted) in enumerate(zip(ask(probe_calls, arrays), windowed, strict=True)):
     expected = {"energy": np.float32(np.sum(wanted**2)), "loudest": np.float32(np.max(np.abs(wanted)))}
@@ -1061,19 +1063,19 @@ def probe_leaks(signal):
 n = int(inputs.rng().integers(9, 99))
 signal = inputs.rng().normal(size=n).astype(np.float32)
 kind = error(probe_leaks, signal)
-require(kind != "UnexpectedTracerError", "A tracer from an earlier call is used again: something is still kept.")
+require(kind != "UnexpectedTracerError", "A tracer from an earlier call is used again: something is still stored.")
 require(
     kind != "Exception",
-    "A tracer leaks: after tracing, something outside (a dict, a list, an `lru_cache`) still holds a value of this function. "
-    "A copy of a tracer is a tracer.",
+    "A tracer leaks: after tracing, something outside (a dict, a list, an `lru_cache`) still contains a value of this function. "
+    "A copy of a tracer is a tracer too.",
 )
 require(kind is None, f"Compiled under `jax.checking_leaks()`, the function raises {kind}.")
 
 # %% [markdown] why="tracing-leak"
-# What a traced function computes exists only in its program; put into a dict, a tracer is a ticket to a show that is over. So: results are returned, and constants are made where they are needed, or kept as NumPy arrays, which are numbers. **Next:** `functools.lru_cache` around a function that calls `np.hanning` is safe, around one that calls `jnp.hanning` it is not. Why?
+# A tracer is valid only while its function is traced, so a tracer in a dict is useless afterwards. Return results. Create constants where they are needed, or store them as NumPy arrays, which contain numbers. **Next:** `functools.lru_cache` is safe around a function that calls `np.hanning`, but not around one that calls `jnp.hanning`. Why?
 
 
-# %% wrong="tracing-leak" because="Keeps a window that jnp made, in a dict or a cache: under jit it is a tracer."
+# %% wrong="tracing-leak" because="Stores a window from jnp in a dict or a cache, but under jit it is a tracer."
 windows = {}
 
 
@@ -1084,7 +1086,7 @@ def fix_leak(signal):
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
 
 
-# %% wrong="tracing-leak" because="Keeps the loudest value for the log as well as returning it: it is a tracer, and so is a copy of it."
+# %% wrong="tracing-leak" because="Stores the loudest value for the log and returns it, but the value is a tracer, and so is a copy of it."
 for_the_log = {}
 
 
@@ -1094,7 +1096,7 @@ def fix_leak(signal):
     return {"energy": jnp.sum(windowed**2), "loudest": for_the_log["loudest"]}
 
 
-# %% wrong="tracing-leak" because="Keeps a window that jnp made, in a dict or a cache: under jit it is a tracer."
+# %% wrong="tracing-leak" because="Stores a window from jnp in a dict or a cache, but under jit it is a tracer."
 import functools
 
 
@@ -1108,14 +1110,14 @@ def fix_leak(signal):
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
 
 
-# %% wrong="tracing-leak" because="Turns the loudest value into a Python number to keep it safely: while tracing there is no number."
+# %% wrong="tracing-leak" because="Converts the loudest value to a Python number to store it safely, but there is no number while tracing."
 def fix_leak(signal):
     windowed = np.hanning(len(signal)) * signal
     loudest = float(jnp.max(jnp.abs(windowed)))
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.float32(loudest)}
 
 
-# %% wrong="tracing-leak" because="Keeps the window as NumPy numbers, which is safe, but the first one for all lengths."
+# %% wrong="tracing-leak" because="Stores the window as a NumPy array, which is safe, but uses the first window for all lengths."
 first = {}
 
 
@@ -1126,7 +1128,7 @@ def fix_leak(signal):
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
 
 
-# %% wrong="tracing-leak" because="Keeps the loudest value for the log as well as returning it: it is a tracer, and so is a copy of it."
+# %% wrong="tracing-leak" because="Stores the loudest value for the log and returns it, but the value is a tracer, and so is a copy of it."
 copies = {}
 
 
@@ -1136,13 +1138,13 @@ def fix_leak(signal):
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
 
 
-# %% wrong="tracing-leak" because="Takes the largest value where the loudest is wanted: a negative swing is as loud."
+# %% wrong="tracing-leak" because="Returns the largest value instead of the loudest, but a large negative value is loud too."
 def fix_leak(signal):
     windowed = jnp.hanning(len(signal)) * signal
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(windowed)}
 
 
-# %% wrong="tracing-leak" because="Returns the loudest value and leaves the line about the window as it was: under jit a tracer is kept."
+# %% wrong="tracing-leak" because="Returns the loudest value, but still stores the window, which is a tracer under jit."
 memory = {}
 
 
@@ -1153,13 +1155,13 @@ def fix_leak(signal):
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(windowed))}
 
 
-# %% wrong="tracing-leak" because="Takes the loudest value of the signal before the window."
+# %% wrong="tracing-leak" because="Returns the loudest value of the signal before the window is applied."
 def fix_leak(signal):
     windowed = jnp.hanning(len(signal)) * signal
     return {"energy": jnp.sum(windowed**2), "loudest": jnp.max(jnp.abs(signal))}
 
 
-# %% wrong="tracing-leak" because="Writes the window as a formula without the square of the sine: the same for three samples only."
+# %% wrong="tracing-leak" because="Writes the window as a formula without the square of the sine, which is right for three samples only."
 def fix_leak(signal):
     n = len(signal)
     windowed = jnp.sin(jnp.pi * jnp.arange(n) / (n - 1)) * signal
@@ -1194,35 +1196,37 @@ def fix_leak(signal):
 
 
 # %% [markdown] task="tracing-count" stars=2 minutes=20 skills="02_tracing,tracing-size"
-# ## The meter: how often does each operation run?
-# **Goal.** A new setting. You pay for a machine by the operation, so you want a bill *before* you run: how often will each operation be carried out? A jaxpr tells, if one reads the jaxprs inside it too.
+# ## How often does each operation run?
+# *Needs: Deeper: equations that contain jaxprs.*
 #
-# **Signature.** `count_primitives(f, *args)`: the arguments are arrays, or containers of them. Returns a dict: for each primitive's name, how often it runs, an int. An equation that holds other jaxprs (`inner` from the setup gives them; it is `[]` for most) is not counted itself: what it holds is, as often as the equation runs. The body of a `scan` runs `equation.params["length"]` times for each time that the scan runs. Of a `cond`, count all branches.
+# **Goal.** Suppose that a cloud provider charges you for each operation. Write the bill *before* you run the function. The jaxpr shows how often each operation will run, if you also read the jaxprs inside it.
 #
-# **Example.** `polish` from the setup does `sin` and `tanh` in a `scan` of length 4: `count_primitives(polish, x)` is `{"sin": 4, "tanh": 4}`.
+# **Signature.** `count_primitives(f, *args)`. The arguments are arrays or containers of arrays. Return a dict from the name of each primitive to the number of times it runs, an int. An equation may contain other jaxprs. The function `inner` from the setup returns them, and is `[]` for most equations. Do not count an equation that contains jaxprs, but count the equations inside, as often as this equation runs. Whenever a `scan` runs, its body runs `equation.params["length"]` times. Count all branches of a `cond`.
+#
+# **Example.** `polish` from the setup computes `sin` and `tanh` in a `scan` of length 4, so `count_primitives(polish, x)` is `{"sin": 4, "tanh": 4}`.
 #
 # **Judged.** The dict, for functions with inner `jit`s, loops, loops in loops, branches, and library code. **Not judged.** `while` loops, which run until their condition is false, and loops of length 0.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# An inner jaxpr has `eqns` as the outer one has, and these may hold jaxprs again. Which kind of function goes down, however deep it is?
+# An inner jaxpr has `eqns` like the outer one, and these may again contain jaxprs. Which kind of function handles any depth?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Write `visit(jaxpr, times)`, which counts every equation of `jaxpr` as `times` runs, and calls itself for what an equation holds. Only a scan changes `times`.
+# Write `visit(jaxpr, times)`, which adds `times` for every equation of `jaxpr`, and calls itself for the jaxprs inside an equation. Only a scan changes `times`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.make_jaxpr(f)(*args).jaxpr` is what to start from, with `times=1`. For each equation: if `inner(equation)` is empty, add `times` to the count of `equation.primitive.name`; else visit each jaxpr in it, with `times` multiplied by the length if the primitive's name is `"scan"`.
+# Start with `jax.make_jaxpr(f)(*args).jaxpr` and `times=1`. If `inner(equation)` is empty, add `times` to the count of `equation.primitive.name`. Otherwise visit each inner jaxpr. If the primitive's name is `"scan"`, multiply `times` by its length first.
 #
 # </details>
 
 
 # %% answer="tracing-count"
 def count_primitives(f, *args):
-    """How often each primitive runs in f(*args), by name; loops and inner jaxprs are counted through."""
+    """How often each primitive runs in f(*args), by name, also inside loops and inner jaxprs."""
     ### BEGIN SOLUTION
     counts = {}
 
@@ -1241,7 +1245,7 @@ def count_primitives(f, *args):
 
 
 # %% check="tracing-count" name="example" points=1
-"""The example: a loop of four rounds."""
+"""The example: a loop of four iterations."""
 compare(
     ask(lambda x: plain(count_primitives(polish, x)), np.ones(3, np.float32)), {"sin": 4, "tanh": 4}, label="the bill"
 )
@@ -1290,11 +1294,11 @@ for what, bill in wanted.items():
     names = set(got[what]) if isinstance(got[what], dict) else set(bill)
     require(
         not names & {"jit", "cond", "custom_jvp_call"},
-        f"With {what}, the bill counts an equation that only holds others.",
+        f"With {what}, the bill counts an equation that only contains others.",
     )
     require(
         names == set(bill),
-        f"With {what}, operations are missing on the bill, or others stand there too.{BOTH * ('cond' in what)}",
+        f"With {what}, the bill lacks operations or lists too many.{BOTH * ('cond' in what)}",
     )
     compare(got[what], bill, label=f"with {what}, the bill")
 
@@ -1339,15 +1343,15 @@ wanted = {
 got = ask(probe_loops, np.ones(3, np.float32), np.bool_(True), rounds, inside)
 for what, bill in wanted.items():
     names = set(got[what]) if isinstance(got[what], dict) else set(bill)
-    require(not names & {"jit", "scan"}, f"With {what}, the bill counts an equation that only holds others.")
-    require(names == set(bill), f"With {what}, operations are missing on the bill, or others stand there too.")
+    require(not names & {"jit", "scan"}, f"With {what}, the bill counts an equation that only contains others.")
+    require(names == set(bill), f"With {what}, the bill lacks operations or lists too many.")
     compare(got[what], bill, label=f"with {what}, the bill")
 
 # %% [markdown] why="tracing-count"
-# A jaxpr is plain data: equations with parameters, and some parameters are jaxprs. Whoever can walk over it can count it, price it, or rewrite it, and that is all that `grad` and `vmap` do. **Next:** how many more `dot_general` than a network does its gradient have? (`jax.grad(loss)` is a function like any other.)
+# A jaxpr is plain data. It is a list of equations with parameters, and some parameters are jaxprs. A recursive function can count, analyse or transform them. **Next:** How many more `dot_general` operations than a network does its gradient have? You can count those of `jax.grad(loss)` in the same way.
 
 
-# %% wrong="tracing-count" because="Reads the outermost equations only: a jit or a loop counts as one thing."
+# %% wrong="tracing-count" because="Counts only the outermost equations, so that a jit or a loop counts as one operation."
 def count_primitives(f, *args):
     counts = {}
     for equation in jax.make_jaxpr(f)(*args).eqns:
@@ -1355,7 +1359,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Goes down, but counts the body of a loop once, as it is written and not as it runs."
+# %% wrong="tracing-count" because="Counts the body of a loop only once, instead of once for each iteration."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1370,7 +1374,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Forgets the outer loop: what runs in a loop in a loop is multiplied by both lengths."
+# %% wrong="tracing-count" because="Ignores the outer loop, but an operation in a nested loop runs as often as the product of both lengths."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1385,7 +1389,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Counts the equations that hold others as well: a jit is no operation, only a wrapper."
+# %% wrong="tracing-count" because="Also counts the equations that contain others, but a jit is only a wrapper."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1399,7 +1403,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Goes one level down and no further."
+# %% wrong="tracing-count" because="Counts only one level of inner jaxprs."
 def count_primitives(f, *args):
     counts = {}
     for equation in jax.make_jaxpr(f)(*args).eqns:
@@ -1410,7 +1414,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Goes into one branch of a cond only."
+# %% wrong="tracing-count" because="Counts only one branch of a cond."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1425,7 +1429,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Keeps a set of names seen instead of a count: each operation is on the bill once."
+# %% wrong="tracing-count" because="Sets the count instead of adding to it, so each equation replaces the earlier ones."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1440,7 +1444,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Multiplies `times` itself at a scan: what comes after the loop is counted as often as its body."
+# %% wrong="tracing-count" because="Changes `times` itself at a scan, so that operations after the loop are counted as often as its body."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1456,7 +1460,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Visits each inner jaxpr once: a compiled function that is called twice shares one, and runs twice."
+# %% wrong="tracing-count" because="Visits each inner jaxpr once, but two calls of a compiled function share one jaxpr and run it twice."
 def count_primitives(f, *args):
     counts, seen = {}, set()
 
@@ -1475,7 +1479,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Looks for the parameters jaxpr and branches by name: library functions with a rule of their own hold theirs under another."
+# %% wrong="tracing-count" because="Looks only for the parameters jaxpr and branches, but custom_jvp_call has its jaxpr under another name."
 def count_primitives(f, *args):
     counts = {}
 
@@ -1492,7 +1496,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Counts the branches of a cond once, wherever the cond stands: in a loop they run as often as the loop."
+# %% wrong="tracing-count" because="Counts the branches of a cond once, but in a loop they run in each iteration."
 def count_primitives(f, *args):
     counts = {}
 

@@ -1,4 +1,4 @@
-"""Draws the way of log2 from Python over jaxpr and StableHLO to optimized HLO, each stage with its text."""
+"""Draws the stages of log2 from Python to jaxpr, StableHLO and optimized HLO, each with its text."""
 
 from style import PLAIN, QUIET, RESULT, arrow, box, card, save, words
 
@@ -21,7 +21,7 @@ stages = [
     ),
     (
         "StableHLO",
-        "what compilers read",
+        "for other tools too",
         PLAIN,
         (
             "%0   = stablehlo.log %arg0",
@@ -33,7 +33,7 @@ stages = [
     ),
     (
         "HLO",
-        "after XLA's rewriting",
+        "optimized by XLA",
         RESULT,
         (
             "fused_computation {",
@@ -45,7 +45,7 @@ stages = [
         "lowered.compile()\\\n    .as_text()",
     ),
 ]
-steps = ("trace: with a tracer for x", "lower: line by line", "compile: XLA computes, merges, fuses")
+steps = ("trace: with a tracer for x", "lower: translate each equation", "compile: XLA simplifies and fuses")
 y = 0.6
 for i, (name, what, fill, text, how) in enumerate(stages):
     height = 0.5 + 0.42 * len(text)
@@ -61,6 +61,6 @@ for i, (name, what, fill, text, how) in enumerate(stages):
         words(axes, TEXT + 1.8, y + 0.38, steps[i], size=10, align="left")
         y += 0.75
 arrow(axes, (TEXT + 1.5, y + 0.05), (TEXT + 1.5, y + 0.6))
-words(axes, TEXT + 1.8, y + 0.33, "machine code for this CPU, GPU or TPU; now it runs", size=10, align="left")
+words(axes, TEXT + 1.8, y + 0.33, "machine code for this CPU, GPU or TPU", size=10, align="left")
 
 save(axes, __file__)

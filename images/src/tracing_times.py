@@ -1,4 +1,4 @@
-"""Draws the two times of a traced function: what Python does once, and what stands in the program that runs."""
+"""Draws the two stages of a traced function: what Python does once, and what the program contains that runs."""
 
 from style import EDGE, QUIET, RESULT, WRONG, arrow, box, card, save, words
 
@@ -13,12 +13,12 @@ words(axes, PROGRAM, 1.15, "in every call, without Python", size=9.5, align="lef
 lines = [
     ("def f(x):", "x is a tracer", ()),
     ('    print("here", x)', "prints the tracer", ()),
-    ("    for _ in range(3):", "goes round three times", ()),
-    ("        x = jnp.sin(x)", "writes down, each time", ("b = sin a", "c = sin b", "d = sin c")),
-    ("    if x.ndim == 1:", "decides: the shape is known", ()),
-    ("        x = x.sum()", "writes down", ("e = reduce_sum d",)),
-    ('    jax.debug.print("{}", x)', "writes down", ("debug_print e",)),
-    ("    return x * np.sqrt(2.0)", "NumPy: 1.414; writes down", ("f = mul e 1.414",)),
+    ("    for _ in range(3):", "runs three iterations", ()),
+    ("        x = jnp.sin(x)", "JAX records it, each time", ("b = sin a", "c = sin b", "d = sin c")),
+    ("    if x.ndim == 1:", "decides by the shape", ()),
+    ("        x = x.sum()", "JAX records it", ("e = reduce_sum d",)),
+    ('    jax.debug.print("{}", x)', "JAX records it", ("debug_print e",)),
+    ("    return x * np.sqrt(2.0)", "NumPy: 1.414. JAX records mul", ("f = mul e 1.414",)),
 ]
 y = 1.55
 for source, does, equations in lines:
@@ -35,9 +35,9 @@ axes.plot([0.6, 15.4], [y + 0.25, y + 0.25], color=EDGE, linewidth=1)
 y += 0.75
 words(axes, SOURCE, y, "compiled = jax.jit(f), called three times", size=12, align="left", bold=True)
 calls = [
-    ("compiled(jnp.ones(3))", "float32[3], for the first time", True),
-    ("compiled(jnp.zeros(3))", "float32[3]: the program is there", False),
-    ("compiled(jnp.ones(4))", "float32[4], for the first time", True),
+    ("compiled(jnp.ones(3))", "float32[3], first call", True),
+    ("compiled(jnp.zeros(3))", "float32[3], cached program", False),
+    ("compiled(jnp.ones(4))", "float32[4], first call", True),
 ]
 for i, (call, why, traced) in enumerate(calls):
     top = y + 0.45 + 0.88 * i
@@ -54,7 +54,7 @@ words(
     axes,
     SOURCE,
     y + 3.35,
-    "trace: Python runs, side effects happen.  run: Python takes no part.",
+    "trace: Python runs, with its side effects.  run: only the program runs.",
     size=10,
     align="left",
     colour=QUIET,
