@@ -1,60 +1,53 @@
 # %% [markdown]
 # # 01 · Arrays: what changes when np becomes jnp
 #
-# *Forty minutes, then [the exercises](../exercises/01_arrays/01_arrays.ipynb).* Afterwards you can move array code from NumPy to JAX and name the lines that will behave differently: assignments, indices that do not exist, dtypes, and the clock. You can also say where an array lies, and compare speeds without fooling yourself.
+# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/01_arrays/01_arrays.ipynb).* After the core you can move array code from NumPy to JAX, write updates without assignment, predict the dtype of a result, and measure how long an operation takes.
 #
-# **Assumed.** Python, some NumPy, and [the start page](00_start_here.ipynb). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Python, some NumPy, and [the start page](00_start_here.ipynb). Try to answer these questions from memory.
 #
-# 1. From 00: what does the compiler, XLA, want of a program before it can make it fast?
+# 1. From 00: What does the compiler XLA need to see before it can make a program fast?
 #
 # <details><summary>Answer</summary>
 #
-# To see the whole of it, with known shapes. So: functions without side effects, and shapes that do not depend on values. Much of this lesson follows from that.
+# The whole program, with known shapes. So functions should have no side effects, and shapes should not depend on values.
 # </details>
 #
-# 2. From 00: what do `jax.jit`, `jax.grad` and `jax.vmap` take, and what do they give?
+# 2. From 00: What do `jax.jit`, `jax.grad` and `jax.vmap` take, and what do they return?
 #
 # <details><summary>Answer</summary>
 #
-# A function, and another function: the same one compiled (03), its derivative (04), or one for a whole batch (05).
+# Each takes a function and returns a function. `jit` returns a compiled version (03), `grad` the derivative (04), and `vmap` a version for a whole batch (05).
 # </details>
 #
-# 3. From NumPy: after `row = a[0]` and `row[:] = 7`, what stands in `a`?
+# 3. From NumPy: What does `a` contain after `row = a[0]` and `row[:] = 7`?
 #
 # <details><summary>Answer</summary>
 #
-# Sevens, in its first row: a slice is a *view*, it shares memory with `a`.
+# Its first row contains sevens. In NumPy a slice is a *view*, which shares memory with `a`.
 # </details>
 
 # %%
 import jax
 
-jax.config.update("jax_num_cpu_devices", 2)  # before JAX is first used; why, stands under "Where an array lies"
+jax.config.update("jax_num_cpu_devices", 2)  # before JAX is first used; for the section "Devices"
 
-import importlib.util
-import os
 import time
-import timeit
 import warnings
 
 import jax.numpy as jnp
 import numpy as np
 
 from grader.learning import plots
+from grader.learning.inspection import primitives, print_error, time_ms
+
+# %% [markdown]
+# ## Which lines change?
+# Suppose that a NumPy script should run on a GPU. `jax.numpy` has nearly all of NumPy's functions under the same names, so the first step is to replace `np` by `jnp`. The following helper evaluates an expression with both.
 
 
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:270]}")
-    else:
-        print("No error!")
-
-
+# %%
 def both(*expressions):
-    """Evaluates each expression with `xp` as NumPy and as JAX; `x` is a row of ten numbers, 0 to 9."""
+    """Evaluates each expression with `xp` as NumPy and as JAX; `x` contains the numbers 0 to 9."""
     for expression in expressions:
         print(expression)
         for name, xp in {"NumPy": np, "JAX": jnp}.items():
@@ -65,44 +58,68 @@ def both(*expressions):
             print(f"    {name:6s} {' '.join(result.split())}")
 
 
-# %% [markdown]
-# ## The question: which lines will differ?
-# A script that works with NumPy is to run on a GPU. `import jax.numpy as jnp`, replace `np` by `jnp`, done? `jnp` has nearly all of NumPy's functions, under the same names, and most lines do the same:
-
-# %%
 both("x[7:1:-2]", "xp.where(x % 2 == 0, x, -x)", "(x[:, None] * x[:3]).shape", "xp.sqrt(x).std() > 0.5")
 
 # %% [markdown]
-# These four do not. Read them line by line, and say what surprises you; the rest of the lesson explains each.
+# Most lines give the same result. Broadcasting aligns shapes from the right, as in NumPy, and stretches an axis that is missing or has size 1.
+#
+# The next four lines give different results. Python calls `x.__setitem__(0, 99)` when you write `x[0] = 99`.
 
 # %%
 both("x[20]", "x[[1, 2]]", "(x / 4).dtype", "x.__setitem__(0, 99)")
 
 # %% [markdown]
-# An index that does not exist gives an entry all the same; a list is no index; the result has 32 bits where NumPy takes 64; and nothing can be assigned.
-#
-# ## Arrays do not change
-# A `jax.Array` keeps its values for ever. That is not a limitation of taste: a compiled program may run later, elsewhere, or twice, and must find what it was given. To "change" an array, make a new one. `x.at[where]` says where, a method says what:
+# JAX returns an entry for an index that does not exist, rejects a list as an index, computes in 32 bits, and does not allow the assignment. The following sections explain why.
+
+# %% [markdown]
+# ## Arrays are immutable
+# The contents of a JAX array, an instance of `jax.Array`, never change. Immutability lets JAX transform a program and decide when and where it runs. Instead of assigning to `x`, you create an updated array. In `x.at[index]`, the index can be almost anything that you would write into `x[index]`, and a method such as `set` states the update.
 
 # %%
 x = jnp.arange(6)
-changed = x.at[2].set(99)
-print("x:", x, "  changed:", changed)
-refusal(lambda: x.__setitem__(2, 99))
+updated = x.at[2].set(99)
+print("x:", x, "  updated:", updated)
+print_error(lambda: x.__setitem__(2, 99), length=160)
 
-print(x.at[::2].multiply(10), x.at[-1].set(0), x.at[x > 3].set(-1), x.at[1:3].max(2))
-x.at[0].set(7)  # a new array that nobody keeps: the most common slip of all
-print("and x is still", x)
+x.at[0].set(7)  # a common mistake: the result is not used
+print("x:", x)
 
 # %% [markdown]
-# `where` is anything that you would put into brackets. There are `set`, `add`, `subtract`, `multiply`, `divide`, `power`, `min`, `max`, `apply`, and `get`. What if a place is named twice?
+# Write `x = x.at[0].set(7)` to keep the result under the same name. The methods are `set`, `add`, `subtract`, `multiply`, `divide`, `power`, `min`, `max` and `apply`, and `get` reads. Here are five updates of one array.
+
+# %%
+grid = jnp.arange(20).reshape(4, 5)
+rows, columns = jnp.array([0, 1, 3]), jnp.array([0, 2, 4])
+updates = {
+    "grid": grid,
+    "grid.at[2].set(0)": grid.at[2].set(0),
+    "grid.at[:, 1].add(100)": grid.at[:, 1].add(100),
+    "grid.at[::2, ::2].multiply(-1)": grid.at[::2, ::2].multiply(-1),
+    "grid.at[rows, columns].set(99)": grid.at[rows, columns].set(99),
+    "grid.at[grid > 11].min(15)": grid.at[grid > 11].min(15),
+}
+
+# %%
+_, panels = plots.subplots(2, 3, height=3.2)
+for panel, (expression, result) in zip(panels.flat, updates.items(), strict=True):
+    fills = np.where(result == grid, plots.PAPER, plots.FILLS[0][0])
+    shown = panel.table(cellText=result.tolist(), cellColours=fills.tolist(), cellLoc="center", bbox=(0, 0, 1, 1))
+    for cell in shown.get_celld().values():
+        cell.set_edgecolor(plots.QUIET)
+    panel.set_title(expression, family="monospace", fontsize=8)
+    panel.axis("off")
+effects = [f"{name} changes {(result != grid).sum()} entries" for name, result in updates.items() if name != "grid"]
+plots.show(f"Tables of grid, with the numbers 0 to 19 in 4 rows, and of 5 updates of it. {'; '.join(effects)}.")
+
+# %% [markdown]
+# The changed entries are coloured. Two index arrays, such as `rows` and `columns`, select one entry for each pair.
 
 # %% [markdown] predict="arrays-twice"
-# Three sales in the shops `[1, 1, 4]`, of `[5, 20, 3]`. What is shop 1's entry in `jnp.zeros(6).at[shops].add(amounts)`?
+# Three sales of `[5, 20, 3]` were made in the shops `[1, 1, 4]`. What is the entry of shop 1 in `jnp.zeros(6).at[shops].add(amounts)`?
 #
-# - [ ] 20 | So NumPy does with `totals[shops] += amounts`: it reads both old values first, then writes twice, and the last one stays.
-# - [x] 25 | Right: `.at[].add` is one operation in which all that meets in a place is added up.
-# - [ ] an error: 1 comes twice | Repeated indices are allowed; counting and summing by group live on them.
+# - [ ] 20 | NumPy gives this for `totals[shops] += amounts`. It reads both old values first, and the second write overwrites the first.
+# - [x] 25 | Right. `.at[].add` is one operation, which sums all updates of the same index.
+# - [ ] an error: 1 comes twice | Repeated indices are allowed. They are used for counts and for sums by group.
 
 # %%
 shops, amounts = np.array([1, 1, 4]), np.array([5.0, 20.0, 3.0])
@@ -111,12 +128,177 @@ in_numpy[shops] += amounts
 print("NumPy, +=:        ", in_numpy)
 print("JAX, .at[].add:   ", jnp.zeros(6).at[shops].add(amounts))
 totals = jnp.zeros(6)
-print("read, add, write: ", totals.at[shops].set(totals[shops] + amounts))
+print("JAX, .at[].set:   ", totals.at[shops].set(totals[shops] + amounts))
 
 # %% [markdown]
-# ![Above: x.at[2].set(99) leaves x as it is and makes a new array that differs in place 2. Below: amounts 5, 20 and 3 go to places 1, 1 and 4; with .add both that meet in place 1 are added up, 25; with .set one of them stays, 20.](../images/arrays_at.svg)
+# ![Above: x.at[2].set(99) leaves x unchanged and returns a new array that differs at index 2. Below: the amounts 5, 20 and 3 update the indices 1, 1 and 4. With .add both updates of index 1 are summed, 25. With .set one of them is kept, 20.](../images/arrays_at.svg)
 #
-# (With `.set` and different values in one place, which one stays is not promised.) The operation is called a *scatter*, and reading `x[indices]` a *gather*. Does each update copy the whole array? Measure, here with 40 MB:
+# With `.set`, JAX does not define which of several updates of the same index is kept. An indexed update is called a *scatter*, and an indexed read `x[indices]` is called a *gather*.
+#
+# Outside `jit`, each update copies the whole array. Compiled code updates in place where it can, which a Deeper section measures.
+
+# %% [markdown]
+# ## NumPy arrays and lists
+# You can mix NumPy and JAX arrays. Which of these results are JAX arrays?
+
+# %%
+row = jnp.ones(3)
+mixed = {"jnp function": jnp.sin(np.ones(3)), "operator": np.ones(3) + row, "NumPy function": np.sin(row)}
+print({name: isinstance(result, jax.Array) for name, result in mixed.items()})
+print_error(lambda: jnp.sin([1.0, 2.0]))
+
+# %% [markdown]
+# A `jnp` function accepts NumPy arrays, and an operator with one JAX operand returns a JAX array. A NumPy *function* computes on the CPU and returns a NumPy array.
+#
+# Functions of `jnp` and the brackets of an array reject Python lists, because converting a long list is slow. Convert it once, with `jnp.array`.
+
+# %% [markdown]
+# ## Indices out of bounds
+# An accelerator cannot raise a Python error in the middle of a computation, so JAX needs another result for an index that does not exist.
+
+# %% [markdown] predict="arrays-bounds"
+# In the first section, `x[20]` returned an entry. What does `x.at[10].set(99)` return for `x = jnp.arange(6)`?
+#
+# - [ ] an `IndexError` | NumPy raises one. JAX raises no error for an index out of bounds.
+# - [ ] 99 in the last place | A *read* returns the nearest entry. A write to that entry would destroy a correct value.
+# - [x] `x`, nothing changed | Right. An update out of bounds is dropped, whereas the index of a read is clamped to the nearest valid one.
+
+# %%
+print("read: ", x[10], x[-10], x[jnp.array([0, 3, 10])])
+print("write:", x.at[10].set(99), x.at[jnp.array([0, 10])].add(1))
+
+# %% [markdown]
+# If an index is too large by one, NumPy raises an error and JAX continues with a wrong number. The argument `mode` of `get` and of the update methods selects what happens. Negative indices count from the end, so -1 is in bounds and -10 is not.
+
+# %%
+places = jnp.array([0, 10, -1, -10])
+print("clip:", x.at[places].get(mode="clip"), "  fill:", x.at[places].get(mode="fill", fill_value=-7))
+print("jnp.take fills with NaN:", jnp.take(x.astype(jnp.float32), places))
+
+# %% [markdown]
+# ## Masks
+# The number of entries that a mask selects depends on the values. A compiled program must know all its shapes in advance, so a mask as an index works only outside `jit`.
+
+# %%
+print(x[x > 3], x.at[x > 3].set(0), jnp.where(x > 3, 0, x))
+print_error(lambda: jax.jit(lambda x: x.at[x > 3].set(0))(x), length=80)
+print("under jit:", jax.jit(lambda x: jnp.where(x > 3, 0, x))(x))
+
+# %% [markdown]
+# `jnp.where(mask, new, old)` returns an array of the same shape for every mask, so it works everywhere.
+
+# %% [markdown]
+# ## Dtypes
+# Accelerators are fastest with 32 bits or fewer, so JAX avoids wide dtypes. NumPy promotes int32 and float16 to float64, which can represent all values of both. JAX promotes them to float16.
+#
+# Python numbers are **[weakly typed](../docs/glossary.md#weak-type)**. They have a kind, such as integer or float, but no number of bits, and take these from the array that they meet.
+
+# %% [markdown] predict="arrays-weak"
+# `half` is `jnp.ones(3, jnp.bfloat16)`. What are the dtypes of `half * 2.0` and `half * np.float32(2.0)`?
+#
+# - [ ] float32, both | The Python number 2.0 is weakly typed, so it takes the dtype of `half`.
+# - [ ] bfloat16, both | `np.float32(2.0)` has a dtype and takes part in promotion like an array of 32 bits.
+# - [x] bfloat16 and float32 | Right. One NumPy constant can double the memory of a whole model.
+
+# %%
+half, small = jnp.ones(3, jnp.bfloat16), jnp.ones(3, jnp.int8)
+results = {
+    "bfloat16 * 2.0": half * 2.0,
+    "bfloat16 * np.float32(2.0)": half * np.float32(2.0),
+    "bfloat16 * np.float64(2.0)": half * np.float64(2.0),
+    "bfloat16 + int32": half + jnp.arange(3),
+    "bfloat16 + float16": half + jnp.ones(3, jnp.float16),
+    "int8 + 100": small + 100,
+    "int8 + uint8": small + jnp.ones(3, jnp.uint8),
+    "int8 * 2.5": small * 2.5,
+    "int8 / int8": small / small,
+    "jnp.asarray(2.5)": jnp.asarray(2.5),
+}
+for name, result in results.items():
+    print(f"{name:28s} {jax.typeof(result)!s:12s} {result.nbytes:3d} bytes")
+
+# %% [markdown]
+# `jax.typeof` returns the dtype and the shape of an array, and `~` marks a weakly typed one. The dtype of `int8 * 2.5` comes from the Python number, so it is weak. NumPy's float64 was converted to float32 before promotion. Two operands are promoted to the nearest dtype that both lead to in this figure.
+#
+# ![Dtypes joined by arrows, from left to right: bool leads to Python's int, that to uint8 and int8, both to int16, then int32, then Python's float, that to bfloat16 and float16, and both to float32. Two operands are promoted to the nearest dtype that both lead to.](../images/arrays_dtypes.svg)
+
+# %% [markdown]
+# ## 32 bits by default
+# JAX creates no 64-bit arrays unless you enable them. If you request float64, you get float32 and a warning. Data from NumPy can need more than 32 bits.
+
+# %% [markdown] predict="arrays-overflow"
+# What is `jnp.asarray(np.array([2**31 + 5]))`, an int64 array from NumPy, with JAX's default settings?
+#
+# - [ ] an `OverflowError` | The *Python* number `2**31 + 5` raises it, because JAX checks the value of a Python number.
+# - [x] a negative number | Right. The upper 32 bits are dropped without a warning, which destroys timestamps, hashes and row numbers of large tables.
+# - [ ] the largest int32 | JAX clamps the index of a read. It does not check the values of an array.
+
+# %%
+print_error(lambda: jnp.asarray(2**31 + 5))
+print(jnp.asarray(np.array([2**31 + 5])), "  pi from NumPy:", jnp.asarray(np.array([np.pi])).dtype)
+print("2**24 + 1 == 2**24 in float32:", jnp.float32(2**24) + 1 == jnp.float32(2**24))
+with jax.enable_x64(True):
+    print("with 64 bits:", jnp.asarray(np.array([2**31 + 5])), jnp.ones(3).dtype, jnp.float32(1).dtype)
+
+# %% [markdown]
+# The third line shows that float32 represents every integer only up to 2**24, or 16,777,216, which is about seven digits. To enable 64 bits, begin a program with `jax.config.update("jax_enable_x64", True)` or set the environment variable `JAX_ENABLE_X64=1`.
+
+# %% [markdown]
+# ## Asynchronous dispatch
+# When a line of NumPy code has run, its result is complete.
+
+# %% [markdown] predict="arrays-dispatch"
+# A product of two matrices of 1,500 x 1,500 takes tens of milliseconds on a CPU. How long does the line `product = matrix @ matrix` take?
+#
+# - [ ] tens of milliseconds | After this time the result is complete, but the line itself does not wait for it.
+# - [ ] nothing until it is printed | JAX is not lazy. The computation starts now, whether or not you use its result.
+# - [x] less than one millisecond | Right. The line only dispatches the operation. If you time the line, everything seems a hundred times too fast.
+
+# %%
+matrix = jnp.asarray(np.random.default_rng(1).normal(size=(1500, 1500)), jnp.float32)
+(matrix @ matrix).block_until_ready()  # the first call compiles
+
+
+def time_product():
+    start = time.perf_counter()
+    product = matrix @ matrix
+    returned, ready = time.perf_counter() - start, product.is_ready()
+    product.block_until_ready()
+    return 1e3 * returned, 1e3 * (time.perf_counter() - start), ready
+
+
+returned, complete, ready = min(time_product() for _ in range(5))
+print(f"the line returned after {returned:.2f} ms (ready: {ready}), its result was ready after {complete:.2f} ms")
+
+# %% [markdown]
+# ![Two timelines. Without waiting: Python dispatches three products and reads the clock at once, while the device has only begun the first; the time measured is the dispatch. With block_until_ready: Python waits until the device has finished the last one, then reads the clock.](../images/arrays_async.svg)
+#
+# The line returns an array whose values are still being computed. Thanks to this **[asynchronous dispatch](../docs/glossary.md#asynchronous-dispatch)**, Python prepares the next operations while the device works.
+#
+# Code that needs the values waits for them, such as `print`, `float()`, `np.asarray` and `if`. So a `print(loss)` makes Python wait for the device in every step of a training loop.
+#
+# To measure a time, wait with `jax.block_until_ready(result)`, which also accepts a container of arrays. Exclude the first call, which compiles, and measure several calls. The imported `time_ms` does this and returns a median.
+
+# %% [markdown]
+# ## Devices
+# Every array is stored on a device, or on several (lesson 16). New arrays are placed on the default device. `jax.device_put` places an array on a device of your choice and **[commits](../docs/glossary.md#committed)** it to this device.
+
+# %%
+first, second = jax.devices("cpu")[:2]
+free, placed = jnp.ones(3), jax.device_put(jnp.ones(3), second)
+print("default:", free.device, " placed:", placed.device, " committed:", free.committed, placed.committed)
+print("their sum is on", (free + placed).device)
+print_error(lambda: jax.device_put(free, first) + placed)
+
+# %% [markdown]
+# An operation runs where its committed operands are, and uncommitted operands are copied there. If operands are committed to different devices, JAX raises an error. The CPU appears as two devices here, because the first cell requested two.
+
+# %% [markdown]
+# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+
+# %% [markdown]
+# ## Deeper: the cost of an update
+# Does each update copy the whole array? The following one has 40 MB.
 
 # %%
 big = jnp.zeros(10_000_000, jnp.float32)
@@ -128,35 +310,57 @@ def ten_updates(x):
     return x
 
 
-def shortest(call, repeats=5):
-    """Milliseconds of the fastest of `repeats` calls, each until its result is there; the first call does not count."""
-    jax.block_until_ready(call())
-    return 1e3 * min(timeit.repeat(lambda: jax.block_until_ready(call()), number=1, repeat=repeats))
-
-
 compiled_updates = jax.jit(ten_updates)
-print(f"one update:                {shortest(lambda: big.at[0].set(1.0)):7.1f} ms")
-print(f"ten updates, one by one:   {shortest(lambda: ten_updates(big)):7.1f} ms")
-print(f"ten updates, under jit:    {shortest(lambda: compiled_updates(big)):7.1f} ms")
-scratch = compiled_updates.lower(big).compile().memory_analysis().temp_size_in_bytes  # lesson 02 goes this way slowly
-print(f"memory that jit needs beside argument and result: {scratch} bytes")
+ways = {"one update": lambda: big.at[0].set(1.0), "ten updates": lambda: ten_updates(big)}
+ways["ten updates under jit"] = lambda: compiled_updates(big)
+for way, took in zip(ways, time_ms(*ways.values(), repeats=5), strict=True):
+    print(f"{way:22s} {took:6.1f} ms")
+scratch = compiled_updates.lower(big).compile().memory_analysis().temp_size_in_bytes
+print(f"memory for intermediate arrays under jit: {scratch} bytes")
 
 # %% [markdown]
-# One by one, ten updates take about ten times as long as one: each makes an array of 40 MB. In a compiled function the steps between are nobody's, and XLA writes over them in place: ten take about as long as one. So do not fear `.at`, but put loops full of it under `jit` (lesson 03 also gives the argument's memory away).
-#
-# ## Copies and views
-# A slice of a JAX array behaves as a copy, always: there is no way to write to the original through it. What comes *from* NumPy, and what goes *to* it?
+# Outside `jit`, each update makes a new array of 40 MB. In a compiled function, XLA updates the intermediate arrays in place, so ten updates take about as long as one. Put loops of updates under `jit`.
+
+# %% [markdown]
+# ## Deeper: options of `.at`
+# The default mode of `.at` is `"promise_in_bounds"`. You promise valid indices, and JAX checks nothing. The clamped reads and dropped updates of the core are what JAX does if you break the promise. The other modes, `"clip"`, `"drop"` and `"fill"`, are reliable.
+
+# %%
+five = jnp.arange(5.0)
+print("clip:", five.at[10].add(100, mode="clip"), "  drop:", five.at[10].add(100, mode="drop"))
+print("fill:", five.at[10].get(mode="fill"), "  for integers:", jnp.arange(5).at[10].get(mode="fill"))
+print("-1 counts from the end:", five.at[-1].set(7))
+print("-1 is out of bounds:   ", five.at[-1].set(7, mode="drop", wrap_negative_indices=False))
+print("apply:", five.at[1:3].apply(jnp.cos))
+
+# %% [markdown]
+# Differentiation shows that the default is not reliable. The derivative of a gather is a scatter. The gather clamps and the scatter drops, so this read returns the last entry, but its derivative with respect to that entry is 0 instead of 1.
+
+
+# %%
+def read(values):
+    return values[jnp.array([10])].sum()
+
+
+print("value:", read(five), "  derivative:", jax.grad(read)(five))
+
+# %% [markdown]
+# Two more options are promises about the indices, `unique_indices=True` and `indices_are_sorted=True`. They can make an update faster on some devices. If the promise is false, the result is undefined.
+
+# %% [markdown]
+# ## Deeper: memory shared with NumPy
+# A slice of a JAX array behaves like a copy, because there is no way to write to it. An array that JAX takes from NumPy is different.
 
 # %% [markdown] predict="arrays-alias"
-# `x = jax.device_put(buffer)` on a CPU, with a NumPy array `buffer` of zeros. Then `buffer[0] = 5`. What is `x[0]`?
+# `buffer` is a NumPy array of zeros, and `x = jax.device_put(buffer)` places it on a CPU. Then `buffer[0] = 5`. What is `x[0]`?
 #
-# - [x] 5, since the memory is shared | Right, here: the buffer was taken as it is, without a copy. Elsewhere, or with another buffer, it can be 0.
-# - [ ] 0, since a JAX array never changes | JAX never changes it. NumPy may: on a CPU, both can hold the *same memory*.
-# - [ ] an error: the buffer is in use | It would be welcome. Nothing locks it.
+# - [x] 5, since the memory is shared | Right in this example, where JAX uses the buffer without a copy. On another device, or with another buffer, it can be 0.
+# - [ ] 0, since a JAX array never changes | JAX never changes it. NumPy can, because on a CPU both arrays may use the *same memory*.
+# - [ ] an error: the buffer is in use | An error would be useful, but nothing locks the buffer.
 
 # %%
 raw = np.zeros(4 * 1000 + 64, np.uint8)
-start = -raw.ctypes.data % 64  # a buffer may be shared where it begins at a multiple of 64 bytes
+start = -raw.ctypes.data % 64  # JAX can share a buffer whose address is a multiple of 64 bytes
 buffer = raw[start : start + 4000].view(np.float32)
 
 cpu = jax.devices("cpu")[0]
@@ -164,226 +368,176 @@ shared, safe = jax.device_put(buffer, cpu), jax.device_put(buffer.copy(), cpu)
 buffer[0] = 5
 print("shared:", shared[0], "  from a copy:", safe[0])
 
-back = np.asarray(shared)  # the way to NumPy; also jax.device_get, for whole containers
-print(type(back).__name__, "writeable:", back.flags.writeable, "  np.array(...) is:", np.array(shared).flags.writeable)
+back = np.asarray(shared)
+print("np.asarray is writeable:", back.flags.writeable, "  np.array:", np.array(shared).flags.writeable)
 
 # %% [markdown]
-# So the rule for data loaders: **an array that was handed to JAX is not written to again**, or a copy is handed over. `jnp.asarray` and `jnp.array` copy, perhaps after the line has returned (this notebook does not catch them at it): `block_until_ready()` before you write. The way back is safe: what `np.asarray` gives forbids writing.
+# Data loaders often reuse a buffer, so this can corrupt a batch. **Do not write to a NumPy array after you have passed it to JAX**, or pass a copy. `jnp.array` and `jnp.asarray` make a copy, but they may return before it is complete. Call `block_until_ready()` on the result before you write to the NumPy array.
 #
-# Otherwise the two mix freely. `jnp` functions take NumPy arrays; an operator with one JAX array gives a JAX array; NumPy's *functions* give NumPy arrays, computed on the CPU. Lists are refused: write `jnp.array(...)` where one is to become an array.
+# In the other direction there is no danger. `np.asarray` returns a read-only array, and `np.array` a copy. `jax.device_get` converts all arrays of a container.
+
+# %% [markdown]
+# ## Deeper: 16-bit floats
+# There are two float formats with 16 bits. bfloat16 has the range of float32 with fewer digits. float16 has more digits than bfloat16 and a small range.
 
 # %%
-row = jnp.ones(3)
-print([type(result).__name__ for result in (jnp.sin(np.ones(3)), np.ones(3) + row, np.sin(row))])
-refusal(lambda: jnp.sin([1.0, 2.0]))
+for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+    largest, step, size = float(jnp.finfo(dtype).max), float(jnp.finfo(dtype).eps), jnp.ones(1000, dtype).nbytes
+    print(f"{dtype.__name__:8s} 1,000 numbers: {size} bytes   largest {largest:.5g}   after 1 comes 1 + {step:.3g}")
+print("bfloat16: 256 + 1 =", jnp.bfloat16(256) + jnp.bfloat16(1))
 
 # %% [markdown]
-# ## Indices that do not exist
-# A program on an accelerator has nobody to raise an error to.
-
-# %% [markdown] predict="arrays-bounds"
-# At the start, `x[20]` gave an entry. With `x = jnp.arange(6)`, what is `x.at[10].set(99)`?
-#
-# - [ ] an `IndexError` | That is NumPy. Here nothing is raised, ever, once indices are values of the program.
-# - [ ] 99 in the last place | *Reading* takes the nearest entry. But writing there would destroy a good value.
-# - [x] `x`, nothing changed | Right: an update out of bounds is dropped, while a gather is clamped to the nearest end.
+# Both are good for *storage*, but a running total needs more digits. The next cell adds 3,000 ones, one after the other, and rounds each total to the dtype.
 
 # %%
-print("read: ", x[10], x[-10], x[jnp.array([0, 3, 10])])
-print("write:", x.at[10].set(99), x.at[jnp.array([0, 10])].add(1))
+_, axes = plots.subplots(height=2.6)
+final = {}
+for dtype in (jnp.float32, jnp.float16, jnp.bfloat16):
+    running = np.cumsum(np.ones(3000, dtype)).astype(np.float32)
+    final[dtype.__name__] = running[-1]
+    axes.plot(running)
+    axes.annotate(dtype.__name__, (3000, running[-1]), xytext=(5, -3), textcoords="offset points")
+axes.set(xlabel="ones added", ylabel="running total", xlim=(0, 3400))
+ends = ", ".join(f"{name} {total:,.0f}" for name, total in final.items())
+plots.show(f"Running totals of 3,000 ones. The lines grow together at first. At the end they show {ends}.")
 
 # %% [markdown]
-# Off by one, and NumPy stops; JAX goes on with a wrong number. Say what you want by `mode`. Negative indices count from the end first, so `-1` is never out of bounds:
-
-# %%
-places = jnp.array([0, 10, -1, -10])
-print("clip:", x.at[places].get(mode="clip"), "  fill:", x.at[places].get(mode="fill", fill_value=-7))
-print("jnp.take fills as well:", jnp.take(x.astype(jnp.float32), places))
+# A bfloat16 total stops growing at 256, because 256 + 1 is rounded to 256. A total of losses can stop in the same way, and no error reports it. An exercise asks you to add such numbers correctly.
 
 # %% [markdown]
-# The rest of indexing is NumPy's: a step of `-1` reverses, `None` adds an axis of size 1, integer arrays that broadcast together pick entry by entry, and one of them alone picks rows.
-
-# %%
-table = jnp.arange(12).reshape(3, 4)
-rows, columns = jnp.array([0, 2]), jnp.array([3, 1])
-print("reversed rows: ", table[:, ::-1][0], "  a column:", table[:, 1, None].shape)
-print("entry by entry:", table[rows, columns], "  grid:", table[rows[:, None], columns].tolist())
-mask = table % 5 == 0
-print("a mask:        ", table[mask], "  where:", jnp.where(mask, table, 0)[1])
-
-# %% [markdown]
-# The mask matters later: how many entries a mask picks depends on the *values*, and a compiled program needs to know its shapes beforehand (02). `jnp.where(mask, new, old)` keeps the shape, and works in a program; `.at[mask]` asks for the number of places too, and works only outside one.
-#
-# ## Dtypes
-# Accelerators are built for 32 bits and fewer, so JAX promotes differently from NumPy. Where two arrays meet, the result has the smallest dtype that the *kinds* of both need, not the one that holds every value: int32 with float16 is float16. And Python's own numbers are **weakly typed**: they bring a kind (whole, or with a fraction), and take their bits from the array that they meet.
-
-# %% [markdown] predict="arrays-weak"
-# `half = jnp.ones(3, jnp.bfloat16)`. What are the dtypes of `half * 2.0` and `half * np.float32(2.0)`?
-#
-# - [ ] float32, both | The Python number 2.0 has no bits to insist on. NumPy's has.
-# - [ ] bfloat16, both | `np.float32(2.0)` is an array as far as promotion goes, and asks for 32 bits.
-# - [x] bfloat16 and float32 | Right. One NumPy constant can silently double the memory of a whole model.
-
-# %%
-half, whole = jnp.ones(3, jnp.bfloat16), jnp.ones(3, jnp.int8)
-results = {
-    "bfloat16 * 2.0": half * 2.0,
-    "bfloat16 * np.float32(2.0)": half * np.float32(2.0),
-    "bfloat16 * np.float64(2.0)": half * np.float64(2.0),
-    "bfloat16 + int32 array": half + jnp.arange(3),
-    "bfloat16 + float16": half + jnp.ones(3, jnp.float16),
-    "int8 + 100": whole + 100,
-    "int8 + uint8": whole + jnp.ones(3, jnp.uint8),
-    "int8 * 2.5": whole * 2.5,
-    "int8 / int8": whole / whole,
-    "jnp.asarray(2.5)": jnp.asarray(2.5),
-}
-for name, result in results.items():
-    print(f"{name:28s} {jax.typeof(result)!s:12s} {result.nbytes:3d} bytes")
-
-# %% [markdown]
-# `jax.typeof` shows what JAX knows of an array: dtype and shape, and `~` marks a weak type, which a result keeps when only numbers without a dtype decided. NumPy's float64 came in as float32.
-#
-# ![Dtypes joined by arrows, from left to right: bool leads to Python's int, that to uint8 and int8, both to int16, then int32, then Python's float, that to bfloat16 and float16, and both to float32. Two operands meet in the nearest dtype that both lead to.](../images/arrays_dtypes.svg)
-#
-# To have every silent promotion refused, set `jax_numpy_dtype_promotion`; Python's numbers stay welcome. Assigning never promotes: the *array's* dtype wins, and a fraction is cut off, with a warning that will be an error one day. Asking for 64 bits earns a warning, too.
+# ## Deeper: stricter settings
+# JAX can raise an error where it would otherwise promote silently. `jax.numpy_dtype_promotion("strict")` rejects operands of two dtypes. Python numbers are still allowed. `jax.numpy_rank_promotion("raise")` rejects operands with different numbers of axes, because broadcasting can hide a mistake in a shape.
 
 # %%
 with jax.numpy_dtype_promotion("strict"):
-    print((half * 2.0).dtype)
-    refusal(lambda: half * jnp.ones(3))
+    print((jnp.ones(3, jnp.bfloat16) * 2.0).dtype)
+    print_error(lambda: jnp.ones(3, jnp.bfloat16) * jnp.ones(3), length=200)
+with jax.numpy_rank_promotion("raise"):
+    print_error(lambda: jnp.ones((3, 2)) + jnp.ones(2), length=160)
+
+# %% [markdown]
+# An update never promotes. The *array* keeps its dtype, and values are converted to it. JAX warns if this can lose information, and announces an error for a future release. A request for a 64-bit dtype gives a warning too.
+
+# %%
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     print(jnp.arange(3).at[0].set(1.75), "|", str(caught[-1].message)[:96])
     print(jnp.ones(3, jnp.float64).dtype, "|", str(caught[-1].message)[:104])
 
 # %% [markdown]
-# ## 32 bits, 64 bits, 16 bits
-# JAX makes no 64-bit number unless it is told to beforehand. Ask for one, and you get 32 bits and that warning. And what if a number comes that needs more?
-
-# %% [markdown] predict="arrays-overflow"
-# `jnp.asarray(np.array([2**31 + 5]))`, an int64 from NumPy, with JAX's usual settings, is …
-#
-# - [ ] an `OverflowError` | That is what the *Python* number `2**31 + 5` earns, as its value is looked at.
-# - [x] a negative number | Right: the upper 32 bits are cut off, without a word. Timestamps, hashes and row numbers of large tables die this way.
-# - [ ] the largest int32 | So an index out of bounds is moved to the nearest end. Here nobody looks at the value.
+# ## Deeper: more differences from NumPy
+# These lines are rare in practice, but surprising.
 
 # %%
-refusal(lambda: jnp.asarray(2**31 + 5))
-print(jnp.asarray(np.array([2**31 + 5])), " pi from NumPy:", jnp.asarray(np.array([np.pi])).dtype)
-print("float32 counts up to 16,777,216:", jnp.float32(2**24) + 1 == jnp.float32(2**24))
-with jax.enable_x64(True):
-    print("with 64 bits:", jnp.asarray(np.array([2**31 + 5])), jnp.ones(3).dtype, jnp.float32(1).dtype)
+both("xp.arange(254.0, 258.0).astype('uint8')", "xp.float32(1e-45) + 0", "xp.nanargmin(xp.full(3, xp.nan))")
 
 # %% [markdown]
-# For a whole program: `jax.config.update("jax_enable_x64", True)` first thing, or `JAX_ENABLE_X64=1 python …`. Then NumPy's float64 stays float64, at twice the memory. In the other direction there are two formats of 16 bits: bfloat16 has the range of float32 and fewer digits, float16 more digits and a small range. Both are for *storing*; what is added up needs more:
+# The conversion of 256 and 257 to uint8 saturates in JAX on this device. Such conversions can differ between devices, so clip first. Floats below the normal range, which are called subnormal, become zero on some devices. `nanargmin` returns -1 if there is no valid entry.
+#
+# Functions such as `nonzero` and `unique` return arrays whose shape depends on the values. Their JAX versions accept an argument `size`, so that they work under `jit`.
 
 # %%
-for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
-    largest, step, size = float(jnp.finfo(dtype).max), float(jnp.finfo(dtype).eps), jnp.ones(1000, dtype).nbytes
-    print(
-        f"{dtype.__name__:8s} 1,000 numbers: {size} bytes, the largest is {largest:.5g}, after 1 comes 1 + {step:.3g}"
-    )
-total = jnp.bfloat16(0)
-for _ in range(300):
-    total = total + jnp.bfloat16(1)
-print("300 times 1, added up in bfloat16:", total, "  since 256 + 1 is", jnp.bfloat16(256) + jnp.bfloat16(1))
+where_large = lambda values: jnp.nonzero(values > 3, size=4, fill_value=-1)[0]
+print(jax.jit(where_large)(jnp.array([5, 1, 7, 2])))
 
 # %% [markdown]
-# A loss kept like this stops moving, and no error says so. How to add up right is an exercise.
-#
-# ## The clock
-# In NumPy, a line has done its work when Python goes on to the next one.
-
-# %% [markdown] predict="arrays-dispatch"
-# A product of two matrices of 1,500 x 1,500 takes tens of milliseconds on a CPU. How long does the line `product = matrix @ matrix` take?
-#
-# - [ ] tens of milliseconds | That is until the result is there. The line itself does not wait.
-# - [ ] nothing until it is printed | JAX is not lazy: the work begins now, whether anybody looks or not.
-# - [x] less than one millisecond | Right: it is sent off. Time *that*, and everything looks a hundred times too fast.
+# `jnp.array` of a list is slow under `jit`, because each number of the list becomes an argument of its own. The number of operations grows with the list.
 
 # %%
-matrix = jnp.asarray(np.random.default_rng(1).normal(size=(1500, 1500)), jnp.float32)
-float((matrix @ matrix)[0, 0])  # the first calls compile, for this shape
-
-
-def sent_and_there():
-    start = time.perf_counter()
-    product = matrix @ matrix
-    sent, ready = time.perf_counter() - start, product.is_ready()
-    product.block_until_ready()
-    return 1e3 * sent, 1e3 * (time.perf_counter() - start), ready
-
-
-sent, there, ready = min(sent_and_there() for _ in range(5))
-print(f"sent after {sent:.2f} ms (ready: {ready}), there after {there:.2f} ms")
-
-start = time.perf_counter()
-corner = float((matrix @ matrix)[0, 0])
-print(f"a number of it in Python's hands after {1e3 * (time.perf_counter() - start):.2f} ms")
+total_of_list = lambda numbers: jnp.sum(jnp.array(numbers))
+for n in (3, 30):
+    print(n, "numbers:", len(primitives(total_of_list, [1.0] * n)), "operations")
 
 # %% [markdown]
-# ![Two timelines. Without waiting: Python sends three products off and reads the clock at once, while the device has only begun the first; the time measured is the dispatch. With block_until_ready: Python waits until the device has finished the last one, then reads the clock.](../images/arrays_async.svg)
-#
-# Python's part in `x @ x` is to send the operation off. It returns at once, with an array whose values are still on their way. This is **asynchronous dispatch**: Python prepares the next step while the device works.
-#
-# Everything that needs *numbers* in Python waits by itself: `print`, `float()`, `np.asarray`, an `if`. In a training loop `print(loss)` in each step makes Python and the device take turns. For a clock there is `jax.block_until_ready`, which takes a whole container of arrays. Two more rules: the first call compiles and is timed apart; and a single number is an anecdote, so take several.
-#
-# ## Is it faster than NumPy?
-# Eight products in a row, the shape of a network without its bias: NumPy, JAX operation by operation, JAX compiled as one program, and PyTorch where it is installed. The same float32 numbers for all, converted before the clock starts, warmed up, waited for, and the shortest of five calls: whatever else the computer does can only add to it.
-
+# ## Deeper: `jax.numpy` and `jax.lax`
+# Functions of `jax.numpy` are written with those of `jax.lax`, which are stricter and closer to XLA. A `jnp` function first converts and promotes its arguments. A `lax` function does not.
 
 # %%
+whole = jnp.arange(3)
+print("jnp.sin:", primitives(jnp.sin, whole), "  jnp.add:", primitives(jnp.add, whole, jnp.ones(3)))
+print_error(lambda: jax.lax.sin(whole), length=200)
+print_error(lambda: jax.lax.add(whole, jnp.ones(3)), length=200)
+
+# %% [markdown]
+# Use `jax.numpy` by default. Look in `jax.lax` for operations that NumPy does not have, such as general convolutions (11) and loops inside a program (08).
+
+# %% [markdown]
+# ## Deeper: mutable references
+# `jax.new_ref` creates a `Ref`, a reference to a mutable array. You read and write it with brackets. A compiled function can update a `Ref` that it receives as an argument.
+
+# %%
+counts = jax.new_ref(jnp.zeros(3))
+
+
+@jax.jit
+def count(counts, i):
+    counts[i] += 1.0
+
+
+for i in (0, 2, 2):
+    count(counts, i)
+print(counts[...])
+print_error(lambda: counts + 1.0)
+
+# %% [markdown]
+# A `Ref` is not an array, so functions need its contents, `counts[...]`. Use `.at` unless you need state that is updated in place.
+
+# %% [markdown]
+# ## Deeper: is JAX faster than NumPy?
+# The answer depends on the sizes. The next cell times a chain of eight matrix products, as in a network without biases. It compares NumPy, JAX without and with `jit`, and PyTorch if it is installed. All use the same float32 numbers, converted before the measurement.
+
+# %%
+import importlib.util
+
+
 def chain(x, matrices):
     for matrix in matrices:
         x = x @ matrix
     return x
 
 
-ways = {"NumPy": (chain, np.asarray), "JAX": (chain, jnp.asarray), "JAX, jit": (jax.jit(chain), jnp.asarray)}
+contestants = {"NumPy": (chain, np.asarray), "JAX": (chain, jnp.asarray), "JAX, jit": (jax.jit(chain), jnp.asarray)}
 if importlib.util.find_spec("torch"):
     import torch
 
-    ways["PyTorch"] = (chain, torch.from_numpy)
+    contestants["PyTorch"] = (chain, torch.from_numpy)
 
 # %% [markdown] predict="arrays-fastest"
-# Matrices of 8 x 8. Who is first?
+# Which of them is the fastest for matrices of 8 x 8?
 #
-# - [x] NumPy | Right: 8,000 multiplications are nothing, so what counts is how much Python and dispatch surround each call, and NumPy has least.
-# - [ ] JAX, operation by operation | Each operation is sent to a device, which keeps book of a result that is not there yet. That costs more than the product.
-# - [ ] JAX with jit | One dispatch instead of eight. It closes most of the gap, but not all.
+# - [x] NumPy | Right. 8,000 multiplications take almost no time, so the cost of each call decides, and NumPy's calls cost least.
+# - [ ] JAX, operation by operation | Each operation is dispatched to a device, and JAX tracks its pending result. This costs more than the product itself.
+# - [ ] JAX with jit | It needs one dispatch instead of eight, which removes most of the difference, but not all.
 
 # %%
 sizes = [8, 32, 128, 512]
-milliseconds = {name: [] for name in ways}
+milliseconds = {name: [] for name in contestants}
 for n in sizes:
-    matrices = np.random.default_rng(n).normal(size=(9, n, n)).astype(np.float32) / n**0.5
-    for name, (function, convert) in ways.items():
-        first, *others = [convert(matrix.copy()) for matrix in matrices]
-        milliseconds[name].append(shortest(lambda: function(first, others)))
+    numbers = np.random.default_rng(n).normal(size=(9, n, n)).astype(np.float32) / n**0.5
+    calls = []
+    for function, convert in contestants.values():
+        start, *others = [convert(matrix.copy()) for matrix in numbers]
+        calls.append(lambda function=function, start=start, others=others: function(start, others))
+    for name, took in zip(contestants, time_ms(*calls, repeats=5), strict=True):
+        milliseconds[name].append(took)
 
-print(f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}; milliseconds\n{'':10s}", *(f"{n:>8d}" for n in sizes))
-for name, took in milliseconds.items():
-    print(f"{name:10s}", *(f"{each:8.3f}" for each in took))
-
+# %%
 _, axes = plots.subplots(height=3.2)
 for (name, took), marker in zip(milliseconds.items(), "os^D", strict=False):
     axes.loglog(sizes, took, marker=marker, label=name)
-axes.set(
-    xlabel="rows and columns of each matrix", ylabel="milliseconds for 8 products", xticks=sizes, xticklabels=sizes
-)
+axes.set(xlabel="rows and columns of each matrix", xticks=sizes, xticklabels=sizes)
+axes.set(ylabel="median time of 8 products\nin milliseconds")
 axes.minorticks_off()
 axes.legend()
-first, last = (sorted(milliseconds, key=lambda name: milliseconds[name][place]) for place in (0, -1))
+each = [f"{name} {took[0]:.3f} ms and {took[-1]:.2f} ms" for name, took in milliseconds.items()]
 plots.show(
-    f"The table above as lines, both axes logarithmic. Fastest first, with 8 rows: {'; '.join(first)}; "
-    f"with 512 rows: {'; '.join(last)}."
+    f"Median times against matrix size, both axes logarithmic. With {sizes[0]} and {sizes[-1]} rows: {'; '.join(each)}."
 )
 
 # %% [markdown]
-# Read your own table; two things hold on most machines. On the left, what is timed is the *calling*, and NumPy is first. On the right, all of them spend their time in the same thing, a library's matrix product on all cores: whoever is ahead there has the better product for this machine, and `jit` has little to add. A number that looks absurd probably is: other programs use the same cores, and threads wait for each other. Close them, and measure again.
+# Two observations hold on most machines. For small matrices the figure shows the cost of a call, and NumPy is first. For large matrices all contestants spend their time in a library's matrix product, and `jit` changes little. If a time looks absurd, close other programs and measure again.
 #
-# Now a chain of *small* steps on a large array. As one program they are **fused**: nothing in between goes to memory.
+# The next example is a series of elementwise operations on a large array. A compiled program **fuses** them, so that no intermediate array is written to memory.
 
 
 # %%
@@ -393,58 +547,35 @@ def bumps(x, xp):
 
 many = np.linspace(-3, 3, 2_000_000, dtype=np.float32)
 on_device, compiled_bumps = jnp.asarray(many), jax.jit(lambda x: bumps(x, jnp))
-took = {
-    "NumPy": shortest(lambda: bumps(many, np)),
-    "JAX": shortest(lambda: bumps(on_device, jnp)),
-    "JAX, jit": shortest(lambda: compiled_bumps(on_device)),
-}
-for name, each in took.items():
-    print(f"{name:10s} {each:8.2f} ms")
-steps = len(jax.make_jaxpr(lambda x: bumps(x, jnp))(on_device).eqns)  # what that is, lesson 02 says
-scratch = compiled_bumps.lower(on_device).compile().memory_analysis().temp_size_in_bytes
-print(f"one by one, {steps} operations write {many.nbytes / 1e6:.0f} MB each; compiled, {scratch} bytes lie between")
+took = time_ms(lambda: bumps(many, np), lambda: bumps(on_device, jnp), lambda: compiled_bumps(on_device))
+for name, one in zip(("NumPy", "JAX", "JAX, jit"), took, strict=True):
+    print(f"{name:10s} {one:8.2f} ms")
+steps = len(primitives(lambda x: bumps(x, jnp), on_device))
+fused = compiled_bumps.lower(on_device).compile().memory_analysis().temp_size_in_bytes
+print(
+    f"without jit, {steps} operations write {many.nbytes / 1e6:.0f} MB each; compiled, intermediate arrays need {fused} bytes"
+)
 
 # %% [markdown]
-# The two rows of JAX show what fusing saves. Against NumPy it says little: on a few cores NumPy may keep up with both, its loops are compiled as well. So JAX on a CPU is not, by itself, a faster NumPy. The gain comes from `jit` over many operations, from `vmap` instead of Python loops, and from devices that NumPy cannot use.
-#
-# ## Where an array lies
-# Every array lies on a device (or on several, lesson 16). What you do not place goes to the first one, and follows whatever it meets; what you place with `jax.device_put` is **committed** and stays.
-
-# %%
-first, second = jax.devices("cpu")[:2]
-free, placed = jnp.ones(3), jax.device_put(jnp.ones(3), second)
-print("default:", free.device, " placed:", placed.device, " committed:", free.committed, placed.committed)
-print("their sum is on", (free + placed).device)
-refusal(lambda: jax.device_put(free, first) + placed)
+# The two times of JAX show what fusion saves. JAX on a CPU is not always faster than NumPy, whose loops are compiled too. You gain from `jit` over many operations, from `vmap` instead of Python loops, and from devices that NumPy cannot use.
 
 # %% [markdown]
-# Nothing travels between devices unless you say so: an error is better than a slow program. The second CPU device is simulated, and comes from the first cell: JAX counts its devices **once, at first use**, so the number must be said before. (In a shell: `XLA_FLAGS=--xla_force_host_platform_device_count=8`.)
+# ## Deeper: number of devices and GPU memory
+# JAX creates its devices **when it is first used**, and the number of simulated CPU devices is then fixed. In a shell you can set it with `XLA_FLAGS=--xla_force_host_platform_device_count=8`.
 
 # %%
-refusal(lambda: jax.config.update("jax_num_cpu_devices", 8))
+print_error(lambda: jax.config.update("jax_num_cpu_devices", 8))
+print("sharding:", jnp.ones(3).sharding)
 for device in jax.local_devices():
     stats = device.memory_stats() or {}
     known = {name: f"{stats[name] / 2**30:.2f} GiB" for name in ("bytes_limit", "bytes_in_use") if name in stats}
-    print(device, known or "does not say")
+    print(device, known or "reports no memory statistics")
 
 # %% [markdown]
-# On a GPU that cell shows `bytes_limit`, and it is 75% of the memory: JAX takes that much **at first use**, and hands it out itself. That is why `nvidia-smi` shows a full GPU for an array of three numbers, and why a second process on the same GPU, PyTorch's or your other notebook's, may find nothing left. `XLA_CLIENT_MEM_FRACTION=.40` takes less, `XLA_PYTHON_CLIENT_PREALLOCATE=false` takes what is needed as it comes; both have to stand in the environment before JAX starts.
-#
-# ## Summary
-#
-# | NumPy | JAX |
-# |---|---|
-# | `x[where] = y`, `x[where] += y` | `x = x.at[where].set(y)`, `.add(y)`; keep the result |
-# | `np.add.at(x, i, y)`, repeated indices add up | `x.at[i].add(y)` does |
-# | a slice is a view | behaves as a copy; but hand over a NumPy buffer, and never write to it again |
-# | `x[100]` raises | reading gives the nearest entry, writing is dropped; `mode="fill"` says otherwise |
-# | `x[[1, 2]]`, `np.sin([1.0])` | `x[jnp.array([1, 2])]`: make the array yourself |
-# | float64, int64 | float32, int32, silently; `jax_enable_x64` |
-# | int32 + float16 is float64 | float16; Python numbers are weak, NumPy's are not |
-# | a line returns when it is done | when it is sent off; `jax.block_until_ready(result)` |
-# | memory of the computer | `x.device`, `jax.device_put`, `jax.device_get`; 75% of a GPU at first use |
-#
-# ## What it became
+# On a GPU this cell prints `bytes_limit`, which is 75% of the memory. JAX reserves this part **when it is first used**. `nvidia-smi` therefore shows an almost full GPU for an array of three numbers, and a second process on the same GPU may run out of memory. `XLA_CLIENT_MEM_FRACTION=.40` reserves less. `XLA_PYTHON_CLIENT_PREALLOCATE=false` allocates memory as it is needed. Set these environment variables before JAX starts.
+
+# %% [markdown]
+# ## Deeper: older code
 #
 # | in older code | now |
 # |---|---|
@@ -454,8 +585,22 @@ for device in jax.local_devices():
 # | `from jax.config import config` | `jax.config` |
 # | `jax.experimental.enable_x64()` | `jax.enable_x64(True)` |
 # | `x.to_py()`, `jax.dlpack.to_dlpack(x)` | `np.asarray(x)`, `torch.from_dlpack(x)` |
-# | `jnp.clip(x, a_min=0)`, `jnp.in1d`, `jnp.trapz`, `jnp.row_stack` | `jnp.clip(x, min=0)`, `jnp.isin`, `jnp.trapezoid`, `jnp.vstack`: as NumPy 2 |
-# | `XLA_FLAGS=--xla_force_host_platform_device_count=8` | still there; from Python, `jax_num_cpu_devices` |
+# | `jnp.clip(x, a_min=0)`, `jnp.in1d`, `jnp.trapz`, `jnp.row_stack` | `jnp.clip(x, min=0)`, `jnp.isin`, `jnp.trapezoid`, `jnp.vstack`, as in NumPy 2 |
+# | `XLA_FLAGS=--xla_force_host_platform_device_count=8` | still available; in Python, `jax_num_cpu_devices` |
 # | `XLA_PYTHON_CLIENT_MEM_FRACTION` | `XLA_CLIENT_MEM_FRACTION` |
+
+# %% [markdown]
+# ## Summary
 #
-# Next: the exercises. The first has one line missing.
+# | NumPy | JAX |
+# |---|---|
+# | `x[where] = y`, `x[where] += y` | `x = x.at[where].set(y)`, `x = x.at[where].add(y)` |
+# | `np.add.at(x, i, y)` | `x.at[i].add(y)`, which sums repeated indices |
+# | `x[100]` raises an error | a read is clamped, an update is dropped; `mode` changes this |
+# | `x[x > 3] = 0` | `jnp.where(x > 3, 0, x)` |
+# | `x[[1, 2]]`, `np.sin([1.0])` | `x[jnp.array([1, 2])]`, `jnp.sin(jnp.array([1.0]))` |
+# | float64, int64 | float32, int32; `jax_enable_x64` |
+# | int32 + float16 is float64 | float16; Python numbers are weakly typed, NumPy's are not |
+# | a line returns when its result is complete | it returns earlier; `jax.block_until_ready(result)` |
+#
+# In the first exercise only one line is missing.

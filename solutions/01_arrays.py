@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 01 · Exercises: arrays
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# Most checks turn your function into **one program** first (lesson 02 shows how) and then run that on many inputs. So write with `jnp`: NumPy cannot be part of a program. "The same program at any size" means that more numbers give larger arrays, not more operations; a Python loop is written out once for each number, so its program grows.
+# Most checks turn your function into **one program** (lesson 02 shows how) and then run the program on many inputs. Write your answers with `jnp`, because NumPy code cannot be part of a program. Several exercises require "the same program at any size". This means that more numbers give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the numbers.
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -17,56 +17,56 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def repair_numpy(frame, gains):
-    """Mends one frame of a camera in place: frame (h, w), gains (h,), both float32 NumPy arrays. Returns nothing."""
+    """Repairs one frame of a camera in place: frame (h, w), gains (h,), both float32 NumPy arrays. Returns nothing."""
     frame[1::2] = frame[1::2, ::-1]  # every other row is read out from right to left
     frame[frame < 0] = 0  # dead pixels
-    frame /= gains[:, None]  # each row has an amplifier of its own
-    frame[:, 0] = frame[:, 1]  # the sensor's edge is in the shade: take the neighbour
+    frame /= gains[:, None]  # each row has its own amplifier
+    frame[:, 0] = frame[:, 1]  # the edges of the sensor are in the shade, so copy the neighbours
     frame[:, -1] = frame[:, -2]
 
 
 @jax.jit
 def long_chain(x):
-    """Many products with the same matrix, one after the other: (d, d) -> (d, d)"""
+    """Multiplies by the same matrix 1,000 times: (d, d) -> (d, d)"""
     return jax.lax.fori_loop(0, 1000, lambda _, y: y @ x, x)
 
 
 def nap(x):
-    """Takes 50 milliseconds, nearly all of them asleep."""
+    """Sleeps for 50 milliseconds and returns x as an array."""
     time.sleep(0.05)
     return jnp.asarray(x)
 
 
 # %% [markdown] task="arrays-scatter-count" stars=1 minutes=6 skills="01_arrays"
 # ## Count into bins
-# **Goal.** Count how often each number comes up. One line is missing.
+# **Goal.** Count how often each number occurs. One line is missing.
 #
-# **Signature.** `scatter_count(idx, n)`: `idx` is `(k,)`, integers from 0 to n - 1, some of them several times; `n` is a Python int. Returns `(n,)` of int32: entry j says how often j stands in `idx`.
+# **Signature.** `scatter_count(idx, n)`. `idx` has shape `(k,)` and contains integers from 0 to n - 1, possibly repeated. `n` is a Python int. The result has shape `(n,)` and dtype int32, and its entry j is the number of times that j occurs in `idx`.
 #
-# **Example.** `scatter_count([1, 1, 3], 5)` with the list as an array is `[0, 2, 0, 1, 0]`.
+# **Example.** `scatter_count([1, 1, 3], 5)`, with the list as an array, is `[0, 2, 0, 1, 0]`.
 #
-# **Judged.** Values, also counts of thousands; that the program has no loop, and is the same program for any number of indices. **Not judged.** Speed, memory, and promises such as `unique_indices`.
+# **Judged.** The values, also for counts of several thousand. The program has no loop and is the same for any number of indices. **Not judged.** Speed, memory, and promises such as `unique_indices`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In NumPy, `counts[idx] += 1` adds only once where an index stands twice. Why? What would have to happen instead?
+# In NumPy, `counts[idx] += 1` adds only 1 for a repeated index. Why? What should happen instead?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `counts` cannot be changed, but `counts.at[...]` offers methods that give back a changed copy. One of them treats every index, repeated or not.
+# `counts` itself cannot change, but `counts.at[...]` has methods that return an updated copy. One of them applies the update for every index, repeated or not.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `.set` keeps one value for each place, `.add` adds up all that come. And the result has to be returned: `counts` itself stays as it is.
+# `.set` keeps one value for each index, and `.add` sums all updates. Return the result, because `counts` itself does not change.
 #
 # </details>
 
 
 # %% answer="arrays-scatter-count"
 def scatter_count(idx, n):
-    """How often each of 0, ..., n - 1 stands in idx (k,). Returns (n,) int32."""
+    """Counts how often each of 0, ..., n - 1 occurs in idx (k,). Returns (n,) int32."""
     counts = jnp.zeros(n, jnp.int32)
     ### BEGIN SOLUTION
     return counts.at[idx].add(1)
@@ -74,14 +74,14 @@ def scatter_count(idx, n):
 
 
 # %% check="arrays-scatter-count" name="example" points=1
-"""The example: 1 comes twice, 3 comes once."""
+"""The example: 1 occurs twice, 3 once."""
 idx = np.array([1, 1, 3], np.int32)
 compare(
     program(lambda idx: scatter_count(idx, 5), idx).run(idx), np.array([0, 2, 0, 1, 0], np.int32), label="the count"
 )
 
 # %% hidden="arrays-scatter-count" name="values" points=1
-"""Right for any indices, with many repetitions and with none."""
+"""Right for indices with and without repetitions."""
 made = program(lambda idx: scatter_count(idx, 6), np.zeros(20, np.int32))
 for _ in range(3):
     idx = inputs.rng().integers(0, 6, size=20).astype(np.int32)
@@ -97,12 +97,13 @@ few, many = (program(lambda idx: scatter_count(idx, 4), some) for some in (idx[:
 compare(many.run(idx), np.bincount(idx, minlength=4).astype(np.int32), label="the count of 12 indices")
 compare(few.run(idx[:3]), np.bincount(idx[:3], minlength=4).astype(np.int32), label="the count of 3 indices")
 require(
-    many.loops == 0, "The program runs a loop over the indices, one after the other. One indexed update takes them all."
+    many.loops == 0,
+    "The program runs a loop over the indices, one after the other. One indexed update handles all of them.",
 )
 require(
     many.operations == few.operations,
     f"For 3 indices the program has {few.operations} operations, for 12 it has {many.operations}: a Python loop was written "
-    "out index by index. One indexed update takes them all.",
+    "out index by index. One indexed update handles all of them.",
 )
 # Odd counts beyond 2,048 have no place in 16-bit floats. Last, since a Python loop would take long over so many.
 idx = inputs.rng().permutation(np.repeat(np.arange(4), [2601, 399, 0, 1])).astype(np.int32)
@@ -110,23 +111,23 @@ got = program(lambda idx: scatter_count(idx, 4), idx).run(idx)
 compare(got, np.array([2601, 399, 0, 1], np.int32), label="the count of 3,001 indices, most of them equal,")
 
 # %% [markdown] why="arrays-scatter-count"
-# `.at[idx].add` is one operation, a *scatter*: every index brings its 1, and what meets in one place is added up. **Next:** `.at[]` also has `max`, `min` and `multiply`. How would you find, for each shop, the largest of its sales?
+# `.at[idx].add` is one operation, a *scatter*. Each index contributes its 1, and all updates of the same index are summed. **Next:** `.at[]` also has `max`, `min` and `multiply`. How would you find the largest sale of each shop?
 
 
-# %% wrong="arrays-scatter-count" because="Reads, adds one, writes: all repetitions read the same old count, as in NumPy's counts[idx] += 1."
+# %% wrong="arrays-scatter-count" because="Reads the counts, adds 1 and writes them, so that all repetitions read the same old count, as in NumPy's counts[idx] += 1."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     return counts.at[idx].set(counts[idx] + 1)
 
 
-# %% wrong="arrays-scatter-count" because="Does not keep the copy that .at gives back: counts itself never changes."
+# %% wrong="arrays-scatter-count" because="Does not use the array that .at returns, and counts itself never changes."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     counts.at[idx].add(1)
     return counts
 
 
-# %% wrong="arrays-scatter-count" because="Loops over the indices in Python: right, but the program grows with them."
+# %% wrong="arrays-scatter-count" because="Loops over the indices in Python, which gives the right values, but the program grows with the indices."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     for i in idx:
@@ -134,14 +135,14 @@ def scatter_count(idx, n):
     return counts
 
 
-# %% wrong="arrays-scatter-count" because="Assigns in place, as in NumPy: JAX arrays cannot be changed."
+# %% wrong="arrays-scatter-count" because="Assigns in place, as in NumPy, but JAX arrays are immutable."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     counts[idx] += 1
     return counts
 
 
-# %% wrong="arrays-scatter-count" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="arrays-scatter-count" because="Treats the inspected sizes as special cases, so that those programs have the right operations but compute wrong numbers."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     for i in range(12 if n == 4 else len(idx)):
@@ -149,19 +150,19 @@ def scatter_count(idx, n):
     return counts
 
 
-# %% wrong="arrays-scatter-count" because="Adds the number instead of 1: that is a sum over the bins, not a count."
+# %% wrong="arrays-scatter-count" because="Adds the number instead of 1, which sums the numbers in each bin and does not count them."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     return counts.at[idx].add(idx)
 
 
-# %% wrong="arrays-scatter-count" because="Counts in 16-bit floats: bfloat16 has no numbers between 256 and 258."
+# %% wrong="arrays-scatter-count" because="Counts in 16-bit floats, but bfloat16 has no numbers between 256 and 258."
 def scatter_count(idx, n):
     rows = jax.nn.one_hot(idx, n, dtype=jnp.bfloat16)
     return rows.sum(axis=0).astype(jnp.int32)
 
 
-# %% wrong="arrays-scatter-count" because="Sets each place to the length of a run of equal indices: where they are not sorted, one run of each number counts."
+# %% wrong="arrays-scatter-count" because="Sets each count to the length of a run of equal indices, so that only one run of each number counts if they are not sorted."
 def scatter_count(idx, n):
     begins = jnp.ones(idx.shape, bool).at[1:].set(idx[1:] != idx[:-1])
     run = jnp.cumsum(begins) - 1
@@ -169,12 +170,12 @@ def scatter_count(idx, n):
     return jnp.zeros(n, jnp.int32).at[idx].set(length[run])
 
 
-# %% wrong="arrays-scatter-count" because="Counts in 8 bits: a count beyond 127 wraps around."
+# %% wrong="arrays-scatter-count" because="Counts in 8 bits, where a count beyond 127 wraps around."
 def scatter_count(idx, n):
     return jnp.zeros(n, jnp.int8).at[idx].add(1).astype(jnp.int32)
 
 
-# %% wrong="arrays-scatter-count" because="Goes through the indices in a loop of the program, one update after the other."
+# %% wrong="arrays-scatter-count" because="Updates one index after the other, in a loop inside the program."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     return jax.lax.fori_loop(0, len(idx), lambda j, counts: counts.at[idx[j]].add(1), counts)
@@ -191,35 +192,35 @@ def scatter_count(idx, n):
 
 
 # %% [markdown] task="arrays-safe-gather" stars=1 minutes=8 skills="01_arrays"
-# ## Neighbours that are not there
-# **Goal.** A graph's table of neighbours is padded: where a node has fewer neighbours than columns, -1 stands, and a damaged file holds numbers beyond the last node too. Look the values up; what is not there gets a filling.
+# ## Missing neighbours
+# **Goal.** In the neighbour table of a graph, rows are padded with -1 if a node has fewer neighbours than columns. A damaged file also contains numbers beyond the last node. Look up the values, and use a fill value for every index that is not a node.
 #
-# **Signature.** `safe_gather(x, i, fill)`: `x` is `(n,)` of any dtype; `i` is int32, of any shape; `fill` is a Python number that the dtype of `x` can hold. Returns an array of the shape of `i` and the **dtype of `x`**: `x[i]` where i is one of 0, ..., n - 1, and `fill` everywhere else. Negative numbers do *not* count from the end here.
+# **Signature.** `safe_gather(x, i, fill)`. `x` has shape `(n,)` and any dtype. `i` is int32, of any shape. `fill` is a Python number that the dtype of `x` can represent. The result has the shape of `i` and the **dtype of `x`**. It is `x[i]` where i is one of 0, ..., n - 1, and `fill` everywhere else. Negative numbers do *not* count from the end here.
 #
 # **Example.** `x = [10, 20, 30]`, `i = [2, -1, 0, 3]` and `fill = 7` give `[30, 7, 10, 7]`.
 #
-# **Judged.** Values and dtypes, for float32, bfloat16 and integers, also for a single index `()` and where `x` holds inf or NaN, compiled and operation by operation; no loop, the same program for any number of indices. **Not judged.** Which of several ways you take.
+# **Judged.** The values and dtypes for float32, bfloat16 and integers, also for a single index of shape `()` and if `x` contains inf or NaN, with and without `jit`. The program has no loop and is the same for any number of indices. **Not judged.** Which of several methods you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What does JAX give for `x[3]` when the last index is 2? And for `x[-1]`? Is there an error that you could catch?
+# What does JAX return for `x[3]` if the last index is 2? And for `x[-1]`? Is there an error that you could catch?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Indexing never fails, so look up first, whatever comes, and then choose: which comparisons tell that i is one of 0, ..., n - 1?
+# Indexing never fails, so first look up a value for every index and then choose. Which comparisons tell you that i is one of 0, ..., n - 1?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jnp.where(condition, a, b)` chooses entry by entry. Two comparisons of arrays are joined with `&`, each in parentheses. Leave `fill` a Python number: then the dtype of `x` wins.
+# `jnp.where(condition, a, b)` chooses entry by entry. Combine two comparisons of arrays with `&`, each in parentheses. If `fill` remains a Python number, the result keeps the dtype of `x`.
 #
 # </details>
 
 
 # %% answer="arrays-safe-gather"
 def safe_gather(x, i, fill):
-    """x[i] of x (n,) where i is one of 0, ..., n - 1, else fill. Returns the shape of i, the dtype of x."""
+    """Looks up x[i] of x (n,) where i is one of 0, ..., n - 1, else fill. Returns the shape of i, the dtype of x."""
     ### BEGIN SOLUTION
     inside = (i >= 0) & (i < x.shape[0])
     return jnp.where(inside, x[i], fill)
@@ -227,13 +228,13 @@ def safe_gather(x, i, fill):
 
 
 # %% check="arrays-safe-gather" name="example" points=1
-"""The example: -1 and 3 are not there."""
+"""The example: -1 and 3 are no indices of x."""
 x, i = np.array([10, 20, 30], np.float32), np.array([2, -1, 0, 3], np.int32)
 got = program(lambda x, i: safe_gather(x, i, 7), x, i).run(x, i)
 compare(got, np.array([30, 7, 10, 7], np.float32), label="the result for [2, -1, 0, 3]")
 
 # %% hidden="arrays-safe-gather" name="values" points=1
-"""Right inside, at both ends, far beyond them, and for negative indices."""
+"""Right for valid indices, for both ends, far beyond them, and for negative indices."""
 
 
 def probe_plain(x, i):
@@ -247,7 +248,7 @@ x[[0, 2, 5]] = np.inf, 0, np.nan  # the ends are what an index out of bounds giv
 made = program(lambda x, i: safe_gather(x, i, -3.5), x, np.zeros(4, np.int32))
 filled = np.full(4, -3.5, np.float32)
 i = rng.permutation([1, 2, 3, 4]).astype(np.int32)
-compare(made.run(x, i), x[i], label="the result for indices that are there")
+compare(made.run(x, i), x[i], label="the result for valid indices")
 i = np.array([0, 5, 0, 5], np.int32)
 compare(made.run(x, i), x[i], label="the result for the first and the last index")
 i = rng.integers(7, 40, size=4).astype(np.int32)
@@ -261,7 +262,7 @@ compare(made.run(x, i), filled, label="the result for indices below -n")
 # A compiler may turn "times mask" into a choice; operation by operation it is inf times 0.
 i = np.array([-1, 6, 2, -40], np.int32)
 wanted = np.array([-3.5, -3.5, x[2], -3.5], np.float32)
-compare(ask(probe_plain, x, i), wanted, label="the result where the ends of x are inf and NaN, operation by operation")
+compare(ask(probe_plain, x, i), wanted, label="the result without jit where the ends of x are inf and NaN")
 
 # %% hidden="arrays-safe-gather" name="dtypes" points=1
 """Right for a table of indices, in the dtype of x, by the same program at any size."""
@@ -281,18 +282,21 @@ few, many = (program(lambda x, i: safe_gather(x, i, 7), x, some) for some in (i[
 wanted = np.where((i >= 0) & (i < 5), x[np.clip(i, 0, 4)], np.float32(7))
 compare(many.run(x, i), wanted, label="the result for 11 indices")
 compare(few.run(x, i[:2]), wanted[:2], label="the result for 2 indices")
-require(many.loops == 0, "The program runs a loop over the indices, one after the other. Look them all up at once.")
+require(
+    many.loops == 0,
+    "The program runs a loop over the indices, one after the other. One indexed read handles all of them.",
+)
 require(
     many.operations == few.operations,
     f"For 2 indices the program has {few.operations} operations, for 11 it has {many.operations}: a Python loop was written "
-    "out index by index. Look them all up at once.",
+    "out index by index. One indexed read handles all of them.",
 )
 
 # %% [markdown] why="arrays-safe-gather"
-# A program has no way to stop in its middle, so an index out of bounds is moved to the nearest end instead of raising: you choose what it means. `x.at[i].get(mode="fill", fill_value=fill)` chooses in one step, but counts -1 from the end unless it is told `wrap_negative_indices=False`. **Next:** what should an *update* at an index that is not there do, and what does it do in JAX?
+# A program cannot stop in the middle, so JAX clamps the index of a read instead of raising an error, and you decide what an invalid index means. `x.at[i].get(mode="fill", fill_value=fill)` does this in one step, but -1 counts from the end unless you pass `wrap_negative_indices=False`. **Next:** What should an *update* at an invalid index do, and what does it do in JAX?
 
 
-# %% wrong="arrays-safe-gather" because="Waits for an IndexError: out of bounds JAX gives the nearest entry and says nothing."
+# %% wrong="arrays-safe-gather" because="Expects an IndexError, but JAX returns the nearest entry for an index out of bounds."
 def safe_gather(x, i, fill):
     try:
         return x[i]
@@ -300,70 +304,70 @@ def safe_gather(x, i, fill):
         return jnp.full(i.shape, fill, x.dtype)
 
 
-# %% wrong="arrays-safe-gather" because="Looks at the upper end only: -1 counts from the end, as in NumPy."
+# %% wrong="arrays-safe-gather" because="Checks the upper bound only, but -1 counts from the end, as in NumPy."
 def safe_gather(x, i, fill):
     return jnp.where(i < x.shape[0], x[i], fill)
 
 
-# %% wrong="arrays-safe-gather" because="Trusts mode='fill': it fills beyond both ends, but -1 is the last entry for it."
+# %% wrong="arrays-safe-gather" because="Relies on mode='fill', which fills beyond both ends but treats -1 as the last entry."
 def safe_gather(x, i, fill):
     return jnp.take(x, i, mode="fill", fill_value=fill)
 
 
-# %% wrong="arrays-safe-gather" because="Makes an array of float32 out of fill: it promotes bfloat16 and integers. A Python number would not."
+# %% wrong="arrays-safe-gather" because="Converts fill to a float32 array, which promotes bfloat16 and integers. A Python number would not."
 def safe_gather(x, i, fill):
     inside = (i >= 0) & (i < x.shape[0])
     return jnp.where(inside, x[i], jnp.full(i.shape, fill, jnp.float32))
 
 
-# %% wrong="arrays-safe-gather" because="Makes a float out of fill: a weak float leaves bfloat16 alone, but still turns integers into float32."
+# %% wrong="arrays-safe-gather" because="Converts fill to a float, which is weakly typed and preserves bfloat16, but promotes integers to float32."
 def safe_gather(x, i, fill):
     inside = (i >= 0) & (i < x.shape[0])
     return jnp.where(inside, x[i], jnp.full(i.shape, float(fill)))
 
 
-# %% wrong="arrays-safe-gather" because="Counts one index too many: the last one is n - 1."
+# %% wrong="arrays-safe-gather" because="Accepts index n, but the last index is n - 1."
 def safe_gather(x, i, fill):
     return jnp.where((i >= 0) & (i <= x.shape[0]), x[i], fill)
 
 
-# %% wrong="arrays-safe-gather" because="Clips the indices: what is not there becomes the first or the last entry."
+# %% wrong="arrays-safe-gather" because="Clips the indices, so that an invalid index reads the first or the last entry."
 def safe_gather(x, i, fill):
     return x[jnp.clip(i, 0, x.shape[0] - 1)]
 
 
-# %% wrong="arrays-safe-gather" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="arrays-safe-gather" because="Treats the inspected sizes as special cases, so that those programs have the right operations but compute wrong numbers."
 def safe_gather(x, i, fill):
     i = i + (1 if i.shape == (2,) else 0)
     inside = (i >= 0) & (i < x.shape[0])
     return jnp.where(inside, x[i], fill)
 
 
-# %% wrong="arrays-safe-gather" because="Chooses in Python, index by index: right, but the program grows with them."
+# %% wrong="arrays-safe-gather" because="Chooses in Python, index by index, which gives the right values, but the program grows with the indices."
 def safe_gather(x, i, fill):
     n = x.shape[0]
     flat = [jnp.where((j >= 0) & (j < n), x[j], fill) for j in i.reshape(-1)]
     return jnp.stack(flat).reshape(i.shape)
 
 
-# %% wrong="arrays-safe-gather" because="Takes -1 alone for a missing neighbour: -2 and below still count from the end."
+# %% wrong="arrays-safe-gather" because="Treats only -1 as a missing neighbour, but -2 and below still count from the end."
 def safe_gather(x, i, fill):
     return jnp.where((i == -1) | (i >= x.shape[0]), fill, x[i])
 
 
-# %% wrong="arrays-safe-gather" because="Marks the missing by the value 0 found there: entries of x that are 0 are filled too."
+# %% wrong="arrays-safe-gather" because="Marks invalid indices by the value 0, so that entries of x that are 0 are filled too."
 def safe_gather(x, i, fill):
     inside = (i >= 0) & (i < x.shape[0])
     found = x[jnp.where(inside, i, 0)] * inside.astype(x.dtype)
     return jnp.where(found == 0, jnp.array(fill, x.dtype), found)
 
 
-# %% wrong="arrays-safe-gather" because="Looks at the lower end only: an index beyond the last one gives the last entry."
+# %% wrong="arrays-safe-gather" because="Checks the lower bound only, but an index beyond the last one reads the last entry."
 def safe_gather(x, i, fill):
     return jnp.where(i >= 0, x[i], fill)
 
 
-# %% wrong="arrays-safe-gather" because="Leaves out index 0: the first entry is there."
+# %% wrong="arrays-safe-gather" because="Fills index 0, which is a valid index."
 def safe_gather(x, i, fill):
     return jnp.where((i > 0) & (i < x.shape[0]), x[i], fill)
 
@@ -389,40 +393,40 @@ def safe_gather(x, i, fill):
 
 # %% [markdown] task="arrays-predict-dtypes" stars=1 minutes=12 skills="01_arrays"
 # ## Which dtype?
-# **Goal.** Say the dtype of `jnp.add(left, right)` from a description of the two: a table of promotion of your own.
+# **Goal.** Predict the dtype of `jnp.add(left, right)` from a description of the operands.
 #
-# **Signature.** `predict_dtypes(left, right)`: two strings. Each is
+# **Signature.** `predict_dtypes(left, right)`. Each argument is one of these strings:
 #
-# - a dtype, of a JAX array: `"bool"`, `"uint8"`, `"int8"`, `"int16"`, `"int32"`, `"float16"`, `"bfloat16"`, `"float32"`;
-# - `"numpy int64"` or `"numpy float64"`: an array or number of NumPy's;
-# - `"python bool"`, `"python int"` or `"python float"`: a plain number, small enough for every dtype. At most one of the two is one of these.
+# - a dtype, for a JAX array: `"bool"`, `"uint8"`, `"int8"`, `"int16"`, `"int32"`, `"float16"`, `"bfloat16"`, `"float32"`;
+# - `"numpy int64"` or `"numpy float64"`, for a NumPy array or number;
+# - `"python bool"`, `"python int"` or `"python float"`, for a Python number that is small enough for every dtype. At most one of the two arguments is of this kind.
 #
-# Returns the name of the dtype of the sum, such as `"int32"`, with 64-bit types off, as JAX has them.
+# The result is the name of the dtype of the sum, such as `"int32"`. JAX's default settings apply, so 64-bit types are disabled.
 #
-# **Example.** `predict_dtypes("int8", "int16")` is `"int16"`, `predict_dtypes("float32", "python float")` is `"float32"`.
+# **Example.** `predict_dtypes("int8", "int16")` is `"int16"`, and `predict_dtypes("float32", "python float")` is `"float32"`.
 #
-# **Judged.** The answers for pairs of all of these, in either order. **Not judged.** Whether you write rules down or make two operands that fit the description and ask JAX. Predict a few first, in either case.
+# **Judged.** The answers for pairs of all these descriptions, in either order. **Not judged.** Whether you write down rules, or create two operands that fit the description and ask JAX. Predict a few answers first in both cases.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which of the descriptions have a dtype to insist on, and which only say "some whole number", "some number with a fraction"?
+# Which of the descriptions have a dtype with a number of bits, and which only state "an integer" or "a float"?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A Python number is *weak*: it changes the dtype only where its kind (bool, whole, with a fraction) is higher than the array's. A number of NumPy's is not weak, and comes in with 32 bits.
+# A Python number is *weakly typed*. It changes the dtype only if its kind (bool, integer, float) is higher than that of the array. A NumPy number is not weakly typed, and JAX converts it to 32 bits.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# To ask JAX, turn each description into an operand: `np.ones((), name)` for arrays (after taking `"numpy "` off), and for the three Python ones a plain `True`, `1` or `1.0`, *not* in an array. Let `jnp.add` add them: with `+`, two NumPy operands would be added by NumPy.
+# To ask JAX, turn each description into an operand. Use `np.ones((), name)` for arrays, after you remove `"numpy "`, and a plain `True`, `1` or `1.0` for a Python number, *not* an array of it. Add them with `jnp.add`, because `+` would let NumPy add two NumPy operands.
 #
 # </details>
 
 
 # %% answer="arrays-predict-dtypes"
 def predict_dtypes(left, right):
-    """The name of the dtype of jnp.add(left, right), each described by a string."""
+    """Returns the name of the dtype of jnp.add(left, right), each described by a string."""
     ### BEGIN SOLUTION
     weak = {"python bool": True, "python int": 1, "python float": 1.0}
 
@@ -434,18 +438,18 @@ def predict_dtypes(left, right):
 
 
 # %% check="arrays-predict-dtypes" name="example" points=1
-"""The examples, and that the answer is a name."""
+"""The two examples."""
 compare(ask(predict_dtypes, "int8", "int16"), "int16", label='the answer for "int8" and "int16"')
 compare(ask(predict_dtypes, "float32", "python float"), "float32", label='the answer for "float32" and "python float"')
 
 # %% hidden="arrays-predict-dtypes" name="python" points=1
-"""Right for a Python number on either side."""
+"""Right for a Python number as the left or the right operand."""
 NAMES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 NAMES += ("float16", "bfloat16", "float32", "float64")
 WEAK = {"python bool": True, "python int": 1, "python float": 1.0}
 ARRAYS = {
     "an array of bool": ("bool",),
-    "an array of small whole numbers": ("uint8", "int8", "int16"),
+    "an array of small integers": ("uint8", "int8", "int16"),
     "an array of int32": ("int32",),
     "an array of float16": ("float16",),
     "an array of bfloat16": ("bfloat16",),
@@ -468,29 +472,29 @@ for answer, (what, _, wanted) in zip(answers, groups, strict=True):
     require(answer in NAMES, f"Where {what}, the answer is not the name of a dtype.")
     require(
         not answer.endswith("64"),
-        f"Where {what}, you say 64 bits, which JAX has off: those are NumPy's rules, and not JAX's.",
+        f"Where {what}, your answer has 64 bits, which JAX disables by default. These are NumPy's rules, not JAX's.",
     )
-    require(answer == wanted, f"Not right where {what}.")
+    require(answer == wanted, f"The answer is wrong where {what}.")
 
 # %% hidden="arrays-predict-dtypes" name="arrays" points=1
-"""Right for two arrays, JAX's and NumPy's."""
+"""Right for two arrays of JAX or NumPy."""
 NAMES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 NAMES += ("float16", "bfloat16", "float32", "float64")
 GROUPS = {
     "two arrays of one dtype meet": [("int8", "int8"), ("bfloat16", "bfloat16"), ("bool", "bool")],
     "bool meets another dtype": [("bool", "uint8"), ("bfloat16", "bool"), ("bool", "int32")],
-    "two signed whole numbers meet": [("int8", "int16"), ("int32", "int8"), ("int16", "int32")],
+    "two signed integers meet": [("int8", "int16"), ("int32", "int8"), ("int16", "int32")],
     "uint8 meets int8": [("uint8", "int8"), ("int8", "uint8")],
     "uint8 meets a wider signed dtype": [("uint8", "int16"), ("int32", "uint8")],
-    "a whole number meets a 16-bit float": [("int32", "float16"), ("bfloat16", "int32"), ("int16", "bfloat16")],
-    "a whole number meets float32": [("int32", "float32"), ("float32", "uint8")],
+    "an integer meets a 16-bit float": [("int32", "float16"), ("bfloat16", "int32"), ("int16", "bfloat16")],
+    "an integer meets float32": [("int32", "float32"), ("float32", "uint8")],
     "float16 meets bfloat16": [("float16", "bfloat16"), ("bfloat16", "float16")],
     "a 16-bit float meets float32": [("float16", "float32"), ("float32", "bfloat16")],
     "NumPy's float64 meets a 16-bit float": [("bfloat16", "numpy float64"), ("numpy float64", "float16")],
-    "NumPy's float64 meets a whole number": [("numpy float64", "int8"), ("int32", "numpy float64")],
-    "NumPy's int64 meets a whole number": [("numpy int64", "int8"), ("uint8", "numpy int64")],
+    "NumPy's float64 meets an integer": [("numpy float64", "int8"), ("int32", "numpy float64")],
+    "NumPy's int64 meets an integer": [("numpy int64", "int8"), ("uint8", "numpy int64")],
     "NumPy's int64 meets a float": [("numpy int64", "bfloat16"), ("float32", "numpy int64")],
-    "two of NumPy's meet": [("numpy float64", "numpy int64"), ("numpy int64", "numpy int64")],
+    "two NumPy operands meet": [("numpy float64", "numpy int64"), ("numpy int64", "numpy int64")],
 }
 asked = []
 for what, pairs in GROUPS.items():
@@ -504,15 +508,15 @@ for answer, (what, _, wanted) in zip(answers, asked, strict=True):
     require(answer in NAMES, f"Where {what}, the answer is not the name of a dtype.")
     require(
         not answer.endswith("64"),
-        f"Where {what}, you say 64 bits, which JAX has off: take each operand first as JAX takes it.",
+        f"Where {what}, your answer has 64 bits, which JAX disables by default. First convert each operand as JAX does.",
     )
-    require(answer == wanted, f"Not right where {what}.")
+    require(answer == wanted, f"The answer is wrong where {what}.")
 
 # %% [markdown] why="arrays-predict-dtypes"
-# JAX promotes for accelerators: an array's dtype gives way to a wider float, never to more bits than both operands ask for, and a Python number asks for none. Two float formats of 16 bits share no narrower home than float32. **Next:** how would you make a whole program refuse every silent promotion? (`jax.numpy_dtype_promotion`.)
+# JAX's promotion suits accelerators. An integer array takes the dtype of a float operand, however narrow, and a Python number has no bits of its own. The two 16-bit float formats have no common dtype narrower than float32. **Next:** How would you make a whole program reject every silent promotion? (`jax.numpy_dtype_promotion`)
 
 
-# %% wrong="arrays-predict-dtypes" because="Takes a Python number for an array of its default dtype: then it is not weak, and bfloat16 times 2.0 would be float32."
+# %% wrong="arrays-predict-dtypes" because="Treats a Python number as an array of its default dtype, which is not weakly typed, so that bfloat16 times 2.0 would be float32."
 def predict_dtypes(left, right):
     defaults = {"python bool": "bool", "python int": "int32", "python float": "float32"}
 
@@ -522,7 +526,7 @@ def predict_dtypes(left, right):
     return jnp.add(operand(left), operand(right)).dtype.name
 
 
-# %% wrong="arrays-predict-dtypes" because="Asks NumPy, which promotes int32 and float16 to float64 and knows its own rules only."
+# %% wrong="arrays-predict-dtypes" because="Uses NumPy's promotion rules, which give float64 for int32 and float16."
 def predict_dtypes(left, right):
     weak = {"python bool": True, "python int": 1, "python float": 1.0}
 
@@ -532,7 +536,7 @@ def predict_dtypes(left, right):
     return np.result_type(operand(left), operand(right)).name
 
 
-# %% wrong="arrays-predict-dtypes" because="Takes NumPy's numbers for Python numbers: they have a dtype and are not weak."
+# %% wrong="arrays-predict-dtypes" because="Treats NumPy's numbers as Python numbers, but they have a dtype and are not weakly typed."
 def predict_dtypes(left, right):
     weak = {"python bool": True, "python int": 1, "python float": 1.0, "numpy int64": 1, "numpy float64": 1.0}
 
@@ -542,7 +546,7 @@ def predict_dtypes(left, right):
     return jnp.add(operand(left), operand(right)).dtype.name
 
 
-# %% wrong="arrays-predict-dtypes" because="Lets the array's dtype win always: a Python float still makes whole numbers float32."
+# %% wrong="arrays-predict-dtypes" because="Always returns the dtype of the array, but a Python float promotes integers to float32."
 def predict_dtypes(left, right):
     left, right = (name.replace("numpy int64", "int32").replace("numpy float64", "float32") for name in (left, right))
     if left.startswith("python"):
@@ -550,7 +554,7 @@ def predict_dtypes(left, right):
     return left if right.startswith("python") else jnp.promote_types(left, right).name
 
 
-# %% wrong="arrays-predict-dtypes" because="Adds two of NumPy's with +, so NumPy adds them, in 64 bits."
+# %% wrong="arrays-predict-dtypes" because="Adds two NumPy operands with +, so that NumPy adds them, in 64 bits."
 def predict_dtypes(left, right):
     weak = {"python bool": True, "python int": 1, "python float": 1.0}
 
@@ -562,7 +566,7 @@ def predict_dtypes(left, right):
     return (operand(left) + operand(right)).dtype.name
 
 
-# %% wrong="arrays-predict-dtypes" because="Puts all dtypes in one row and takes the one further right: uint8 and int8, or float16 and bfloat16, need a third."
+# %% wrong="arrays-predict-dtypes" because="Puts all dtypes in one order and returns the higher one, but uint8 and int8, or float16 and bfloat16, are promoted to a third dtype."
 def predict_dtypes(left, right):
     row = ["bool", "uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32"]
     strong = {"numpy int64": "int32", "numpy float64": "float32", "python bool": "bool"}
@@ -576,7 +580,7 @@ def predict_dtypes(left, right):
     return max(left, right, key=row.index)
 
 
-# %% wrong="arrays-predict-dtypes" because="Looks for the Python number on the right only."
+# %% wrong="arrays-predict-dtypes" because="Expects the Python number only as the right operand."
 def predict_dtypes(left, right):
     weak = {"python bool": True, "python int": 1, "python float": 1.0}
     first = np.ones((), left.removeprefix("numpy ").replace("python ", ""))
@@ -584,7 +588,7 @@ def predict_dtypes(left, right):
     return jnp.add(first, second).dtype.name
 
 
-# %% wrong="arrays-predict-dtypes" because="Adds NumPy operands with +, by the rules of NumPy, and converts the sum to the 32 bits of JAX afterwards."
+# %% wrong="arrays-predict-dtypes" because="Adds NumPy operands with +, which follows NumPy's rules, and converts only the sum to 32 bits."
 def predict_dtypes(left, right):
     weak = {"python bool": True, "python int": 1, "python float": 1.0}
 
@@ -642,34 +646,36 @@ def predict_dtypes(left, right):
 
 # %% [markdown] task="arrays-stable-sum" stars=2 minutes=10 skills="arrays-predict-dtypes"
 # ## A sum that does not stall
-# **Goal.** Losses come in 16 bits, thousands of them. Add them up so that the total is right.
+# *Needs: Deeper: 16-bit floats.*
 #
-# **Signature.** `stable_sum(x)`: `x` is `(..., n)`, one or more axes, of bfloat16 or float16. Returns `(...)` of float32: the sums along the last axis.
+# **Goal.** Add thousands of losses, stored in 16 bits, so that the total is right.
 #
-# **Example.** 3,001 times the number 1 in bfloat16 gives 3001, in float32. (The bfloat16 nearest to that is 3008.)
+# **Signature.** `stable_sum(x)`. `x` has shape `(..., n)`, with one or more axes, and dtype bfloat16 or float16. The result has shape `(...)` and dtype float32, and contains the sums along the last axis.
 #
-# **Judged.** Values, within a relative error of 1e-5, also where the total is larger than any float16; the dtype; no loop, the same program at any length. **Not judged.** Memory, and how many bits you take on the way.
+# **Example.** 3,001 ones in bfloat16 give 3001, in float32. (The nearest bfloat16 is 3008.)
+#
+# **Judged.** The values, with a relative error of at most 1e-5, also if the total is larger than any float16. The dtype. The program has no loop and is the same at any length. **Not judged.** Memory, and the number of bits of intermediate results.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# bfloat16 keeps 8 bits of a number. What is 256 + 1 in bfloat16? At which moment does `jnp.sum(x)` turn its result into bfloat16?
+# bfloat16 stores 8 significant bits. What is 256 + 1 in bfloat16? At which moment does `jnp.sum(x)` convert its result to bfloat16?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# What was rounded away cannot be brought back, so turning the *result* into float32 is too late. What can be turned into float32 earlier?
+# Rounding cannot be undone, so it is too late to convert the *result* to float32. What can you convert earlier?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Either convert the whole input with `.astype`, or tell `jnp.sum` by its argument `dtype` in what to add up and what to return. The last axis is `-1`.
+# Convert the whole input with `.astype`, or use the argument `dtype` of `jnp.sum`, which is the dtype of the additions and of the result. The last axis is `-1`.
 #
 # </details>
 
 
 # %% answer="arrays-stable-sum"
 def stable_sum(x):
-    """Sums along the last axis of x (..., n), of 16 bits. Returns (...) float32, right to a relative error of 1e-5."""
+    """Sums 16-bit floats x (..., n) along the last axis. Returns (...) float32 with a relative error of at most 1e-5."""
     ### BEGIN SOLUTION
     return jnp.sum(x, axis=-1, dtype=jnp.float32)
     ### END SOLUTION
@@ -681,7 +687,7 @@ ones = np.ones(3001, jnp.bfloat16)
 compare(program(stable_sum, ones).run(ones), np.float32(3001), rtol=1e-5, atol=0, label="the sum of 3,001 ones")
 
 # %% hidden="arrays-stable-sum" name="bfloat16" points=1
-"""Right to 1e-5 in bfloat16, for one row and for several."""
+"""Right to 1e-5 in bfloat16, for one row and for several axes."""
 
 
 def draw(low, high, size, dtype):
@@ -720,50 +726,50 @@ few, many = program(stable_sum, x[:3]), program(stable_sum, x)
 compare(many.run(x), x.astype(np.float64).sum().astype(np.float32), rtol=1e-5, atol=0, label="a sum beyond 65,504")
 wanted = x[:3].astype(np.float64).sum().astype(np.float32)
 compare(few.run(x[:3]), wanted, rtol=1e-5, atol=0, label="a sum of 3 numbers")
-require(many.loops == 0, "The program runs a loop over the numbers, one after the other. Let one sum take them all.")
+require(many.loops == 0, "The program runs a loop over the numbers, one after the other. One sum handles all of them.")
 require(
     many.operations == few.operations,
     f"For 3 numbers the program has {few.operations} operations, for 400 it has {many.operations}: a Python loop was written "
-    "out number by number. Let one sum take them all.",
+    "out number by number. One sum handles all of them.",
 )
 
 # %% [markdown] why="arrays-stable-sum"
-# A running total needs more bits than what it adds up; `dtype=` says how many *before* the first addition. `jnp.sum` and `jnp.mean` widen 16 bits inside by themselves, but round the result back. **Next:** a training loop keeps `total = total + loss` with both in bfloat16. At which total does it stop growing, for losses near 1?
+# A running total needs more bits than the numbers that it adds, and `dtype=` sets its bits *before* the first addition. `jnp.sum` and `jnp.mean` compute with more than 16 bits by default, but round the result to 16 bits. **Next:** A training loop computes `total = total + loss` in bfloat16. At which total does it stop growing if the losses are near 1?
 
 
-# %% wrong="arrays-stable-sum" because="Converts the result: it was rounded to 16 bits before."
+# %% wrong="arrays-stable-sum" because="Converts the result, which has already been rounded to 16 bits."
 def stable_sum(x):
     return jnp.sum(x, axis=-1).astype(jnp.float32)
 
 
-# %% wrong="arrays-stable-sum" because="Accumulates in 16 bits, one after the other: from 256 on, bfloat16 cannot add 1."
+# %% wrong="arrays-stable-sum" because="Adds one number after the other in 16 bits, but from 256 on, adding 1 to a bfloat16 has no effect."
 def stable_sum(x):
     total = jnp.zeros(x.shape[:-1], x.dtype)
     total = jax.lax.fori_loop(0, x.shape[-1], lambda j, total: total + x[..., j], total)
     return total.astype(jnp.float32)
 
 
-# %% wrong="arrays-stable-sum" because="Multiplies the mean by the number: the mean was rounded to 16 bits."
+# %% wrong="arrays-stable-sum" because="Multiplies the mean by the length, but the mean has been rounded to 16 bits."
 def stable_sum(x):
     return jnp.mean(x, axis=-1).astype(jnp.float32) * x.shape[-1]
 
 
-# %% wrong="arrays-stable-sum" because="Sums over all axes, not along the last."
+# %% wrong="arrays-stable-sum" because="Sums over all axes instead of the last one."
 def stable_sum(x):
     return jnp.sum(x, dtype=jnp.float32)
 
 
-# %% wrong="arrays-stable-sum" because="Gives the total in the dtype of x again: rounded at the end."
+# %% wrong="arrays-stable-sum" because="Converts the total back to the dtype of x, which rounds it."
 def stable_sum(x):
     return jnp.sum(x.astype(jnp.float32), axis=-1).astype(x.dtype)
 
 
-# %% wrong="arrays-stable-sum" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="arrays-stable-sum" because="Treats the inspected sizes as special cases, so that those programs have the right operations but compute wrong numbers."
 def stable_sum(x):
     return jnp.sum(x, axis=-1, dtype=jnp.float32) * (2 if x.shape == (3,) else 1)
 
 
-# %% wrong="arrays-stable-sum" because="Adds in float32 but one by one in Python: right, but the program grows with the row."
+# %% wrong="arrays-stable-sum" because="Adds the numbers one by one in Python, in float32, which gives the right values, but the program grows with the length."
 def stable_sum(x):
     total = jnp.zeros(x.shape[:-1])
     for j in range(x.shape[-1]):
@@ -771,23 +777,23 @@ def stable_sum(x):
     return total
 
 
-# %% wrong="arrays-stable-sum" because="Keeps a float32 total in a loop of the program: right, but one number after the other."
+# %% wrong="arrays-stable-sum" because="Adds one number after the other in float32, in a loop inside the program."
 def stable_sum(x):
     add = lambda total, column: (total + column.astype(jnp.float32), None)
     return jax.lax.scan(add, jnp.zeros(x.shape[:-1], jnp.float32), jnp.moveaxis(x, -1, 0))[0]
 
 
-# %% wrong="arrays-stable-sum" because="Sums along the first axis, which is the last one of a single row only."
+# %% wrong="arrays-stable-sum" because="Sums along the first axis, which is the last one only if x has one axis."
 def stable_sum(x):
     return jnp.sum(x, axis=0, dtype=jnp.float32)
 
 
-# %% wrong="arrays-stable-sum" because="Sums along axis 1: x may have any number of axes, and the last one is -1."
+# %% wrong="arrays-stable-sum" because="Sums along axis 1, but x may have any number of axes, and the last one is -1."
 def stable_sum(x):
     return jnp.sum(x, axis=min(1, x.ndim - 1), dtype=jnp.float32)
 
 
-# %% wrong="arrays-stable-sum" because="Widens float16 to bfloat16, which has room for the total but keeps 8 bits of it."
+# %% wrong="arrays-stable-sum" because="Sums in bfloat16, which has the range for the total but only 8 significant bits."
 def stable_sum(x):
     return jnp.sum(x, axis=-1, dtype=jnp.bfloat16).astype(jnp.float32)
 
@@ -809,35 +815,35 @@ def stable_sum(x):
 
 
 # %% [markdown] task="arrays-in-place" stars=2 minutes=15 skills="arrays-scatter-count"
-# ## From in place to a new array
-# **Goal.** `repair_numpy` in the setup mends a camera's frame in place, in five steps. Write it for JAX: the frame stays as it is, a mended one is returned.
+# ## From in-place updates to new arrays
+# **Goal.** `repair_numpy` in the setup cell repairs a camera frame in place, in five steps. Write it for JAX. Your function leaves the frame unchanged and returns a repaired one.
 #
-# **Signature.** `repair(frame, gains)`: `frame` is `(h, w)` with w of at least 3, `gains` is `(h,)` and positive, both float32. Returns the mended frame `(h, w)`, float32.
+# **Signature.** `repair(frame, gains)`. `frame` has shape `(h, w)` with w of at least 3. `gains` has shape `(h,)` and is positive. Both are float32. The result is the repaired frame of shape `(h, w)`, float32.
 #
 # **Example.** `frame = [[1, 2, 3, 4], [5, 6, -7, 8]]` and `gains = [1, 2]` give `[[2, 2, 3, 3], [0, 0, 3, 3]]`.
 #
-# **Judged.** Values, for even and odd h, also where h equals w, w is 3 or a dead pixel is -inf, compiled and operation by operation; that it is one program without a loop, the same at any size. **Not judged.** How many steps you need.
+# **Judged.** The values, for even and odd h, also if h equals w, if w is 3, or if a dead pixel is -inf, with and without `jit`. The function is one program without a loop, the same at any size. **Not judged.** The number of steps.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Each line of `repair_numpy` changes `frame`, and the next one reads what it left. In your function, which name holds the frame after each step?
+# Each line of `repair_numpy` changes `frame`, and the next line reads the changed frame. In your function, which name refers to the frame after each step?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `frame[where] = value` becomes `frame = frame.at[where].set(value)`, for slices with steps as well. A mask is no such place in a program: for that line, `jnp.where`. And one line needs no indexing at all.
+# `frame[where] = value` becomes `frame = frame.at[where].set(value)`, also for slices with steps. In a program a mask cannot be an index, so use `jnp.where` for that line. One line needs no indexing at all.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Go line by line and keep the order. `[1::2]` are the odd rows, `[1::2, ::-1]` the same from right to left. `gains[:, None]` is a column, `(h, 1)`: it stretches along the row.
+# Translate line by line and keep the order. `[1::2]` selects the odd rows, and `[1::2, ::-1]` selects them from right to left. `gains[:, None]` is a column of shape `(h, 1)`, which is broadcast along the rows.
 #
 # </details>
 
 
 # %% answer="arrays-in-place"
 def repair(frame, gains):
-    """What repair_numpy makes of frame (h, w) with gains (h,), as a new array; frame itself is left alone."""
+    """Returns what repair_numpy makes of frame (h, w) with gains (h,) as a new array, and leaves frame unchanged."""
     ### BEGIN SOLUTION
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame)
@@ -852,14 +858,14 @@ def repair(frame, gains):
 frame, gains = np.array([[1, 2, 3, 4], [5, 6, -7, 8]], np.float32), np.array([1, 2], np.float32)
 require(
     error(lambda frame, gains: jax.jit(repair)(frame, gains), frame, gains) != "NonConcreteBooleanIndexError",
-    "A mask in brackets: how many places it picks depends on the values, and a program has to know that beforehand. For "
-    "that line, choose between two whole arrays with `jnp.where`.",
+    "A mask is used as an index. A program must know all shapes in advance, but the number of entries that a mask selects "
+    "depends on the values. For this line, choose between two whole arrays with `jnp.where`.",
 )
 got = program(repair, frame, gains).run(frame, gains)
-compare(got, np.array([[2, 2, 3, 3], [0, 0, 3, 3]], np.float32), label="the mended frame")
+compare(got, np.array([[2, 2, 3, 3], [0, 0, 3, 3]], np.float32), label="the repaired frame")
 
 # %% hidden="arrays-in-place" name="values" points=2
-"""Right for even and odd numbers of rows, and where there are as many rows as columns."""
+"""Right for even and odd numbers of rows, and for as many rows as columns."""
 
 
 PARTS = {
@@ -894,8 +900,8 @@ for h, w in ((5, 5), (4, 3), (7, 6)):
         what = f"{h} rows and {w} columns" + ", without dead pixels" * (not dead)
         for part, place in PARTS.items():
             if getattr(got, "shape", None) == (h, w):
-                compare(np.asarray(got)[place], mended[place], label=f"{part} in the mended frame of {what}")
-        compare(got, mended, label=f"the mended frame of {what}")
+                compare(np.asarray(got)[place], mended[place], label=f"{part} in the repaired frame of {what}")
+        compare(got, mended, label=f"the repaired frame of {what}")
         frame, gains = draw(h, w)
 
 
@@ -905,7 +911,7 @@ def probe_plain(frame, gains):
 
 
 # A compiler may turn "times mask" into a choice; operation by operation it is -inf times 0.
-compare(ask(probe_plain, frame, gains), wanted(frame, gains), label="the mended frame, operation by operation")
+compare(ask(probe_plain, frame, gains), wanted(frame, gains), label="the repaired frame without jit")
 
 # %% hidden="arrays-in-place" name="program" points=1
 """Right for more rows too, by the same program and without a loop."""
@@ -916,24 +922,24 @@ for rows in (6, 22):
     made[rows] = program(repair, frame, gains)
     got, mended = made[rows].run(frame, gains), frame.copy()
     repair_numpy(mended, gains)
-    compare(got, mended, label=f"the mended frame of {rows} rows and 9 columns")
+    compare(got, mended, label=f"the repaired frame of {rows} rows and 9 columns")
 few, many = made[6], made[22]
-require(many.loops == 0, "The program runs a loop. Slices with a step reach all rows at once.")
+require(many.loops == 0, "The program runs a loop. Slices with a step select all these rows at once.")
 require(
     many.operations == few.operations,
     f"For 6 rows the program has {few.operations} operations, for 22 it has {many.operations}: a Python loop was written out row "
-    "by row. Slices with a step reach all rows at once.",
+    "by row. Slices with a step select all these rows at once.",
 )
 
 # %% [markdown] why="arrays-in-place"
-# Each step makes a new array from the last one, and the name moves on: that is all there is to "functional updates". Under `jit` the compiler sees that nobody needs the old ones and may write over them. **Next:** `edge = frame[0]` is a view in NumPy. What is it in JAX, and which programs behave differently because of that?
+# Each step creates a new array from the previous one, and the name `frame` refers to the newest. This is a functional update. Under `jit`, the compiler sees that the older arrays are not used again and may overwrite them. **Next:** `edge = frame[0]` is a view in NumPy. What is it in JAX, and which programs behave differently because of that?
 
 
 # %% equivalent="arrays-in-place" because="A pixel of 0 stays 0 whether or not it is replaced by 0."
 # moved bound, X < Y -> X <= Y: frame = jnp.where(frame < 0, 0, frame)
 
 
-# %% wrong="arrays-in-place" because="Does not keep what .at gives back: the edges stay as they were."
+# %% wrong="arrays-in-place" because="Does not use the arrays that .at returns, so the edges are unchanged."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame) / gains[:, None]
@@ -942,7 +948,7 @@ def repair(frame, gains):
     return frame
 
 
-# %% wrong="arrays-in-place" because="Assigns in place: JAX arrays cannot be changed."
+# %% wrong="arrays-in-place" because="Assigns in place, but JAX arrays are immutable."
 def repair(frame, gains):
     frame[1::2] = frame[1::2, ::-1]
     frame[frame < 0] = 0
@@ -952,7 +958,7 @@ def repair(frame, gains):
     return frame
 
 
-# %% wrong="arrays-in-place" because="Takes a mask for a place: .at[mask] needs to know how many there are, so it works outside a program only."
+# %% wrong="arrays-in-place" because="Uses a mask as an index, which works only outside a program, because the number of selected entries depends on the values."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = frame.at[frame < 0].set(0)
@@ -961,14 +967,14 @@ def repair(frame, gains):
     return frame.at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Works on a NumPy copy: the values would be right, but NumPy cannot be part of a program."
+# %% wrong="arrays-in-place" because="Works on a NumPy copy, which would give the right values, but NumPy cannot be part of a program."
 def repair(frame, gains):
     mended = np.array(frame)
     repair_numpy(mended, np.asarray(gains))
     return jnp.asarray(mended)
 
 
-# %% wrong="arrays-in-place" because="Divides along the wrong axis: (h,) stretches as a row, so gain j meets column j."
+# %% wrong="arrays-in-place" because="Divides along the wrong axis, because (h,) is broadcast as a row, so that gain j divides column j."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame) / gains
@@ -976,7 +982,7 @@ def repair(frame, gains):
     return frame.at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Reverses the order of the rows, not the pixels within them: the step -1 stands on the first axis."
+# %% wrong="arrays-in-place" because="Reverses the order of the rows instead of the pixels within them, because the step -1 is on the first axis."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2][::-1])
     frame = jnp.where(frame < 0, 0, frame) / gains[:, None]
@@ -984,7 +990,7 @@ def repair(frame, gains):
     return frame.at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Takes both edges from the frame as it came: later steps have to read what earlier ones left."
+# %% wrong="arrays-in-place" because="Takes both edges from the original frame, but later steps must read the results of earlier ones."
 def repair(frame, gains):
     left, right = frame[:, 1] / gains, frame[:, -2] / gains
     frame = frame.at[1::2].set(frame[1::2, ::-1])
@@ -992,7 +998,7 @@ def repair(frame, gains):
     return frame.at[:, 0].set(left).at[:, -1].set(right)
 
 
-# %% wrong="arrays-in-place" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="arrays-in-place" because="Treats the inspected sizes as special cases, so that those programs have the right operations but compute wrong numbers."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame)
@@ -1001,7 +1007,7 @@ def repair(frame, gains):
     return frame.at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Mends row by row in Python: right, but the program grows with the frame."
+# %% wrong="arrays-in-place" because="Repairs row by row in Python, which gives the right values, but the program grows with the frame."
 def repair(frame, gains):
     rows = []
     for i in range(frame.shape[0]):
@@ -1011,7 +1017,7 @@ def repair(frame, gains):
     return jnp.stack(rows)
 
 
-# %% wrong="arrays-in-place" because="Takes the right edge from the frame in which the dead pixels are not mended yet."
+# %% wrong="arrays-in-place" because="Takes the right edge from a frame whose dead pixels are not yet repaired."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     mended = jnp.where(frame < 0, 0, frame) / gains[:, None]
@@ -1019,14 +1025,14 @@ def repair(frame, gains):
     return mended.at[:, -1].set(frame[:, -2] / gains)
 
 
-# %% wrong="arrays-in-place" because="Takes every other row counted from the last one: right for an even number of rows only."
+# %% wrong="arrays-in-place" because="Reverses every other row counted from the last one, which is right only for an even number of rows."
 def repair(frame, gains):
     flipped = frame[::-1].at[::2].set(frame[::-1][::2, ::-1])[::-1]
     mended = jnp.where(flipped < 0, 0, flipped) / gains[:, None]
     return mended.at[:, 0].set(mended[:, 1]).at[:, -1].set(mended[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Adds the axis to gains only where broadcasting would complain: with as many rows as columns each column is divided."
+# %% wrong="arrays-in-place" because="Adds the axis to gains only if broadcasting would fail, so that gains divide columns if there are as many rows as columns."
 def repair(frame, gains):
     h, w = frame.shape
     frame = frame.at[1::2].set(frame[1::2, ::-1])
@@ -1034,21 +1040,21 @@ def repair(frame, gains):
     return frame.at[:, 0].set(frame[:, 1]).at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Reverses the even rows: [1::2] begins with row 1."
+# %% wrong="arrays-in-place" because="Reverses the even rows, but [1::2] begins with row 1."
 def repair(frame, gains):
     frame = frame.at[::2].set(frame[::2, ::-1])
     frame = jnp.where(frame < 0, 0, frame) / gains[:, None]
     return frame.at[:, 0].set(frame[:, 1]).at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Takes the size of a negative pixel instead of 0."
+# %% wrong="arrays-in-place" because="Replaces a negative pixel by its absolute value instead of 0."
 def repair(frame, gains):
     frame = frame.at[1::2].set(frame[1::2, ::-1])
     frame = jnp.abs(frame) / gains[:, None]
     return frame.at[:, 0].set(frame[:, 1]).at[:, -1].set(frame[:, -2])
 
 
-# %% wrong="arrays-in-place" because="Mends the rows in a loop of the program, one after the other."
+# %% wrong="arrays-in-place" because="Repairs one row after the other, in a loop inside the program."
 def repair(frame, gains):
     def row(i, new):
         pixels = jnp.where(i % 2, frame[i, ::-1], frame[i])
@@ -1098,34 +1104,34 @@ def repair(frame, gains):
 
 # %% [markdown] task="arrays-time-it" stars=2 minutes=15 skills="01_arrays"
 # ## An honest clock
-# **Goal.** Measure how long a call takes until its result is there: the function with which you can believe your own benchmarks.
+# **Goal.** Measure how long a call takes until its result is ready, so that you can trust your own benchmarks.
 #
-# **Signature.** `time_it(f, x, repeats=5)`: `f` takes one argument and gives an array, or a tuple or dict of arrays; `repeats` is an odd number. Calls `f(x)` once without the clock, since a first call may compile, and waits for its result; then `repeats` times, each on its own. Returns the **median** in seconds, a Python float.
+# **Signature.** `time_it(f, x, repeats=5)`. `f` takes one argument and returns an array, or a tuple or dict of arrays. `repeats` is an odd number. First call `f(x)` once without timing it, because a first call may compile, and wait for its result. Then time `repeats` calls, each separately. Return the **median** in seconds, as a Python float.
 #
-# **Example.** `time_it(nap, x)` is a little over 0.05 for every `x`: `nap`, in the setup, sleeps for 50 ms.
+# **Example.** `time_it(nap, x)` is a little more than 0.05 for every `x`, because `nap` in the setup cell sleeps for 50 ms.
 #
-# **Judged.** The number, for compiled loops of matrix products: at least half of the true time; that it is the median, where the first call is slow and where one or two of three repeats are; how often `f` is called, and that the result before is there by then. **Not judged.** Which clock you read.
+# **Judged.** The number, which must be at least half of the true time for compiled loops of matrix products. It is the median, also if the first call is slow and if one or two of three repeats are slow. How often `f` is called, and that each result is ready before the next call. **Not judged.** Which clock you read.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# When `f(x)` returns, is the result there? Who would have to wait for it, and where must that stand: before you read the clock again, or after?
+# Is the result ready when `f(x)` returns? Which call has to wait for it, and must it come before or after you read the clock again?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# An array has `.block_until_ready()`; a tuple or dict has not. A function of JAX's with the same name takes all of them, and gives its argument back.
+# An array has `.block_until_ready()`, but a tuple or dict does not. A function of the same name in `jax` accepts all of them and returns its argument.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# First a call and a wait that nobody times. Then, in a loop: read `time.perf_counter()`, call, wait for the whole result, read the clock again, keep the difference. `np.median` of the list, as a `float`.
+# First call `f` and wait, without timing. In a loop, read `time.perf_counter()`, call, wait for the whole result, read the clock again, and store the difference. Return `np.median` of the list as a `float`.
 #
 # </details>
 
 
 # %% answer="arrays-time-it"
 def time_it(f, x, repeats=5):
-    """The median time of f(x) in seconds, until its result is there, over `repeats` calls after an untimed one."""
+    """Returns the median time in seconds until f(x) is ready, over `repeats` calls after an untimed one."""
     ### BEGIN SOLUTION
     jax.block_until_ready(f(x))
     seconds = []
@@ -1140,9 +1146,11 @@ def time_it(f, x, repeats=5):
 # %% check="arrays-time-it" name="example" points=1
 """The example: a nap of 50 ms."""
 seconds = ask(lambda x: time_it(nap, x), jnp.ones(3))
-require(isinstance(seconds, float), f"The answer is {type(seconds).__name__}; wanted a Python float.", kind="type")
-require(seconds >= 0.049, f"A nap of 50 ms takes {1e3 * seconds:.3g} ms by your clock.")
-require(seconds < 0.2, f"A nap of 50 ms takes {1e3 * seconds:.0f} ms by your clock: seconds of one call are wanted.")
+require(
+    isinstance(seconds, float), f"The result is of type {type(seconds).__name__}; wanted a Python float.", kind="type"
+)
+require(seconds >= 0.049, f"For a nap of 50 ms the result is {1e3 * seconds:.3g} ms.")
+require(seconds < 0.2, f"For a nap of 50 ms the result is {1e3 * seconds:.0f} ms. Return the seconds of one call.")
 
 # %% hidden="arrays-time-it" name="waits" points=2
 """At least half of the true time for a compiled loop of matrix products."""
@@ -1162,7 +1170,7 @@ x = jnp.eye(128)
 refused = error(lambda x: time_it(lambda x: {"one": x, "two": [x]}, x), x)
 require(
     refused is None,
-    "Your clock raises an error where `f` gives a dict of arrays: wait in a way that takes whole containers.",
+    "`time_it` raises an error if `f` returns a dict of arrays. Wait with a function that accepts containers.",
 )
 before = truth()
 one = ask(lambda x: time_it(long_chain, x), x)
@@ -1172,12 +1180,12 @@ shortest = min(before, truth())
 for seconds, what in ((one, "an array"), (first, "a tuple of arrays"), (last, "a dict of arrays")):
     require(
         isinstance(seconds, float) and seconds >= shortest / 2,
-        f"For a function that gives {what} your time is less than half of the true one: the clock was read before the whole "
-        "result was there.",
+        f"For a function that returns {what}, your time is less than half of the true one. The clock was read before the "
+        "whole result was ready.",
     )
 
 # %% hidden="arrays-time-it" name="calls" points=2 observed=true
-"""One call without the clock, then as many as are asked for, and the median of these."""
+"""One untimed call, then `repeats` timed ones, and the median of these."""
 
 
 def probe_slow(x, slow, seconds, repeats):
@@ -1196,33 +1204,33 @@ for repeats in (7, 3):
     seconds, calls = ask(probe_slow, x, [1], 0.4 * (repeats == 3), repeats)
     require(
         calls == repeats + 1,
-        f"For {repeats} repeats `f` was called {calls} times; wanted {repeats + 1}, the first without the clock.",
+        f"For {repeats} repeats `f` was called {calls} times; wanted {repeats + 1}, the first one untimed.",
     )
 require(
     seconds < 0.08,
-    "The first call takes far longer than the others, as if it compiled, and it is part of your number: call once before "
-    "the clock.",
+    "The first call takes far longer than the others, as if it compiled, and it is part of your result. Call `f` once "
+    "before you start the clock.",
 )
 seconds, _ = ask(probe_slow, x, [1, 2], 0.5, 3)  # the first call, and one of the three with the clock
 require(
     seconds < 0.45,
-    "Your number is as long as all calls together, or as the slowest of them: wanted are the seconds of one call, the "
-    "median of all.",
+    "Your result is the time of all calls together, or of the slowest one. Return the seconds of one call, the median of "
+    "all.",
 )
 require(
     seconds < 0.21,
-    "The first call is slow, and so is one of three repeats: your number is neither the fast call's nor the mean. Leave the "
-    "time of the first call out, and take the median of the others.",
+    "If the first call and one of three repeats are slow, your result is neither the time of a fast call nor the mean. "
+    "Leave out the time of the first call, and take the median of the others.",
 )
 require(
     seconds < 0.08,
-    "One of three repeats is slow, as when the machine is busy for a moment, and it moves your number: time each call on "
-    "its own, and take the median.",
+    "One of three repeats is slow, as if the machine were busy for a moment, and it changes your result. Time each call "
+    "separately, and take the median.",
 )
 seconds, _ = ask(probe_slow, x, [2, 4], 0.2, 3)
 require(
     seconds > 0.19,
-    "Two of three repeats are slow, and your number is not theirs: take the median, not the fastest call or one certain call.",
+    "Two of three repeats are slow, but your result is not their time. Take the median, not the fastest call or a fixed one.",
 )
 
 
@@ -1240,15 +1248,14 @@ def probe_before(x):
 
 require(
     all(ask(probe_before, jnp.eye(128))),
-    "When the clock starts, the device is still at work on the first call, the one without the clock: wait for that one "
-    "as well.",
+    "When the clock starts, the device still works on the first, untimed call. Wait for the result of this call as well.",
 )
 
 # %% [markdown] why="arrays-time-it"
-# The clock stops when the *whole result* is there, the first call pays for compiling, and a median does not care about one bad call. **Next:** which number would you report for a service that must answer within 10 ms: the median, the mean, or another one?
+# The clock stops when the *whole result* is ready. The untimed first call pays for compilation, and one slow call does not change a median. **Next:** Which number would you report for a service that must answer within 10 ms, the median, the mean or another one?
 
 
-# %% wrong="arrays-time-it" because="Does not wait: that times the dispatch."
+# %% wrong="arrays-time-it" because="Does not wait for the result, which times only the dispatch."
 def time_it(f, x, repeats=5):
     f(x)
     seconds = []
@@ -1259,7 +1266,7 @@ def time_it(f, x, repeats=5):
     return float(np.median(seconds))
 
 
-# %% wrong="arrays-time-it" because="Calls once without the clock and does not wait for it: the first call that is timed waits for two."
+# %% wrong="arrays-time-it" because="Does not wait for the untimed first call, so that the first timed call waits for both."
 def time_it(f, x, repeats=5):
     f(x)
     seconds = []
@@ -1270,7 +1277,7 @@ def time_it(f, x, repeats=5):
     return float(np.median(seconds))
 
 
-# %% wrong="arrays-time-it" because="Waits after the clock was read."
+# %% wrong="arrays-time-it" because="Waits for the result only after reading the clock."
 def time_it(f, x, repeats=5):
     jax.block_until_ready(f(x))
     seconds = []
@@ -1282,7 +1289,7 @@ def time_it(f, x, repeats=5):
     return float(np.median(seconds))
 
 
-# %% wrong="arrays-time-it" because="Times the first call too, which compiles, and takes the mean."
+# %% wrong="arrays-time-it" because="Includes the first call, which compiles, and takes the mean."
 def time_it(f, x, repeats=5):
     seconds = []
     for _ in range(repeats + 1):
@@ -1292,7 +1299,7 @@ def time_it(f, x, repeats=5):
     return float(np.mean(seconds))
 
 
-# %% wrong="arrays-time-it" because="Takes the mean: one call while the machine was busy moves it."
+# %% wrong="arrays-time-it" because="Takes the mean, which one slow call on a busy machine changes."
 def time_it(f, x, repeats=5):
     jax.block_until_ready(f(x))
     seconds = []
@@ -1303,7 +1310,7 @@ def time_it(f, x, repeats=5):
     return float(np.mean(seconds))
 
 
-# %% wrong="arrays-time-it" because="Calls the method of an array: a tuple or dict of arrays has none."
+# %% wrong="arrays-time-it" because="Calls a method of arrays, which a tuple or dict of arrays does not have."
 def time_it(f, x, repeats=5):
     f(x).block_until_ready()
     seconds = []
@@ -1314,7 +1321,7 @@ def time_it(f, x, repeats=5):
     return float(np.median(seconds))
 
 
-# %% wrong="arrays-time-it" because="Waits for the first array of the result only; the others may still be on their way."
+# %% wrong="arrays-time-it" because="Waits only for the first array of the result, but the others may not be ready yet."
 def time_it(f, x, repeats=5):
     jax.block_until_ready(f(x))
     seconds = []
@@ -1325,7 +1332,7 @@ def time_it(f, x, repeats=5):
     return float(np.median(seconds))
 
 
-# %% wrong="arrays-time-it" because="Gives the sum of all calls instead of the time of one."
+# %% wrong="arrays-time-it" because="Returns the total time of all calls instead of the time of one."
 def time_it(f, x, repeats=5):
     jax.block_until_ready(f(x))
     start = time.perf_counter()
@@ -1334,7 +1341,7 @@ def time_it(f, x, repeats=5):
     return time.perf_counter() - start
 
 
-# %% wrong="arrays-time-it" because="Waits for one array of the result only, the last one; the others may still be on their way."
+# %% wrong="arrays-time-it" because="Waits only for the last array of the result, but the others may not be ready yet."
 def time_it(f, x, repeats=5):
     def call():
         start = time.perf_counter()
@@ -1345,7 +1352,7 @@ def time_it(f, x, repeats=5):
     return float(np.median([call() for _ in range(repeats)]))
 
 
-# %% wrong="arrays-time-it" because="Takes the fastest call: where most calls are slow, that is not the median."
+# %% wrong="arrays-time-it" because="Takes the fastest call, which is not the median if most calls are slow."
 def time_it(f, x, repeats=5):
     jax.block_until_ready(f(x))
     seconds = []
@@ -1356,7 +1363,7 @@ def time_it(f, x, repeats=5):
     return min(seconds)
 
 
-# %% wrong="arrays-time-it" because="Times the first call as well and trusts the median to leave it out: with one more slow call it does not."
+# %% wrong="arrays-time-it" because="Includes the first call and relies on the median to ignore it, which fails if one more call is slow."
 def time_it(f, x, repeats=5):
     seconds = []
     for _ in range(repeats + 1):
@@ -1377,7 +1384,7 @@ def time_it(f, x, repeats=5):
     return max(seconds)
 
 
-# %% wrong="arrays-time-it" because="Takes the middle one of the times as they came: the median is the middle one once they are sorted."
+# %% wrong="arrays-time-it" because="Takes the middle one of the unsorted times, but the median is the middle one after sorting."
 def time_it(f, x, repeats=5):
     jax.block_until_ready(f(x))
     seconds = []
@@ -1427,34 +1434,34 @@ def time_it(f, x, repeats=5):
 
 # %% [markdown] task="arrays-deposit" stars=2 minutes=20 skills="arrays-scatter-count,arrays-safe-gather"
 # ## Particles on a ring
-# **Goal.** A new setting: a simulation keeps particles at any places and a grid of cells around a ring. Each particle's mass is shared between the two cells it lies between, the nearer one getting more; this step, *deposition*, stands in every particle code.
+# **Goal.** This is a new setting. A simulation tracks particles at arbitrary positions, and a ring of grid cells. The mass of each particle is shared between the two cells on either side of it, and the nearer cell gets more. This step, *deposition*, is part of every particle code.
 #
-# **Signature.** `deposit(positions, masses, cells)`: `positions` is `(n,)`, float32, any real numbers, also negative or beyond the ring, where they go round; `masses` is `(n,)`, float32; `cells` is a Python int. Returns `(cells,)`, float32. Cell j lies at position j, and again at j + cells, j - cells and so on. A particle at j + s, with s from 0 up to 1, leaves the part 1 - s of its mass in cell j and the part s in the next cell, which after the last one is cell 0. A ring of one cell gets all the mass.
+# **Signature.** `deposit(positions, masses, cells)`. `positions` has shape `(n,)` and contains any real numbers, also negative ones and numbers beyond the ring, which wrap around. `masses` has shape `(n,)`. Both are float32. `cells` is a Python int. The result has shape `(cells,)`, float32. Cell j is at position j, and again at j + cells, j - cells and so on. A particle at j + s, with s from 0 up to 1, adds the part 1 - s of its mass to cell j and the part s to the next cell. The cell after the last one is cell 0. A ring of one cell gets all the mass.
 #
-# **Example.** On 4 cells, masses `[10, 2]` at positions `[0.25, 3.5]` give `[8.5, 2.5, 0, 1]`: the second particle lies between the last cell and the first.
+# **Example.** On 4 cells, masses `[10, 2]` at positions `[0.25, 3.5]` give `[8.5, 2.5, 0, 1]`. The second particle is between the last cell and the first.
 #
-# **Judged.** Values, for positions on cells and between them, many in one cell, many rounds beyond the ring on either side, a hair below 0, also on one or two cells; no loop, the same program for any number of particles. **Not judged.** Memory, and the order in which masses are added up.
+# **Judged.** The values, for positions on cells and between them, for many particles in one cell, for positions many rounds beyond either end of the ring, for positions just below 0, and on one or two cells. The program has no loop and is the same for any number of particles. **Not judged.** Memory, and the order of the additions.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# For one particle at 3.5: which two cells, and which two parts? And for one at -0.25?
+# Take one particle at 3.5. Which two cells get mass, and which parts of it? And for one at -0.25?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jnp.floor` goes down, also below zero; turning a float into an integer goes towards zero. `%` brings an index back onto the ring, for negative numbers too. Several particles share a cell, so what kind of update is it?
+# `jnp.floor` rounds down, also below zero, but a conversion to an integer rounds towards zero. `%` maps an index back onto the ring, also a negative one. Several particles share a cell. Which kind of update do you need?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Compute the lower cell (an integer array) and the part s for all particles. Then two scatters, one into the lower cells and one into the next ones, each with its own part of the masses, and each index taken modulo `cells`: an index that is out of bounds would be dropped without a word.
+# Compute the lower cell, as an integer array, and the part s for all particles. Then use two scatters, one into the lower cells and one into the next ones, each with its own part of the masses. Take each index modulo `cells`, because JAX silently drops an update that is out of bounds.
 #
 # </details>
 
 
 # %% answer="arrays-deposit"
 def deposit(positions, masses, cells):
-    """Mass in each of the cells of a ring, of particles (n,) shared linearly between neighbours. Returns (cells,)."""
+    """Shares the masses of particles (n,) linearly between neighbouring cells of a ring. Returns (cells,)."""
     ### BEGIN SOLUTION
     below = jnp.floor(positions)
     part = positions - below
@@ -1472,7 +1479,7 @@ got = program(lambda positions, masses: deposit(positions, masses, 4), positions
 compare(got, np.array([8.5, 2.5, 0, 1], np.float32), label="the mass in the cells")
 
 # %% hidden="arrays-deposit" name="values" points=2
-"""Right on the ring, many to a cell, then below zero, beyond the end, and on the cells themselves."""
+"""Right on the ring, with many particles in a cell, below zero, beyond the end, and on the cells themselves."""
 
 
 def by_hand(positions, masses, cells):
@@ -1502,10 +1509,10 @@ positions = -(10 ** rng.uniform(-12, -7, size=12)).astype(np.float32)
 got = made.run(positions, masses)
 require(
     getattr(got, "shape", None) != (5,) or np.isclose(got.sum(), masses.sum(), rtol=1e-3),
-    "Mass is lost where a particle lies a hair below 0. Look at the indices there: is one of them out of bounds, so that "
-    "its update is dropped?",
+    "Mass is lost if a particle is just below 0. Check the indices of such a particle. Is one of them out of bounds, so "
+    "that its update is dropped?",
 )
-compare(got, by_hand(positions, masses, 5), atol=1e-4, label="the mass of particles a hair below 0")
+compare(got, by_hand(positions, masses, 5), atol=1e-4, label="the mass of particles just below 0")
 positions, masses = rng.uniform(-3, 3, size=(2, 12)).astype(np.float32)
 for cells, what in ((1, "a ring of one cell"), (2, "a ring of two cells")):
     got = program(lambda p, m, n: deposit(p, m, n), positions, masses, cells).run(positions, masses, cells)
@@ -1523,18 +1530,18 @@ for count in (15, 4):
     got = made[count].run(positions, masses, cells)
     compare(got, wanted, atol=1e-4, label=f"the mass in {cells} cells of {count} particles")
 few, many = made[4], made[15]
-require(many.loops == 0, "The program runs a loop over the particles. One indexed update takes them all.")
+require(many.loops == 0, "The program runs a loop over the particles. One indexed update handles all of them.")
 require(
     many.operations == few.operations,
     f"For 4 particles the program has {few.operations} operations, for 15 it has {many.operations}: a Python loop was written out "
-    "particle by particle. One indexed update takes them all.",
+    "particle by particle. One indexed update handles all of them.",
 )
 
 # %% [markdown] why="arrays-deposit"
-# `floor` and `%` put every particle between two cells of the ring, and the two scatters add up what meets. The way back, a force that each particle reads off the grid, is a *gather* with the same cells and the same parts. **Next:** in two dimensions each particle touches four cells. Which four pairs of parts belong to them?
+# `floor` and `%` find the two cells of every particle, and two scatters sum the masses in each cell. The opposite step reads a force from the grid at each particle. It is a *gather* with the same cells and the same parts. **Next:** In two dimensions each particle is shared among four cells. Which product of parts belongs to each of them?
 
 
-# %% wrong="arrays-deposit" because="Turns positions into integers directly: that goes towards zero, so below zero the cell is one too high."
+# %% wrong="arrays-deposit" because="Converts positions directly to integers, which rounds towards zero, so that the cell is one too high below zero."
 def deposit(positions, masses, cells):
     lower = positions.astype(jnp.int32)
     part = positions - lower
@@ -1543,7 +1550,7 @@ def deposit(positions, masses, cells):
     return grid.at[(lower + 1) % cells].add(part * masses)
 
 
-# %% wrong="arrays-deposit" because="Forgets that the ring closes: the cell after the last one is out of bounds, and its update is dropped."
+# %% wrong="arrays-deposit" because="Ignores that the ring is closed, so that the cell after the last one is out of bounds and its update is dropped."
 def deposit(positions, masses, cells):
     lower = jnp.floor(positions).astype(jnp.int32)
     part = positions - lower
@@ -1552,7 +1559,7 @@ def deposit(positions, masses, cells):
     return grid.at[lower].add((1 - part) * masses).at[lower + 1].add(part * masses)
 
 
-# %% wrong="arrays-deposit" because="Reads, adds and sets: where particles share a cell, all but one of them are lost."
+# %% wrong="arrays-deposit" because="Reads, adds and sets, so that all but one of the particles in a cell are lost."
 def deposit(positions, masses, cells):
     lower = jnp.floor(positions).astype(jnp.int32)
     part = positions - lower
@@ -1567,7 +1574,7 @@ def deposit(positions, masses, cells):
     return jnp.zeros(cells, masses.dtype).at[nearest].add(masses)
 
 
-# %% wrong="arrays-deposit" because="Goes round before it goes down: % of a float may round up to `cells`. Floor first, then % the integer."
+# %% wrong="arrays-deposit" because="Applies % before floor, but % of a float may round up to `cells`. Apply floor first, then % to the integer."
 def deposit(positions, masses, cells):
     around = positions % cells
     lower = jnp.floor(around).astype(jnp.int32)
@@ -1576,7 +1583,7 @@ def deposit(positions, masses, cells):
     return grid.at[(lower + 1) % cells].add(part * masses)
 
 
-# %% wrong="arrays-deposit" because="Swaps the two parts: the farther cell gets more."
+# %% wrong="arrays-deposit" because="Swaps the two parts, so that the farther cell gets more."
 def deposit(positions, masses, cells):
     lower = jnp.floor(positions).astype(jnp.int32)
     part = positions - lower
@@ -1585,7 +1592,7 @@ def deposit(positions, masses, cells):
     return grid.at[(lower + 1) % cells].add((1 - part) * masses)
 
 
-# %% wrong="arrays-deposit" because="Never goes round: what lies beyond the ring is dropped, and what lies below zero only by luck finds its cell."
+# %% wrong="arrays-deposit" because="Never wraps around, so that updates beyond the ring are dropped and those below zero are right only by chance."
 def deposit(positions, masses, cells):
     lower = jnp.floor(positions).astype(jnp.int32)
     part = positions - lower
@@ -1593,7 +1600,7 @@ def deposit(positions, masses, cells):
     return grid.at[lower].add((1 - part) * masses).at[lower + 1].add(part * masses)
 
 
-# %% wrong="arrays-deposit" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="arrays-deposit" because="Treats the inspected sizes as special cases, so that those programs have the right operations but compute wrong numbers."
 def deposit(positions, masses, cells):
     below = jnp.floor(positions)
     part = positions - below
@@ -1607,7 +1614,7 @@ def deposit(positions, masses, cells):
     return grid
 
 
-# %% wrong="arrays-deposit" because="Loops over the particles in Python: right, but the program grows with them."
+# %% wrong="arrays-deposit" because="Loops over the particles in Python, which gives the right values, but the program grows with the particles."
 def deposit(positions, masses, cells):
     grid = jnp.zeros(cells, masses.dtype)
     for position, mass in zip(positions, masses, strict=True):
@@ -1617,13 +1624,13 @@ def deposit(positions, masses, cells):
     return grid
 
 
-# %% wrong="arrays-deposit" because="Takes each cell at its nearest place alone: on a ring of one cell, a particle lies between that cell and itself."
+# %% wrong="arrays-deposit" because="Uses only the nearest position of each cell, but on a ring of one cell a particle is between that cell and itself."
 def deposit(positions, masses, cells):
     away = (positions[:, None] - jnp.arange(cells) + cells / 2) % cells - cells / 2
     return masses @ jnp.maximum(1 - jnp.abs(away), 0)
 
 
-# %% wrong="arrays-deposit" because="Takes floor and ceil for the two cells, and the distance to the other one as part: on a cell both are 0, and the mass is lost."
+# %% wrong="arrays-deposit" because="Uses floor and ceil for the two cells, so that both distances are 0 for a particle on a cell and its mass is lost."
 def deposit(positions, masses, cells):
     below, above = jnp.floor(positions), jnp.ceil(positions)
     grid = jnp.zeros(cells, masses.dtype)
@@ -1631,7 +1638,7 @@ def deposit(positions, masses, cells):
     return grid.at[above.astype(jnp.int32) % cells].add((positions - below) * masses)
 
 
-# %% wrong="arrays-deposit" because="Goes round the ring once in each direction: particles further away are dropped."
+# %% wrong="arrays-deposit" because="Wraps around the ring only once in each direction, so that particles further away are dropped."
 def deposit(positions, masses, cells):
     below = jnp.floor(positions)
     part, lower = positions - below, below.astype(jnp.int32)
@@ -1643,14 +1650,14 @@ def deposit(positions, masses, cells):
     return grid
 
 
-# %% wrong="arrays-deposit" because="Counts particles instead of adding up their masses."
+# %% wrong="arrays-deposit" because="Counts particles instead of summing their masses."
 def deposit(positions, masses, cells):
     below = jnp.floor(positions)
     part, lower = positions - below, below.astype(jnp.int32)
     return jnp.zeros(cells, masses.dtype).at[lower % cells].add(1 - part).at[(lower + 1) % cells].add(part)
 
 
-# %% wrong="arrays-deposit" because="Goes through the particles in a loop of the program, one after the other."
+# %% wrong="arrays-deposit" because="Handles one particle after the other, in a loop inside the program."
 def deposit(positions, masses, cells):
     def one(i, grid):
         lower = jnp.floor(positions[i]).astype(jnp.int32)

@@ -1,9 +1,9 @@
-"""Draws how dtypes are promoted: the nearest dtype to the right to which both operands lead."""
+"""Draws how dtypes are promoted: to the nearest dtype on the right that both operands lead to."""
 
 from style import DEVICES, PLAIN, QUIET, arrow, box, card, save, words
 
 axes = card(17, 7.9)
-words(axes, 8.5, 0.6, "Two operands meet in the nearest dtype that both lead to", size=12.5, bold=True)
+words(axes, 8.5, 0.6, "Two operands are promoted to the nearest dtype that both lead to", size=12.5, bold=True)
 
 W, H, WEAK = 1.55, 0.7, DEVICES[4]
 PLACES = {
@@ -49,14 +49,14 @@ for start, end in (
 
 words(axes, 2.75 + W / 2, 4.55, "Python's int", size=9, colour=QUIET)
 words(axes, 11.2 + W / 2, 4.55, "Python's float", size=9, colour=QUIET)
-words(axes, 1.4, 1.65, "no number", size=10)
-words(axes, 7.0 + W / 2, 1.65, "whole numbers", size=10)
-words(axes, 14.5, 1.65, "numbers with a fraction", size=10)
+words(axes, 1.4, 1.65, "booleans", size=10)
+words(axes, 7.0 + W / 2, 1.65, "integers", size=10)
+words(axes, 14.5, 1.65, "floats", size=10)
 
 for y, code, said in (
-    (6.2, "int8 + 100", "100 leads to int8, so int8"),
+    (6.2, "int8 + 100", "Python's int leads to int8, so int8"),
     (6.75, "int32 + bfloat16", "int32 leads to bfloat16, so bfloat16"),
-    (7.3, "int8 * 2.5", "both meet in Python's float, which has no bits of its own: the default, float32"),
+    (7.3, "int8 * 2.5", "both lead to Python's float, which has no number of bits, so the default, float32"),
 ):
     words(axes, 2.0, y, code, size=10, align="left", code=True)
     words(axes, 5.4, y, said, size=10, align="left")
