@@ -1,0 +1,135 @@
+"""What lessons print about programs: errors, times, primitives, collectives and bytes on a device."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from grader.checks import devices
+from grader.learning.inspection import (
+    bytes_on_device,
+    flops,
+    primitives,
+    print_collectives,
+    print_error,
+    time_ms,
+)
+
+devices.start(8)
+EIGHT = devices.mesh((8,), ("d",)).devices.flat
+AUTO = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2, devices=list(EIGHT))
+
+
+def failing(message: str) -> Any:
+    def call() -> None:
+        raise ValueError(message)
+
+    return call
+
+
+def test_an_error_is_one_paragraph_of_class_and_message(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(failing("one\n\n  two\tthree"))
+    assert capsys.readouterr().out == "ValueError: one two three\n"
+
+
+def test_a_long_error_is_shortened_at_a_word_and_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(failing("float32[3,4] " * 100), length=250)
+    printed = capsys.readouterr().out
+    assert printed.endswith("float32[3,4] ...\n")
+    lines = printed.splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 110
+    assert 230 < len(" ".join(lines)) <= 250
+
+
+def test_a_sharding_is_shortened_to_its_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = P(("a", "b"), None)
+    print_error(failing(f"got {NamedSharding(AUTO, spec)} and {NamedSharding(AUTO, P())} for it"))
+    assert capsys.readouterr().out == f"ValueError: got {spec} and {P()} for it\n"
+
+
+def test_jax_errors_about_shardings_state_the_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(lambda: jax.device_put(jnp.zeros((6, 8)), NamedSharding(AUTO, P("a"))))
+    printed = capsys.readouterr().out
+    assert "P('a',)" in printed
+    assert "mesh=" not in printed
+
+
+def test_a_call_that_does_not_fail_is_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(lambda: 1)
+    assert capsys.readouterr().out == "No error.\n"
+
+
+def test_a_time_is_a_median_without_the_first_call() -> None:
+    calls = []
+
+    def call() -> jax.Array:
+        time.sleep(0.2 if len(calls) in (0, 2) else 0.01)  # the first call compiles, a later one is disturbed
+        calls.append(1)
+        return jnp.zeros(())
+
+    assert 10 <= time_ms(call, repeats=5) < 100
+    assert len(calls) == 6
+
+
+def test_several_calls_are_measured_in_turn() -> None:
+    order = []
+    times = time_ms(lambda: order.append("a"), lambda: order.append("b"), repeats=3)
+    assert order == ["a", "b"] * 4
+    assert [type(one) for one in times] == [float, float]
+
+
+def test_primitives_are_listed_in_order() -> None:
+    assert primitives(lambda x, y: jnp.sin(x) * y, 1.0, 2.0) == ["sin", "mul"]
+    assert primitives(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c * x, x), 2.0) == ["scan"]
+
+
+def test_flops_are_those_of_the_compiled_program() -> None:
+    a, b = jax.ShapeDtypeStruct((8, 16), "float32"), jax.ShapeDtypeStruct((16, 4), "float32")
+    assert flops(jnp.matmul, a, b) == 2 * 8 * 16 * 4
+    power = jax.jit(lambda x, n: x**n, static_argnums=1)
+    assert flops(power, jnp.ones(10), 2) == 10
+    assert flops(lambda x: x[::-1], jnp.ones(10)) == 0
+
+
+def test_collectives_are_printed_with_size_and_place(capsys: pytest.CaptureFixture[str]) -> None:
+    def summed(x: jax.Array) -> jax.Array:
+        total = jax.lax.psum(x, "a")
+        return jax.lax.fori_loop(0, 3, lambda _, c: jax.lax.all_gather(c * x, "b").sum(axis=0), total)
+
+    mapped = jax.shard_map(summed, mesh=AUTO, in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False)
+    print_collectives(jax.jit(mapped).lower(jax.ShapeDtypeStruct((8000, 16), "float32")).compile())
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(printed) == [
+        "all-gather              32,000 elements  inside a loop",
+        "all-reduce              16,000 elements",
+    ]
+
+
+def test_a_program_without_collectives_prints_so(capsys: pytest.CaptureFixture[str]) -> None:
+    print_collectives(jax.jit(jnp.sin).lower(1.0).compile())
+    assert capsys.readouterr().out == "No collectives.\n"
+
+
+def test_bytes_are_those_of_one_device() -> None:
+    part = jax.device_put(jnp.zeros((8, 6)), NamedSharding(AUTO, P("a", "b")))
+    whole = jax.device_put(jnp.zeros(5, "int8"), NamedSharding(AUTO, P()))
+    alone = jax.device_put(jnp.zeros(100), EIGHT[3])
+    tree = {"part": part, "rest": [whole, alone, np.zeros(7), 3.0, None]}
+    assert bytes_on_device(tree) == bytes_on_device(tree, EIGHT[0]) == 8 * 6 * 4 // 8 + 5
+    assert bytes_on_device(tree, EIGHT[3]) == 24 + 5 + 400
+    assert bytes_on_device(alone) == 400
+    assert bytes_on_device([]) == 0
+
+
+def test_bytes_of_keys_and_of_modules_count() -> None:
+    assert bytes_on_device(jax.random.key(0)) == 8
+    assert bytes_on_device(nnx.Linear(3, 4, rngs=nnx.Rngs(0))) == 4 * (3 * 4 + 4)
