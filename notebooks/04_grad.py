@@ -1,29 +1,29 @@
 # %% [markdown]
-# # 04 · grad: which way, and how steep
+# # 04 · grad: derivatives of your functions
 #
-# *Forty minutes, then [the exercises](../exercises/04_grad/04_grad.ipynb).* Afterwards you can differentiate by what you want and as often as you want, say what a gradient costs and choose the mode that costs least, tell a true zero from a mistake, keep NaN out, hold things constant, and write a derivative of your own.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, say what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
 #
-# **Assumed.** Arrays (01), tracers and jaxprs (02), `jit` (03). From school: that a derivative is a slope, and the chain rule. Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Arrays (lesson 01), tracers and jaxprs (02) and `jit` (03). From school, you need derivatives and the chain rule. Try to answer these questions from memory.
 #
-# 1. From 01: how far does a float32 count in ones, and about how many digits is that?
+# 1. From 01: Up to which number can float32 represent every integer, and about how many decimal digits is that?
 #
 # <details><summary>Answer</summary>
 #
-# To 16,777,216, which is 2**24: seven digits. `jnp.float32(1) + 1e-8` is 1.
+# Up to 2**24, which is 16,777,216, so about seven digits.
 # </details>
 #
-# 2. From 02: why can JAX show the operations of your function, and NumPy cannot?
+# 2. From 02: How does JAX find out which operations your function performs?
 #
 # <details><summary>Answer</summary>
 #
-# It runs your function on tracers, which write down every operation that they go through.
+# JAX runs the function on tracers, which record every operation that is applied to them.
 # </details>
 #
-# 3. From 03: a compiled function reads a variable from outside. What is that variable, in the program?
+# 3. From 03: A compiled function reads a variable from the enclosing scope. What does the compiled program contain for it?
 #
 # <details><summary>Answer</summary>
 #
-# A constant: its value when the function was traced. Only arguments are followed.
+# A constant, the value at the time of tracing. Only arguments can change later.
 # </details>
 
 # %%
@@ -33,30 +33,15 @@ import numpy as np
 from jax.experimental import jet
 from jax.test_util import check_grads
 
+# Helpers of this course, which plot, print errors, count operations and list them:
+from grader.learning import plots
+from grader.learning.inspection import flops, primitives, print_error
+
 np.set_printoptions(precision=3, suppress=True)
 
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:220]}\n")
-    else:
-        print("No error!")
-
-
-def flops(function, *arguments):
-    return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
-
-
-def operations(function, *arguments):
-    return len(jax.make_jaxpr(function)(*arguments).eqns)
-
-
 # %% [markdown]
-# ## The question: which knob, which way, how far?
-# A cup of coffee was measured eight times in an hour. A model with three knobs should fit: the temperature of the room, of the coffee at the start, and how fast it cools. The first guess is poor.
+# ## Which parameter, and in which direction?
+# To fit a model, you need to know how its loss changes with each parameter. Here, the temperature of a cup of coffee was measured eight times in an hour. The model has three parameters, the temperature of the room, the temperature at the start, and the rate of cooling. The first guess is poor.
 
 # %%
 hours = jnp.linspace(0, 1, 8)
@@ -75,36 +60,51 @@ params = {"room": 15.0, "start": 80.0, "rate": 1.0}
 print("loss", loss(params, hours, measured))
 
 # %% [markdown]
-# We could turn each knob a little and see: `(loss(rate + h) - loss(rate - h)) / 2h`. How little is a little?
+# You could evaluate the loss at two nearby values of a parameter. The quotient `(loss(rate + h) - loss(rate - h)) / (2 * h)` is a **finite difference**, which approximates the derivative with respect to `rate`. How small should `h` be?
 
 # %% [markdown] predict="grad-nudge"
-# The slope by `rate`, by nudging it in float32. Which nudge `h` gives the best slope?
+# Which `h` gives the most accurate finite difference in float32?
 #
-# - [ ] the smallest, 1e-6 | In exact arithmetic. Here both losses agree in nearly all of their seven digits, and the difference is noise.
-# - [x] a middle one, about 1e-3 | Right: large ones miss the bend, small ones drown in rounding. Even the best loses digits.
-# - [ ] the largest, 1 | Rounding is no problem then. But the loss is no straight line, and that is.
+# - [ ] the smallest, 1e-6 | This holds in exact arithmetic. In float32, the two losses agree in nearly all of their seven digits, so their difference is mostly rounding error.
+# - [x] a middle one, about 1e-3 | Right. A large `h` ignores the curvature of the loss, and a small `h` loses digits to rounding.
+# - [ ] the largest, 1 | Rounding is no problem there, but the loss is not a straight line.
 
 
 # %%
-def nudged(h, number=np.float32):
+def finite_difference(h, number=np.float32):
     at = lambda rate: {"room": number(15), "start": number(80), "rate": number(rate)}
     xs, ys = np.asarray(hours, number), np.asarray(measured, number)
     return (loss(at(1 + h), xs, ys) - loss(at(1 - h), xs, ys)) / (2 * h)
 
 
-with jax.enable_x64(True):
-    exact = float(nudged(1e-5, np.float64))  # with sixteen digits, nudging is good enough to compare with
-for h in (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
-    print(f"h = {h:7.0e}   slope {nudged(h):9.3f}   relative error {abs(nudged(h) / exact - 1):.0e}")
+with jax.enable_x64(True):  # sixteen digits instead of seven, for the value to compare with
+    exact = float(finite_difference(1e-5, np.float64))
 gradient = jax.grad(loss)(params, hours, measured)
-print(f"jax.grad      slope {gradient['rate']:9.3f}   relative error {abs(gradient['rate'] / exact - 1):.0e}")
-print(f"and by the room {gradient['room']:.2f}, by the start {gradient['start']:.2f}")
+steps = 10.0 ** -np.arange(0, 6.25, 0.25)
+errors = np.array([abs(finite_difference(h) / exact - 1) for h in steps])
+error_of_grad = abs(float(gradient["rate"]) / exact - 1)
+
+# %%
+_, axes = plots.subplots(height=2.6)
+axes.loglog(steps, errors, "o-", markersize=4, label="finite difference")
+axes.axhline(error_of_grad, color=plots.COLOURS[1], linestyle="--", label="jax.grad")
+axes.set(xlabel="h", ylabel="relative error")
+axes.legend()
+plots.show(
+    f"Relative error of the finite difference against h, both on logarithmic scales. It is {errors[0]:.0e} at h = 1, "
+    f"smallest, {errors.min():.0e}, at h = {steps[errors.argmin()]:.0e}, and {errors[-1]:.0e} at h = 1e-06. "
+    f"The error of jax.grad is a line at {error_of_grad:.0e}."
+)
+print({name: float(each) for name, each in gradient.items()})
 
 # %% [markdown]
-# `jax.grad(loss)` has no `h`. It is a **function**: with the arguments of `loss`, it gives the slope by the first of them, exact up to rounding. The first argument is a dict, so `gradient` is a dict: above are its slope by `rate` and the two others. More rate lowers the loss, at 216 for each unit; a degree more in the room or at the start raises it by 4 to 5. Downhill is *against* the gradient.
+# `jax.grad(loss)` has no `h`. It is a **function** that takes the same arguments as `loss` and returns the gradient with respect to the first argument, exact up to rounding. The first argument is a dict, so the gradient is a dict with the same keys.
 #
-# ## What grad takes, and what it gives
-# To train one wants more than the gradient. `value_and_grad` gives the loss too, `argnums` chooses the arguments, and `has_aux` lets something else through:
+# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient.
+
+# %% [markdown]
+# ## What grad takes and returns
+# Training needs more than the gradient. `jax.value_and_grad` also returns the loss. `argnums` selects the arguments to differentiate with respect to. With `has_aux=True`, your function returns a pair of the loss and an auxiliary result, which is not differentiated.
 
 
 # %%
@@ -113,39 +113,109 @@ def loss_with_prediction(params, hours, measured):
     return jnp.mean((predicted - measured) ** 2), predicted
 
 
-by_params, by_measured = jax.grad(loss, argnums=(0, 2))(params, hours, measured)
-(value, predicted), slopes = jax.value_and_grad(loss_with_prediction, has_aux=True)(params, hours, measured)
-print("loss", value, "  by measured", by_measured)
-print("predicted", predicted)
+for_params, for_measured = jax.grad(loss, argnums=(0, 2))(params, hours, measured)
+print("gradient with respect to measured:", for_measured)
+(value, predicted), gradient = jax.value_and_grad(loss_with_prediction, has_aux=True)(params, hours, measured)
+print("loss", value, "  predicted", predicted)
 
 # %% [markdown]
-# It refuses what has no slope: several results at once, and whole numbers. `params` may be nested as you like, but every number in it must be a float; what is not goes in as another argument.
+# `jax.grad` rejects a function that returns several numbers, and it rejects integer inputs.
 
 # %%
-refusal(lambda: jax.grad(temperature)(params, hours))
-refusal(lambda: jax.grad(loss)({"room": 15.0, "start": 80, "rate": 1.0}, hours, measured))
-
+print_error(lambda: jax.grad(temperature)(params, hours))
+print_error(lambda: jax.grad(loss)({"room": 15.0, "start": 80, "rate": 1.0}, hours, measured))
 
 # %% [markdown]
-# A step downhill, compiled as a whole (03). The knobs differ in size, and so do their slopes: one step size has to suit the steepest, and the others crawl. (`jax.tree.map`, of 06, calls a function for each knob with its slope.) Remember the number of steps.
+# `params` may consist of nested containers (06), but every number in it must be a float. Pass integers, such as labels, in another argument.
+#
+# **Gradient descent** repeats a small step against the gradient. The whole step is compiled (03). `jax.tree.map` calls a function on each parameter with its derivative (06).
 
 
 # %%
 @jax.jit
 def descend(params):
-    value, slopes = jax.value_and_grad(loss)(params, hours, measured)
-    return jax.tree.map(lambda p, slope: p - 0.005 * slope, params, slopes), value
+    value, gradient = jax.value_and_grad(loss)(params, hours, measured)
+    return jax.tree.map(lambda p, g: p - 0.005 * g, params, gradient), value
 
 
-fitted = jax.tree.map(jnp.float32, params)
+fitted, losses, predictions = jax.tree.map(jnp.float32, params), [], {}
 for step in range(20_001):
+    if step in (0, 100, 20_000):
+        predictions[step] = temperature(fitted, hours)
     fitted, value = descend(fitted)
-    if step in (0, 100, 1000, 5000, 20_000):
-        print(f"step {step:6d}  loss {value:8.3f}  ", {knob: round(float(p), 2) for knob, p in fitted.items()})
+    losses.append(value)
+print({name: round(float(p), 2) for name, p in fitted.items()})
+
+# %%
+_, (left, right) = plots.subplots(1, 2, height=2.7)
+left.plot(hours, measured, "o", label="measured")
+for line, (step, predicted) in enumerate(predictions.items(), start=1):
+    left.plot(hours, predicted, color=plots.COLOURS[line], linestyle=plots.DASHES[line], label=f"step {step:,}")
+left.set(xlabel="hours", ylabel="temperature")
+left.legend()
+right.loglog(losses)
+right.set_xscale("symlog", linthresh=1)
+right.set(xlabel="step", ylabel="loss")
+plots.show(
+    f"Left: eight measured temperatures, from {measured[0]:.0f} to {measured[-1]:.0f} degrees, and the model at three "
+    f"steps. At step 0 it ends at {predictions[0][-1]:.0f} degrees, at step 20,000 it is within "
+    f"{abs(predictions[20_000] - measured).max():.1f} degrees of all points. "
+    f"Right: the loss rises from {losses[0]:.0f} to {losses[1]:.0f} in the first step. After 100 steps it is "
+    f"{losses[100]:.1f}, and after 20,000 steps {losses[-1]:.2f}."
+)
 
 # %% [markdown]
-# ## What happens inside
-# No nudging, and no algebra either. Every operation has a rule for its own slope; JAX traces your function and writes the rules down beside the operations, in the order of the chain rule.
+# The first step is too long, and the loss rises. It falls later, but slowly. The second derivatives show why.
+
+# %% [markdown]
+# ## Second derivatives
+# `jax.grad` returns a function, so you can differentiate again. For several inputs, the second derivatives form a matrix, the **Hessian**.
+
+
+# %%
+def loss_of(vector):  # room, start, rate
+    return loss(dict(zip(("room", "start", "rate"), vector, strict=True)), hours, measured)
+
+
+loss_of_rate = lambda rate: loss_of((15.0, 80.0, rate))
+first, second = jax.grad(loss_of_rate), jax.grad(jax.grad(loss_of_rate))
+print(f"derivatives with respect to rate: first {first(1.0):.1f}, second {second(1.0):.1f}")
+hessian = jax.hessian(loss_of)(jnp.array([15.0, 80.0, 1.0]))
+print(hessian)
+
+# %% [markdown]
+# The last entry is the second derivative with respect to `rate`. It is by far the largest, so the loss is most sensitive to `rate`.
+#
+# The gradient and the Hessian approximate a function near a point. The tangent uses only the gradient, and the parabola also uses the Hessian.
+
+# %%
+rates = np.linspace(0.2, 2.6, 100)
+tangent = loss_of_rate(1.0) + first(1.0) * (rates - 1.0)
+parabola = tangent + 0.5 * hessian[2, 2] * (rates - 1.0) ** 2
+stepped, lowest = 1.0 - 0.005 * first(1.0), 1.0 - first(1.0) / hessian[2, 2]
+_, axes = plots.subplots(height=3.2)
+axes.plot(rates, [loss_of_rate(rate) for rate in rates], label="loss")
+axes.plot(rates, tangent, label="tangent, from the gradient")
+axes.plot(rates, parabola, label="parabola, from the Hessian")
+points = {"first guess": (1.0, 0.9, 190), "lowest point of the parabola": (lowest, 1.55, -65)}
+for words, (x, left, height) in {**points, "after the first step": (stepped, 2.1, 5)}.items():
+    axes.plot(x, loss_of_rate(x), "o", color=plots.INK)
+    axes.annotate(words, (x, loss_of_rate(x)), xytext=(left, height), arrowprops={"arrowstyle": "-"})
+axes.set(xlabel="rate", ylabel="loss", ylim=(-150, 420))
+axes.legend(loc="lower left")
+plots.show(
+    f"The loss against rate. At rate 1 it is {loss_of_rate(1.0):.0f}, and the tangent falls by {-first(1.0):.0f} for each "
+    f"unit. The parabola is close to the loss near rate 1. Its lowest point is at rate {lowest:.2f}, where the loss is "
+    f"{loss_of_rate(lowest):.0f}. The first step of gradient descent goes to rate {stepped:.2f}, where the loss is "
+    f"{loss_of_rate(stepped):.0f}."
+)
+
+# %% [markdown]
+# The first step went past the minimum. All parameters share one step size, so with shorter steps the others would change even more slowly. The lowest point of the parabola is a better next guess. Newton's method uses it for all parameters together (Deeper).
+
+# %% [markdown]
+# ## How JAX computes derivatives
+# Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives. Compare three [jaxprs](../docs/glossary.md#jaxpr), of `f`, of its forward mode and of its gradient.
 
 # %%
 f = lambda x: jnp.sin(x) * x
@@ -154,29 +224,31 @@ print(jax.make_jaxpr(lambda x, dx: jax.jvp(f, (x,), (dx,)))(2.0, 1.0))
 print(jax.make_jaxpr(jax.grad(f))(2.0))
 
 # %% [markdown]
-# There are two ways to walk along the chain. **Forward** (`jax.jvp`): beside each value goes its slope, from the inputs on; above, `d = cos a` and the `mul`s behind it. **Reverse** (`jax.vjp`, and `grad` is made of it): run forward first, keep what the rules will need, then go back from the result.
+# There are two ways to apply the chain rule. In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, which is called the **tangent**. In **reverse mode**, `jax.vjp`, a forward pass stores the values that the rules need. Then the **backward pass** computes derivatives from the result back to the inputs. `jax.grad` uses reverse mode.
 #
-# ![A chain: x, sin, exp, tanh, y. Forward mode: value and slope go along the chain together, from one input; one push gives the slopes of all outputs by that input, a column of the Jacobian. Reverse mode: values first, with what is kept, then slopes go back from one output; one pull gives the slopes of that output by all inputs, a row. Below, the Jacobian of few inputs and many outputs is tall, that of a loss is one row.](../images/grad_modes.svg)
+# ![A chain of x, sin, exp, tanh and y. Forward mode: values and tangents are computed along the chain together, from one input. One JVP gives the derivatives of all outputs with respect to this input, a column of the Jacobian. Reverse mode: values are computed first and some are stored, then derivatives are computed backward from one output. One VJP gives the derivatives of this output with respect to all inputs, a row. Below, the Jacobian of a function with few inputs and many outputs is tall, that of a loss is one row.](../images/grad_modes.svg)
+#
+# The derivatives of all outputs with respect to all inputs form the **Jacobian**, with a row for each output and a column for each input. `jax.jvp` computes a Jacobian-vector product, and `jax.vjp` a vector-Jacobian product. A vector with a single 1 selects a column or a row.
 
 # %%
 curve = lambda rate: temperature({"room": 20.0, "start": 85.0, "rate": rate}, hours)
-values, pushed = jax.jvp(curve, (1.5,), (1.0,))  # where, and how fast rate moves
-print("one push forward: slope of all 8 temperatures by rate", pushed)
+values, tangents = jax.jvp(curve, (1.5,), (1.0,))  # the point, and how fast rate changes
+print("one JVP: derivatives of all 8 temperatures with respect to rate\n  ", tangents)
 
-values, pull = jax.vjp(lambda params: temperature(params, hours), params)
-(pulled,) = pull(jnp.zeros(8).at[7].set(1.0))  # which mix of the outputs
-print("one pull back: slope of the last temperature by all knobs", jax.tree.map(lambda s: round(float(s), 2), pulled))
+values, vjp = jax.vjp(lambda params: temperature(params, hours), params)
+(cotangents,) = vjp(jnp.zeros(8).at[7].set(1.0))  # a weight for each output
+print("one VJP: derivatives of the last temperature with respect to all parameters")
+print("  ", {name: round(float(each), 2) for name, each in cotangents.items()})
 
 # %% [markdown]
-# ## What it costs
-# Nudging needs two runs for each knob. A network has thousands.
+# What does a gradient cost? Finite differences need two evaluations for each parameter.
 
 # %% [markdown] predict="grad-cost"
-# The gradient of a loss by its n parameters costs how many times the flops of the loss?
+# A loss has n parameters. How many times the flops of the loss does its gradient need?
 #
-# - [x] about 2 to 3 times, whatever n is | Right: one pull passes all of them. That is why networks can be trained.
-# - [ ] about n times | That is nudging, or forward mode: a run for each parameter.
-# - [ ] as much as the loss | The way forward is needed too, and a matrix product has two rules on the way back.
+# - [x] about 2 to 3 times, whatever n is | Right. One backward pass computes all derivatives, which is why large networks can be trained.
+# - [ ] about n times | This holds for finite differences and for forward mode, which need a run for each parameter.
+# - [ ] as much as the loss | The forward pass is needed too, and the backward pass of a matrix product consists of two matrix products.
 
 
 # %%
@@ -192,104 +264,31 @@ for width in (10, 100, 1000):
     print(f"{2 * width**2:9,d} parameters: the gradient costs {ratio:.1f} times the loss")
 
 # %% [markdown]
-# For more than one output you want the **Jacobian**, all slopes of all outputs. `jax.jacfwd` pushes once for each input, `jax.jacrev` pulls once for each output:
-
-# %%
-for inputs, outputs in ((4, 256), (256, 4)):
-    matrix = jnp.asarray(rng.normal(size=(outputs, inputs)), jnp.float32)
-    tall_or_wide, x = lambda x: jnp.tanh(matrix @ x), jnp.ones(inputs)
-    forward, reverse = jax.jacfwd(tall_or_wide), jax.jacrev(tall_or_wide)
-    cost = f"jacfwd {flops(forward, x):8,.0f} flops, jacrev {flops(reverse, x):8,.0f}"
-    equal = jnp.allclose(forward(x), reverse(x), atol=1e-5)
-    print(f"{inputs:3d} inputs, {outputs:3d} outputs:  {cost}   equal: {equal}")
+# Reverse mode needs memory instead, because the stored values are kept until the backward pass (Deeper).
 
 # %% [markdown]
-# Few inputs: forward. Few outputs, a loss above all: reverse. But reverse mode pays with **memory**. What the way back needs is kept until then, and `pull` holds it; it is a container like any other:
-
-
-# %%
-def deep(x, layers):
-    for _ in range(layers):
-        x = jnp.sin(x)
-    return x
-
-
-for layers in (1, 4, 16):
-    _, pull = jax.vjp(lambda x: deep(x, layers), jnp.ones(1_000_000))
-    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pull))
-    print(f"{layers:2d} layers keep {kept / 1e6:4.0f} MB for the way back")
-
-# %% [markdown]
-# Four times the depth, four times the memory; lesson 15 is about keeping less.
-#
-# ## Slopes of slopes
-# `grad` gives a function, so it can be given to `grad`. Each level differentiates all the code of the one below. **Taylor mode** pushes the first n derivatives along together instead: `jet` takes the point and the derivatives of x itself, which are 1, 0, 0 …, and gives the value and a list of the n derivatives.
-
-# %%
-g = lambda x: jnp.exp(jnp.sin(x))
-derivative = g
-for order in range(1, 8):
-    derivative = jax.grad(derivative)
-    taylor = lambda x: jet.jet(g, (x,), ((1.0,) + (0.0,) * (order - 1),))[1][-1]
-    sizes = f"{operations(derivative, 1.0):5d} operations nested, {operations(taylor, 1.0):4d} by jet"
-    print(f"order {order}: {derivative(1.0):8.3f} and {taylor(1.0):8.3f}, {sizes}")
-
-# %% [markdown]
-# Nested, the code more than doubles with each level; `jet` grows slowly. Here it is the shorter from order five on.
-#
-# Second derivatives by several inputs are the **Hessian**, which knows how slopes change, and so how far to go. Newton's step divides the gradient by it. Our cup again, its knobs as a vector:
-
-
-# %%
-def loss_of(knobs):
-    return loss(dict(zip(("room", "start", "rate"), knobs, strict=True)), hours, measured)
-
-
-newton = jax.jit(lambda knobs: knobs - jnp.linalg.solve(jax.hessian(loss_of)(knobs), jax.grad(loss_of)(knobs)))
-for start in ((20.0, 85.0, 2.0), (15.0, 80.0, 1.0)):
-    steps = [jnp.array(start)]
-    for _ in range(5):
-        steps.append(newton(steps[-1]))
-    fitted = dict(zip(("room", "start", "rate"), start, strict=True))
-    for _ in range(20_001):
-        fitted, value = descend(fitted)
-    print("from", steps[0], " losses", np.array([loss_of(knobs) for knobs in steps]), " to", steps[-1])
-    print(f"    20,000 steps downhill: {value:.4f}")
-
-# %% [markdown]
-# From a fair guess, a few steps do what takes 20,000 downhill. From our first one they lead astray: far away, the curvature says little about the bottom. And for n parameters the Hessian has n² entries. `jax.hessian` is `jacfwd` of `jacrev`, n pushes through the gradient:
-
-# %%
-for n in (10, 100, 1000):
-    chain, x = lambda x: jnp.sum(jnp.sin(x[:-1]) * x[1:]), jnp.ones(n)
-    hessian = flops(jax.hessian(chain), x)
-    print(f"n = {n:4d}: gradient {flops(jax.grad(chain), x):6,.0f} flops, Hessian {hessian:12,.0f}")
-
-# %% [markdown]
-# For a million parameters it does not exist. What one needs is nearly always the Hessian *times a vector*, and an exercise gets that for the price of a few gradients.
-#
-# ## Four short programs
-# A step for the cup, written in a hurry, is the first of them.
+# ## What is differentiated
+# Four short programs show what JAX differentiates. The first one is the loss of the coffee model, written in a hurry.
 
 # %% [markdown] predict="grad-outer"
-# What comes back from `jax.grad(lambda p: loss(params, hours, measured))(params)`?
+# What does `jax.grad(lambda p: loss(params, hours, measured))(params)` return?
 #
-# - [x] zeros | Right: the loss does not depend on `p`. `params` is read from outside, and that makes it a constant.
-# - [ ] the gradient as before | It was given `params` in both places. But only what comes in as `p` is followed.
-# - [ ] an error: `p` is never used | A function may ignore its argument; its slope is 0.
+# - [x] zeros | Right. The function reads `params` from the enclosing scope, which is a constant, and ignores `p`.
+# - [ ] the same gradient as before | The values are the same, but JAX differentiates only what is computed from `p`.
+# - [ ] an error, because `p` is never used | A function may ignore an argument. The derivative with respect to it is 0.
 
 # %%
-print("reads the outer params:", jax.tree.map(float, jax.grad(lambda p: loss(params, hours, measured))(params)))
-print("rounds:                ", jax.grad(lambda x: jnp.round(3 * x))(0.4))
-print("counts:                ", jax.grad(lambda x: jnp.mean(x > jnp.arange(3.0)))(1.5))
+print("outer parameters:", jax.tree.map(float, jax.grad(lambda p: loss(params, hours, measured))(params)))
+print("rounding:        ", jax.grad(lambda x: jnp.round(3 * x))(0.4))
+print("counting:        ", jax.grad(lambda x: jnp.mean(x > jnp.arange(3.0)))(1.5))
 
 
 # %% [markdown] predict="grad-branch"
-# `square(x)` returns 9 if `x == 3`, else `x**2`. It is the square, everywhere. What is `jax.grad(square)(3.0)`?
+# `square(x)` returns 9 if `x == 3`, and `x**2` otherwise. What is `jax.grad(square)(3.0)`?
 #
-# - [ ] 6 | The slope of the square. But JAX sees only the operations of this run.
-# - [ ] an error, as under `jit` | Under `grad` alone the tracer carries its value, so `if` can look at it.
-# - [x] 0 | Right: Python took the branch in which the result is the number 9, and 9 does not depend on x.
+# - [ ] 6 | This is the derivative of the square. JAX differentiates only the operations of the branch that runs.
+# - [ ] an error, as under `jit` | Under `grad` alone, the tracer has a concrete value, so the `if` can use it.
+# - [x] 0 | Right. Python runs the branch that returns the constant 9, which does not depend on `x`.
 
 
 # %%
@@ -297,26 +296,28 @@ def square(x):
     return 9.0 if x == 3 else x**2
 
 
-print("slopes at 2 and 3:", jax.grad(square)(2.0), jax.grad(square)(3.0))
-refusal(lambda: jax.jit(jax.grad(square))(3.0))
+print("derivatives at 2 and 3:", jax.grad(square)(2.0), jax.grad(square)(3.0))
+print_error(lambda: jax.jit(jax.grad(square))(3.0), length=200)
 
 # %% [markdown]
-# All four are **true zeros**: right, and useless. JAX differentiates what you wrote, not what you meant. A Python `if` is differentiated along the branch that runs. That is what you want when the branches meet smoothly, and never what you want at an exact `==`. At a **kink** there is no slope, and JAX takes one by convention; a tie shares it out.
+# All four zeros are **correct** derivatives of the code, but they are useless for training. JAX differentiates the operations that run. A gradient needs a branch that is right near `x`, not only at `x`.
+#
+# At a **kink**, a function has no derivative, and JAX returns a value by convention. The derivative of a maximum is shared equally among tied entries.
 
 # %%
-slope_at_0 = {f.__name__: float(jax.grad(f)(0.0)) for f in (jnp.abs, jax.nn.relu, jax.nn.leaky_relu)}
-print(slope_at_0, "  max of a tie:", jax.grad(jnp.max)(jnp.array([1.0, 3.0, 3.0])))
+at_0 = {f.__name__: float(jax.grad(f)(0.0)) for f in (jnp.abs, jax.nn.relu, jax.nn.leaky_relu)}
+print("derivatives at 0:", at_0, "  max of a tie:", jax.grad(jnp.max)(jnp.array([1.0, 3.0, 3.0])))
 
 # %% [markdown]
-# ## At the edge, with where
-# The entropy `-x log(x)` is to be 0 at 0, where the logarithm is infinite. So choose, with `where`:
+# ## Choose with where
+# `jnp.where` selects one of two values. The entropy `-x log(x)` is defined as 0 at `x = 0`, where the logarithm is infinite, so you select 0 there.
 
 # %% [markdown] predict="grad-where"
-# `jnp.where(x > 0, -x * jnp.log(x), 0.0)` at `x = 0` is 0. Its gradient there?
+# The value of `jnp.where(x > 0, -x * jnp.log(x), 0.0)` at `x = 0` is 0. What is its gradient there?
 #
-# - [ ] 0 | It is the slope of the side that was chosen. But the other side takes part in the sum.
-# - [ ] inf | The slope of the logarithm at 0, yes. It is multiplied first.
-# - [x] NaN | Right: the side not chosen gets the slope 0, and passes it on times inf.
+# - [ ] 0 | This is the derivative of the selected side. The other side contributes to the gradient too.
+# - [ ] inf | This is the derivative of the logarithm at 0, but the backward pass multiplies it by 0.
+# - [x] NaN | Right. The backward pass sends 0 to the side that is not selected, and multiplies it there by inf.
 
 
 # %%
@@ -327,36 +328,157 @@ def entropy(x):
 print("value", entropy(0.0), "  gradient", jax.grad(entropy)(0.0))
 
 # %% [markdown]
-# ![One where: on the way forward log(0) is computed and thrown away. On the way back, where sends the slope 1 to the side that was chosen and 0 to the other, and 0 times the slope 1/0 = inf of log is NaN. Two wheres: log sees a harmless 1 in place of 0, its slope there is 1, and 0 times 1 is 0.](../images/grad_where.svg)
+# ![One where: the forward pass computes log(0), and where discards it. In the backward pass, where sends the derivative 1 to the selected side and 0 to the other. There, 0 times the derivative of log, 1/0 = inf, is NaN. Two wheres: log gets a 1 instead of the 0, its derivative there is 1, and 0 times 1 is 0.](../images/grad_where.svg)
 #
-# `where` computes both sides, and so does its way back. The mend: **the operation must never see the bad value**. A first `where` puts something harmless in, a second picks the result:
+# Both the forward pass and the backward pass run through both sides. A second `where` before the operation solves this, because **the logarithm never gets the bad value**.
 
 
 # %%
 def safe_entropy(x):
     inside = x > 0
-    harmless = jnp.where(inside, x, 1.0)
-    return jnp.where(inside, -harmless * jnp.log(harmless), 0.0)
+    safe_x = jnp.where(inside, x, 1.0)
+    return jnp.where(inside, -safe_x * jnp.log(safe_x), 0.0)
 
 
 print("value", safe_entropy(0.0), "  gradient", jax.grad(safe_entropy)(0.0), "  at 0.5", jax.grad(safe_entropy)(0.5))
 print("norm(error)**2:", jax.grad(lambda error: jnp.linalg.norm(error) ** 2)(jnp.zeros(2)))
-print("sum(error**2):", jax.grad(lambda error: jnp.sum(error**2))(jnp.zeros(2)))
+print("sum(error**2): ", jax.grad(lambda error: jnp.sum(error**2))(jnp.zeros(2)))
 
 # %% [markdown]
-# (The entropy's slope of 0 at 0 is a convention; the true one is infinite.) `norm(error)**2` is a bug from real training code. As a loss it takes a root and squares it again, and at a perfect fit the slope of the root is infinite. Write what you mean.
-#
-# ## Holding still
-# `jax.lax.stop_gradient(x)` is `x` on the way forward and a constant on the way back. It holds targets still, and it builds deliberate lies. Rounding has no slope, but a network with rounded weights should learn: round forward, and let the slope through as if nothing had happened.
+# (The gradient 0 at 0 is a convention, because the true derivative is infinite.) `norm(error)**2` has the same problem. It squares a square root, whose derivative at 0 is infinite. A sum of squares avoids the root.
+
+# %% [markdown]
+# ## Hold a value constant
+# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should not be trained. It can also replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** rounds in the forward pass and treats the rounding as the identity in the backward pass.
 
 # %%
 rounded = lambda x: x + jax.lax.stop_gradient(jnp.round(x) - x)
-print("value", rounded(1.3), "  slope", jax.grad(rounded)(1.3), "  of round", jax.grad(jnp.round)(1.3))
-
+print("value", rounded(1.3), "  derivative", jax.grad(rounded)(1.3), "  of jnp.round", jax.grad(jnp.round)(1.3))
 
 # %% [markdown]
-# ## Rules of your own
-# Sometimes the rules are right one by one, and fail together. `log(1 + exp(x))`, which is `x` where `x` is large:
+# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary).
+
+# %% [markdown]
+# ## Deeper: Jacobians
+# `jax.jacfwd` and `jax.jacrev` compute the whole Jacobian. `jacfwd` needs one JVP for each input, and `jacrev` needs one VJP for each output.
+
+# %%
+for inputs, outputs in ((4, 256), (256, 4)):
+    matrix = jnp.asarray(rng.normal(size=(outputs, inputs)), jnp.float32)
+    layer, x = lambda x: jnp.tanh(matrix @ x), jnp.ones(inputs)
+    forward, reverse = jax.jacfwd(layer), jax.jacrev(layer)
+    cost = f"jacfwd {flops(forward, x):8,.0f} flops, jacrev {flops(reverse, x):8,.0f}"
+    equal = jnp.allclose(forward(x), reverse(x), atol=1e-5)
+    print(f"{inputs:3d} inputs, {outputs:3d} outputs:  {cost}   equal: {equal}")
+
+# %% [markdown]
+# Use `jacfwd` for few inputs and `jacrev` for few outputs. Both accept containers. `jax.jvp` and `jax.vjp` multiply by the same Jacobian without computing it.
+
+# %%
+print(jax.tree.map(jnp.shape, jax.jacrev(temperature)(params, hours)))
+jacobian = jax.jacfwd(layer)(x)  # (4, 256)
+v, w = jnp.asarray(rng.normal(size=256), jnp.float32), jnp.asarray(rng.normal(size=4), jnp.float32)
+print("jvp is J @ v:", bool(jnp.allclose(jax.jvp(layer, (x,), (v,))[1], jacobian @ v, atol=1e-5)))
+print("vjp is w @ J:", bool(jnp.allclose(jax.vjp(layer, x)[1](w)[0], w @ jacobian, atol=1e-5)))
+
+# %% [markdown]
+# To multiply the Jacobian at one point by many vectors, use `jax.linearize`. It evaluates the function once and returns the result and a linear function, which computes only tangents. The primitives show what is left.
+
+# %%
+result, linear = jax.linearize(layer, x)
+print("jvp:      ", primitives(lambda v: jax.jvp(layer, (x,), (v,)), v))
+print("linearize:", primitives(linear, v))
+
+# %% [markdown]
+# ## Deeper: the memory of the backward pass
+# The values that the backward pass needs are called **residuals**. The function that `jax.vjp` returns contains them. It is a container of arrays, so you can add up their sizes.
+
+
+# %%
+def deep(x, layers):
+    for _ in range(layers):
+        x = jnp.sin(x)
+    return x
+
+
+for layers in (1, 4, 16):
+    _, vjp = jax.vjp(lambda x: deep(x, layers), jnp.ones(1_000_000))
+    stored = sum(leaf.nbytes for leaf in jax.tree.leaves(vjp))
+    print(f"{layers:2d} layers store {stored / 1e6:4.0f} MB for the backward pass")
+
+# %% [markdown]
+# Four times the depth needs four times the memory. `jax.checkpoint` stores less and recomputes the rest (lesson 15).
+
+# %% [markdown]
+# ## Deeper: high orders
+# Each nested `grad` differentiates all operations of the previous derivative, so the program grows quickly. **Taylor mode** computes the first n derivatives together. `jet` takes the point and the derivatives of `x` itself, which are 1, 0, 0 and so on. It returns the value and a list of the n derivatives.
+
+# %%
+g = lambda x: jnp.exp(jnp.sin(x))
+derivative = g
+for order in range(1, 8):
+    derivative = jax.grad(derivative)
+    taylor = lambda x: jet.jet(g, (x,), ((1.0,) + (0.0,) * (order - 1),))[1][-1]
+    nested, by_jet = len(primitives(derivative, 1.0)), len(primitives(taylor, 1.0))
+    print(
+        f"order {order}: {derivative(1.0):8.3f} and {taylor(1.0):8.3f}, {nested:5d} operations nested, {by_jet:4d} by jet"
+    )
+
+# %% [markdown]
+# The nested program more than doubles with each order. The program of `jet` grows more slowly, and it is shorter from order 5 on.
+
+# %% [markdown]
+# ## Deeper: Newton's method
+# A Newton step goes to the lowest point of the approximation by gradient and Hessian. It solves a system of linear equations with the Hessian.
+
+# %%
+newton = jax.jit(lambda v: v - jnp.linalg.solve(jax.hessian(loss_of)(v), jax.grad(loss_of)(v)))
+for start in ((20.0, 85.0, 2.0), (15.0, 80.0, 1.0)):
+    steps = [jnp.array(start)]
+    for _ in range(5):
+        steps.append(newton(steps[-1]))
+    fitted = dict(zip(("room", "start", "rate"), start, strict=True))
+    for _ in range(20_001):
+        fitted, value = descend(fitted)
+    print("from", steps[0], " Newton losses", np.array([loss_of(v) for v in steps]), " ends at", steps[-1])
+    print(f"    20,000 steps of gradient descent: {value:.4f}")
+
+# %% [markdown]
+# From a good guess, a few Newton steps reach the result of 20,000 steps of gradient descent. From our first guess, they go in a wrong direction, because the Hessian far away says little about the minimum.
+#
+# For n parameters, the Hessian has n² entries. `jax.hessian(f)` is `jax.jacfwd(jax.jacrev(f))`, which needs n JVPs of the gradient.
+
+# %%
+for n in (10, 100, 1000):
+    chain, x = lambda x: jnp.sum(jnp.sin(x[:-1]) * x[1:]), jnp.ones(n)
+    cost_of_hessian = flops(jax.hessian(chain), x)
+    print(f"n = {n:4d}: gradient {flops(jax.grad(chain), x):6,.0f} flops, Hessian {cost_of_hessian:12,.0f}")
+
+# %% [markdown]
+# For a million parameters, the Hessian is too large to store. Most methods need only the Hessian *times a vector*. An exercise computes this product for the price of a few gradients.
+
+# %% [markdown]
+# ## Deeper: differentiate a training step
+# A training step is a function like any other, so you can differentiate through it. Meta-learning methods such as MAML do this with respect to the parameters before the step. Here we differentiate the loss after the first step with respect to the step size.
+
+
+# %%
+def loss_after_step(step_size):
+    gradient = jax.grad(loss)(params, hours, measured)
+    moved = jax.tree.map(lambda p, g: p - step_size * g, params, gradient)
+    return loss(moved, hours, measured)
+
+
+for step_size in (0.001, 0.0015, 0.002):
+    value, derivative = jax.value_and_grad(loss_after_step)(step_size)
+    print(f"step size {step_size}: loss {value:6.2f}, derivative with respect to the step size {derivative:9.1f}")
+
+# %% [markdown]
+# The derivative changes its sign between two of these values, so the best step size for the first step lies between them. It is well below the 0.005 of the core.
+
+# %% [markdown]
+# ## Deeper: a derivative rule of your own
+# Sometimes every rule is right, but their combination overflows. The function `log(1 + exp(x))` is nearly equal to `x` if `x` is large, so we return `x` there. `jax.custom_jvp` attaches a rule for forward mode. The rule takes the inputs (**primals**) and their tangents, and returns the result and its tangent.
 
 
 # %%
@@ -369,19 +491,37 @@ own_softplus = jax.custom_jvp(softplus)
 
 @own_softplus.defjvp
 def softplus_rule(primals, tangents):
-    (x,), (push,) = primals, tangents
-    return own_softplus(x), push * jax.nn.sigmoid(x)
+    (x,), (tangent,) = primals, tangents
+    return own_softplus(x), tangent * jax.nn.sigmoid(x)
 
 
-for name, function in {"plain": softplus, "own rule": own_softplus, "jax.nn's": jax.nn.softplus}.items():
-    slope, bend = jax.grad(function), jax.grad(jax.grad(function))
+for name, function in {"plain": softplus, "own rule": own_softplus, "jax.nn": jax.nn.softplus}.items():
+    first, second = jax.grad(function), jax.grad(jax.grad(function))
     for x in (-100.0, 1.0, 100.0):
-        print(f"{name:9s} at {x:4.0f}: {function(x):8.4f}, slope {slope(x):.4f}, its slope {bend(x):.4f}")
+        print(f"{name:8s} at {x:4.0f}: {function(x):8.4f}, first derivative {first(x):.4f}, second {second(x):.4f}")
 
 # %% [markdown]
-# `exp(100)` is inf in float32. The value is right, but 0 comes back to the side not chosen, and 0 · inf is NaN. `custom_jvp` takes values and pushes (in JAX's words *primals* and *tangents*), and gives the value and its push. From that JAX makes reverse mode and higher orders as well, so prefer it. Mind that the rule is differentiated too: `push / (1 + jnp.exp(-x))` has the same slope, and NaN for *its* slope at -100. And look first: `jax.nn.softplus` brings such a rule already, by `jnp.logaddexp`.
+# The plain version returns NaN at 100, although its value is right. `exp(100)` is inf in float32, and the backward pass multiplies it by 0.
 #
-# `custom_vjp` speaks about the way back only: one function runs forward and says what to **keep**, another takes what was kept and the slope that arrives. Nothing forces it to be the true derivative. This one turns the slope round; it teaches a network to be *unable* to tell two kinds of data apart:
+# JAX derives reverse mode from this one rule. It also differentiates the rule itself for higher orders, so the rule needs a safe derivative too. The formula `tangent / (1 + jnp.exp(-x))` has the same value as the rule above, but not the same safe derivative.
+
+# %%
+logistic = lambda x: 1 / (1 + jnp.exp(-x))
+print("at -100:", jax.grad(logistic)(-100.0), " with jax.nn.sigmoid:", jax.grad(jax.nn.sigmoid)(-100.0))
+
+# %% [markdown]
+# Compare every rule with finite differences. `check_grads` does so in both modes and up to the order that you choose. Also look for an existing function first, as `jax.nn.softplus` already has such a rule.
+
+# %%
+for x in (-100.0, 1.0, 100.0):
+    check_grads(own_softplus, (x,), order=2, modes=("fwd", "rev"), rtol=0.02, eps=0.1)
+print("The rule agrees with finite differences.")
+
+# %% [markdown]
+# ## Deeper: a backward pass of your own
+# `jax.custom_vjp` defines only the backward pass. It needs two functions. The first runs in the forward pass and returns the result together with the residuals, which are the values to store. The second takes the residuals and the gradient that arrives from the result. It returns a gradient for each argument, where `None` means 0.
+#
+# Nothing forces this gradient to be the true derivative. The following function reverses it, which is used to train a network *not* to distinguish two kinds of data.
 
 
 # %%
@@ -390,75 +530,95 @@ def reverse_gradient(x, strength):
     return x
 
 
-def keep(x, strength):
-    return x, strength  # the result, and what is kept
+def forward(x, strength):
+    return x, strength  # the result and the residuals
 
 
-def turn_round(strength, slope):
-    return -strength * slope, None  # one for each argument; None stands for 0
+def backward(strength, g):
+    return -strength * g, None  # for x and for strength
 
 
-reverse_gradient.defvjp(keep, turn_round)
+reverse_gradient.defvjp(forward, backward)
 through = lambda x: reverse_gradient(x, 0.5) ** 2
 print("value", through(3.0), "  gradient", jax.grad(through)(3.0))
-refusal(lambda: jax.jvp(through, (3.0,), (1.0,)))
+print_error(lambda: jax.jvp(through, (3.0,), (1.0,)))
+print_error(lambda: check_grads(through, (3.0,), order=1, modes=("rev",)))
 
 # %% [markdown]
-# Whatever you write, compare it with nudging: `jax.test_util.check_grads` does, in both modes and to any order.
+# Forward mode fails, because there is no rule for it. So prefer `custom_jvp` for true derivatives. `check_grads` detects that this gradient is not the derivative.
+#
+# A Python value that is not an array, such as a function or a string, is declared with `nondiff_argnums`. The backward function then takes it as its first argument and returns no gradient for it.
 
 # %%
-for x in (-100.0, 1.0, 100.0):
-    check_grads(own_softplus, (x,), order=2, modes=("fwd", "rev"), rtol=0.02, eps=0.1)
-refusal(lambda: check_grads(through, (3.0,), order=1, modes=("rev",)))
+from functools import partial
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def watch(name, x):
+    return x
+
+
+def print_gradient(name, residuals, g):
+    jax.debug.print("gradient with respect to " + name + ": {}", g)
+    return (g,)
+
+
+watch.defvjp(lambda name, x: (x, None), print_gradient)
+jax.grad(lambda x: jnp.sin(watch("the square", x**2)))(2.0)
+jax.effects_barrier()  # wait for the print
 
 # %% [markdown]
-# ## Complex numbers
-# A loss of complex parameters is still one real number. Its gradient is complex, and where that points is a matter of convention:
+# ## Deeper: complex numbers
+# A loss of complex parameters is still a real number. Its gradient is complex, and its direction is a matter of convention.
 
 # %% [markdown] predict="grad-complex"
-# `jax.grad(lambda z: jnp.abs(z)**2)(3 + 4j)`: the squared distance from 0.
+# `abs(z)**2` is the squared distance of `z` from 0. What is `jax.grad(lambda z: jnp.abs(z) ** 2)(3 + 4j)`?
 #
-# - [ ] `6 + 8j` | That points straight away from 0, as a gradient should; PyTorch gives this one.
-# - [x] `6 - 8j` | Right: JAX gives the *conjugate* of the direction of steepest ascent. So step along the conjugate.
-# - [ ] an error | Only for a complex *result*: then say `holomorphic=True`, and mean it.
+# - [ ] `6 + 8j` | This is the direction of steepest ascent, away from 0. PyTorch returns it.
+# - [x] `6 - 8j` | Right. JAX returns the *conjugate* of the direction of steepest ascent.
+# - [ ] an error | Only a complex *result* raises an error, unless you pass `holomorphic=True`.
 
 # %%
 distance = lambda z: jnp.abs(z) ** 2
 z = 3 + 4j
-slope = jax.grad(distance)(z)
-print("gradient", slope, "  squared distance", distance(z))
-print("after a step:", distance(z - 0.1 * slope), "  with conj:", distance(z - 0.1 * jnp.conj(slope)))
-refusal(lambda: jax.grad(lambda z: z**2)(3 + 4j))
+gradient = jax.grad(distance)(z)
+print("gradient", gradient, "  squared distance", distance(z))
+print("after a step:", distance(z - 0.1 * gradient), "  with conj:", distance(z - 0.1 * jnp.conj(gradient)))
+print_error(lambda: jax.grad(lambda z: z**2)(3 + 4j), length=220)
 print("holomorphic:", jax.grad(lambda z: z**2, holomorphic=True)(3 + 4j))
+
+# %% [markdown]
+# For gradient descent with complex parameters, step against `jnp.conj` of the gradient. A function with a complex result needs `holomorphic=True`, and the derivative is then right only if the function is holomorphic.
+
+# %% [markdown]
+# ## Deeper: older code and other libraries
+#
+# | in older code or elsewhere | now |
+# |---|---|
+# | HIPS `autograd.grad`, `elementwise_grad` | `jax.grad`, for each element with `vmap` (05) |
+# | `jax.custom_transforms`, `jax.defjvp`, `jax.defvjp` | `jax.custom_jvp`, `jax.custom_vjp` |
+# | `jax.jacobian`, `jax.remat` | aliases of `jax.jacrev` and `jax.checkpoint` (15) |
+# | `loss.backward()`, then `p.grad` (PyTorch) | `jax.grad(loss)(params)` returns the gradient, so nothing is stored or reset |
+# | `x.detach()` (PyTorch) | `jax.lax.stop_gradient(x)` |
+# | `torch.no_grad()` | not needed, because only code under `grad` is differentiated |
+# | `nnx.grad`, `nnx.value_and_grad` | still available; modules are pytrees now, so `jax.grad` accepts them too (10) |
 
 # %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | loss and gradient | `jax.value_and_grad(loss)(params, …)`; a container in, the same container out |
-# | by another argument, by several | `argnums=1`, `argnums=(0, 2)` |
-# | something beside the loss | `has_aux=True`, return `(loss, other)` |
-# | a Jacobian, few inputs | `jax.jacfwd`: a push for each input |
-# | a Jacobian, few outputs | `jax.jacrev`: a pull for each output |
-# | one direction, one mix of outputs | `jax.jvp(f, (x,), (push,))`, `jax.vjp(f, x)` |
-# | all second derivatives | `jax.hessian`, n² of them |
-# | high orders by one number | `jax.experimental.jet` |
-# | a gradient that should not be 0 | everything that depends on the parameters inside the loss, from its argument; nothing flat |
-# | no NaN | a `where` before the operation, and one after |
-# | a constant | `jax.lax.stop_gradient`, or compute it outside |
-# | a rule of your own | `jax.custom_jvp`; for the way back alone `jax.custom_vjp`; then `check_grads` |
-# | downhill with complex numbers | step along `jnp.conj` of the gradient |
+# | loss and gradient | `jax.value_and_grad(loss)(params, …)`; the gradient has the structure of `params` |
+# | another argument, or several | `argnums=1`, `argnums=(0, 2)` |
+# | another result beside the loss | `has_aux=True`, return `(loss, other)` |
+# | a second derivative | `jax.grad(jax.grad(f))`; for several inputs `jax.hessian(f)`, with n² entries |
+# | the Jacobian times a vector | `jax.jvp(f, (x,), (v,))` |
+# | a vector times the Jacobian | `jax.vjp(f, x)` |
+# | the whole Jacobian | `jax.jacfwd` for few inputs, `jax.jacrev` for few outputs (Deeper) |
+# | high orders with respect to one number | `jax.experimental.jet` (Deeper) |
+# | a gradient that is not 0 | compute the loss from the argument that you differentiate, without rounding or comparisons |
+# | a gradient that is not NaN | a `where` before the operation and one after it |
+# | a constant in the loss | `jax.lax.stop_gradient` |
+# | a rule of your own | `jax.custom_jvp`, or `jax.custom_vjp` for the backward pass alone; then `check_grads` (Deeper) |
 #
-# ## What it became
-#
-# | in older code, or elsewhere | now |
-# |---|---|
-# | HIPS `autograd.grad`, `elementwise_grad` | `jax.grad`; for each example, with `vmap` (05) |
-# | `jax.custom_transforms`, `jax.defjvp`, `jax.defvjp` | `jax.custom_jvp`, `jax.custom_vjp` |
-# | `jax.jacobian`, `jax.remat` | aliases of `jax.jacrev` and `jax.checkpoint` (15) |
-# | `loss.backward()`, then `p.grad` (PyTorch) | `jax.grad(loss)(params)`: returned, nothing is stored, nothing has to be zeroed |
-# | `x.detach()`, `torch.no_grad()` | `jax.lax.stop_gradient(x)`; without `grad` nothing is recorded |
-# | `nnx.grad`, `nnx.value_and_grad` | in maintenance: Flax modules are pytrees now, and plain `jax.grad` takes them (10) |
-#
-# Next: the exercises. The first has one line missing.
+# In the first exercise only one line is missing.

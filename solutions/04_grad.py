@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 04 · Exercises: grad
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# A word that comes back: "the gradient **by** `params`" is one slope for each number in `params`, in a container of the same form.
+# "The gradient with respect to `params`" means one derivative for each number in `params`, in a container of the same structure. Most exercises need only the core of the lesson. The others name the Deeper section that they need.
 
 # %% setup
 from grader.checks import ask, compare, counted, inputs, program, require
@@ -25,7 +25,7 @@ def network_loss(params, x, y):
 
 
 def visitors(params, xs):
-    """How many visitors to expect on each day: {"w": (d,), "b": ()}, xs (n, d) -> (n,)"""
+    """The expected number of visitors on each day: {"w": (d,), "b": ()}, xs (n, d) -> (n,)"""
     return jnp.exp(xs @ params["w"] + params["b"])
 
 
@@ -35,17 +35,17 @@ def quartic(x):
 
 
 def wave(x):
-    """A wave that grows: () -> ()"""
+    """A growing wave: () -> ()"""
     return jnp.exp(x / 2) * jnp.sin(2 * x)
 
 
 def worth(params, states):
-    """What each state is worth: {"w": (d,), "b": ()}, states (n, d) -> (n,)"""
+    """The value of each state: {"w": (d,), "b": ()}, states (n, d) -> (n,)"""
     return jnp.tanh(states @ params["w"]) + params["b"]
 
 
 def ripple(x):
-    """Energy of a chain in which only neighbours meet: (n,) -> ()"""
+    """Energy of a chain in which only neighbours interact: (n,) -> ()"""
     return jnp.sum(jnp.sin(x[:-1]) * x[1:] ** 2)
 
 
@@ -55,41 +55,41 @@ def rectangle(sides):
 
 
 def cooling(knobs):
-    """300 temperatures of a cup, half a minute apart; knobs are (room, start, rate): (3,) -> (300,)"""
+    """300 temperatures of a cup, half a minute apart. The knobs are (room, start, rate): (3,) -> (300,)"""
     room, start, rate = knobs
     return room + (start - room) * jnp.exp(-rate * 0.5 * jnp.arange(300))
 
 
 # %% [markdown] task="grad-grads" stars=1 minutes=8 skills="01_arrays,02_tracing"
 # ## The loss and both its gradients
-# **Goal.** For one example, get the loss, its gradient by the parameters (to train them) and its gradient by the input (to see what the model looks at), and run the loss only once for all three. One line is missing, the one that makes `loss_and_gradients`.
+# **Goal.** Compute the loss of one example, its gradient with respect to the parameters (to train them) and its gradient with respect to the input (to see which inputs matter). Run the loss only once for all three. One line is missing, which defines `loss_and_gradients`.
 #
-# **Signature.** `grads(loss, params, x, y)`: `loss(params, x, y)` gives `()`; `params` is a dict of arrays, `x` is `(d,)`, `y` is `()`, all float32. Returns a dict: `"loss"` is `()`, `"params"` looks like `params`, `"x"` is `(d,)`.
+# **Signature.** `grads(loss, params, x, y)`. `loss(params, x, y)` returns a number `()`. `params` is a dict of arrays, `x` has shape `(d,)` and `y` has shape `()`, all float32. The result is a dict. Its entry `"loss"` has shape `()`, `"params"` has the structure of `params`, and `"x"` has shape `(d,)`.
 #
-# **Example.** With `linear_loss` from the setup, which is `(w·x + b - y)²`, the parameters `w = [1, 2]`, `b = 0`, and `x = [3, 1]`, `y = 4`, the prediction is 5 and the loss 1. By `w` its gradient is `[6, 2]`, by `b` 2, and by `x` it is `[2, 4]`.
+# **Example.** `linear_loss` from the setup is `(w·x + b - y)²`. With the parameters `w = [1, 2]`, `b = 0`, and `x = [3, 1]`, `y = 4`, the prediction is 5 and the loss is 1. The gradient is `[6, 2]` with respect to `w`, 2 with respect to `b`, and `[2, 4]` with respect to `x`.
 #
-# **Judged.** Values, for any loss and for one after another; that Python runs `loss` once. **Not judged.** The gradient by `y`: nobody asked for it.
+# **Judged.** The values for any loss, also for several losses one after another. Python runs `loss` once. **Not judged.** The gradient with respect to `y`, which is not part of the result.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The line below yours takes apart what `loss_and_gradients` returns. What is its form?
+# The line below yours unpacks the result of `loss_and_gradients`. What is the structure of this result?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# There is a transformation that keeps the value beside the gradient. By which argument it differentiates, or by which ones, you may choose.
+# One transformation returns the value together with the gradient. One of its options selects the arguments to differentiate with respect to.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.value_and_grad` of `loss`, with `argnums` as a tuple of the two positions, counted from 0. The gradients then come as a tuple too, in that order.
+# Apply `jax.value_and_grad` to `loss`, with `argnums` as a tuple of the two positions, counted from 0. The gradients are then a tuple too, in the same order.
 #
 # </details>
 
 
 # %% answer="grad-grads"
 def grads(loss, params, x, y):
-    """The loss () at params, x (d,), y (), and its gradients by params and by x: {"loss", "params", "x"}."""
+    """The loss () at params, x (d,), y () and its gradients with respect to params and x: {"loss", "params", "x"}."""
     ### BEGIN SOLUTION
     loss_and_gradients = jax.value_and_grad(loss, argnums=(0, 1))
     ### END SOLUTION
@@ -110,7 +110,7 @@ wanted = {
 compare(got, wanted)
 
 # %% hidden="grad-grads" name="values" points=2
-"""Right for the loss of a network, also when there are as many units as inputs."""
+"""Right for the loss of a network, also if it has as many units as inputs."""
 
 
 def by_hand(params, x, y):
@@ -161,50 +161,50 @@ def probe_calls(params, x, y):
 
 x = inputs.rng().normal(size=3).astype(np.float32)
 shape, calls = ask(probe_calls, {"w": x + 1, "b": np.float32(1)}, x, np.float32(2))
-require(shape is not None, '"x" of the result is no array; wanted the gradient by x.')
+require(shape is not None, '"x" of the result is not an array; wanted the gradient with respect to x.')
 require(shape == (3,), f'For an x of 3 entries "x" has shape {shape}; wanted (3,).')
 require(calls == 1, f"Python ran `loss` {calls} times; one run is enough for the value and both gradients.")
 
 # %% [markdown] why="grad-grads"
-# The way back starts from what one run of the loss left behind, so the value comes with it for nothing, and so does every further `argnums`: one way back passes all of them. **Next:** what does `"x"` look like when `x` is an image, and how would you change the image to fool the model?
+# The backward pass starts from the values that one run of the loss stored, so the loss is available without a second run. One backward pass computes the gradients for all `argnums`. **Next:** What does `"x"` look like if `x` is an image, and how would you change the image to fool the model?
 
 
-# %% wrong="grad-grads" because="Leaves out argnums: the gradient by the first argument alone comes back, a dict, and the stub takes that apart."
+# %% wrong="grad-grads" because="Leaves out argnums, so the result is only the gradient with respect to the first argument, a dict, which the stub unpacks as a pair."
 def grads(loss, params, x, y):
     loss_and_gradients = jax.value_and_grad(loss)
     value, (by_params, by_x) = loss_and_gradients(params, x, y)
     return {"loss": value, "params": by_params, "x": by_x}
 
 
-# %% wrong="grad-grads" because="Counts arguments from 1: those are the gradients by x and by y."
+# %% wrong="grad-grads" because="Counts arguments from 1, which gives the gradients with respect to x and y."
 def grads(loss, params, x, y):
     loss_and_gradients = jax.value_and_grad(loss, argnums=(1, 2))
     value, (by_params, by_x) = loss_and_gradients(params, x, y)
     return {"loss": value, "params": by_params, "x": by_x}
 
 
-# %% wrong="grad-grads" because="Differentiates by x and by the parameters, in that order, and gives each the other's name."
+# %% wrong="grad-grads" because="Differentiates with respect to x and the parameters in this order, and swaps their names."
 def grads(loss, params, x, y):
     loss_and_gradients = jax.value_and_grad(loss, argnums=(1, 0))
     value, (by_params, by_x) = loss_and_gradients(params, x, y)
     return {"loss": value, "params": by_params, "x": by_x}
 
 
-# %% wrong="grad-grads" because="Takes the gradient by y, the last argument, for the one by x."
+# %% wrong="grad-grads" because="Returns the gradient with respect to y, the last argument, as the one with respect to x."
 def grads(loss, params, x, y):
     loss_and_gradients = jax.value_and_grad(loss, argnums=(0, 2))
     value, (by_params, by_x) = loss_and_gradients(params, x, y)
     return {"loss": value, "params": by_params, "x": by_x}
 
 
-# %% wrong="grad-grads" because="Takes the value and each gradient one after the other: right, but the loss is run three times."
+# %% wrong="grad-grads" because="Computes the value and each gradient one after another, which gives the right values but runs the loss three times."
 def grads(loss, params, x, y):
     by_params = jax.grad(loss)(params, x, y)
     by_x = jax.grad(loss, argnums=1)(params, x, y)
     return {"loss": loss(params, x, y), "params": by_params, "x": by_x}
 
 
-# %% wrong="grad-grads" because="Keeps the transformed function of the first loss in a global: a second loss gets the gradients of the first."
+# %% wrong="grad-grads" because="Stores the transformed function of the first loss in a global, so a second loss gets the gradients of the first."
 kept = None
 
 
@@ -215,14 +215,14 @@ def grads(loss, params, x, y):
     return {"loss": value, "params": by_params, "x": by_x}
 
 
-# %% wrong="grad-grads" because="Computes the gradient by x from the one by b and the weights: this holds for a linear model only."
+# %% wrong="grad-grads" because="Computes the gradient with respect to x from the one for b and the weights, which holds only for a linear model."
 def grads(loss, params, x, y):
     value, by_params = jax.value_and_grad(loss)(params, x, y)
     weights = params.get("w", next(iter(params.values())))
     return {"loss": value, "params": by_params, "x": by_params["b"] * weights}
 
 
-# %% wrong="grad-grads" because="Runs the loss twice: value_and_grad for the parameters, and grad again for x."
+# %% wrong="grad-grads" because="Runs the loss twice, in value_and_grad for the parameters and in grad for x."
 def grads(loss, params, x, y):
     value, by_params = jax.value_and_grad(loss)(params, x, y)
     return {"loss": value, "params": by_params, "x": jax.grad(loss, argnums=1)(params, x, y)}
@@ -244,7 +244,7 @@ def grads(loss, params, x, y):
 
 # %% [markdown] task="grad-zero" stars=1 minutes=12 skills="01_arrays,03_jit,grad-grads"
 # ## The loss that never falls
-# **Goal.** A model expects a number of visitors for each day. This training step runs without an error, and nothing is ever learnt: every gradient is 0. There are **two** reasons for it, each enough by itself. Find both, and write the step that works.
+# **Goal.** A model predicts the number of visitors on each day. This training step raises no error, but the parameters never change, because every gradient is 0. There are **two** reasons, and each of them is enough. Find both, and write a step that works.
 #
 # ```python
 # def fix_zero_gradient(model, params, xs, ys, rate):
@@ -258,25 +258,25 @@ def grads(loss, params, x, y):
 #     return new_params, reported
 # ```
 #
-# **Signature.** `fix_zero_gradient(model, params, xs, ys, rate)`: `model(params, xs)` gives `(n,)`, such as `visitors` from the setup; `params` is a dict of arrays, `xs` is `(n, d)`, `ys` is `(n,)`, all float32; `rate` is a float. Returns `(new_params, reported)`. People count whole visitors, so `reported` is the mean squared error of the *rounded* expectation at the old parameters, `()`, as above. The step itself goes down the gradient of the mean squared error *without* rounding.
+# **Signature.** `fix_zero_gradient(model, params, xs, ys, rate)`. `model(params, xs)` returns the predictions `(n,)`, as `visitors` from the setup does. `params` is a dict of arrays, `xs` has shape `(n, d)` and `ys` has shape `(n,)`, all float32, and `rate` is a float. The result is a pair `(new_params, reported)`. `reported` `()` is the mean squared error of the *rounded* prediction at the old parameters, as above, because visitors are counted in whole numbers. The step itself follows the gradient of the mean squared error *without* rounding.
 #
-# **Example.** One day with `xs = [[0]]`, `w = [0]`, `b = 0.5`: the expectation is exp(0.5) = 1.65. With `ys = [4]` the error is -2.35 and the slope by `b` is 2 · (-2.35) · 1.65 = -7.75, so with rate 0.1 the new `b` is 1.275; `w` stays 0. Reported is (2 - 4)² = 4.
+# **Example.** For one day with `xs = [[0]]`, `w = [0]`, `b = 0.5`, the prediction is exp(0.5) = 1.65. With `ys = [4]`, the error is -2.35 and the derivative with respect to `b` is 2 · (-2.35) · 1.65 = -7.75. With rate 0.1, the new `b` is 1.275, and `w` stays 0. The reported loss is (2 - 4)² = 4.
 #
-# **Judged.** The new parameters and the reported loss, for several models, also where `ys` are not whole numbers. **Not judged.** How often the model is run.
+# **Judged.** The new parameters and the reported loss for several models, also if `ys` are not whole numbers. **Not judged.** How often the model is run.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.grad` follows `loss`'s argument through the body of `loss`. Where in that body is the argument used?
+# `jax.grad` differentiates with respect to the argument of `loss`. Where in its body does `loss` use this argument?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# That was the first reason. For the second, draw `jnp.round`: how steep are the steps of a staircase?
+# Your answer is the first reason. For the second one, draw `jnp.round`. What is the derivative on a step of this staircase?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Run the model inside `loss`, with `loss`'s own argument, and let the loss be the smooth one. What is to be reported can leave as a second result: `has_aux=True`. Or write two functions.
+# Run the model inside `loss`, with the argument of `loss`, and leave out the rounding there. Return the loss to report as an auxiliary result with `has_aux=True`, or write two functions.
 #
 # </details>
 
@@ -329,16 +329,16 @@ for _ in range(3):
     slopes = 2 * (expected - ys) * expected / 7
     require(
         not (isinstance(got[0], dict) and np.array_equal(got[0].get("w"), params["w"])),
-        "The new parameters are the old ones: the gradient is still 0. Does the loss get from its own argument to its "
-        "result, and without a step on the way whose slope is 0?",
+        "The new parameters equal the old ones, so the gradient is still 0. Does the loss depend on its own argument, "
+        "without an operation whose derivative is 0?",
     )
     wanted = {"w": params["w"] - 0.01 * (slopes @ xs), "b": params["b"] - np.float32(0.01) * slopes.sum()}
     rounded = params["w"] - 0.01 * ((2 * (np.round(expected) - ys) * expected / 7) @ xs)
     by_w = got[0].get("w") if isinstance(got[0], dict) else None
     require(
         getattr(by_w, "shape", None) != (3,) or not np.allclose(by_w, rounded, rtol=1e-4, atol=1e-5),
-        "The slope is taken at the rounded error. What goes down is the error without rounding; the rounding is for the "
-        "report only.",
+        "The gradient is computed from the rounded error. Use the error without rounding, and round only for the reported "
+        "loss.",
     )
     compare(got[0], wanted, label="the new parameters")
 
@@ -353,7 +353,7 @@ got = program(probe_linear, slope, xs, ys).run(slope, xs, ys)
 compare(got[0], {"slope": new}, label="the new parameters of a linear model")
 
 # %% hidden="grad-zero" name="reported" points=1
-"""Reports the loss of the rounded expectation, at the old parameters."""
+"""Reports the loss of the rounded prediction at the old parameters."""
 
 
 def draw():
@@ -382,20 +382,20 @@ for _ in range(3):
     rounded, smooth = np.mean((np.round(expected) - ys) ** 2), np.mean((expected - ys) ** 2)
     later = np.mean((np.round(xs @ new) - ys) ** 2)
     if getattr(got[1], "shape", None) == ():
-        require(not np.isclose(got[1], smooth, rtol=1e-4), "What is reported is the loss without the rounding.")
-        require(not np.isclose(got[1], later), "What is reported is the loss at the new parameters.")
+        require(not np.isclose(got[1], smooth, rtol=1e-4), "The reported loss is the one without rounding.")
+        require(not np.isclose(got[1], later), "The reported loss is the one at the new parameters.")
         whole = np.mean(np.round(expected - ys) ** 2)
         require(
             not np.isclose(got[1], whole),
-            "What is rounded is the error; wanted is the error of the rounded expectation.",
+            "The error is rounded; wanted the error of the rounded prediction.",
         )
-    compare(got[1], np.float32(rounded), label="what is reported")
+    compare(got[1], np.float32(rounded), label="the reported loss")
 
 # %% [markdown] why="grad-zero"
-# What `loss` does not compute from its own argument is a constant to `grad`, and a staircase is flat wherever it has a slope. JAX answered both questions truly; they were not the ones that were meant. **Next:** accuracy, the share of right answers, is what people want. Why is it never the loss?
+# A value that `loss` does not compute from its own argument is a constant to `grad`, and a staircase is flat between its steps. Both zeros were the correct derivatives of the code, but not of the intended loss. **Next:** Accuracy, the fraction of right answers, is often the real goal. Why is it not used as the loss?
 
 
-# %% wrong="grad-zero" because="Takes the rounding out and leaves the model outside: the loss still does not depend on its argument."
+# %% wrong="grad-zero" because="Removes the rounding but leaves the model outside the loss, which still does not depend on its argument."
 def fix_zero_gradient(model, params, xs, ys, rate):
     expected = model(params, xs)
 
@@ -407,7 +407,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
 
 
-# %% wrong="grad-zero" because="Names the argument of loss differently and reads the outer parameters in its body."
+# %% wrong="grad-zero" because="Renames the argument of loss but reads the outer parameters in its body."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(new_params):
         return jnp.mean((model(params, xs) - ys) ** 2)
@@ -417,7 +417,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
 
 
-# %% wrong="grad-zero" because="Moves the model into the loss and leaves the rounding there: its slope is 0 everywhere."
+# %% wrong="grad-zero" because="Moves the model into the loss but keeps the rounding there, whose derivative is 0."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((jnp.round(model(params, xs)) - ys) ** 2)
@@ -426,7 +426,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
 
 
-# %% wrong="grad-zero" because="Reports the loss that it goes down, without the rounding."
+# %% wrong="grad-zero" because="Reports the loss of the gradient, without rounding."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((model(params, xs) - ys) ** 2)
@@ -444,7 +444,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return new, jnp.mean((jnp.round(model(new, xs)) - ys) ** 2)
 
 
-# %% wrong="grad-zero" because="Rounds and lets the slope through: the slope is then taken at the rounded error."
+# %% wrong="grad-zero" because="Rounds with a straight-through derivative, so the gradient is computed from the rounded error."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         expected = model(params, xs)
@@ -455,7 +455,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
 
 
-# %% wrong="grad-zero" because="Adds the gradient: that is uphill."
+# %% wrong="grad-zero" because="Adds the gradient, which increases the loss."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         expected = model(params, xs)
@@ -465,7 +465,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p + rate * slope, params, gradient), reported
 
 
-# %% wrong="grad-zero" because="Rounds the error instead of the expectation: the same only while ys are whole numbers."
+# %% wrong="grad-zero" because="Rounds the error instead of the prediction, which is the same only if ys are whole numbers."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         miss = model(params, xs) - ys
@@ -475,7 +475,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
 
 
-# %% wrong="grad-zero" because="Squares the mean of the errors: those of opposite sign cancel."
+# %% wrong="grad-zero" because="Squares the mean of the errors, so errors of opposite sign cancel."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         expected = model(params, xs)
@@ -485,7 +485,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
 
 
-# %% wrong="grad-zero" because="Takes the sum over the days for their mean."
+# %% wrong="grad-zero" because="Takes the sum over the days instead of the mean."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         expected = model(params, xs)
@@ -514,27 +514,27 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 
 # %% [markdown] task="grad-third-derivative" stars=1 minutes=8 skills="01_arrays,02_tracing,grad-grads"
 # ## Jerk
-# **Goal.** Position, velocity, acceleration, jerk: what passengers feel when a lift starts is the third derivative of its position.
+# **Goal.** Velocity is the first derivative of a position, acceleration is the second, and jerk is the third. Passengers feel it when a lift starts. Compute a third derivative.
 #
-# **Signature.** `third_derivative(f, x)`: `f` takes a float32 number `()` and gives one; `x` is `()`. Returns `()`: the third derivative of `f` at `x`.
+# **Signature.** `third_derivative(f, x)`. `f` takes a float32 number `()` and returns a number, and `x` has shape `()`. The result `()` is the third derivative of `f` at `x`.
 #
-# **Example.** With `quartic` from the setup, which is `x⁴`, the third derivative is `24x`: at `x = 3` it is 72.
+# **Example.** `quartic` from the setup is `x⁴`. Its third derivative is `24x`, which is 72 at `x = 3`.
 #
-# **Judged.** Values, to the precision of float32, also of steep functions; that the result can itself be differentiated. **Not judged.** How the derivatives are taken, as long as they are derivatives: a difference of nearby values is too rough.
+# **Judged.** The values to the precision of float32, also for steep functions. The result can be differentiated again. **Not judged.** The method, as long as it computes derivatives. A finite difference is not accurate enough.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.grad` takes a function. What does it give back, and what may you do with that?
+# `jax.grad` takes a function. What does it return, and what can you do with it?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The derivative of `f` is a function of a number again. So is its derivative.
+# The derivative of `f` is again a function of a number, and so is its derivative.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Replace `f` by its derivative, as often as you need, and only then put `x` in.
+# Replace `f` by its derivative three times. Evaluate the result at `x` only then.
 #
 # </details>
 
@@ -565,11 +565,11 @@ got = [made.run(x) for x in points]
 if all(getattr(one, "shape", None) == () for one in got):
     require(
         np.allclose(got, wanted, rtol=1e-4, atol=1e-4) or not np.allclose(got, wanted, rtol=0.2, atol=0.5),
-        "The third derivative is right to a digit or two only: is it a difference of nearby values?",
+        "The third derivative is right only to one or two digits: is it a finite difference?",
     )
     require(
         np.allclose(got, wanted, rtol=1e-4, atol=1e-4) or not np.allclose(got, np.abs(wanted), rtol=1e-3, atol=1e-3),
-        "The third derivative is right but for its sign.",
+        "The third derivative is right except for its sign.",
     )
 for one, value in zip(got, wanted, strict=True):
     compare(one, np.float32(value), atol=1e-4, label="the third derivative")
@@ -578,8 +578,8 @@ for _ in range(3):
     x = np.float32(inputs.rng().uniform(0.1, 1.4))
     require(
         np.isclose(made.run(x), -np.cos(x), rtol=1e-3, atol=1e-3),
-        "With a steep parabola added, whose third derivative is 0, the result is another: is one of the three derivatives a "
-        "difference of nearby values? Rounding then eats what is left.",
+        "Adding a steep parabola, whose third derivative is 0, changes the result: is one of the three derivatives a "
+        "finite difference? Rounding then removes most digits.",
     )
 
 # %% hidden="grad-third-derivative" name="again" points=1
@@ -595,59 +595,59 @@ for start in (
     compare(made.run(x), np.float32(wanted), atol=1e-3, label="the derivative of the third derivative")
 
 # %% [markdown] why="grad-third-derivative"
-# `grad` turns a function into a function, so it can be applied to what it made. Each level differentiates the code of the one below: exact, and longer each time. **Next:** for the tenth derivative, which of the lesson's tools grows more slowly?
+# `grad` returns a function, so it can be applied to its own result. Each level differentiates all operations of the previous one, so the result is exact and the program grows. **Next:** Which tool of the lesson grows more slowly for the tenth derivative?
 
 
-# %% wrong="grad-third-derivative" because="Raises the slope to the third power instead of taking the slope three times."
+# %% wrong="grad-third-derivative" because="Raises the first derivative to the third power instead of differentiating three times."
 def third_derivative(f, x):
     return jax.grad(f)(x) ** 3
 
 
-# %% wrong="grad-third-derivative" because="Counts one derivative too few: f itself is no derivative."
+# %% wrong="grad-third-derivative" because="Differentiates only twice."
 def third_derivative(f, x):
     return jax.grad(jax.grad(f))(x)
 
 
-# %% wrong="grad-third-derivative" because="Takes differences of nearby values three times: float32 has no digits left for the third one."
+# %% wrong="grad-third-derivative" because="Uses finite differences three times, which leaves almost no digits of float32."
 def third_derivative(f, x):
     h = 0.05
     return (f(x + 2 * h) - 2 * f(x + h) + 2 * f(x - h) - f(x - 2 * h)) / (2 * h**3)
 
 
-# %% wrong="grad-third-derivative" because="Takes the last derivative as a difference: large second derivatives leave it no digits."
+# %% wrong="grad-third-derivative" because="Computes the last derivative by a finite difference, which is inaccurate if the second derivative is large."
 def third_derivative(f, x):
     h, bend = 1e-3, jax.grad(jax.grad(f))
     return (bend(x + h) - bend(x - h)) / (2 * h)
 
 
-# %% wrong="grad-third-derivative" because="Gives the coefficient of the Taylor series: it is the derivative divided by 3 · 2 · 1."
+# %% wrong="grad-third-derivative" because="Returns the coefficient of the Taylor series, which is the derivative divided by 3 · 2 · 1."
 def third_derivative(f, x):
     return jax.grad(jax.grad(jax.grad(f)))(x) / 6
 
 
-# %% wrong="grad-third-derivative" because="Calls f first: grad is then given a number, and not a function."
+# %% wrong="grad-third-derivative" because="Calls f first, so grad is given a number instead of a function."
 def third_derivative(f, x):
     return jax.grad(jax.grad(jax.grad(f(x))))
 
 
-# %% wrong="grad-third-derivative" because="Moves along (1, 1, 1) in Taylor mode: x itself is then no straight line, and its curvature is mixed in."
+# %% wrong="grad-third-derivative" because="Passes (1, 1, 1) as the derivatives of x in Taylor mode, but the second and the third derivative of x are 0."
 def third_derivative(f, x):
     from jax.experimental import jet
 
     return jet.jet(f, (x,), ((1.0, 1.0, 1.0),))[1][2]
 
 
-# %% wrong="grad-third-derivative" because="Takes the size of the jerk: a derivative may be negative."
+# %% wrong="grad-third-derivative" because="Takes the absolute value, but a derivative may be negative."
 def third_derivative(f, x):
     return jnp.abs(jax.grad(jax.grad(jax.grad(f)))(x))
 
 
-# %% wrong="grad-third-derivative" because="Holds the result constant by stop_gradient: its own derivative is then 0."
+# %% wrong="grad-third-derivative" because="Applies stop_gradient to the result, so its own derivative is 0."
 def third_derivative(f, x):
     return jax.lax.stop_gradient(jax.grad(jax.grad(jax.grad(f)))(x))
 
 
-# %% wrong="grad-third-derivative" because="Counts one derivative too many: that is the fourth."
+# %% wrong="grad-third-derivative" because="Differentiates four times."
 def third_derivative(f, x):
     for _ in range(4):
         f = jax.grad(f)
@@ -675,28 +675,28 @@ def third_derivative(f, x):
 
 
 # %% [markdown] task="grad-stop-target" stars=1 minutes=12 skills="01_arrays,grad-zero"
-# ## A target that stands still
-# **Goal.** An agent learns what states are worth from what it expects one step later: the prediction for a state is to move towards a **target**, the reward plus the discounted worth of the next state. Prediction and target come from the same parameters, but only the prediction is to move. Otherwise the target would come to meet it.
+# ## A target that stays constant
+# **Goal.** An agent learns the value of states from the value that it expects one step later. The prediction for a state should approach a **target**, which is the reward plus the discounted value of the next state. The prediction and the target are computed from the same parameters, but only the prediction should be trained. Otherwise the target would also move towards the prediction.
 #
-# **Signature.** `stop_target(value, params, states, rewards, next_states, discount)`: `value(params, states)` gives `(n,)`, such as `worth` from the setup; `params` is a dict of arrays, `states` and `next_states` are `(n, d)`, `rewards` is `(n,)`, all float32; `discount` is a float. The target is `rewards + discount * value(params, next_states)`, the loss the mean over n of `(value(params, states) - target)²`. Returns the loss's gradient by `params` with the target held constant, in the form of `params`.
+# **Signature.** `stop_target(value, params, states, rewards, next_states, discount)`. `value(params, states)` returns the values `(n,)`, as `worth` from the setup does. `params` is a dict of arrays, `states` and `next_states` have shape `(n, d)` and `rewards` has shape `(n,)`, all float32, and `discount` is a float. The target is `rewards + discount * value(params, next_states)`, and the loss is the mean over n of `(value(params, states) - target)²`. The result is the gradient of the loss with respect to `params`, with the target held constant, in the structure of `params`.
 #
-# **Example.** One state `[0]`, next state `[0]`, `w = [0]`, `b = 2`, reward 1, discount 0.5. The prediction is 2, the target 1 + 0.5 · 2 = 2. Nothing has to move: both gradients are 0. With reward 0 the target is 1 and the gradient by `b` is 2 · (2 - 1) · 1 = 2.
+# **Example.** For one state `[0]` with next state `[0]`, `w = [0]`, `b = 2`, reward 1 and discount 0.5, the prediction is 2 and the target is 1 + 0.5 · 2 = 2. Both gradients are 0. With reward 0, the target is 1 and the gradient with respect to `b` is 2 · (2 - 1) · 1 = 2.
 #
-# **Judged.** Values and structure, for several value functions. **Not judged.** How the target is held.
+# **Judged.** The values and the structure, for several value functions. **Not judged.** How the target is held constant.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In the example with reward 0 the gradient by `b` comes out as 1 when the target moves too. Which half of the loss should JAX not look at?
+# If the target is trained too, the gradient with respect to `b` in the example with reward 0 is 1. Which part of the loss should JAX treat as a constant?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The last exercise had a model that was run outside of the loss by mistake, and so was a constant. `jax.lax.stop_gradient` says the same on purpose.
+# In the exercise about the loss that never falls, the model was run outside the loss by mistake, so its result was a constant. `jax.lax.stop_gradient` does the same on purpose.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write the loss as a function of `params`. In it, stop the target, whole, before it is subtracted. Then `jax.grad`.
+# Write the loss as a function of `params`. In it, apply `stop_gradient` to the whole target before you subtract it. Then use `jax.grad`.
 #
 # </details>
 
@@ -725,7 +725,7 @@ wanted = {"w": np.zeros(1, np.float32), "b": np.float32(2)}
 compare(made.run(params, state, 0 * reward, state), wanted, label="with reward 0, the gradient")
 
 # %% hidden="grad-stop-target" name="values" points=2
-"""Moves the prediction, all of it, and not the target."""
+"""Differentiates the whole prediction, and not the target."""
 
 
 def slopes(params, states, errors):
@@ -753,13 +753,18 @@ for _ in range(3):
     now, later = (np.tanh(where @ params["w"]) + params["b"] for where in (states, following))
     errors = (2 * (now - rewards - np.float32(0.75) * later) / 6).astype(np.float32)
     wanted, target = slopes(params, states, errors), slopes(params, following, np.float32(-0.75) * errors)
-    require(not near(got, {"w": np.zeros(3)}), "The gradient is 0: the prediction was stopped as well as the target.")
+    require(
+        not near(got, {"w": np.zeros(3)}), "The gradient is 0: the prediction is held constant as well as the target."
+    )
     require(
         not near(got, {"w": wanted["w"] + target["w"]}),
-        "This is the gradient of prediction and target together: the target moves too.",
+        "This is the gradient of prediction and target together: the target is not held constant.",
     )
-    require(not near(got, target), "This is the gradient of the target alone: the prediction stands still.")
-    require(not near(got, {"w": 6 * wanted["w"]}), "For 6 states the gradient is 6 times too long: a sum for a mean?")
+    require(not near(got, target), "This is the gradient of the target alone: the prediction is held constant instead.")
+    require(
+        not near(got, {"w": 6 * wanted["w"]}),
+        "For 6 states the gradient is 6 times too large: a sum instead of a mean?",
+    )
     compare(got, wanted, atol=1e-4, label="the gradient")
 
 
@@ -777,10 +782,10 @@ got = program(probe_other, params, states, rewards, following).run(params, state
 compare(got, wanted, rtol=1e-3, atol=1e-4, label="the gradient for another value function")
 
 # %% [markdown] why="grad-stop-target"
-# `stop_gradient` is the identity on the way forward, and 0 on the way back. So this is the gradient of a loss in which the target is a number, which no single loss of `params` has: hence *semi*-gradient. **Next:** with a copy of the parameters from 1,000 steps ago in the target, would you still need it?
+# `stop_gradient` is the identity in the forward pass, and its derivative is 0. The result is the gradient of a loss whose target is a constant. It is not the gradient of any single loss of `params`, so it is called a *semi-gradient*. **Next:** Would you still need `stop_gradient` if the target used a copy of the parameters from 1,000 steps ago?
 
 
-# %% wrong="grad-stop-target" because="Lets the target move: half of the gradient pulls it towards the prediction."
+# %% wrong="grad-stop-target" because="Differentiates the target too, so the gradient also moves the target towards the prediction."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         target = rewards + discount * value(params, next_states)
@@ -789,7 +794,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Stops the prediction, and moves the target towards it."
+# %% wrong="grad-stop-target" because="Holds the prediction constant, so the gradient moves the target towards it."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         target = rewards + discount * value(params, next_states)
@@ -798,7 +803,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Stops the difference: then nothing of the loss is left to move."
+# %% wrong="grad-stop-target" because="Applies stop_gradient to the difference, so nothing is left to differentiate."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         target = rewards + discount * value(params, next_states)
@@ -807,7 +812,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Stops the rewards only: they do not depend on the parameters anyway, the worth of the next state does."
+# %% wrong="grad-stop-target" because="Applies stop_gradient only to the rewards, which do not depend on the parameters, while the value of the next state does."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         target = jax.lax.stop_gradient(rewards) + discount * value(params, next_states)
@@ -816,7 +821,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Stops the states: they are data, and the gradient goes by the parameters."
+# %% wrong="grad-stop-target" because="Applies stop_gradient to the states, which are data, while the gradient is taken with respect to the parameters."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         target = rewards + discount * value(params, jax.lax.stop_gradient(next_states))
@@ -825,7 +830,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Takes the sum over the states for their mean."
+# %% wrong="grad-stop-target" because="Takes the sum over the states instead of the mean."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         target = jax.lax.stop_gradient(rewards + discount * value(params, next_states))
@@ -834,7 +839,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Works the gradient out by hand for `worth`: another value function has another gradient."
+# %% wrong="grad-stop-target" because="Computes the gradient by hand for `worth`, but another value function has another gradient."
 def stop_target(value, params, states, rewards, next_states, discount):
     target = rewards + discount * value(params, next_states)
     errors = 2 * (value(params, states) - target)
@@ -842,7 +847,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return {"w": jnp.mean((errors * steep)[:, None] * states, axis=0), "b": jnp.mean(errors)}
 
 
-# %% wrong="grad-stop-target" because="Holds one of the parameters in the target: the others still move it."
+# %% wrong="grad-stop-target" because="Holds one parameter constant in the target, but the other parameters still change it."
 def stop_target(value, params, states, rewards, next_states, discount):
     def loss(params):
         held = {**params, "b": jax.lax.stop_gradient(params["b"])}
@@ -852,13 +857,13 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(loss)(params)
 
 
-# %% wrong="grad-stop-target" because="Makes the targets a column: every prediction then meets every target."
+# %% wrong="grad-stop-target" because="Makes the targets a column, so every prediction is compared with every target."
 def stop_target(value, params, states, rewards, next_states, discount):
     target = (rewards + discount * value(params, next_states))[:, None]
     return jax.grad(lambda params: jnp.mean((value(params, states) - target) ** 2))(params)
 
 
-# %% wrong="grad-stop-target" because="Leaves the discount out of the target."
+# %% wrong="grad-stop-target" because="Leaves out the discount in the target."
 def stop_target(value, params, states, rewards, next_states, discount):
     target = rewards + value(params, next_states)
     return jax.grad(lambda params: jnp.mean((value(params, states) - target) ** 2))(params)
@@ -898,35 +903,35 @@ def stop_target(value, params, states, rewards, next_states, discount):
 
 
 # %% [markdown] task="grad-safe-norm" stars=2 minutes=15 skills="01_arrays,03_jit,grad-grads"
-# ## A norm that survives zero
-# **Goal.** The length of each row, with a gradient that is finite everywhere. At a row of zeros the length has a kink and no slope; one NaN there, and all parameters are NaN after the next step. Let the slope be 0 at that point.
+# ## A norm that is safe at zero
+# **Goal.** Compute the length of each row, with a gradient that is finite everywhere. At a row of zeros, the length has a kink and no derivative. A NaN there would turn all parameters into NaN in the next step. The gradient at this point should be 0.
 #
-# **Signature.** `safe_norm(rows)`: `rows` is `(n, d)` float32. Returns `(n,)`: the square root of the sum of squares of each row.
+# **Signature.** `safe_norm(rows)`. `rows` has shape `(n, d)` and is float32. The result `(n,)` contains the square root of the sum of squares of each row.
 #
-# **Example.** `[[3, 4], [0, 0]]` gives `[5, 0]`. The gradient of the sum of both by `rows` is `[[0.6, 0.8], [0, 0]]`.
+# **Example.** For `[[3, 4], [0, 0]]`, the result is `[5, 0]`. The gradient of the sum of both lengths with respect to `rows` is `[[0.6, 0.8], [0, 0]]`.
 #
-# **Judged.** Values, relative to their size also for rows as short as 10⁻¹² or with single zeros, and exactly 0 at zero; gradients, by reverse and by forward mode: each row divided by its length, and 0 at a row of zeros. **Not judged.** Rows so short or so long that their squares leave float32, and second derivatives.
+# **Judged.** The values relative to their size, also for rows as short as 10⁻¹² or with single zeros, and exactly 0 for a row of zeros. The gradients, in reverse and in forward mode, which are each row divided by its length, and 0 for a row of zeros. **Not judged.** Rows whose squares are outside the range of float32, and second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What is the slope of the square root at 0? And what is that, times 0?
+# What is the derivative of the square root at 0? And what is this derivative times 0?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A `where` on the *result* comes too late: on the way back, the side that was not chosen is given 0, and multiplies it by its own slope. The square root must never see a 0.
+# A `where` on the *result* is not enough. In the backward pass, the side that is not selected gets 0 and multiplies it by its own derivative. The square root must never get a 0.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Two `where`s. The first puts something harmless, such as 1, into the square root where the sum of squares is 0; the second puts the right value, 0, in place of its result there.
+# Use `where` twice. Before the square root, replace the sum of squares by a harmless value such as 1 where it is 0. After the square root, select the right value, 0, there.
 #
 # </details>
 
 
 # %% answer="grad-safe-norm"
 def safe_norm(rows):
-    """The length (n,) of each row of rows (n, d), with slope 0 at a row of zeros."""
+    """The length (n,) of each row of rows (n, d), with gradient 0 at a row of zeros."""
     ### BEGIN SOLUTION
     squares = jnp.sum(rows**2, axis=1)
     zero = squares == 0
@@ -943,7 +948,7 @@ compare(lengths, np.array([5, 0], np.float32), label="the lengths")
 compare(slopes, np.array([[0.6, 0.8], [0, 0]], np.float32), label="the gradient of their sum")
 
 # %% hidden="grad-safe-norm" name="values" points=1
-"""Right for long rows, for very short ones, and for zeros."""
+"""Right for long rows, for very short rows and for zeros."""
 made = program(safe_norm, np.zeros((5, 5), np.float32))
 for _ in range(3):
     rng = inputs.rng()
@@ -964,7 +969,7 @@ for _ in range(3):
         short = (wanted > 0) & ~long
         require(
             np.allclose(got[short], wanted[short], rtol=1e-3, atol=0),
-            "The lengths of very short rows are not right: nothing may be added to them, and no row but zeros is zero.",
+            "The lengths of very short rows are not right: add nothing to them, and treat only rows of zeros as zero.",
         )
     compare(got, wanted, atol=0, label="the lengths")
 
@@ -982,7 +987,9 @@ rows[np.arange(5), rng.integers(3, size=5)] = 0  # one zero in every row
 weights = rng.uniform(1, 2, size=5).astype(np.float32)
 # Operation by operation: a compiler may turn "times 0" into a choice, and so hide what 0 times inf is.
 got = ask(probe_reverse, rows, weights)
-require(np.isfinite(got).all(), "The gradient is not finite: somewhere a 0 is multiplied by the slope inf of sqrt(0).")
+require(
+    np.isfinite(got).all(), "The gradient is not finite: somewhere a 0 is multiplied by inf, the derivative of sqrt(0)."
+)
 length = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
 wanted = (weights[:, None] * rows / np.where(length == 0, 1, length)).astype(np.float32)
 zeros = np.asarray(got)[length[:, 0] == 0]
@@ -990,71 +997,71 @@ require(not np.any(zeros), "The gradient at a row of zeros is finite, but not 0.
 compare(got, wanted, label="the gradient")
 
 # %% hidden="grad-safe-norm" name="forward" points=1
-"""Forward mode agrees: no NaN is pushed through a row of zeros."""
+"""Forward mode agrees, without a NaN at a row of zeros."""
 rng = inputs.rng()
 rows = (rng.normal(size=(4, 4)) * rng.permutation([10, 1, 1, 0])[:, None]).astype(np.float32)
 pushes = rng.normal(size=(4, 4)).astype(np.float32)
 got = ask(lambda rows, pushes: jax.jvp(safe_norm, (rows,), (pushes,))[1], rows, pushes)
 finite = getattr(got, "shape", None) != (4,) or np.isfinite(got).all()
-require(finite, "What forward mode pushes through is not finite at a row of zeros.")
+require(finite, "The tangent of forward mode is not finite at a row of zeros.")
 length = np.linalg.norm(rows, axis=1)
-compare(got, np.sum(rows * pushes, axis=1) / np.where(length == 0, 1, length), label="the slopes by forward mode")
+compare(got, np.sum(rows * pushes, axis=1) / np.where(length == 0, 1, length), label="the tangents of forward mode")
 
 # %% [markdown] why="grad-safe-norm"
-# The inner `where` keeps 0 out of the square root, so that its slope is finite on the way back; the outer one brings the 0 back. With one `where`, 0 · inf makes a NaN of a slope that nobody wanted. **Next:** the same for `x / |x|`, and for a standard deviation in which all values may be equal?
+# The inner `where` keeps 0 out of the square root, so its derivative is finite in the backward pass. The outer `where` restores the value 0. With only one `where`, 0 · inf would be NaN. **Next:** How would you do the same for `x / |x|`, and for a standard deviation of values that may all be equal?
 
 
 # %% equivalent="grad-safe-norm" because="The inner where keeps the root and its derivative finite, so a product with 0 gives 0."
 # product for where, where(X, 0, Y) -> (1 - X) * Y: return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
 
 
-# %% wrong="grad-safe-norm" because="Takes the library's norm: at a row of zeros its slope is 0 times inf."
+# %% wrong="grad-safe-norm" because="Uses the norm of the library, whose gradient at a row of zeros is 0 times inf."
 def safe_norm(rows):
     return jnp.linalg.norm(rows, axis=1)
 
 
-# %% wrong="grad-safe-norm" because="One where, around the result: the square root still sees the 0, and on the way back its slope inf is multiplied by 0."
+# %% wrong="grad-safe-norm" because="Uses one where around the result, so the square root still gets the 0, and the backward pass multiplies its derivative inf by 0."
 def safe_norm(rows):
     squares = jnp.sum(rows**2, axis=1)
     return jnp.where(squares == 0, 0, jnp.sqrt(squares))
 
 
-# %% wrong="grad-safe-norm" because="Adds a little under the root: finite, but the length of zeros is no longer 0, and short rows are swallowed."
+# %% wrong="grad-safe-norm" because="Adds a small number under the root, so the gradient is finite, but the length of zeros is not 0, and short rows are wrong."
 def safe_norm(rows):
     return jnp.sqrt(jnp.sum(rows**2, axis=1) + 1e-12)
 
 
-# %% wrong="grad-safe-norm" because="Keeps the root above a floor: where the floor is taken, 0 is still multiplied by the slope inf behind it."
+# %% wrong="grad-safe-norm" because="Limits the root from below, but where the limit is selected, 0 is still multiplied by the derivative inf of the root."
 def safe_norm(rows):
     return jnp.maximum(jnp.sqrt(jnp.sum(rows**2, axis=1)), 1e-12)
 
 
-# %% wrong="grad-safe-norm" because="Mends the value with nan_to_num: the value never was NaN, its slope is."
+# %% wrong="grad-safe-norm" because="Applies nan_to_num to the value, but only its derivative is NaN."
 def safe_norm(rows):
     return jnp.nan_to_num(jnp.sqrt(jnp.sum(rows**2, axis=1)))
 
 
-# %% wrong="grad-safe-norm" because="Takes every short row for a row of zeros: its length and its slope are lost."
+# %% wrong="grad-safe-norm" because="Treats every short row as a row of zeros, so its length and its gradient are lost."
 def safe_norm(rows):
     squares = jnp.sum(rows**2, axis=1)
     zero = squares < 1e-8
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
 
 
-# %% wrong="grad-safe-norm" because="Puts the 1 in, and does not take it out again: a row of zeros gets the length 1."
+# %% wrong="grad-safe-norm" because="Inserts the 1 but does not remove it again, so a row of zeros gets the length 1."
 def safe_norm(rows):
     squares = jnp.sum(rows**2, axis=1)
     return jnp.sqrt(jnp.where(squares == 0, 1, squares))
 
 
-# %% wrong="grad-safe-norm" because="Puts 1 in place of every zero entry: a row with a single zero becomes too long."
+# %% wrong="grad-safe-norm" because="Replaces every zero entry by 1, so a row with a single zero becomes too long."
 def safe_norm(rows):
     zero = jnp.all(rows == 0, axis=1)
     lengths = jnp.sqrt(jnp.sum(jnp.where(rows == 0, 1, rows) ** 2, axis=1))
     return jnp.where(zero, 0, lengths)
 
 
-# %% wrong="grad-safe-norm" because="Defines the backward pass alone: a custom_vjp has no forward mode."
+# %% wrong="grad-safe-norm" because="Defines only the backward pass, but a custom_vjp has no forward mode."
 def safe_norm(rows):
     norm = jax.custom_vjp(lambda rows: jnp.sqrt(jnp.sum(rows**2, axis=1)))
 
@@ -1066,12 +1073,12 @@ def safe_norm(rows):
     return norm(rows)
 
 
-# %% wrong="grad-safe-norm" because="Adds the smallest float32 under the root: the length of zeros is then 1e-19, not 0."
+# %% wrong="grad-safe-norm" because="Adds the smallest float32 under the root, so the length of zeros is 1e-19 instead of 0."
 def safe_norm(rows):
     return jnp.sqrt(jnp.sum(rows**2, axis=1) + jnp.finfo(jnp.float32).tiny)
 
 
-# %% wrong="grad-safe-norm" because="Takes a row with any zero in it for a row of zeros."
+# %% wrong="grad-safe-norm" because="Treats a row with any zero in it as a row of zeros."
 def safe_norm(rows):
     zero = jnp.any(rows == 0, axis=1)
     squares = jnp.sum(rows**2, axis=1)
@@ -1124,35 +1131,37 @@ def safe_norm(rows):
 
 
 # %% [markdown] task="grad-clip" stars=2 minutes=20 skills="01_arrays,03_jit,grad-safe-norm"
-# ## A brake on the way back
-# **Goal.** One bad example can send back a gradient that throws the parameters far off. Put a brake into the model: a function that does nothing on the way forward and, on the way back, shortens a gradient that is too long.
+# ## Clip the gradient in the backward pass
+# *Needs: Deeper: a backward pass of your own.*
 #
-# **Signature.** `clip_gradient(x, limit)`: `x` is an array of any shape, float32; `limit` is a positive number, possibly traced. Returns `x`. On the way back, let `g` (of x's shape) be the gradient that arrives, and `|g|` the root of the sum of its squares. If `|g|` is at most `limit`, `g` is passed on as it is, else `g * limit / |g|`, which has the length `limit`. By `limit`, the gradient is 0.
+# **Goal.** A single bad example can produce a very large gradient, which spoils the parameters. Write a function to insert into a model. It changes nothing in the forward pass, and it shortens a gradient that is too long in the backward pass.
 #
-# **Example.** The gradient of `3 x₀ + 4 x₁` by `x` is `[3, 4]`, of length 5. With `clip_gradient(x, 1.0)` in place of `x` it is `[0.6, 0.8]`; with limit 10 it stays `[3, 4]`.
+# **Signature.** `clip_gradient(x, limit)`. `x` is an array of any shape, float32, and `limit` is a positive number, possibly traced. The result is `x`. In the backward pass, `g` is the gradient that arrives, in the shape of `x`, and `|g|` is the square root of the sum of its squares. If `|g|` is at most `limit`, pass on `g` unchanged. Otherwise pass on `g * limit / |g|`, which has the length `limit`. The gradient with respect to `limit` is 0.
 #
-# **Judged.** Values; gradients by `x`, long, short, as small as 10⁻⁶ and zero, for vectors and matrices, under `jit` with a traced limit; the gradient by `limit`. **Not judged.** Gradients whose squares leave the range of float32; forward mode: a `custom_vjp` has none.
+# **Example.** The gradient of `3 x₀ + 4 x₁` with respect to `x` is `[3, 4]`, of length 5. With `clip_gradient(x, 1.0)` instead of `x`, it is `[0.6, 0.8]`. With limit 10, it is `[3, 4]` again.
+#
+# **Judged.** The values. The gradients with respect to `x`, long, short, as small as 10⁻⁶ and zero, for vectors and matrices, under `jit` with a traced limit. The gradient with respect to `limit`. **Not judged.** Gradients whose squares are outside the range of float32, and forward mode, which a `custom_vjp` does not support.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A custom rule comes in two halves: what to keep on the way forward, and what to do with `g` on the way back. Which of `x` and `limit` does the second half need?
+# A custom rule consists of two functions. The first stores values in the forward pass, and the second processes `g` in the backward pass. Which of `x` and `limit` does the second function need?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.custom_vjp` on the identity; then `defvjp` with a function that gives the result *and* what is kept, and one that takes what was kept and `g`, and gives a tuple: one entry for each argument. `None` stands for 0.
+# Apply `jax.custom_vjp` to the identity. Then call `defvjp` with two functions. The first returns the result *and* the values to store. The second takes these values and `g`, and returns a tuple with an entry for each argument. `None` stands for 0.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Scale `g` by the smaller of 1 and `limit / |g|`. For `g = 0` that is limit / 0 = inf, and the smaller one is 1: nothing breaks. You may define the function with its rule inside `clip_gradient`, and call it there.
+# Multiply `g` by the smaller of 1 and `limit / |g|`. For `g = 0`, the quotient is limit / 0 = inf, and the smaller number is 1. You may define the function and its rule inside `clip_gradient`, and call it there.
 #
 # </details>
 
 
 # %% answer="grad-clip"
 def clip_gradient(x, limit):
-    """x itself; on the way back, a gradient longer than limit () is scaled down to that length."""
+    """x itself. In the backward pass, a gradient longer than limit () is scaled down to this length."""
 
     ### BEGIN SOLUTION
     @jax.custom_vjp
@@ -1186,7 +1195,7 @@ made = program(probe_example, x, np.float32(10))  # here the limit is traced
 compare(made.run(x, np.float32(10)), np.array([3, 4], np.float32), label="the gradient with limit 10")
 
 # %% hidden="grad-clip" name="values" points=2
-"""Leaves values and short gradients alone, and shortens long ones, as a whole; the limit may be traced."""
+"""Keeps values and short gradients, and shortens long ones as a whole. The limit may be traced."""
 
 
 def probe_all(x, weights, limit):
@@ -1211,17 +1220,17 @@ for factor, size, what in (
     compare(value, x, label="the result")
     if factor < 1:
         require(
-            not np.allclose(by_x, arriving, rtol=1e-3, atol=0), "A gradient that is too long is passed on as it is."
+            not np.allclose(by_x, arriving, rtol=1e-3, atol=0), "A gradient that is too long is passed on unchanged."
         )
         for axis in (0, 1):
             lengths = np.linalg.norm(arriving, axis=axis, keepdims=True)
             apart = arriving * np.minimum(1, factor * length / lengths)
             require(
                 not np.allclose(by_x, apart, rtol=1e-3, atol=0),
-                "Each row or column is measured by itself. `|g|` is one number, for the whole array.",
+                "Each row or column has its own length here. `|g|` is one number for the whole array.",
             )
     compare(by_x, arriving * np.float32(min(1, factor)), rtol=1e-3, atol=1e-5 * size, label=what)
-    compare(by_limit, np.float32(0), label="the gradient by limit")
+    compare(by_limit, np.float32(0), label="the gradient with respect to limit")
 
 # %% hidden="grad-clip" name="zero" points=1
 """A gradient of 0 stays 0, whatever x is."""
@@ -1234,19 +1243,19 @@ def probe_zero(x, limit):
 x = inputs.rng().normal(size=6).astype(np.float32)
 compare(ask(probe_zero, x, 2 * float(np.linalg.norm(2 * x))), 2 * x, label="a gradient below the limit")
 got = ask(probe_zero, 0 * x, 2.0)
-require(np.isfinite(got).all(), "Where the gradient that arrives is 0, the one passed on is not finite: 0 / 0?")
+require(np.isfinite(got).all(), "If the gradient that arrives is 0, the one that is passed on is not finite: 0 / 0?")
 compare(got, 0 * x, label="the gradient where 0 arrives")
 
 # %% [markdown] why="grad-clip"
-# A `custom_vjp` says what the way back is to be, whether or not it is the derivative of the way forward; JAX takes your word. Here it is meant: the value is the identity's, the gradient is not. **Next:** clipping each *entry* of `g` to ±limit also bounds it. What happens to the direction then?
+# A `custom_vjp` defines the backward pass, whether or not it is the derivative of the forward pass. JAX does not check this. Here the difference is intended, because the value is that of the identity and the gradient is not. **Next:** Clipping each *entry* of `g` to ±limit also bounds it. What happens to the direction then?
 
 
-# %% wrong="grad-clip" because="Clips the value on the way forward, instead of the gradient on the way back."
+# %% wrong="grad-clip" because="Clips the value in the forward pass instead of the gradient in the backward pass."
 def clip_gradient(x, limit):
     return x * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(x**2)))
 
 
-# %% wrong="grad-clip" because="Clips each entry by itself: that turns the gradient into another direction, and its length is not the limit."
+# %% wrong="grad-clip" because="Clips each entry separately, which changes the direction of the gradient, and its length is not the limit."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1256,7 +1265,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Measures each row by itself: |g| is one number for the whole array."
+# %% wrong="grad-clip" because="Measures each row separately, but |g| is one number for the whole array."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1269,7 +1278,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Scales every gradient to the limit: short ones become longer."
+# %% wrong="grad-clip" because="Scales every gradient to the limit, so short gradients become longer."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1282,7 +1291,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Measures x, which was kept, instead of the gradient that arrives."
+# %% wrong="grad-clip" because="Measures x, which was stored, instead of the gradient that arrives."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1296,7 +1305,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Gives back one gradient for two arguments."
+# %% wrong="grad-clip" because="Returns one gradient for two arguments."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1309,7 +1318,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Divides by the length before it multiplies: where 0 arrives, that is 0 / 0."
+# %% wrong="grad-clip" because="Divides by the length before it multiplies, which is 0 / 0 if the gradient that arrives is 0."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1323,7 +1332,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Declares limit non-differentiable by its position: then it must be a Python number, and a traced one is refused."
+# %% wrong="grad-clip" because="Declares limit as non-differentiable by its position, so it must be a Python number, and a traced limit is rejected."
 def clip_gradient(x, limit):
     def braked(x, limit):
         return x
@@ -1336,7 +1345,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Compares the sum of squares with the limit: the length is its root."
+# %% wrong="grad-clip" because="Compares the sum of squares with the limit, but the length is its square root."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1349,7 +1358,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Adds 1e-6 to the length against a division by 0: a tiny gradient comes out too short."
+# %% wrong="grad-clip" because="Adds 1e-6 to the length to avoid a division by 0, so a tiny gradient becomes too short."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1362,7 +1371,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Takes the norm with ord=2: of a matrix, this is the largest singular value."
+# %% wrong="grad-clip" because="Computes the norm with ord=2, which is the largest singular value of a matrix."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1375,7 +1384,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Gives the limit back as its own gradient: wanted is 0."
+# %% wrong="grad-clip" because="Returns the limit as its own gradient instead of 0."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1388,7 +1397,7 @@ def clip_gradient(x, limit):
     return braked(x, limit)
 
 
-# %% wrong="grad-clip" because="Measures by the largest entry: the length is the root of the sum of squares."
+# %% wrong="grad-clip" because="Measures the largest entry, but the length is the square root of the sum of squares."
 def clip_gradient(x, limit):
     @jax.custom_vjp
     def braked(x, limit):
@@ -1430,27 +1439,27 @@ def clip_gradient(x, limit):
 
 # %% [markdown] task="grad-hvp" stars=2 minutes=20 skills="01_arrays,02_tracing,grad-third-derivative"
 # ## Curvature along a line
-# **Goal.** How does the gradient change when x moves along v? The answer is the Hessian times v. For a million parameters the Hessian has a million times a million entries; the product has a million, and costs about as much as a few gradients.
+# **Goal.** How does the gradient change when x moves along v? The answer is the Hessian times v. For a million parameters, the Hessian has a million times a million entries. The product has only a million entries, and it costs about as much as a few gradients.
 #
-# **Signature.** `hvp(f, x, v)`: `f` takes `(n,)` and gives `()`; `x` and `v` are `(n,)`, float32. Returns `(n,)`: the Hessian of `f` at `x`, times `v`.
+# **Signature.** `hvp(f, x, v)`. `f` takes a vector `(n,)` and returns a number `()`. `x` and `v` have shape `(n,)` and are float32. The result `(n,)` is the Hessian of `f` at `x`, times `v`.
 #
-# **Example.** With `ripple` from the setup, which for two numbers is `sin(x₀) x₁²`, at `x = [0, 3]`: the Hessian is `[[0, 6], [6, 0]]`, and for `v = [1, 2]` the product is `[12, 6]`.
+# **Example.** For two numbers, `ripple` from the setup is `sin(x₀) x₁²`. At `x = [0, 3]`, its Hessian is `[[0, 6], [6, 0]]`, and for `v = [1, 2]` the product is `[12, 6]`.
 #
-# **Judged.** Values, for several functions and also for v = 0; that no intermediate array is as large as half of the Hessian; no loop; at most 8 times the flops of the gradient. **Not judged.** Which modes you combine.
+# **Judged.** The values for several functions, also for v = 0. No intermediate array is as large as half of the Hessian. The program has no loop, and it needs at most 8 times the flops of the gradient. **Not judged.** Which modes you combine.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.grad(f)` is a function from `(n,)` to `(n,)`. The Hessian is its Jacobian. Which transformation gives a Jacobian times a vector, without the Jacobian?
+# `jax.grad(f)` is a function from `(n,)` to `(n,)`, and its Jacobian is the Hessian of `f`. Which transformation multiplies a Jacobian by a vector without computing the Jacobian?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Forward mode: `jax.jvp(g, (x,), (v,))` gives `g(x)` and the slope of `g` along `v`. The Hessian never exists.
+# Use forward mode. `jax.jvp(g, (x,), (v,))` returns `g(x)` and the derivative of `g` along `v`, without computing a matrix.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Push `v` through the gradient function instead of through `f`, and keep the second of the two results.
+# Apply `jax.jvp` to the gradient function instead of `f`, and return the second of its two results.
 #
 # </details>
 
@@ -1469,7 +1478,7 @@ x, v = np.array([[0, 3], [1, 2]], np.float32)
 compare(program(lambda x, v: hvp(ripple, x, v), x, v).run(x, v), np.array([12, 6], np.float32), label="the product")
 
 # %% hidden="grad-hvp" name="values" points=1
-"""Right along any direction, to the precision of float32."""
+"""Right for any direction, to the precision of float32."""
 made = program(lambda x, v: hvp(ripple, x, v), np.zeros(5, np.float32), np.zeros(5, np.float32))
 for _ in range(3):
     x, v = inputs.rng().normal(size=(2, 5)).astype(np.float32)
@@ -1481,7 +1490,7 @@ for _ in range(3):
     got = made.run(x, v)
     if getattr(got, "shape", None) == (5,) and np.abs(got - wanted).max() < 0.05 * np.abs(wanted).max():
         exact = np.allclose(got, wanted, rtol=1e-4, atol=1e-7)
-        require(exact, "The product is right to a few digits only: is it a difference of two gradients?")
+        require(exact, "The product is right only to a few digits: is it a difference of two gradients?")
     compare(got, wanted.astype(np.float32), atol=1e-7, label="the product")
 compare(made.run(x, 0 * v), np.zeros(5, np.float32), label="the product for v = 0")
 got = program(lambda x, v: hvp(lambda x: jnp.sum(x) ** 3, x, v), x, v).run(x, v)
@@ -1490,7 +1499,7 @@ compare(
 )
 
 # %% hidden="grad-hvp" name="program" points=2
-"""Right for 80 numbers, without a Hessian and without a loop, for the price of a few gradients."""
+"""Right for 80 numbers, without a Hessian and without a loop, at the cost of a few gradients."""
 x, v = inputs.rng().normal(size=(2, 80)).astype(np.float32)
 made = program(lambda x, v: hvp(ripple, x, v), x, v)
 sine, cosine, after = np.sin(x[:-1], dtype=np.float64), np.cos(x[:-1], dtype=np.float64), x[1:]
@@ -1499,10 +1508,10 @@ products[1:] += 2 * (cosine * after * v[:-1] + sine * v[1:])
 compare(made.run(x, v), products.astype(np.float32), label="the product")
 require(
     made.intermediates < 80 * 80 / 2,
-    f"For 80 numbers the program holds an array of {made.intermediates:,} elements: that is the Hessian, or what it is "
-    "made from. Ask for the change of the gradient along `v` alone.",
+    f"For 80 numbers the program has an array of {made.intermediates:,} elements, as if it computed the Hessian. Compute "
+    "only the change of the gradient along `v`.",
 )
-require(made.loops == 0, "The program runs a loop. Along one direction there is nothing to go through one by one.")
+require(made.loops == 0, "The program runs a loop. One direction needs only one forward-mode derivative.")
 gradient = program(lambda x: jax.grad(ripple)(x), x)
 slopes = np.append(cosine * after**2, 0)
 slopes[1:] += 2 * sine * after
@@ -1514,53 +1523,53 @@ if made.flops and gradient.flops:
     )
 
 # %% [markdown] why="grad-hvp"
-# The gradient is a function like any other, and forward mode gives its slope along one direction for about the price of running it twice. Conjugate gradients, curvature estimates and Newton steps on large models all live on this product. **Next:** how would you find the largest eigenvalue of a Hessian that you cannot store?
+# The gradient is a function like any other. Forward mode computes its derivative along one direction at about the cost of running it twice. Conjugate gradients, estimates of curvature and Newton steps for large models use this product. **Next:** How would you find the largest eigenvalue of a Hessian that is too large to store?
 
 
-# %% wrong="grad-hvp" because="Builds the whole Hessian and multiplies."
+# %% wrong="grad-hvp" because="Computes the whole Hessian and multiplies it by v."
 def hvp(f, x, v):
     return jax.hessian(f)(x) @ v
 
 
-# %% wrong="grad-hvp" because="Takes the difference of two gradients: float32 keeps half of the digits."
+# %% wrong="grad-hvp" because="Takes the difference of two gradients, which keeps only half of the digits of float32."
 def hvp(f, x, v):
     step = 1e-3
     return (jax.grad(f)(x + step * v) - jax.grad(f)(x - step * v)) / (2 * step)
 
 
-# %% wrong="grad-hvp" because="Adds up each row of the Hessian before v has a say in it."
+# %% wrong="grad-hvp" because="Sums each row of the Hessian before it multiplies by v."
 def hvp(f, x, v):
     return jax.grad(lambda x: jnp.sum(jax.grad(f)(x)))(x) * v
 
 
-# %% wrong="grad-hvp" because="Pushes v through f instead of through its gradient: that is the slope of f along v, one number."
+# %% wrong="grad-hvp" because="Applies jvp to f instead of its gradient, which gives the derivative of f along v, one number."
 def hvp(f, x, v):
     return jax.jvp(f, (x,), (v,))[1]
 
 
-# %% wrong="grad-hvp" because="Takes the first result of jvp, the gradient itself."
+# %% wrong="grad-hvp" because="Returns the first result of jvp, which is the gradient itself."
 def hvp(f, x, v):
     return jax.jvp(jax.grad(f), (x,), (v,))[0]
 
 
-# %% wrong="grad-hvp" because="Gets the product entry by entry, each with its own pass: as much work as the whole Hessian."
+# %% wrong="grad-hvp" because="Computes each entry of the product with its own pass, which is as much work as the whole Hessian."
 def hvp(f, x, v):
     return jnp.stack([jnp.vdot(jax.grad(lambda x: jax.grad(f)(x)[i])(x), v) for i in range(len(x))])
 
 
-# %% wrong="grad-hvp" because="Goes through the rows of the identity in a loop: one push for each of them."
+# %% wrong="grad-hvp" because="Loops over the rows of the identity, with one JVP for each row."
 def hvp(f, x, v):
     row = lambda push: jnp.vdot(jax.jvp(jax.grad(f), (x,), (push,))[1], v)
     return jax.lax.map(row, jnp.eye(len(x), dtype=x.dtype))
 
 
-# %% wrong="grad-hvp" because="Pushes a direction of length 1 and scales the result: for v = 0, that is 0 / 0."
+# %% wrong="grad-hvp" because="Normalises v and scales the result, which is 0 / 0 for v = 0."
 def hvp(f, x, v):
     length = jnp.linalg.norm(v)
     return length * jax.jvp(jax.grad(f), (x,), (v / length,))[1]
 
 
-# %% wrong="grad-hvp" because="Takes jacfwd of the product with v: one push for each input, and so n times n numbers."
+# %% wrong="grad-hvp" because="Applies jacfwd to the product with v, which needs one JVP for each input and n times n numbers."
 def hvp(f, x, v):
     return jax.jacfwd(lambda x: jnp.vdot(jax.grad(f)(x), v))(x)
 
@@ -1606,27 +1615,29 @@ def hvp(f, x, v):
 
 # %% [markdown] task="grad-propagate" stars=2 minutes=20 skills="01_arrays,02_tracing,grad-hvp"
 # ## From the laboratory: error bars
-# **Goal.** A new setting. Three quantities were measured, each with an uncertainty of its own; from them a curve of hundreds of points is computed. How uncertain is each point of the curve? To first order, and for measurements that do not depend on each other, the squares of the contributions add up.
+# *Needs: Deeper: Jacobians.*
 #
-# **Signature.** `propagate(f, x, sigma)`: `f` takes `(n,)` and gives `(m,)`, with n small and m large; `x` is `(n,)`, `sigma` is `(n,)` and not negative, all float32. Returns `(m,)`: entry i is the square root of the sum over j of `(∂fᵢ/∂xⱼ · sigmaⱼ)²`.
+# **Goal.** Three quantities were measured, each with its own uncertainty. A curve of hundreds of points is computed from them. How uncertain is each point of the curve? For independent measurements, the squares of the contributions add up to first order.
 #
-# **Example.** With `rectangle` from the setup (area and perimeter), sides `[3, 4]` and uncertainties `[0.3, 0.1]`: the area's is √((4 · 0.3)² + (3 · 0.1)²) = 1.237, the perimeter's √(0.6² + 0.2²) = 0.632.
+# **Signature.** `propagate(f, x, sigma)`. `f` takes a vector `(n,)` and returns a vector `(m,)`, where n is small and m is large. `x` and `sigma` have shape `(n,)` and are float32, and `sigma` is not negative. The result has shape `(m,)`. Its entry i is the square root of the sum over j of `(∂fᵢ/∂xⱼ · sigmaⱼ)²`.
 #
-# **Judged.** Values, to the precision of float32, also where an input is negative or 0; that for many outputs the work follows the few inputs: no intermediate array as large as half of m times m. **Not judged.** A loop over the inputs; slopes of your result.
+# **Example.** `rectangle` from the setup returns the area and the perimeter. For the sides `[3, 4]` and the uncertainties `[0.3, 0.1]`, the uncertainty of the area is √((4 · 0.3)² + (3 · 0.1)²) = 1.237, and that of the perimeter is √(0.6² + 0.2²) = 0.632.
+#
+# **Judged.** The values to the precision of float32, also if an input is negative or 0. For many outputs, the work depends on the few inputs, so no intermediate array is as large as half of m times m. **Not judged.** A loop over the inputs, and derivatives of your result.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# You need every slope of every output: the whole Jacobian, `(m, n)`, tall and narrow. Is it cheaper to go through it row by row, or column by column?
+# You need the derivatives of all outputs, which are the whole Jacobian `(m, n)`. It is tall and narrow. Is it cheaper to compute it row by row or column by column?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Reverse mode gives a row, all slopes of one output, and needs m passes. Forward mode gives a column. Two functions of JAX build a Jacobian; their names say which mode they use.
+# Reverse mode computes a row, which contains all derivatives of one output, so it needs m passes. Forward mode computes a column. JAX has a function for each way, and its name contains the mode.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Scale each column of the Jacobian by its `sigma`, square, add up along the inputs, take the root.
+# Multiply each column of the Jacobian by its `sigma`, square, sum over the inputs and take the square root.
 #
 # </details>
 
@@ -1647,7 +1658,7 @@ got = program(lambda x, sigma: propagate(rectangle, x, sigma), x, sigma).run(x, 
 compare(got, np.array([1.236932, 0.632456], np.float32), label="the uncertainties")
 
 # %% hidden="grad-propagate" name="values" points=1
-"""Right for areas and perimeters of any rectangle, also when one side is exact, negative or 0."""
+"""Right for any rectangle, also if one side is exact, negative or 0."""
 made = program(lambda x, sigma: propagate(rectangle, x, sigma), np.zeros(2, np.float32), np.zeros(2, np.float32))
 cases = ("", " where one side is exact", " where one input is negative", " where one input is 0")
 for case, what in enumerate(cases):
@@ -1659,7 +1670,7 @@ for case, what in enumerate(cases):
     compare(made.run(x, sigma), np.array([area, perimeter], np.float32), label=f"the uncertainties{what}")
 
 # %% hidden="grad-propagate" name="program" points=2
-"""Right for a curve of 300 points, with work that follows the three inputs."""
+"""Right for a curve of 300 points, with work that depends on the three inputs."""
 made = program(lambda x, sigma: propagate(cooling, x, sigma), np.zeros(3, np.float32), np.zeros(3, np.float32))
 for _ in range(2):
     rng = inputs.rng()
@@ -1673,64 +1684,62 @@ for _ in range(2):
     moved = np.stack([columns[:, 0] * sigma[0], left * sigma[1], (x[1] - x[0]) * (faster - left)])
     if getattr(got, "shape", None) == (300,):
         steps = np.allclose(got, np.sqrt(np.sum(moved**2, axis=0)), rtol=1e-3, atol=1e-3)
-        require(
-            not steps, "The result is what moving each input by its whole sigma does: steps, not slopes times sigma."
-        )
+        require(not steps, "Each input is moved by its whole sigma; wanted derivatives times sigma.")
     compare(got, wanted, label="the curve's uncertainties")
 require(
     made.intermediates < 300 * 300 / 2,
-    f"For 3 inputs and 300 outputs the program holds an array of {made.intermediates:,} elements: something is done for "
-    "every output that should be done for every input.",
+    f"For 3 inputs and 300 outputs the program has an array of {made.intermediates:,} elements: it does something for "
+    "every output that it should do for every input.",
 )
 
 # %% [markdown] why="grad-propagate"
-# Three inputs are three pushes forward, however long the curve is; backward it would be 300 pulls, each with a vector of 300. For a loss it is the other way round: one output, one pull. **Next:** what would you change if two of the measurements had been made with the same thermometer?
+# Three inputs need three JVPs, however long the curve is. Reverse mode would need 300 VJPs. A loss is the opposite case, with one output and one VJP. **Next:** What would you change if two of the measurements were made with the same thermometer?
 
 
-# %% wrong="grad-propagate" because="Builds the Jacobian row by row, by reverse mode: 300 passes for three columns."
+# %% wrong="grad-propagate" because="Computes the Jacobian row by row in reverse mode, with 300 passes for three columns."
 def propagate(f, x, sigma):
     return jnp.sqrt(jnp.sum((jax.jacrev(f)(x) * sigma) ** 2, axis=1))
 
 
-# %% wrong="grad-propagate" because="Pushes all uncertainties at once: contributions of opposite sign cancel, as if the errors were one."
+# %% wrong="grad-propagate" because="Uses all uncertainties in one tangent, so contributions of opposite sign cancel, as if there were only one error."
 def propagate(f, x, sigma):
     return jnp.abs(jax.jvp(f, (x,), (sigma,))[1])
 
 
-# %% wrong="grad-propagate" because="Adds up the sizes of the contributions: the worst case, in which all errors conspire."
+# %% wrong="grad-propagate" because="Adds the absolute values of the contributions, which is the worst case, in which all errors have the same direction."
 def propagate(f, x, sigma):
     return jnp.sum(jnp.abs(jax.jacfwd(f)(x) * sigma), axis=1)
 
 
-# %% wrong="grad-propagate" because="Squares the slopes and not the uncertainties."
+# %% wrong="grad-propagate" because="Squares the derivatives but not the uncertainties."
 def propagate(f, x, sigma):
     return jnp.sqrt(jax.jacfwd(f)(x) ** 2 @ sigma)
 
 
-# %% wrong="grad-propagate" because="Stops at the sum of squares: that is the variance."
+# %% wrong="grad-propagate" because="Returns the sum of squares, which is the variance."
 def propagate(f, x, sigma):
     return jnp.sum((jax.jacfwd(f)(x) * sigma) ** 2, axis=1)
 
 
-# %% wrong="grad-propagate" because="Moves each input by its whole uncertainty and takes differences: where the curve bends, that is no slope."
+# %% wrong="grad-propagate" because="Moves each input by its whole uncertainty and takes differences, which are not derivatives if the curve bends."
 def propagate(f, x, sigma):
     steps = [f(x.at[j].add(sigma[j])) - f(x) for j in range(len(x))]
     return jnp.sqrt(sum(step**2 for step in steps))
 
 
-# %% wrong="grad-propagate" because="Takes the gradient of the sum of all outputs: the points of the curve are mixed."
+# %% wrong="grad-propagate" because="Takes the gradient of the sum of all outputs, which mixes the points of the curve."
 def propagate(f, x, sigma):
     slopes = jax.grad(lambda x: jnp.sum(f(x)))(x)
     return jnp.full_like(f(x), jnp.sqrt(jnp.sum((slopes * sigma) ** 2)))
 
 
-# %% wrong="grad-propagate" because="Works with relative errors, by the logarithms of the inputs: an input that is negative or 0 has none."
+# %% wrong="grad-propagate" because="Uses relative errors and the logarithms of the inputs, which do not exist for a negative input or 0."
 def propagate(f, x, sigma):
     by_log = jax.jacfwd(lambda logs: f(jnp.exp(logs)))(jnp.log(x))
     return jnp.sqrt(jnp.sum((by_log * (sigma / x)) ** 2, axis=1))
 
 
-# %% wrong="grad-propagate" because="Builds the covariance matrix of all outputs for its diagonal: m times m numbers."
+# %% wrong="grad-propagate" because="Computes the covariance matrix of all outputs to get its diagonal, which needs m times m numbers."
 def propagate(f, x, sigma):
     jacobian = jax.jacfwd(f)(x)
     return jnp.sqrt(jnp.diag(jacobian @ jnp.diag(sigma**2) @ jacobian.T))
