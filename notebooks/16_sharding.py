@@ -118,13 +118,13 @@ for name, array in arrays.items():
 plots.show_shardings(arrays, "Above: the three arrays. Below: three sums, stored where their committed argument is.")
 
 # %% [markdown]
-# An operation runs on the devices of its committed arguments, and its result is committed there too. If the arguments are committed to different devices, JAX raises an error. It does not hide a slow copy between devices.
+# An operation runs on the devices of its committed arguments, and its result is committed there too. If the arguments are committed to different devices, JAX raises an error. It does not copy a committed array to other devices implicitly, because such copies are slow.
 
 # %%
 print_error(lambda: on_three + sharded)
 
 # %% [markdown]
-# Often a batch was put on one device by hand.
+# A common cause is a batch that was put on one device by hand.
 #
 # ## Shardings that do not fit
 # A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and each axis size is a multiple of the number of shards along this axis.
@@ -166,8 +166,10 @@ plots.show_shardings({"lhs": lhs, "rhs": rhs, "lhs @ rhs": lhs @ rhs}, "The prod
 # ![The product lhs @ rhs, twice. Above, the rows of lhs are partitioned along a and the columns of rhs along b. Device 5 stores row block 2 and column block 1 and computes its shard alone. Below, the summed axis is partitioned along a, in the columns of lhs and the rows of rhs. Each device computes a table of full size with a part of every sum, and an all-reduce adds these tables.](../images/sharding_dot.svg)
 
 # %%
-for left, right in ((P("a"), P()), (P(None, "a"), P("a")), (P(), P("a")), (P("a"), P("a"))):
+pairs = (P("a"), P()), (P(None, "a"), P("a")), (P(), P("a")), (P("a"), P("a"))
+for left, right in pairs:
     print_communication(f"{left} @ {right}", jnp.matmul, put(x, *left), put(x, *right))
+print("same numbers:", all(jnp.array_equal(np.asarray(put(x, *one) @ put(x, *other)), x @ x) for one, other in pairs))
 
 # %% [markdown]
 # In the first product, the summed axis is not partitioned, and nothing is communicated. In the second, it is partitioned in the same way on both sides. Each device then has a part of every sum, and an **all-reduce** adds these parts. In the last two, only `rhs` is partitioned along the summed axis. An **all-gather** first copies shards to all devices, so each of them temporarily stores more than its own.
@@ -210,7 +212,7 @@ print_communication("sharded sum(0)", lambda t: t.sum(0), table, out_shardings=N
 # The sharded sums need only a reduce-scatter. Compilers for accelerators use one. The CPU's compiler uses an all-reduce instead, and each device keeps its part of the sums.
 #
 # ## Shardings inside jit
-# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. The option `in_shardings` declares them.
+# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. You can also state them with the option `in_shardings`.
 
 # %% [markdown] predict="sharding-in"
 # `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call raises an error?
@@ -225,11 +227,12 @@ print("NumPy array:", f(np.ones((16, 64), np.float32)).sharding.spec)
 print_error(lambda: f(jax.device_put(table, columns)), length=400)
 
 # %% [markdown]
-# `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value.
+# `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value. With a current mesh, a bare `P` is enough here too.
 
 # %%
-constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), columns) + 1)
-print(constrained(table).sharding.spec)
+constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1)
+with jax.set_mesh(line):
+    print(constrained(table).sharding.spec)
 
 # %% [markdown]
 # `out_shardings` matters most for **new arrays**. If you create a large array and shard it afterwards, it must first fit on one device.
@@ -252,7 +255,7 @@ for name, options in {"no options": {}, "out_shardings=rows": {"out_shardings": 
 
 # %% [markdown]
 # ## Deeper: sizes that do not divide
-# `device_put` rejects a sharding that does not divide the array. Inside a compiled program, an array of any size can be sharded, because the compiler pads it. The result of a program must have shards of equal size.
+# `device_put` rejects a sharding that does not divide the array evenly. Inside a compiled program, an array of any size can be sharded, because the compiler pads it. What about the result of a program?
 
 # %% [markdown] predict="sharding-uneven"
 # `table` has 16 rows on eight devices. `jax.jit(lambda t: jnp.diff(t, axis=0))(table)` has 15. Where are they stored?
@@ -270,7 +273,7 @@ print_communication("16 differences", lambda t: jnp.roll(t, -1, axis=0) - t, tab
 print_error(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table), length=400)
 
 # %% [markdown]
-# Both results with 15 rows are replicated, so all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is kept. Its devices sum their own rows, and communicate a single number. The fourth program computes 16 differences, the last of which is to be ignored. Only one row per device is communicated.
+# A result must have shards of equal size. Therefore both results with 15 rows are replicated, and all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is applied, because the 15 rows are not its result. Each device sums its own rows, and the devices communicate a single number. The fourth program computes 16 differences, the last of which is to be ignored. Only one row per device is communicated.
 #
 # `out_shardings` raises an error instead of replicating, so prefer it for results. For data, pad the first axis to a multiple of the number of devices, keep a mask, and exclude the padding from every mean.
 
@@ -299,7 +302,7 @@ print("==:", short == full, "  is_equivalent_to:", short.is_equivalent_to(full, 
 
 # %% [markdown]
 # ## Deeper: several meshes
-# Different arrays may be on different meshes, for example the two halves of a pipeline. `device_put` copies an array from one mesh to another.
+# Different arrays may be on different meshes. For example, each stage of a pipeline may have its own. `device_put` copies an array from one mesh to another.
 
 # %%
 first, second = (Mesh(np.array(half), ("d",), axis_types=(AxisType.Auto,)) for half in (eight[:4], eight[4:]))
@@ -313,6 +316,13 @@ plots.show_shardings({"on_first": on_first, "on_second": on_second}, "The same a
 # %%
 print_error(lambda: on_first + on_second)
 print_error(lambda: jax.jit(lambda t: jax.device_put(t, NamedSharding(second, P("d"))))(on_first))
+
+# %% [markdown]
+# A single device is equivalent to a mesh of one device, so arrays that were placed in these two ways can be combined.
+
+# %%
+single = Mesh(np.array(eight[3:4]), ("d",), axis_types=(AxisType.Auto,))
+print((jax.device_put(x, NamedSharding(single, P())) + on_three).devices())
 
 # %% [markdown]
 # Two arrays in one operation may have different specs and even different mesh axes, but they need the same devices **in the same order**. A mesh with the devices in reverse order stores the rows elsewhere.
@@ -380,7 +390,7 @@ compiled = lowered.compile().as_text()
 print(re.sub(r", (metadata|use_global|channel_id|to_apply)[^\n]*", "", compiled[compiled.index("ENTRY") :]))
 
 # %% [markdown]
-# The first program has the shapes of whole arrays, such as `16x64`. Arguments and results are annotated with `sdy.sharding`. The **Shardy** partitioner *propagates* these annotations from operation to operation until every value has a sharding, and resolves conflicts between them. The second program has the shapes of shards, such as `[2,64]`, and contains the collectives. It is compiled once, and all devices run it on their own shards. This is called **SPMD**, for single program, multiple data.
+# The first program has the shapes of whole arrays, such as `16x64`. Arguments and results are annotated with `sdy.sharding`. **Shardy** *propagates* these annotations from operation to operation until every value has a sharding, and resolves conflicts between them. XLA's SPMD partitioner then divides the operations and inserts the collectives. So the second program has the shapes of shards, such as `[2,64]`. It is compiled once, and all devices run it on their own shards. SPMD stands for single program, multiple data.
 #
 # Older versions of JAX used **GSPMD** for propagation. Its notation is still visible in the second program, where `devices=[8,1]<=[8]` means a grid of 8 by 1 shards on the devices in order.
 
