@@ -1,29 +1,29 @@
 # %% [markdown]
 # # 16 · Sharding: one array on many devices
 #
-# *Fifty minutes, then [the exercises](../exercises/16_sharding/16_sharding.ipynb).* Afterwards you can lay an array out on any mesh of devices and draw where it lies; read the messages of placements that are refused; say what a computation has to send before you run it, and read off the compiled program what it does send; make arrays in pieces, pad those that do not divide; and say what eight simulated devices prove about speed.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/16_sharding/16_sharding.ipynb).* After the core you can shard an array over a mesh of devices, predict what the devices communicate in a computation, and check the prediction in the compiled program.
 #
-# **Assumed.** Devices and `device_put` (01), `jit` (03), pytrees and `eval_shape` (06), keys (07). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Devices and `device_put` (lesson 01), `jit` (03), pytrees and `eval_shape` (06), keys (07). Try to answer these questions from memory.
 #
-# 1. From 01: `free = jnp.ones(3)`, `placed = jax.device_put(jnp.ones(3), second)`. Where does `free + placed` run, and what is refused?
+# 1. From 01: How do you copy an array `x` to the second device?
 #
 # <details><summary>Answer</summary>
 #
-# On `second`: what nobody placed follows what somebody did. Two arrays that were committed to different devices are refused.
+# `jax.device_put(x, jax.devices()[1])`
 # </details>
 #
-# 2. From 06: what does `jax.eval_shape(init, key)` give, and what does it cost?
+# 2. From 06: What does `jax.eval_shape(init, key)` return, and what does it cost?
 #
 # <details><summary>Answer</summary>
 #
-# The tree that `init` would return, with a `ShapeDtypeStruct` for each array. No number is computed, no memory is taken.
+# The tree that `init` would return, with a `ShapeDtypeStruct` for each array. It computes no numbers and allocates no arrays.
 # </details>
 #
-# 3. From 07: eight devices are to draw an eighth of a random array each. What must they tell each other?
+# 3. From 07: Each of eight devices is to draw an eighth of a random array. What must they communicate?
 #
 # <details><summary>Answer</summary>
 #
-# Nothing. Number i is a function of the key and of i; each has the key.
+# Nothing. Number i depends only on the key and on i, and every device has the key.
 # </details>
 
 # %%
@@ -31,51 +31,23 @@ from grader.checks import devices
 
 devices.start(8)  # before JAX is first used: eight simulated devices, for machines with fewer real ones
 
-import math
-import re
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from grader.learning import plots
+from grader.learning.inspection import flops, print_collectives, print_error, time_ms
+
 eight = list(devices.mesh((8,), ("all",)).devices)
-jax.config.update("jax_default_device", eight[0])  # what nobody places goes to the first of them
-print(len(eight), "x", eight[0].device_kind)
-
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error without the long names of meshes."""
-    try:
-        call()
-    except Exception as problem:
-        text = re.sub(r"NamedSharding\(mesh=.*?spec=(P\(.*?\)), memory_kind=\w+\)", r"\1", str(problem))
-        print(f"{type(problem).__name__}: {text[:330]}\n")
-    else:
-        print("No error!")
-
-
-def travels(name, function, *arguments, **options):
-    """Prints where a function's result lies, and each collective of the compiled program with the numbers it leaves a device."""
-    compiled = jax.jit(function, **options).lower(*arguments).compile()
-    kinds = "all-gather|all-reduce|all-to-all|reduce-scatter|collective-permute"
-    found = []
-    for made, kind in re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", compiled.as_text()):
-        sizes = [math.prod(int(n) for n in dims.split(",") if n) for dims in re.findall(r"\[([\d,]*)\]", made)]
-        found.append(f"{kind}, {sum(sizes):,} numbers")
-    result, place = jax.eval_shape(function, *arguments), compiled.output_shardings
-    print(
-        f"{name:30s} {place.spec!s:13s} pieces {place.shard_shape(result.shape)!s:8s} travels: {'; '.join(found) or 'nothing'}"
-    )
-
+jax.config.update("jax_default_device", eight[0])  # new arrays are stored on the first of them
 
 # %% [markdown]
-# ## The question: who has what, and who has to ask?
-# An array is too large for one device, or too slow. You have eight. Two questions decide everything that follows in this course: **which device holds which part**, and **what must travel when they compute**. You answer the first; the compiler derives the second from it.
+# ## Which device stores what?
+# Suppose that an array is too large for one device, and that you have eight. **Which device stores which part, and what must the devices communicate when they compute?** You answer the first question. The compiler derives the second answer from yours.
 #
-# A **mesh** gives the devices coordinates: an array of devices whose axes have names.
+# A **[mesh](../docs/glossary.md#mesh)** arranges devices in a grid whose axes have names. Ours has four along `a` and two along `b`.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2, devices=eight)
@@ -83,280 +55,447 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))
 
 # %% [markdown]
-# On real hardware `make_mesh` puts devices next to each other that have a fast connection. `axis_types`: the default is **Explicit**, where shardings are part of an array's type (17). With **Auto** axes the compiler fills in all that you do not say, so code written for one device runs as it is, and we can watch what placement alone does. This lesson and 18 take Auto.
+# On real hardware, `make_mesh` chooses the order of the devices so that neighbours have a fast connection. With axes of type **Auto**, code for one device runs unchanged, and the compiler decides everything that you leave open. The default type is **Explicit**, and a Deeper section compares the two.
 #
-# ## A spec names axes
-# `P("a", "b")` has an entry for each axis of the *array*: the axis of the *mesh* that cuts it, a tuple of them, or `None`. With a mesh it is a `NamedSharding`, and `device_put` takes that as it takes a device.
+# ## A spec names mesh axes
+# A `PartitionSpec`, usually imported as `P`, has an entry for each axis of the *array*. The entry is the axis of the *mesh* that partitions it, a tuple of mesh axes, or `None`. A mesh and a spec together make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array, and `device_put` accepts it in place of a device.
 
 # %% [markdown] predict="sharding-p-ba"
-# `x` is `(8, 8)`. What does device 1 hold under `P("b", "a")`? In the mesh it stands in row 0, column 1: a = 0, b = 1.
+# `x` has shape `(8, 8)`. Which shard does device 1 store under `P("b", "a")`? Its position in the mesh is row 0 and column 1, so a = 0 and b = 1.
 #
-# - [ ] rows 0 and 1, columns 4 to 7 | That is `P("a", "b")`: there a cuts the rows.
-# - [x] rows 4 to 7, columns 0 and 1 | Right: b cuts the rows in two, and device 1 has b = 1; a cuts the columns in four, and it has a = 0.
-# - [ ] rows 0 to 3, columns 2 and 3 | That would be device 2, with a = 1 and b = 0.
+# - [ ] rows 0 and 1, columns 4 to 7 | This is the shard under `P("a", "b")`, where `a` partitions the rows.
+# - [x] rows 4 to 7, columns 0 and 1 | Right. `b` divides the rows into two halves, and device 1 has b = 1. `a` divides the columns into four parts, and device 1 has a = 0.
+# - [ ] rows 0 to 3, columns 2 and 3 | This is the shard of device 2, which has a = 1 and b = 0.
 
 # %%
 x = jnp.arange(64.0).reshape(8, 8)
-specs = P("a", "b"), P("b", "a"), P(("a", "b"), None), P("a", None), P(None, "b"), P()
-for spec in specs:
-    placed = jax.device_put(x, NamedSharding(mesh, spec))
-    shard = placed.addressable_shards[1]
-    print(
-        f"{spec!s:20s} on device {shard.device.id}: {shard.data.shape!s:7s} from {shard.index}, copy {shard.replica_id}"
-    )
-    jax.debug.visualize_array_sharding(placed, use_color=False)
+ab, ba = (jax.device_put(x, NamedSharding(mesh, spec)) for spec in (P("a", "b"), P("b", "a")))
+print("device 1 under P('b', 'a'):", ba.addressable_shards[1].index)
+plots.show_shardings([ab, ba], "Two shardings of an array (8, 8).")
 
 # %% [markdown]
-# The six, side by side:
-#
-# ![A mesh of 4 by 2 devices, numbered 0 to 7, with the axes a and b, and six layouts. P(a, b): 4 by 2 pieces, one on each device. P(b, a): 2 by 4 pieces. P((a, b), None): 8 pieces one under the other. P(a, None): 4 pieces, the first on 0 and 1, the next on 2 and 3, and so on. P(None, b): 2 pieces side by side, on the even and on the odd devices. P(): all on each.](../images/sharding_layouts.svg)
-#
-# For all other purposes `placed` is the array that it was: same shape, same numbers, `np.asarray(placed)` collects it. Look at the lower half: **an axis of the mesh that no entry names makes copies**. `P("a", None)` says nothing of b, so the two devices of a row hold the same rows. Replication is not a command, it is what is left over. And **in a tuple the first name is the outermost**: `P(("a", "b"))` hands the eight pieces to the devices 0, 1, 2, and so on, `P(("b", "a"))` to 0, 2, 4, 6 first (b = 0), then to 1, 3, 5, 7.
-#
-# The arithmetic needs no array at all, so a plan for a table of terabytes is free:
+# Each shard has the number of the device that stores it. `ba` is used like any other array, with the shape and the numbers of `x`. Here are more specs. Several numbers in a shard mean that each of these devices stores a copy.
 
 # %%
-for spec in specs:
-    sharding = NamedSharding(mesh, spec)
-    piece = sharding.shard_shape((2**20, 2**20))
-    print(f"{spec!s:20s} {piece!s:18s} {piece[0] * piece[1] * 4 / 2**30:7,.0f} GiB on each device")
-one, other = NamedSharding(mesh, P("a")), NamedSharding(mesh, P("a", None))
-print("P('a') == P('a', None):", one == other, "  equivalent for two axes:", one.is_equivalent_to(other, 2))
+specs = P("a", None), P(None, "b"), P(), P(("a", "b"), None), P(("b", "a"), None), P(None, ("a", "b"))
+plots.show_shardings(
+    [(NamedSharding(mesh, spec), (8, 8)) for spec in specs],
+    "Six more specs for an array (8, 8).",
+)
 
 # %% [markdown]
-# The last line is a trap for tests: compare with `is_equivalent_to`, or compare what the devices hold.
+# Two rules explain the pictures.
 #
-# ## Placements that are refused
-# A spec must be **congruent** with the array: no more entries than the array has axes, and each axis a multiple of the number of pieces.
+# 1. **An array is replicated along every mesh axis that its spec does not name.** `P("a", None)` does not name `b`, so the two devices in each row of the mesh store the same shard.
+# 2. **In a tuple, the first name varies slowest.** `P(("a", "b"))` assigns the eight shards to devices 0, 1, 2 and so on. `P(("b", "a"))` assigns them first to the devices with b = 0, which are 0, 2, 4 and 6.
+#
+# `P("a")` is short for `P("a", None)`.
+#
+# ## Set a mesh, then write a bare P
+# `jax.set_mesh(mesh)` makes a mesh the current one, in a `with` block or for the rest of the program. Functions that take a sharding then accept a bare `P`.
 
 # %%
-refusal(lambda: jax.device_put(x, NamedSharding(mesh, P("a", None, "b"))))
-refusal(lambda: jax.device_put(x[:6], NamedSharding(mesh, P("a", "b"))))
-refusal(lambda: jax.device_put(x, NamedSharding(mesh, P("a", "a"))))
+with jax.set_mesh(mesh):
+    placed = jax.device_put(x, P("a", "b"))
+    zeros = jnp.zeros((8, 8))
+print("placed:", placed.sharding.spec, "  zeros:", zeros.sharding.spec, "on", len(zeros.devices()), "devices")
+print_error(lambda: jax.device_put(x, P("a", "b")))
 
 # %% [markdown]
-# Read them from the end. *Valid for values of rank at least 3, applied to rank 2*: three entries, two axes; often a batch axis that is not there. *Partitioned 4 times, but the dimension size is 6*: the mesh's a is 4; the tiling factors are pieces along each axis. *Duplicate entries*: the same axis of the mesh cannot give a device coordinates twice. (Fewer entries than axes are fine: the rest is `None`.)
+# The current mesh also changes the placement of new arrays, so `zeros` is replicated on its devices. Without a current mesh, a bare `P` is an error. The cells below use several meshes, so they write `NamedSharding` in full.
 #
-# ## Computation follows data
-# Nobody tells `jit`, or a plain `@`, where to run. It runs where its arguments lie, and every device works on what it has. So a product needs no more words than its two sides have: the left one cut into rows, the right one into columns.
+# ## Committed and uncommitted arrays
+# Without a current mesh, JAX stores a new array on the default device. Such an array is **[uncommitted](../docs/glossary.md#committed)**, and JAX may copy it to other devices when an operation needs it there. `device_put` with a device or a sharding returns a **committed** array, which stays where it is.
+
+# %%
+free = jnp.ones((8, 8))
+on_three = jax.device_put(free, eight[3])
+sharded = jax.device_put(free, NamedSharding(mesh, P("a", "b")))
+sums = {"free + free": free + free, "free + on_three": free + on_three, "free + sharded": free + sharded}
+arrays = {"free": free, "on_three": on_three, "sharded": sharded} | sums
+for name, array in arrays.items():
+    print(f"{name:16s} {'committed' if array.committed else 'uncommitted'}")
+plots.show_shardings(arrays, "Above: the three arrays. Below: three sums, stored where their committed argument is.")
+
+# %% [markdown]
+# An operation runs on the devices of its committed arguments, and its result is committed there too. If the arguments are committed to different devices, JAX raises an error. It does not copy a committed array to other devices implicitly, because such copies are slow.
+
+# %%
+print_error(lambda: on_three + sharded)
+
+# %% [markdown]
+# A common cause is a batch that was put on one device by hand.
+#
+# ## Shardings that do not fit
+# A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and each axis size is a multiple of the number of shards along this axis.
+
+# %%
+print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", None, "b"))), length=400)
+print_error(lambda: jax.device_put(x[:6], NamedSharding(mesh, P("a", "b"))), length=400)
+print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", "a"))), length=400)
+
+# %% [markdown]
+# The first spec has three entries for two axes. In the second, an axis of size 6 cannot be divided into 4 shards. In the third, one mesh axis would have to partition two axes of the array.
+#
+# ## Computation follows sharding
+# A computation runs where its arguments are stored, under `jit` and outside. Each device works on its own shards, and the compiler inserts communication where a device needs data from another one.
 
 # %% [markdown] predict="sharding-dot"
-# `lhs @ rhs` with `lhs` under `P("a", None)` and `rhs` under `P(None, "b")`. What has to travel?
+# `lhs` has the sharding `P("a", None)` and `rhs` the sharding `P(None, "b")`. What must the devices communicate to compute `lhs @ rhs`?
 #
-# - [ ] all of both | On one device it would need both. Here each of eight makes only its piece of the result.
-# - [ ] the parts of the sums | The axis that is summed is not cut: each device has whole rows and whole columns.
-# - [x] nothing | Right: the piece (i, j) needs the rows i and the columns j, and the device at (i, j) holds just these.
+# - [ ] all of both | One device alone would need both arrays. Here each of eight devices computes only its shard of the result.
+# - [ ] partial sums | The axis that is summed is not partitioned. Each device has whole rows and whole columns.
+# - [x] nothing | Right. Block (i, j) of the result needs row block i and column block j, and the device at (i, j) stores exactly these.
+
 
 # %%
+def print_communication(name, function, *arguments, **options):
+    compiled = jax.jit(function, **options).lower(*arguments).compile()
+    print(f"{name}, result {compiled.output_shardings.spec}")
+    print_collectives(compiled)
+
+
 put = lambda array, *spec: jax.device_put(array, NamedSharding(mesh, P(*spec)))
-travels("lhs @ rhs", jnp.matmul, put(x, "a", None), put(x, None, "b"))
-product = put(x, "a", None) @ put(x, None, "b")
-jax.debug.visualize_array_sharding(product, use_color=False)
-print("the same numbers:", np.array_equal(product, x @ x))
+lhs, rhs = put(x, "a", None), put(x, None, "b")
+print_communication("lhs @ rhs", jnp.matmul, lhs, rhs)
+plots.show_shardings({"lhs": lhs, "rhs": rhs, "lhs @ rhs": lhs @ rhs}, "The product is sharded along both axes.")
 
 # %% [markdown]
-# ![lhs at rhs, twice. Above: rows of lhs cut along a, columns of rhs along b; device 5 has the row block 2 and the column block 1 and makes its piece alone. Below: the summed axis is cut, columns of lhs and rows of rhs along a; each device has a table of the full size with a part of every sum, and an all-reduce adds them up.](../images/sharding_dot.svg)
+# No communication was needed. This changes if the summed axis is partitioned.
 #
-# The same product of the same arrays, placed in other ways:
+# ![The product lhs @ rhs, twice. Above, the rows of lhs are partitioned along a and the columns of rhs along b. Device 5 stores row block 2 and column block 1 and computes its shard alone. Below, the summed axis is partitioned along a, in the columns of lhs and the rows of rhs. Each device computes a table of full size with a part of every sum, and an all-reduce adds these tables.](../images/sharding_dot.svg)
 
 # %%
-for left, right in (P("a"), P()), (P(None, "a"), P("a")), (P(), P("a")), (P("a"), P("a")):
-    travels(f"{left!s:13s} @ {right}", jnp.matmul, put(x, *left), put(x, *right))
+pairs = (P("a"), P()), (P(None, "a"), P("a")), (P(), P("a")), (P("a"), P("a"))
+for left, right in pairs:
+    print_communication(f"{left} @ {right}", jnp.matmul, put(x, *left), put(x, *right))
+print("same numbers:", all(jnp.array_equal(np.asarray(put(x, *one) @ put(x, *other)), x @ x) for one, other in pairs))
 
 # %% [markdown]
-# Cut where nothing is summed: free. The summed axis cut the same way on both sides: every device has a part of every sum, and an **all-reduce** adds them. The summed axis cut on one side only, as in the last two: something is **gathered** first, and each device holds, for a moment, more than its share.
+# In the first product, the summed axis is not partitioned, and nothing is communicated. In the second, it is partitioned in the same way on both sides. Each device then has a part of every sum, and an **all-reduce** adds these parts. In the last two, only `rhs` is partitioned along the summed axis. An **all-gather** first copies shards to all devices, so each of them temporarily stores more than its own.
 #
-# That is the whole trade: *it always runs, and the layout decides what it costs.* What never runs is a computation whose arguments lie on different devices:
-
-# %%
-four = jax.make_mesh((4,), ("a",), axis_types=(AxisType.Auto,), devices=eight[:4])
-refusal(lambda: put(x, "a") + jax.device_put(x, NamedSharding(four, P("a"))))
-refusal(lambda: put(x, "a") + jax.device_put(x, eight[1]))
-print("with an array that nobody placed:", (put(x, "a") + jnp.ones((8, 8))).sharding.spec)
-
-# %% [markdown]
-# Sets of devices must agree, specs need not. The usual cause of the second message is a batch put on one device by hand.
+# The result is the same with every sharding. *The sharding determines the cost.*
 #
-# ## The five collectives
-# Nearly all that devices ever say to each other is one of these:
+# ## Five collectives
+# An operation in which devices communicate is a **[collective](../docs/glossary.md#collective)**. Most programs need only these five.
 #
-# ![Five collectives on four devices, before and after. All-gather: each has a piece, then all have all pieces. All-reduce: each has a part of every sum, then all have all sums. Reduce-scatter: the same, then each has one piece of the sums. All-to-all: each has a row of pieces, then each has a column of them. Collective-permute: each hands its piece to its neighbour.](../images/sharding_collectives.svg)
+# ![Five collectives on four devices, before and after. All-gather: each has one shard, then all have all shards. All-reduce: each has a part of every sum, then all have all sums. Reduce-scatter: the same, then each has one shard of the sums. All-to-all: each has a row of blocks, then each has a column of them. Collective-permute: each sends its shard to its neighbour.](../images/sharding_collectives.svg)
 
 # %% [markdown] predict="sharding-collectives"
-# `table` is `(16, 64)`, rows cut into eight. Which of these needs **no** message?
+# `table` has shape `(16, 64)`, and its rows are partitioned over eight devices. Which of these needs **no** communication?
 #
-# - [x] `table.T` | Right: a piece transposed is a piece of the transpose. The result is just called `P(None, "d")`.
-# - [ ] `table.sum(0)` | Sums down the rows, and the rows are apart: the parts have to be added.
-# - [ ] `jnp.roll(table, 1, axis=0)` | Each device's last row belongs to the next device now.
+# - [x] `table.T` | Right. The transpose of a shard is a shard of the transpose. Only the spec changes, to `P(None, "d")`.
+# - [ ] `table.sum(0)` | This sums along the partitioned axis, so the partial sums of the devices must be added.
+# - [ ] `jnp.roll(table, 1, axis=0)` | Each device must send its last row to the next device.
 
 # %%
 line = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,), devices=eight)
 rows, columns, whole = (NamedSharding(line, spec) for spec in (P("d", None), P(None, "d"), P()))
 table = jax.device_put(jnp.arange(1024.0).reshape(16, 64), rows)
-same = lambda t: t
-for name, function, asked in (
-    ("sin, row means", lambda t: jnp.sin(t).mean(1), None),
-    ("transpose", jnp.transpose, None),
-    ("wanted whole", same, whole),
-    ("sum down the rows", lambda t: t.sum(0), None),
-    ("such sums, cut", lambda t: t.sum(0), NamedSharding(line, P("d"))),
-    ("rows to columns", same, columns),
-    ("shift by a row", lambda t: jnp.roll(t, 1, axis=0), None),
-):
-    travels(name, function, table, **({} if asked is None else {"out_shardings": asked}))
+print_communication("transpose", jnp.transpose, table)
+print_communication("sum(0)", lambda t: t.sum(0), table)
+print_communication("roll", lambda t: jnp.roll(t, 1, axis=0), table)
 
 # %% [markdown]
-# The numbers are those that one device is left with: 64 sums, however many were added. Two things to keep. Each device adds up what it has **before** it sends: 64 sums travel, not 1,024 numbers. And "such sums, cut" is a reduce-scatter by its nature; the CPU's compiler writes it as an all-reduce, and cuts afterwards, those for accelerators reduce-scatter. When you read programs, take either.
+# The count is the number of elements that the collective returns on each device. `sum(0)` adds 1,024 numbers, but its all-reduce has only 64 elements, because **each device first adds its own rows**.
 #
-# ## Who decides: annotations, then a partitioner
-# What `jit` hands to the compiler is still the program for one device, with remarks. What comes back is the program of *one of eight*:
+# The argument `out_shardings` of `jit` requests a sharding for the result, and changing a sharding is communication too.
 
 # %%
+same = lambda t: t
+print_communication("mean of each row", lambda t: t.mean(1), table)
+print_communication("replicate", same, table, out_shardings=whole)
+print_communication("rows to columns", same, table, out_shardings=columns)
+print_communication("sharded sum(0)", lambda t: t.sum(0), table, out_shardings=NamedSharding(line, P("d")))
+
+# %% [markdown]
+# The sharded sums need only a reduce-scatter. Compilers for accelerators use one. The CPU's compiler uses an all-reduce instead, and each device keeps its part of the sums.
+#
+# ## Shardings inside jit
+# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. You can also state them with the option `in_shardings`.
+
+# %% [markdown] predict="sharding-in"
+# `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call raises an error?
+#
+# - [ ] `f(np.ones((16, 64)))` | A NumPy array is not committed, so `f` shards it by rows.
+# - [x] `f(jax.device_put(table, columns))` | Right. The argument is committed to another sharding, and JAX does not choose between the two.
+# - [ ] both | For an array that is not committed, `in_shardings` is an instruction, so nothing contradicts it.
+
+# %%
+f = jax.jit(jnp.sin, in_shardings=rows)
+print("NumPy array:", f(np.ones((16, 64), np.float32)).sharding.spec)
+print_error(lambda: f(jax.device_put(table, columns)), length=400)
+
+# %% [markdown]
+# `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value. With a current mesh, a bare `P` is enough here too.
+
+# %%
+constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1)
+with jax.set_mesh(line):
+    print(constrained(table).sharding.spec)
+
+# %% [markdown]
+# `out_shardings` matters most for **new arrays**. If you create a large array and shard it afterwards, it must first fit on one device.
+
+
+# %%
+def draw(key):
+    return jax.random.normal(key, (4096, 1024))
+
+
+for name, options in {"no options": {}, "out_shardings=rows": {"out_shardings": rows}}.items():
+    memory = jax.jit(draw, **options).lower(jax.random.key(0)).compile().memory_analysis()
+    print(f"{name:19s} result {memory.output_size_in_bytes / 2**20:4.1f} MiB on each device, ", end="")
+    print(f"temporary memory {memory.temp_size_in_bytes / 2**20:4.1f} MiB")
+
+# %% [markdown]
+# For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure, which `jax.eval_shape` (06) provides before any array exists.
+#
+# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+
+# %% [markdown]
+# ## Deeper: sizes that do not divide
+# `device_put` rejects a sharding that does not divide the array evenly. Inside a compiled program, an array of any size can be sharded, because the compiler pads it. What about the result of a program?
+
+# %% [markdown] predict="sharding-uneven"
+# `table` has 16 rows on eight devices. `jax.jit(lambda t: jnp.diff(t, axis=0))(table)` has 15. Where are they stored?
+#
+# - [ ] two rows on seven devices, one on the last | The result of a program has shards of one size on all devices.
+# - [ ] an error | No sharding was requested for the result, so there is nothing to reject.
+# - [x] all 15 rows on every device | Right. A result that cannot be divided evenly is replicated, without a warning.
+
+# %%
+constrain = lambda t: jax.lax.with_sharding_constraint(t, rows)
+print_communication("diff", lambda t: jnp.diff(t, axis=0), table)
+print_communication("15 rows as a result", lambda t: constrain(t[:15]), table)
+print_communication("15 rows inside", lambda t: jnp.sin(constrain(t[:15])).sum(), table)
+print_communication("16 differences", lambda t: jnp.roll(t, -1, axis=0) - t, table)
+print_error(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table), length=400)
+
+# %% [markdown]
+# A result must have shards of equal size. Therefore both results with 15 rows are replicated, and all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is applied, because the 15 rows are not its result. Each device sums its own rows, and the devices communicate a single number. The fourth program computes 16 differences, the last of which is to be ignored. Only one row per device is communicated.
+#
+# `out_shardings` raises an error instead of replicating, so prefer it for results. For data, pad the first axis to a multiple of the number of devices, keep a mask, and exclude the padding from every mean.
+
+# %%
+batch = np.arange(13.0)
+padded = np.pad(batch, (0, -len(batch) % 8))
+values, real = jax.device_put((padded, np.arange(len(padded)) < len(batch)), NamedSharding(line, P("d")))
+mean = jnp.where(real, values, 0).sum() / real.sum()
+print(f"{len(batch)} values, padded to {len(padded)}; mean {mean}, without padding {batch.mean()}")
+
+# %% [markdown]
+# ## Deeper: plan shardings without arrays
+# A sharding can compute the shape of a shard without an array, so it costs nothing to plan for terabytes.
+
+# %%
+for spec in specs:
+    shard = NamedSharding(mesh, spec).shard_shape((2**20, 2**20))
+    print(f"{spec!s:20s} {shard!s:18s} {4 * shard[0] * shard[1] / 2**30:6,.0f} GiB on each device")
+
+# %% [markdown]
+# Tests should not compare shardings with `==`. Two shardings may differ although they place an array of this rank in the same way.
+
+# %%
+short, full = NamedSharding(mesh, P("a")), NamedSharding(mesh, P("a", None))
+print("==:", short == full, "  is_equivalent_to:", short.is_equivalent_to(full, ndim=2))
+
+# %% [markdown]
+# ## Deeper: several meshes
+# Different arrays may be on different meshes. For example, each stage of a pipeline may have its own. `device_put` copies an array from one mesh to another.
+
+# %%
+first, second = (Mesh(np.array(half), ("d",), axis_types=(AxisType.Auto,)) for half in (eight[:4], eight[4:]))
+on_first = jax.device_put(x, NamedSharding(first, P("d")))
+on_second = jax.device_put(on_first, NamedSharding(second, P("d")))
+plots.show_shardings({"on_first": on_first, "on_second": on_second}, "The same array on two meshes of four devices.")
+
+# %% [markdown]
+# A compiled program runs on one set of devices, so an array cannot move to another mesh inside `jit`.
+
+# %%
+print_error(lambda: on_first + on_second)
+print_error(lambda: jax.jit(lambda t: jax.device_put(t, NamedSharding(second, P("d"))))(on_first))
+
+# %% [markdown]
+# A single device is equivalent to a mesh of one device, so arrays that were placed in these two ways can be combined.
+
+# %%
+single = Mesh(np.array(eight[3:4]), ("d",), axis_types=(AxisType.Auto,))
+print((jax.device_put(x, NamedSharding(single, P())) + on_three).devices())
+
+# %% [markdown]
+# Two arrays in one operation may have different specs and even different mesh axes, but they need the same devices **in the same order**. A mesh with the devices in reverse order stores the rows elsewhere.
+
+# %%
+backwards = Mesh(np.array(eight[::-1]), ("d",), axis_types=(AxisType.Auto,))
+forward_rows, backward_rows = jax.device_put(x, rows), jax.device_put(x, NamedSharding(backwards, P("d")))
+print("different mesh axes:", (forward_rows + put(x, "a", "b")).sharding.spec)
+print_error(lambda: forward_rows + backward_rows, length=400)
+plots.show_shardings({"in order": forward_rows, "in reverse": backward_rows}, "The order of the devices is reversed.")
+
+# %% [markdown]
+# ## Deeper: Auto, Explicit and Manual axes
+# JAX has three modes of parallel programming. A mesh axis has the type of one of them.
+#
+# | axis type | you write code for | shardings are | communication is inserted by |
+# |---|---|---|---|
+# | `Auto` (this lesson) | whole arrays | chosen by the compiler, starting from yours | the compiler |
+# | `Explicit` | whole arrays | part of each array's type | the compiler |
+# | `Manual` | one device's shards | part of `shard_map`'s arguments | you |
+#
+# We compute one product in all three modes. The summed axis is partitioned over `a`. In Auto mode, the types contain no shardings, and the compiler chooses that of the result.
+
+# %%
+left, right = put(x, None, "a"), put(x, "a", None)
+in_auto = left @ right
+print(jax.typeof(left), "@", jax.typeof(right), "->", jax.typeof(in_auto), "stored as", in_auto.sharding.spec)
+
+# %% [markdown]
+# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where there is no obvious rule, it raises an error, and you choose with `out_sharding`.
+
+# %%
+explicit = jax.make_mesh((4, 2), ("a", "b"), devices=eight)  # Explicit is the default
+with jax.set_mesh(explicit):
+    left_typed, right_typed = jax.device_put(x, P(None, "a")), jax.device_put(x, P("a", None))
+    print(jax.typeof(left_typed), "@", jax.typeof(right_typed))
+    print_error(lambda: left_typed @ right_typed)
+    in_explicit = jnp.matmul(left_typed, right_typed, out_sharding=P("a", None))
+    print(jax.typeof(in_explicit))
+
+# %% [markdown]
+# In Manual mode, you write a function for one device with `jax.shard_map`. It sees shards, and calls the collective itself.
+
+
+# %%
+def product_of_shards(left, right):
+    print("one device multiplies", left.shape, "by", right.shape)
+    return jax.lax.psum(left @ right, "a")  # an all-reduce along a
+
+
+manual = jax.shard_map(product_of_shards, mesh=mesh, in_specs=(P(None, "a"), P("a", None)), out_specs=P())
+in_manual = manual(left, right)
+print("equal:", [bool(jnp.array_equal(np.asarray(one), x @ x)) for one in (in_auto, in_explicit, in_manual)])
+
+# %% [markdown]
+# ## Deeper: how the compiler partitions a program
+# `jit` passes the program for whole arrays to the compiler, annotated with shardings. The compiler returns the program of *one of eight devices*.
+
+# %%
+import re
+
 lowered = jax.jit(lambda t: t.T @ t, out_shardings=rows).lower(table)
 print(lowered.as_text())
 compiled = lowered.compile().as_text()
 print(re.sub(r", (metadata|use_global|channel_id|to_apply)[^\n]*", "", compiled[compiled.index("ENTRY") :]))
 
 # %% [markdown]
-# Before: shapes of whole arrays, `(16, 64)`, and `sdy.sharding` on arguments and results. That is **Shardy**, which carries these remarks along every operation until each value has a layout (it *propagates*), where wishes collide picks one, and leaves the cutting and the collectives to the SPMD partitioner. Older JAX left the propagation to **GSPMD** too; in the second program the parameter still has its notation, `devices=[8,1]<=[8]`: a grid of 8 by 1 pieces, on the devices in order. One program, compiled once, run by all (**S**ingle **P**rogram, **M**ultiple **D**ata), each on `(2, 64)`.
+# The first program has the shapes of whole arrays, such as `16x64`. Arguments and results are annotated with `sdy.sharding`. **Shardy** *propagates* these annotations from operation to operation until every value has a sharding, and resolves conflicts between them. XLA's SPMD partitioner then divides the operations and inserts the collectives. So the second program has the shapes of shards, such as `[2,64]`. It is compiled once, and all devices run it on their own shards. SPMD stands for single program, multiple data.
 #
-# ## Saying it: in, out, and in between
-
-# %% [markdown] predict="sharding-in"
-# `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call is refused?
-#
-# - [ ] `f(np.ones((16, 64)))` | Nobody placed it, so `f` does, as rows.
-# - [x] `f(jax.device_put(table, columns))` | Right: you placed it and now say it lies elsewhere. JAX does not guess which of the two you meant.
-# - [ ] both: `in_shardings` is checked | It is a promise about what was placed, and an order for what was not.
-
-# %%
-f = jax.jit(jnp.sin, in_shardings=rows)
-print("from NumPy:", f(np.ones((16, 64), np.float32)).sharding.spec)
-refusal(lambda: f(jax.device_put(table, columns)))
-middle = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), columns) + 1)
-print("with_sharding_constraint:", middle(table).sharding.spec)
+# Older versions of JAX used **GSPMD** for propagation. Its notation is still visible in the second program, where `devices=[8,1]<=[8]` means a grid of 8 by 1 shards on the devices in order.
 
 # %% [markdown]
-# Most code needs no `in_shardings`: place the data, and `jit` follows. `out_shardings` is for what nothing decides otherwise, `with_sharding_constraint` for a value in the middle.
-#
-# What nothing decides otherwise: **arrays that are born**. A table made on one device and cut afterwards has to fit there first. Read it off the programs:
-
-# %%
-draw = lambda key: jax.random.normal(key, (4096, 1024))
-for name, options in (("nothing said", {}), ("out_shardings=rows", {"out_shardings": rows})):
-    memory = (
-        jax.jit(draw, **options).lower(jax.ShapeDtypeStruct((), jax.random.key(0).dtype)).compile().memory_analysis()
-    )
-    print(
-        f"{name:19s} result {memory.output_size_in_bytes:10,} bytes, scratch {memory.temp_size_in_bytes:10,}, on each device"
-    )
-
-# %% [markdown]
-# For a tree of arrays, `out_shardings` takes a tree of shardings, and `eval_shape` (06) says what that tree looks like before anything exists. The last exercise does it.
-#
-# ## Sizes that do not divide
-# Outside `jit` a layout that does not divide is an error. Inside, values may have any size: the compiler pads. That leaves the border, where they come out.
-
-# %% [markdown] predict="sharding-uneven"
-# `table` has 16 rows on eight devices. `jax.jit(lambda t: jnp.diff(t, axis=0))(table)` has 15. Where do they lie?
-#
-# - [ ] two rows on seven devices, one on the last | What leaves a program has pieces of one size on all devices.
-# - [ ] an error | Nobody asked for a layout of the result, so none is refused.
-# - [x] all 15 rows on every device | Right: a wish that does not divide is dropped. Nothing says so.
-
-# %%
-travels("diff", lambda t: jnp.diff(t, axis=0), table)
-travels("15 rows, with a constraint", lambda t: jax.lax.with_sharding_constraint(t[:15], rows), table)
-travels("diff that wraps around", lambda t: jnp.roll(t, -1, axis=0) - t, table)
-refusal(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table))
-
-# %% [markdown]
-# At the border the compiler gives way. The first two are silent, and gather all rows (1,024 numbers are 16 rows: one is padding); the third makes 16 rows, of which the last is to be ignored, and one row travels. `out_shardings` is loud, so prefer it where a result leaves. For data: pad to a multiple, carry a mask, and let no padding into a mean (an exercise).
-#
-# ## How much faster?
-# Tutorials like to time one operation on a large array, whole and cut. So do we, with a product: all of it on one device, its rows cut over eight, and, for comparison, an eighth of the rows alone on one.
+# ## Deeper: how much faster?
+# We time a matrix product on one device and with its rows sharded over eight devices. For comparison, we also time an eighth of the rows on one device.
 
 # %% [markdown] predict="sharding-speed"
-# With eight *simulated* devices, against one device:
+# How fast are eight *simulated* devices, compared with one device?
 #
-# - [x] about as fast when the array is large, much slower when it is tiny | Right: the same work on the same cores, plus the start of eight runs.
-# - [ ] up to eight times as fast when it is large, about as fast when it is tiny | They are parts of one processor, whose cores one device uses already.
-# - [ ] much slower, as each of the eight has to be started and waited for | Starting eight runs costs a fraction of a millisecond. In a long computation you do not see it.
-
+# - [x] about as fast when the array is large, much slower when it is tiny | Right. They do the same work on the same cores, and starting eight programs takes additional time.
+# - [ ] up to eight times as fast when it is large, about as fast when it is tiny | They are parts of one processor, and one device already uses all its cores.
+# - [ ] much slower, as each of the eight has to be started and waited for | Starting eight programs takes a fraction of a millisecond, which does not matter in a long computation.
 
 # %%
-def in_turns(calls, repeats=15):
-    """The fastest run of each call in ms. They take turns, as other programs on the machine can only slow them down."""
-    times = {name: [] for name in calls}
-    for turn in range(repeats + 1):
-        for name, arguments in calls.items():
-            start = time.perf_counter()
-            jax.block_until_ready(multiply(*arguments))
-            if turn:  # the first run compiles
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return "".join(f"   {name} {min(took):6.2f} ms" for name, took in times.items())
-
-
 multiply = jax.jit(jnp.matmul)
-for size in (16, 256, 1024):
-    big = jnp.ones((size, size))
-    cut = jax.device_put(big, rows), jax.device_put(big, whole)
-    print(
-        f"{size:4d}",
-        in_turns({"one device": (big, big), "cut over eight": cut, "an eighth alone": (big[: size // 8] + 0, big)}),
-    )
-for name, arguments in (("one device", (big, big)), ("cut over eight", cut)):
-    print(f"{name}: {multiply.lower(*arguments).compile().cost_analysis()['flops']:,.0f} flops on each device")
+sizes = (16, 256, 1024)
+times = {"one device": [], "eight devices": [], "an eighth on one device": []}
+for size in sizes:
+    square = jnp.ones((size, size))
+    part, row_sharded, copies = square[: size // 8] + 0, jax.device_put(square, rows), jax.device_put(square, whole)
+    arguments = ((square, square), (row_sharded, copies), (part, square))
+    took = time_ms(*(lambda pair=pair: multiply(*pair) for pair in arguments), repeats=15)
+    for name, milliseconds in zip(times, took, strict=True):
+        times[name].append(milliseconds)
+
+# %%
+_, axes = plots.subplots(height=2.8)
+for i, (name, milliseconds) in enumerate(times.items()):
+    fill, hatch = plots.FILLS[i]
+    places = np.arange(len(sizes)) + 0.27 * (i - 1)
+    bars = axes.bar(places, milliseconds, 0.25, label=name, color=fill, hatch=hatch, edgecolor=plots.INK)
+    axes.bar_label(bars, [f"{one:.2g}" for one in milliseconds], padding=2)
+axes.set_xticks(range(len(sizes)), [f"{size} x {size}" for size in sizes])
+axes.set(yscale="log", ylabel="median time in ms")
+axes.set_ylim(top=20 * max(map(max, times.values())))
+axes.legend(loc="upper left", ncols=3)
+listed = [f"{name}: {', '.join(f'{one:.2g}' for one in took)}" for name, took in times.items()]
+plots.show(f"Median times in ms of products of size {', '.join(map(str, sizes))}. {'; '.join(listed)}.")
+
+# %%
+for name, pair in (("one device", (square, square)), ("eight devices", (row_sharded, copies))):
+    print(f"{name}: {flops(multiply, *pair):,.0f} flops on each device")
 
 # %% [markdown]
-# What simulated devices show: what each device stores, does and sends (an eighth of the flops), and what a run costs when there is next to nothing to do. What they cannot show: that eight are faster. The last column is the time that eight real ones, each with its eighth, could reach if nothing else cost anything; if your first two columns differ by as much, your devices are real. Never tune a layout on simulated devices by the clock: count bytes and messages instead.
+# Each of eight devices performs an eighth of the operations. Simulated devices show correctly what each device stores, computes and communicates, and what it costs to start a program. They cannot show a speedup. The third bar is the time that eight real devices could reach if nothing else took time. If the second bar is close to the third on your machine, your devices are real.
 #
-# ## From PositionalSharding
-# Older code has no names. A `PositionalSharding` *is* an array of devices, reshaped until its axes stand under those of the array; `replicate` merges an axis of it. On the mesh above:
+# On simulated devices, compare shardings by their bytes and their communication, never by their time.
+
+# %% [markdown]
+# ## Deeper: from PositionalSharding
+# Older code has no axis names. A `PositionalSharding` was an array of devices, which was reshaped until its axes matched those of the array. `replicate` merged an axis of it. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
+
+# %%
+replacements = {
+    "s": P("a", "b"),
+    "s.replicate(0)": P(None, "b"),
+    "s.replicate(1)": P("a", None),
+    "s.replicate(0).T": P("b", None),
+    "s.reshape(8, 1)": P(("a", "b"), None),
+    "s.replicate()": P(),
+}
+plots.show_shardings(
+    {old: (NamedSharding(mesh, spec), (8, 8)) for old, spec in replacements.items()},
+    "Old expressions and the specs that replace them.",
+)
+
+# %% [markdown]
+# `replicate(0)` creates copies along **a**, the axis that it merges. So it removes `a` from the spec. A call of `replicate` names the axis of the copies, and a spec names the axes without copies.
+
+# %% [markdown]
+# ## Deeper: older code
 #
-# | then, with `s = PositionalSharding(devices).reshape(4, 2)` | now |
+# | in older code | now |
 # |---|---|
-# | `s` | `P("a", "b")` |
-# | `s.replicate(0)`: axis 0 of the devices merged into one cell | `P(None, "b")` |
-# | `s.replicate(1)` | `P("a", None)` |
-# | `s.replicate(0).T` | `P("b", None)` |
-# | `s.reshape(8, 1)` | `P(("a", "b"), None)` |
-# | `s.replicate()` | `P()` |
-#
-# Note where `replicate(0)` puts the copies: along **a**, since a is what it merges. What it names is gone; a spec names what stays.
-#
+# | `PositionalSharding(devices).reshape(...)`, `.replicate(...)` | `NamedSharding(mesh, P(...))` |
+# | `mesh_utils.create_device_mesh((4, 2))`, then `Mesh(devices, names)` | `jax.make_mesh((4, 2), names)`. Its axes are Explicit by default, and those of `Mesh` are Auto |
+# | `with mesh:`, `jax.sharding.use_mesh` | `jax.set_mesh(mesh)` |
+# | `pjit(f, in_axis_resources=..., out_axis_resources=...)` | `jax.jit(f, in_shardings=..., out_shardings=...)` |
+# | `PartitionSpec` from `jax.experimental` or `jax.interpreters.pxla` | `jax.sharding.PartitionSpec` or `jax.P` |
+# | `x.device_buffers`, `x.sharding_spec` | `x.addressable_shards`, `x.sharding` |
+# | `mhlo.sharding` in lowered programs (GSPMD) | `sdy.sharding` (Shardy) |
+
+# %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
 # | names for devices | `jax.make_mesh((4, 2), ("a", "b"), axis_types=...)` |
-# | an array in pieces | `jax.device_put(x, NamedSharding(mesh, P("a", "b")))` |
-# | rows over all eight | `P(("a", "b"), None)` |
-# | copies along b | do not name b |
-# | to see it | `jax.debug.visualize_array_sharding(x)`, `x.sharding`, `x.addressable_shards` |
-# | to plan it | `sharding.shard_shape(shape)` |
-# | a result somewhere | `jax.jit(f, out_shardings=...)`: loud where it does not divide |
-# | a value inside somewhere | `jax.lax.with_sharding_constraint`: silent where it does not |
-# | to know what travels | `jax.jit(f).lower(x).compile().as_text()` |
+# | a sharded array | `jax.device_put(x, NamedSharding(mesh, P("a", "b")))` |
+# | a bare `P` | `with jax.set_mesh(mesh): jax.device_put(x, P("a", "b"))` |
+# | rows over all eight devices | `P(("a", "b"), None)` |
+# | copies along `b` | a spec that does not name `b` |
+# | to see a sharding | `x.sharding`, `x.addressable_shards`, or as text `jax.debug.visualize_array_sharding(x)` |
+# | to know whether JAX may move it | `x.committed` |
+# | a sharding for a result | `jax.jit(f, out_shardings=...)` |
+# | a sharding for an intermediate value | `jax.lax.with_sharding_constraint` |
+# | to know what is communicated | `jax.jit(f).lower(x).compile().as_text()` |
 #
-# | the axis that is cut | what travels |
+# | the partitioned axis | communication |
 # |---|---|
-# | is carried along | nothing |
-# | is summed | all-reduce; reduce-scatter if the sums may stay in pieces |
-# | should be whole | all-gather |
-# | should be another | all-to-all |
+# | stays in the result | none |
+# | is summed | all-reduce, or reduce-scatter if the sums are to be sharded |
+# | is to be replicated | all-gather |
+# | is to be whole, and another axis partitioned | all-to-all |
 # | is shifted | collective-permute |
 #
-# ## What it became
-#
-# | in older code | now |
-# |---|---|
-# | `PositionalSharding(devices).reshape(...)`, `.replicate(...)` | `NamedSharding(mesh, P(...))` |
-# | `mesh_utils.create_device_mesh((4, 2))`, `Mesh(devices, names)` | `jax.make_mesh((4, 2), names)`; its axes are Explicit unless told otherwise |
-# | `with mesh:`, `jax.sharding.use_mesh` | `jax.set_mesh(mesh)`; a NamedSharding needs neither |
-# | `pjit(f, in_axis_resources=..., out_axis_resources=...)` | `jax.jit(f, in_shardings=..., out_shardings=...)` |
-# | `PartitionSpec` imported from `jax.experimental` or `jax.interpreters.pxla` | `jax.sharding.PartitionSpec`, also `jax.P` |
-# | `x.device_buffers`, `x.sharding_spec` | `x.addressable_shards`, `x.sharding` |
-# | `mhlo.sharding` in the lowered text (GSPMD) | `sdy.sharding` (Shardy) |
-#
-# Next: the exercises. The first has two lines missing.
+# In the first exercise only two lines are missing.

@@ -1,8 +1,10 @@
 # %% [markdown]
 # # 16 · Exercises: sharding
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# The setup asks for eight devices, which JAX counts once: if it complains, restart the kernel and run it first. On a machine with eight accelerators or more the same cells use those; elsewhere the eight are parts of your CPU. Every mesh here has axes of type Auto, in which the compiler fills in what nobody says (Explicit ones come in 17; an answer that makes them is as good).
+# The setup requests eight devices. JAX counts its devices only once, so if the setup fails, restart the kernel and run it first. The cells use accelerators if there are at least eight, and eight simulated CPU devices otherwise. All meshes have axes of type Auto, where the compiler chooses every sharding that you leave open. An answer may use Explicit axes instead.
+#
+# Two exercises need a Deeper section of the lesson, and state which one. The others need only the core.
 
 # %% setup
 from grader.checks import ask, compare, devices, error, inputs, program, require
@@ -21,21 +23,21 @@ from jax.sharding import PartitionSpec as P
 
 
 def groups(mesh):
-    """Which axes of the mesh make how many pieces. For 4 x 2: {1: None, 4: "a", 2: "b", 8: ("a", "b")}"""
+    """The entry of a spec for each number of shards. For 4 x 2: {1: None, 4: "a", 2: "b", 8: ("a", "b")}"""
     one_axis = {mesh.shape[name]: name for name in mesh.axis_names}
     return {1: None, **one_axis, mesh.size: mesh.axis_names if len(mesh.axis_names) > 1 else mesh.axis_names[0]}
 
 
 def pieces_of(mesh, entry):
-    """Into how many pieces one entry of a spec cuts: None into 1, an axis into its size, a tuple into the product."""
+    """The number of shards along an axis with this entry: 1 for None, the size of a mesh axis, the product for a tuple."""
     return math.prod(mesh.shape[name] for name in ((entry,) if isinstance(entry, str) else entry or ()))
 
 
 def places(mesh, spec, shape):
-    """Device id -> the part of an array of `shape` that it holds under `spec`, as (start, stop) for each axis.
-    Where there is no such layout, the reason as text."""
+    """Device id -> the shard of an array of `shape` that it stores under `spec`, as (start, stop) for each axis.
+    If JAX rejects the spec, the reason as text."""
     if not isinstance(spec, P):
-        return f"it is a {type(spec).__name__}, no PartitionSpec"
+        return f"it is a {type(spec).__name__}, not a PartitionSpec"
     try:
         found = NamedSharding(mesh, spec).devices_indices_map(tuple(shape))
     except Exception as problem:  # JAX has classes of its own for these, of several families
@@ -49,12 +51,12 @@ def parts(index, shape):
 
 
 def held_by(array):
-    """Device id -> the part of a placed array that this device holds, as (start, stop) for each axis."""
+    """Device id -> the shard of a sharded array that this device stores, as (start, stop) for each axis."""
     return {s.device.id: parts(s.index, array.shape) for s in getattr(array, "addressable_shards", ())}
 
 
 def held(mesh, tree):
-    """The bytes that each device of the mesh holds of a tree of arrays; none of what is not on a device."""
+    """The number of bytes of a tree of arrays that each device of the mesh stores."""
     on_device = defaultdict(int, dict.fromkeys(mesh.devices.flat, 0))
     for leaf in jax.tree.leaves(tree):
         for shard in getattr(leaf, "addressable_shards", ()):
@@ -69,10 +71,10 @@ def in_words(held_bytes):
 
 
 def positional(mesh, steps):
-    """What a PositionalSharding was: an array of sets of device ids, here after some steps.
+    """The array of sets of device ids that a PositionalSharding consisted of, after some steps.
 
-    It begins as the mesh. ("reshape", shape) is NumPy's. ("replicate", axis) merges an axis into one cell, which all
-    of its devices then share. ("T",) turns the array round, as NumPy's .T does.
+    It starts as the devices of the mesh. ("reshape", shape) and ("T",) are NumPy's. ("replicate", axis) merges an axis
+    into one cell, which contains all its devices.
     """
     cells = np.empty(mesh.devices.shape, object)
     for index, device in np.ndenumerate(mesh.devices):
@@ -93,7 +95,7 @@ def positional(mesh, steps):
 
 
 def old_places(mesh, steps, shape):
-    """Device id -> the part of an array of `shape` that it held under such a PositionalSharding."""
+    """Device id -> the shard of an array of `shape` that it stored under this PositionalSharding."""
     cells = positional(mesh, steps)
     sizes = [whole // count for whole, count in zip(shape, cells.shape, strict=True)]
     held_then = {}
@@ -104,20 +106,20 @@ def old_places(mesh, steps, shape):
 
 
 def cut_along(mesh, rank, axis):
-    """The sharding that cuts one axis of an array of `rank` axes along the mesh's "d", or none."""
+    """The sharding of an array of `rank` axes whose axis `axis` is partitioned along "d". With None it is replicated."""
     return NamedSharding(mesh, P(*("d" if one == axis else None for one in range(rank))))
 
 
 def seen(made):
-    """What a compiled program sends, as {kind: numbers that each device is left with}. Where an accelerator reduces
-    and scatters at once, the eight pieces count as the reduction that they are together."""
+    """The collectives of a compiled program, as {kind: elements of the result on each device}. A reduce-scatter, which
+    accelerators use, counts as an all-reduce of all eight shards."""
     sent = {kind: made.elements(kind) for kind in ("all-gather", "all-reduce", "all-to-all", "collective-permute")}
     sent["all-reduce"] += 8 * made.elements("reduce-scatter")
     return {kind: count for kind, count in sent.items() if count}
 
 
 def atmosphere(key, levels):
-    """The first state of a small weather model: in every field a wave, whose phase is drawn."""
+    """The initial state of a small weather model: a wave with a random phase in every field."""
     fields = {"wind": {"u": (16, 8, levels), "v": (16, 8, levels)}, "humidity": (16, 8), "cloud": (16, 3, levels)}
     shapes = {**fields, "ground": {"height": (16, 8), "sea": (6, 8)}, "sun": (16,), "clock": ()}
     leaves, tree = jax.tree.flatten(shapes, is_leaf=lambda node: isinstance(node, tuple))
@@ -128,35 +130,35 @@ def atmosphere(key, levels):
 
 
 # %% [markdown] task="sharding-spec-for" stars=1 minutes=8 skills="01_arrays"
-# ## Which spec gives this piece?
-# **Goal.** You know which piece each device should hold. Say it as a spec. Two lines are missing.
+# ## Which spec gives this shard?
+# **Goal.** You know the shape of the shard that each device should store. Write the spec. Two lines are missing.
 #
-# **Signature.** `spec_for(mesh, shape, piece)`: a mesh of one or two axes; `shape` and `piece` are tuples of ints of the same length, of any rank. Returns the `P` under which each device holds a piece of that shape. All axes of the mesh have different sizes, none of them 1, so there is exactly one such `P`, but for the order of names in a tuple.
+# **Signature.** `spec_for(mesh, shape, piece)`. The mesh has one or two axes. `shape` is the shape of an array and `piece` the shape of a shard. Both are tuples of ints of the same length, for an array of any rank. The result is the `P` under which each device stores a shard of shape `piece`. All mesh axes have different sizes, and none has size 1. So there is exactly one such `P`, except for the order of names in a tuple.
 #
-# **Example.** On a mesh with `"a"` of 4 and `"b"` of 2, an array `(16, 8)` and pieces `(8, 2)`: 2 pieces along axis 0 and 4 along axis 1, so `P("b", "a")`. For pieces `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
+# **Example.** A mesh has `"a"` of 4 and `"b"` of 2, and the array has shape `(16, 8)`. Shards `(8, 2)` need 2 shards along axis 0 and 4 along axis 1, so the result is `P("b", "a")`. For shards `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
 #
-# **Judged.** The shape of the piece under your spec, for several ranks and meshes. **Not judged.** Whether you write `None` for axes at the end that are not cut, and the order of names in a tuple: it changes who holds which piece, not the pieces.
+# **Judged.** The shape of the shards under your spec, for several ranks and meshes. **Not judged.** Whether you write `None` for axes at the end that are not partitioned. The order of names in a tuple, which changes the device of each shard but not its shape.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Into how many pieces is an axis of 16 cut, if each piece has 8 of it? Which axis of the mesh makes that many?
+# Into how many shards is an axis of 16 partitioned, if each shard has 8 of it? Which mesh axis has this size?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `groups(mesh)` of the setup answers the second question: print it. An axis that is not cut has one piece, and 1 is among its keys.
+# Print `groups(mesh)` of the setup, which answers the second question. An axis that is not partitioned has one shard, and 1 is among the keys.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Go through `shape` and `piece` side by side with `zip`. Size over size of the piece is the number of pieces; look that up in `by_count`, and collect what you find in a list called `entries`.
+# Iterate over `shape` and `piece` together with `zip`. The number of shards is the size of the axis divided by the size of the shard. Look it up in `by_count`, and collect the results in a list called `entries`.
 #
 # </details>
 
 
 # %% answer="sharding-spec-for"
 def spec_for(mesh, shape, piece):
-    """The PartitionSpec under which each device of the mesh holds a piece of that shape of an array of `shape`."""
+    """The PartitionSpec under which each device stores a shard of shape `piece` of an array of shape `shape`."""
     by_count = groups(mesh)  # such as {1: None, 4: "a", 2: "b", 8: ("a", "b")}
     ### BEGIN SOLUTION
     counts = [size // part for size, part in zip(shape, piece, strict=True)]
@@ -166,24 +168,24 @@ def spec_for(mesh, shape, piece):
 
 
 # %% check="sharding-spec-for" name="example" points=1
-"""The three of the example, and one for an array of three axes."""
+"""The three cases of the example, and an array of three axes."""
 mesh = devices.mesh((4, 2), ("a", "b"))
 for shape, piece in (((16, 8), (8, 2)), ((16, 8), (2, 8)), ((16, 8), (16, 8)), ((2, 16, 3), (2, 2, 3))):
     spec = ask(spec_for, mesh, shape, piece)
     found = places(mesh, spec, shape)
-    require(isinstance(found, dict), f"For {shape} in pieces {piece} your spec is {spec}, which is refused: {found}.")
+    require(isinstance(found, dict), f"For {shape} in shards {piece} your spec is {spec}, which JAX rejects: {found}.")
     got = tuple(stop - start for start, stop in found[int(mesh.devices.flat[0].id)])
-    require(got == piece, f"For {shape} your spec is {spec}: each device holds {got}; wanted {piece}.")
+    require(got == piece, f"For {shape} your spec is {spec}, so each device stores a shard {got}; wanted {piece}.")
 
 # %% hidden="sharding-spec-for" name="pieces" points=1
-"""Right for arrays of any rank, on meshes of two axes in either order and of one."""
+"""Right for arrays of any rank, on meshes of two axes in either order and on a mesh of one axis."""
 CUTS = {
     (4, 2): ((4, 2), (2, 4), (8, 1), (1, 8), (4, 1), (1, 2)),
-    (2, 4): ((2, 4), (4, 1), (1, 4), (8, 1)),  # 2 divides 4: who fills up in the mesh's order gets stuck
+    (2, 4): ((2, 4), (4, 1), (1, 4), (8, 1)),  # 2 divides 4: an answer that uses the mesh axes in order gets stuck
     (2, 3): ((3, 2), (1, 6), (2, 1)),
     (8,): ((8, 1), (1, 1)),
 }
-REFUSED = {"duplicate": "a name stands twice in it", "found in mesh": "it names an axis that the mesh does not have"}
+REFUSED = {"duplicate": "it contains a name twice", "found in mesh": "it names an axis that the mesh does not have"}
 rng = inputs.rng()
 for sizes, cuts in CUTS.items():
     mesh = devices.mesh(sizes, ("rows", "columns")[: len(sizes)])
@@ -196,71 +198,71 @@ for sizes, cuts in CUTS.items():
                 reason = next((said for word, said in REFUSED.items() if word in found), "it does not fit the array")
                 require(
                     False,
-                    f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes JAX refuses your spec: {reason}.",
+                    f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes JAX rejects your spec: {reason}.",
                 )
             got = tuple(stop - start for start, stop in next(iter(found.values())))
             require(
                 got == piece,
-                f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes a device does not hold the piece that was "
-                "asked for. Each axis of the array needs the axis of the mesh, or both, that makes as many pieces as it has; "
-                "the order of names in the mesh does not matter.",
+                f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes a device does not store a shard of the "
+                "requested shape. Each array axis needs the mesh axis, or both, whose size is its number of shards. The order "
+                "of names in the mesh does not matter.",
             )
 
 # %% [markdown] why="sharding-spec-for"
-# A spec says which axes of the mesh cut which axis of the array, and so it fixes the piece; here the piece fixed the spec, as all axes of the mesh have different sizes. **Next:** on a mesh of 2 x 2, under which two specs does each device hold `(8, 4)` of `(16, 4)`, and which devices hold the same rows under each?
+# A spec determines the shape of the shards. Here the shape also determined the spec, because all mesh axes have different sizes. **Next:** On a mesh of 2 x 2, under which two specs does each device store a shard `(8, 4)` of an array `(16, 4)`? Which devices store the same rows under each?
 
 
-# %% wrong="sharding-spec-for" because="Writes the mesh's names down in the mesh's order: an entry belongs to an axis of the array, in the array's order."
+# %% wrong="sharding-spec-for" because="Lists the names in the order of the mesh, but the entries of a spec follow the axes of the array."
 def spec_for(mesh, shape, piece):
     names = iter(mesh.axis_names)
     return P(*(next(names, None) if size != part else None for size, part in zip(shape, piece, strict=True)))
 
 
-# %% wrong="sharding-spec-for" because="Takes the size of the piece for the number of pieces."
+# %% wrong="sharding-spec-for" because="Confuses the size of a shard with the number of shards."
 def spec_for(mesh, shape, piece):
     by_count = groups(mesh)
     return P(*(by_count.get(part) for part in piece))
 
 
-# %% wrong="sharding-spec-for" because="Knows one axis of the mesh for each axis of the array: what is to be cut by both stays whole."
+# %% wrong="sharding-spec-for" because="Allows only one mesh axis for each array axis, so an axis that both should partition is not partitioned."
 def spec_for(mesh, shape, piece):
     by_count = {mesh.shape[name]: name for name in mesh.axis_names}
     return P(*(by_count.get(size // part) for size, part in zip(shape, piece, strict=True)))
 
 
-# %% wrong="sharding-spec-for" because="Hands the list over as one entry: P takes one argument for each axis."
+# %% wrong="sharding-spec-for" because="Passes all names as one entry, but P takes one argument for each array axis."
 def spec_for(mesh, shape, piece):
     by_count = groups(mesh)
     names = [by_count[size // part] for size, part in zip(shape, piece, strict=True)]
     return P(tuple(name for name in names if isinstance(name, str)))
 
 
-# %% wrong="sharding-spec-for" because="Leaves out the axes that are not cut, so that the others move to the front."
+# %% wrong="sharding-spec-for" because="Omits the axes that are not partitioned, so the other entries move to the front."
 def spec_for(mesh, shape, piece):
     by_count = groups(mesh)
     return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True) if size != part))
 
 
-# %% wrong="sharding-spec-for" because="Writes the names and sizes of the example's mesh down: other meshes have others."
+# %% wrong="sharding-spec-for" because="Hard-codes the names and sizes of the example's mesh."
 def spec_for(mesh, shape, piece):
     by_count = {1: None, 4: "a", 2: "b", 8: ("a", "b")}
     return P(*(by_count.get(size // part) for size, part in zip(shape, piece, strict=True)))
 
 
-# %% wrong="sharding-spec-for" because="Cuts the first two axes of the array only, as the mesh has two: any axis of an array may be cut."
+# %% wrong="sharding-spec-for" because="Partitions only the first two array axes, because the mesh has two axes, but any array axis may be partitioned."
 def spec_for(mesh, shape, piece):
     by_count = groups(mesh)
     return P(*(by_count[size // part] for size, part in zip(shape[:2], piece[:2], strict=True)))
 
 
-# %% wrong="sharding-spec-for" because="Takes the sizes in the order of the sorted names: a mesh has its names in any order."
+# %% wrong="sharding-spec-for" because="Assigns the sizes to the sorted names, but the names of a mesh may be in any order."
 def spec_for(mesh, shape, piece):
     by_count = {1: None, mesh.size: tuple(mesh.axis_names)}
     by_count |= dict(zip(mesh.devices.shape, sorted(mesh.axis_names), strict=True))
     return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True)))
 
 
-# %% wrong="sharding-spec-for" because="Takes the mesh's axes in order as long as their sizes divide the number of pieces: for 4 pieces on a 2 x 4 mesh the first axis is already one too many."
+# %% wrong="sharding-spec-for" because="Uses the mesh axes in order while their sizes divide the number of shards, so for 4 shards on a 2 x 4 mesh it uses the axis of 2."
 def spec_for(mesh, shape, piece):
     entries = []
     for size, part in zip(shape, piece, strict=True):
@@ -300,34 +302,34 @@ def spec_for(mesh, shape, piece):
 
 # %% [markdown] task="sharding-place-batch" stars=1 minutes=10 skills="06_pytrees,sharding-spec-for"
 # ## A batch on a mesh of two axes
-# **Goal.** Hand a batch from a loader to a mesh on which two axes have two jobs: the examples are cut along one, and along the other each of them is there as a copy.
+# **Goal.** Place a batch on a mesh whose two axes have different purposes. The examples are partitioned along one axis and replicated along the other.
 #
-# **Signature.** `place_batch(mesh, batch)`: a mesh with the axes `"data"` and `"model"`, of any sizes and in either order; a tree of NumPy arrays of any rank and dtype, whose first axis counts the examples, and of numbers, NumPy's or Python's, that belong to all examples. Returns the tree on the mesh.
+# **Signature.** `place_batch(mesh, batch)`. The mesh has the axes `"data"` and `"model"`, of any sizes and in either order. `batch` is a tree. Its NumPy arrays have any rank and dtype, and their first axis indexes the examples. Its scalars, from NumPy or Python, belong to all examples. The result is the same tree on the mesh.
 #
-# **Example.** On a mesh with `"data"` of 4 and `"model"` of 2, of `{"image": (8, 28, 28), "label": (8,), "step": 7}` devices 0 and 1 both hold examples 0 and 1, devices 2 and 3 examples 2 and 3, and so on. All eight hold the step.
+# **Example.** The mesh has `"data"` of 4 and `"model"` of 2, and the batch is `{"image": (8, 28, 28), "label": (8,), "step": 7}`. Devices 0 and 1 both store examples 0 and 1, devices 2 and 3 store examples 2 and 3, and so on. All eight devices store the step.
 #
-# **Judged.** Which examples lie on which device, for every leaf; values and dtypes. **Not judged.** Batches that do not divide (an exercise below).
+# **Judged.** Which examples each device stores, for every leaf, and the values and dtypes. **Not judged.** Batches whose size is not a multiple of the mesh's size (an exercise below).
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What does a spec say about an axis of the mesh along which there shall be copies?
+# How does a spec express that an array is replicated along a mesh axis?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Nothing. One spec serves the images and the labels, as entries may be left out at the end. But it has one entry too many for a scalar.
+# The spec does not name the axis. One spec serves the images and the labels, because entries at the end may be omitted. But a scalar has no axis to partition.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write a function of one leaf, with `np.ndim(leaf)` to choose between `P("data")` and `P()`, and map it over the tree.
+# Write a function of one leaf that chooses between `P("data")` and `P()` by `np.ndim(leaf)`, and map it over the tree.
 #
 # </details>
 
 
 # %% answer="sharding-place-batch"
 def place_batch(mesh, batch):
-    """The tree on the mesh: axis 0 of every array cut along "data", copies along "model"; scalars on all devices."""
+    """The tree on the mesh: arrays partitioned along "data" and replicated along "model", scalars on all devices."""
     ### BEGIN SOLUTION
 
     def put(leaf):
@@ -339,23 +341,23 @@ def place_batch(mesh, batch):
 
 
 # %% check="sharding-place-batch" name="example" points=1
-"""The example: two examples on each pair of devices, and the step on all."""
+"""The example: two examples on each pair of devices, and the step on all devices."""
 mesh = devices.mesh((4, 2), ("data", "model"))
 batch = {"image": np.ones((8, 28, 28), np.float32), "label": np.arange(8, dtype=np.int32), "step": 7}
 placed = ask(place_batch, mesh, batch)
 compare(placed, {**batch, "step": np.int32(7)}, label="the batch")
 for name, wanted in (("image", places(mesh, P("data"), (8, 28, 28))), ("label", places(mesh, P("data"), (8,)))):
     found = held_by(placed[name])
-    require(len(found) == 8, f'"{name}" lies on {len(found)} of the 8 devices of the mesh.')
+    require(len(found) == 8, f'"{name}" is stored on {len(found)} of the 8 devices of the mesh.')
     for device in mesh.devices.flat:
         got, want = found.get(device.id), wanted[device.id]
         require(
-            got == want, f'Of "{name}" device {device.id} holds {got}; wanted {want} (start and stop for each axis).'
+            got == want, f'Of "{name}" device {device.id} stores {got}; wanted {want} (start and stop for each axis).'
         )
-require(len(held_by(placed["step"])) == 8, f'"step" lies on {len(held_by(placed["step"]))} devices; wanted 8.')
+require(len(held_by(placed["step"])) == 8, f'"step" is stored on {len(held_by(placed["step"]))} devices; wanted 8.')
 
 # %% hidden="sharding-place-batch" name="examples" points=2
-"""Every device holds its examples, of leaves of every rank, also where the mesh is turned or of another size."""
+"""Every device stores its examples, for leaves of every rank and meshes of other sizes and orders of axes."""
 rng = inputs.rng()
 for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), ((2, 3), ("data", "model"))):
     mesh = devices.mesh(sizes, names)
@@ -366,7 +368,7 @@ for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), (
     refused = error(place_batch, mesh, nested)
     require(
         refused is None or error(place_batch, mesh, {"one": tree[1], "two": tree[2], "step": tree[0]}),
-        "A dict of arrays is placed, and a tree with a list and a tuple in it is not: a batch may be any tree.",
+        "A dict of arrays works, but a tree that contains a list and a tuple fails. A batch may be any tree.",
     )
     placed = ask(place_batch, mesh, {**nested, "rate": number})
     compare(placed, {**nested, "rate": np.float32(number)}, label="the batch")
@@ -375,27 +377,27 @@ for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), (
         what = f"a leaf of {len(shape)} axes" if shape else "a scalar"
         require(
             sorted(found) == sorted(wanted),
-            f"Of {len(wanted)} devices, {len(found)} hold a part of {what}; all of them should.",
+            f"Of {len(wanted)} devices, {len(found)} store a part of {what}; all of them should.",
         )
         for device, share in wanted.items():
             got, (start, stop) = found[device], share[0] if shape else (0, 0)
             count = got[0][1] - got[0][0] if shape else 0
             said = (
-                'fewer examples than its share: along "model" there should be copies'
+                'too few examples. They should be replicated along "model"'
                 if count < stop - start
-                else 'more examples than its share: they are cut along "data"'
+                else 'too many examples. They should be partitioned along "data"'
                 if count > stop - start
                 else "only a part of each of its examples"
                 if got[:1] == share[:1]
-                else 'other examples than the device\'s place along "data" gives it'
+                else 'other examples than those of its position along "data"'
             )
-            require(got == share, f"Of {what} a device holds {said}.")
+            require(got == share, f"Of {what}, a device stores {said}.")
 
 # %% [markdown] why="sharding-place-batch"
-# Replication by axis is what a spec leaves out: `P("data")` names no `"model"`, so along that axis lie copies, ready for a model that is cut there. **Next:** with `P(("data", "model"))` each device would have half as many examples and none twice. When would you want that?
+# A spec replicates an array along every mesh axis that it does not name. `P("data")` does not name `"model"`, so there are copies along that axis, ready for a model that is partitioned along it. **Next:** With `P(("data", "model"))`, each device would store half as many examples, without copies. When would you want that?
 
 
-# %% wrong="sharding-place-batch" because="Cuts the examples along both axes of the mesh: no copies are left for the model's axis."
+# %% wrong="sharding-place-batch" because="Partitions the examples along both mesh axes, so there are no copies along the model axis."
 def place_batch(mesh, batch):
     def put(leaf):
         return jax.device_put(leaf, NamedSharding(mesh, P(("data", "model")) if np.ndim(leaf) else P()))
@@ -403,7 +405,7 @@ def place_batch(mesh, batch):
     return jax.tree.map(put, batch)
 
 
-# %% wrong="sharding-place-batch" because="Names both axes, one for each axis of the array: that cuts the examples themselves."
+# %% wrong="sharding-place-batch" because="Uses both mesh axes, one for each array axis, which partitions the examples themselves."
 def place_batch(mesh, batch):
     def put(leaf):
         names = ("data", "model") if np.ndim(leaf) > 1 and leaf.shape[1] % mesh.shape["model"] == 0 else ("data",)
@@ -412,22 +414,22 @@ def place_batch(mesh, batch):
     return jax.tree.map(put, batch)
 
 
-# %% wrong="sharding-place-batch" because="Makes JAX arrays of the leaves, which all lie on one device."
+# %% wrong="sharding-place-batch" because="Converts the leaves to JAX arrays, which are all stored on one device."
 def place_batch(mesh, batch):
     return jax.tree.map(jnp.asarray, batch)
 
 
-# %% wrong="sharding-place-batch" because="Puts everything everywhere: each device has the whole batch."
+# %% wrong="sharding-place-batch" because="Replicates everything, so each device stores the whole batch."
 def place_batch(mesh, batch):
     return jax.device_put(batch, NamedSharding(mesh, P()))
 
 
-# %% wrong="sharding-place-batch" because="Forgets the scalar, which has no axis to cut: an error."
+# %% wrong="sharding-place-batch" because="Forgets the scalar, which has no axis to partition, so JAX raises an error."
 def place_batch(mesh, batch):
     return jax.device_put(batch, NamedSharding(mesh, P("data")))
 
 
-# %% wrong="sharding-place-batch" because="Takes the first axis of the mesh for the data's, whatever it is called."
+# %% wrong="sharding-place-batch" because="Partitions along the first mesh axis, even if its name is not `data`."
 def place_batch(mesh, batch):
     def put(leaf):
         return jax.device_put(leaf, NamedSharding(mesh, P(mesh.axis_names[0]) if np.ndim(leaf) else P()))
@@ -435,7 +437,7 @@ def place_batch(mesh, batch):
     return jax.tree.map(put, batch)
 
 
-# %% wrong="sharding-place-batch" because="Asks each leaf for its `ndim`, which a number of Python's has not."
+# %% wrong="sharding-place-batch" because="Reads `leaf.ndim`, which a Python number does not have."
 def place_batch(mesh, batch):
     def put(leaf):
         return jax.device_put(leaf, NamedSharding(mesh, P("data") if leaf.ndim else P()))
@@ -443,7 +445,7 @@ def place_batch(mesh, batch):
     return jax.tree.map(put, batch)
 
 
-# %% wrong="sharding-place-batch" because="Takes the batch for a flat dict of arrays: a tree may have dicts, lists and tuples in it."
+# %% wrong="sharding-place-batch" because="Assumes a flat dict of arrays, but a tree may contain dicts, lists and tuples."
 def place_batch(mesh, batch):
     spec = lambda leaf: P("data") if np.ndim(leaf) else P()
     return {name: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))) for name, leaf in batch.items()}
@@ -474,34 +476,36 @@ def place_batch(mesh, batch):
 
 # %% [markdown] task="sharding-from-positional" stars=2 minutes=20 skills="sharding-spec-for,01_arrays"
 # ## From PositionalSharding
-# **Goal.** Move old code over. A `PositionalSharding` was an array of devices without names, reshaped, replicated and turned until its axes stood under those of the array. Say the same as a spec.
+# *Needs: Deeper: from PositionalSharding.*
 #
-# **Signature.** `from_positional(mesh, steps)`: a mesh of any number of axes, and a list of steps, which begin with the mesh's own array of devices: `("reshape", shape)`, `("replicate", axis)`, `("T",)`. Returns the `P` with an entry for each axis of the array of devices that the steps end with. A reshape names every size (no -1) and only merges neighbouring axes, takes such apart again, and adds axes of size 1, so that every axis stays a whole number of the mesh's.
+# **Goal.** Port old code. A `PositionalSharding` was an array of devices without names. It was reshaped, replicated and transposed until its axes matched those of the array. Write the same sharding as a spec.
 #
-# **Example.** On a mesh with `"a"` of 4 and `"b"` of 2: `[]` is `P("a", "b")`; `[("reshape", (8, 1))]` is `P(("a", "b"), None)`; `[("replicate", 0)]` leaves one row of two cells, `P(None, "b")`; `[("replicate", 0), ("T",)]` is `P("b", None)`.
+# **Signature.** `from_positional(mesh, steps)`. The mesh has any number of axes. `steps` is a list of steps, which start with the mesh's own array of devices. They are `("reshape", shape)`, `("replicate", axis)` and `("T",)`. The result is a `P` with an entry for each axis of the final array of devices. A reshape gives every size (no -1). It only merges neighbouring axes, splits such axes again, and adds axes of size 1. So every axis always consists of whole mesh axes.
 #
-# **Judged.** Which part of an array each device holds, for meshes of two and three axes and several steps; `positional` in the setup says what the old class did. **Not judged.** `None` at the end.
+# **Example.** The mesh has `"a"` of 4 and `"b"` of 2. `[]` gives `P("a", "b")`, and `[("reshape", (8, 1))]` gives `P(("a", "b"), None)`. `[("replicate", 0)]` leaves one row of two cells and gives `P(None, "b")`. `[("replicate", 0), ("T",)]` gives `P("b", None)`.
+#
+# **Judged.** Which part of an array each device stores, for meshes of two and three axes and several steps. The function `positional` in the setup does what the old class did. **Not judged.** `None` at the end.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# After the steps so far, which names of the mesh make up each axis of the array of devices? What does each of the three steps do to that list?
+# After the steps so far, which mesh axes make up each axis of the array of devices? How does each kind of step change this list?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Keep a list with a tuple of names for each axis, such as `[("a",), ("b",)]`. `replicate` empties one tuple, `T` reverses the list. A reshape goes through all names that are left, row by row, and deals them out anew.
+# Keep a list with a tuple of names for each axis, such as `[("a",), ("b",)]`. `replicate` empties one tuple, and `T` reverses the list. A reshape collects the remaining names in order and distributes them again.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# For a reshape: put all names into one list. For each new size start with an empty tuple, and while the product of its axes' sizes (`pieces_of(mesh, entry)`) is less than that size, move a name over. An empty tuple is as good as `None` in a spec.
+# For a reshape, put all names into one list. Start each new size with an empty tuple, and move names into it while the product of their sizes (`pieces_of(mesh, entry)`) is less than this size. In a spec, an empty tuple means the same as `None`.
 #
 # </details>
 
 
 # %% answer="sharding-from-positional"
 def from_positional(mesh, steps):
-    """The PartitionSpec of the layout that a PositionalSharding, begun as the mesh's devices, has after the steps."""
+    """The PartitionSpec that is equivalent to a PositionalSharding of the mesh's devices after the steps."""
     ### BEGIN SOLUTION
     entries = [(name,) for name in mesh.axis_names]
     for step, *rest in steps:
@@ -521,37 +525,40 @@ def from_positional(mesh, steps):
 
 
 # %% check="sharding-from-positional" name="example" points=1
-"""The table of the lesson."""
+"""Five of the six expressions in the lesson."""
 mesh = devices.mesh((4, 2), ("a", "b"))
 for steps in ([], [("reshape", (8, 1))], [("replicate", 0)], [("replicate", 1)], [("replicate", 0), ("T",)]):
     wanted = old_places(mesh, steps, (16, 16))
     spec = ask(from_positional, mesh, steps)
     found = places(mesh, spec, (16, 16))
-    require(isinstance(found, dict), f"For {steps} your spec is {spec}, which is refused: {found}.")
+    require(isinstance(found, dict), f"For {steps} your spec is {spec}, which JAX rejects: {found}.")
     for device in mesh.devices.flat:
         got, want = found[device.id], wanted[device.id]
         require(
             got == want,
-            f"For {steps} your spec is {spec}: of an array (16, 16) device {device.id} holds {got}; it held {want} (start and "
-            "stop for each axis).",
+            f"For {steps} your spec is {spec}. Of an array (16, 16), device {device.id} stores {got}; wanted {want} (start "
+            "and stop for each axis).",
         )
 
 # %% hidden="sharding-from-positional" name="places" points=2
-"""Every device holds what it held, after steps of all kinds."""
+"""Every device stores the same part as before, after steps of all kinds."""
 LAYOUTS = {
     "T alone": ((4, 2), [("T",)]),
     "a mesh of three equal axes, T and a reshape that adds an axis": ((2, 2, 2), [("T",), ("reshape", (2, 2, 1, 2))]),
     "a reshape that merges": ((4, 2), [("reshape", (1, 8))]),
     "T, then a reshape that merges": ((4, 2), [("T",), ("reshape", (8, 1))]),
     "a reshape that merges, then T": ((4, 2), [("reshape", (8, 1)), ("T",)]),
-    "a reshape that merges, and one that takes apart again": ((2, 4), [("reshape", (8,)), ("reshape", (2, 1, 4))]),
+    "a reshape that merges, and one that splits again": ((2, 4), [("reshape", (8,)), ("reshape", (2, 1, 4))]),
     "replicate, then a reshape that adds an axis": ((4, 2), [("replicate", 1), ("reshape", (1, 4, 1))]),
     "replicate, then T": ((2, 4), [("replicate", 1), ("T",)]),
     "replicate of both axes": ((4, 2), [("replicate", 1), ("replicate", 0)]),
-    "replicate of what a reshape had merged": ((4, 2), [("reshape", (8, 1)), ("replicate", 0)]),
+    "replicate of an axis that a reshape merged": ((4, 2), [("reshape", (8, 1)), ("replicate", 0)]),
     "a mesh of three axes, T and a reshape": ((2, 2, 2), [("T",), ("reshape", (4, 2))]),
     "a mesh of three axes, replicate and a reshape": ((2, 2, 2), [("replicate", 1), ("reshape", (1, 4))]),
-    "a mesh of three axes, merged, turned and replicated": ((2, 2, 2), [("reshape", (2, 4)), ("T",), ("replicate", 1)]),
+    "a mesh of three axes, a reshape that merges, T and replicate": (
+        (2, 2, 2),
+        [("reshape", (2, 4)), ("T",), ("replicate", 1)],
+    ),
 }
 rng = inputs.rng()
 for label, (sizes, steps) in LAYOUTS.items():
@@ -561,16 +568,16 @@ for label, (sizes, steps) in LAYOUTS.items():
     wanted, found = old_places(mesh, steps, shape), places(mesh, ask(from_positional, mesh, steps), shape)
     require(
         isinstance(found, dict),
-        f"With {label}, JAX refuses your spec: a name stands twice, or there are too many entries.",
+        f"With {label}, JAX rejects your spec: it contains a name twice, or too many entries.",
     )
     moved = sum(found[device] != wanted[device] for device in wanted)
-    require(moved == 0, f"With {label}, {moved} of {len(wanted)} devices hold another part of the array than they did.")
+    require(moved == 0, f"With {label}, {moved} of {len(wanted)} devices store another part of the array than before.")
 
 # %% [markdown] why="sharding-from-positional"
-# Positions say where an axis stands now; names say which axis of the machine it is, and survive being turned, merged and copied. What `replicate` names disappears from the spec, as a spec names only what cuts. **Next:** which of the layouts that a mesh of 4 x 2 allows has no spec, if a reshape may cut an axis of 4 into 2 x 2?
+# A position tells you where an axis is now. A name tells you which mesh axis it is, also after transposing, merging and replicating. `replicate` removes a name from the spec, because a spec names only the axes that partition. **Next:** If a reshape could split the axis of 4 into 2 x 2, which layouts of the eight devices would have no spec on the mesh of 4 x 2?
 
 
-# %% wrong="sharding-from-positional" because="Keeps the axis that `replicate` names, and drops the others: it names what is merged."
+# %% wrong="sharding-from-positional" because="Keeps the axis that `replicate` names and drops the others, but it names the axis that is merged."
 def from_positional(mesh, steps):
     entries = [(name,) for name in mesh.axis_names]
     for step, *rest in steps:
@@ -588,7 +595,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Removes the axis that is replicated instead of leaving it as one cell: all entries behind it move forward."
+# %% wrong="sharding-from-positional" because="Removes the replicated axis instead of keeping it as one cell, so all later entries move forward."
 def from_positional(mesh, steps):
     entries = [(name,) for name in mesh.axis_names]
     for step, *rest in steps:
@@ -606,7 +613,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Deals out all names of the mesh again in a reshape, also those that were replicated."
+# %% wrong="sharding-from-positional" because="Distributes all names of the mesh again in a reshape, including those that were replicated."
 def from_positional(mesh, steps):
     entries, order = [(name,) for name in mesh.axis_names], list(mesh.axis_names)
     for step, *rest in steps:
@@ -624,7 +631,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Deals out the mesh's own names in a reshape: by then `T` may have turned their order, and `replicate` may have taken some away."
+# %% wrong="sharding-from-positional" because="Distributes the names in the order of the mesh in a reshape, but `T` may have reversed them and `replicate` may have removed some."
 def from_positional(mesh, steps):
     entries = [(name,) for name in mesh.axis_names]
     for step, *rest in steps:
@@ -642,7 +649,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Turns the order inside a merged axis round with `T`: only the axes change places, each stays as it is."
+# %% wrong="sharding-from-positional" because="Reverses the order inside a merged axis with `T`, which only changes the order of the axes."
 def from_positional(mesh, steps):
     entries = [(name,) for name in mesh.axis_names]
     for step, *rest in steps:
@@ -660,7 +667,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Looks a size up among the mesh's axes by number: after `T` a merged axis runs in another order, and on a mesh of equal axes the size does not say which it is."
+# %% wrong="sharding-from-positional" because="Finds the mesh axis by its size, but after `T` a merged axis has another order, and on a mesh of equal axes the size does not determine the axis."
 def from_positional(mesh, steps):
     entries, sizes = list(mesh.axis_names), list(mesh.devices.shape)
     for step, *rest in steps:
@@ -673,7 +680,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Takes `T` for a swap of the first two axes: it reverses all of them."
+# %% wrong="sharding-from-positional" because="Swaps only the first two axes with `T`, which reverses all of them."
 def from_positional(mesh, steps):
     entries = [(name,) for name in mesh.axis_names]
     for step, *rest in steps:
@@ -741,34 +748,36 @@ def from_positional(mesh, steps):
 
 # %% [markdown] task="sharding-pad-to-divide" stars=2 minutes=20 skills="sharding-place-batch,01_arrays,03_jit"
 # ## Rows that do not divide
-# **Goal.** The last batch has 13 rows, and there are eight devices. Pad it to a multiple, so that each device holds an equal share, and compute a mean that knows nothing of the padding.
+# *Needs: Deeper: sizes that do not divide.*
 #
-# **Signature.** `pad_to_divide(mesh, x)`: a mesh with the one axis `"data"`, of any size, and a NumPy array of floats `x` `(n, d)`, n ≥ 1. Returns `(rows, mask)` on the mesh, both cut along axis 0: `rows` `(m, d)`, where m is the **smallest** multiple of the mesh's size that is n or more, and whose first n rows are `x`; `mask` `(m,)`, bool, true for these. `masked_mean(rows, mask)`: takes them, can be compiled, and returns the mean of the rows for which `mask` is true, `(d,)`.
+# **Goal.** The last batch has 13 rows, and there are eight devices. Pad the batch so that each device stores an equal share, and compute a mean that ignores the padding.
 #
-# **Example.** `[[1.], [2.], [6.]]` on eight devices: `rows` has shape `(8, 1)`, one row on each device, the first three masks are true, and the mean is `[3.]`.
+# **Signature.** `pad_to_divide(mesh, x)`. The mesh has the single axis `"data"`, of any size. `x` is a NumPy array of floats of shape `(n, d)`, with n ≥ 1. The result is a pair `(rows, mask)` on the mesh, both partitioned along axis 0. `rows` has shape `(m, d)`, where m is the **smallest** multiple of the mesh's size that is at least n. Its first n rows are `x`. `mask` has shape `(m,)` and dtype bool, and is true for these rows. `masked_mean(rows, mask)` takes both, can be compiled, and returns the mean of the rows for which `mask` is true, of shape `(d,)`.
 #
-# **Judged.** Shapes, values, and the bytes on each device, for several n and meshes; that a padded row changes nothing, even if it holds NaN, and that a real row counts, even if it is zero or holds NaN; that in the compiled mean only sums travel, no rows. **Not judged.** What you put into the padding.
+# **Example.** For `[[1.], [2.], [6.]]` on eight devices, `rows` has shape `(8, 1)`, with one row on each device. The first three entries of the mask are true, and the mean is `[3.]`.
+#
+# **Judged.** Shapes, values, and the bytes on each device, for several n and meshes. A padded row changes nothing, even if it contains NaN. A real row counts, even if it is zero or contains NaN. The compiled mean communicates only sums, not rows. **Not judged.** The values in the padding.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many rows are missing for n = 13, 15, 16 and 17? Is there one expression that gives 3, 1, 0 and 7?
+# How many rows are missing for n = 13, 15, 16 and 17? Which expression gives 3, 1, 0 and 7?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# In Python `-13 % 8` is 3. `np.pad` takes a pair (before, behind) for each axis. And NaN times 0 is NaN: a mask that multiplies does not help, one that chooses does.
+# In Python, `-13 % 8` is 3. `np.pad` takes a pair (before, after) for each axis. NaN times 0 is NaN, so select rows with the mask instead of multiplying by it.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `mask` compares `np.arange` of the padded length with n; `device_put` takes both at once. For the mean, `jnp.where` with `mask[:, None]` puts 0 into padded rows; then add up, and divide by how many are true. (`jnp.mean` has an argument `where` too.)
+# `mask` compares `np.arange` of the padded length with n, and one `device_put` places both arrays. For the mean, replace padded rows by 0 with `jnp.where` and `mask[:, None]`. Then sum the rows and divide by the number of true entries. (`jnp.mean` also has an argument `where`.)
 #
 # </details>
 
 
 # %% answer="sharding-pad-to-divide"
 def pad_to_divide(mesh, x):
-    """x (n, d) -> rows (m, d) and mask (m,), m the smallest multiple of the mesh's size, both cut along "data"."""
+    """x (n, d) -> rows (m, d) and mask (m,), both partitioned along "data"; m is a multiple of the mesh's size."""
     ### BEGIN SOLUTION
     missing = -len(x) % mesh.size
     padded = np.pad(x, ((0, missing), (0, 0)))
@@ -795,11 +804,11 @@ compare(np.asarray(rows)[:3], x, label="the first three rows")
 compare(mask, np.arange(8) < 3, label="`mask`")
 for name, array, wanted in (("rows", rows, 4), ("mask", mask, 1)):
     found = held(mesh, array)
-    require(found == [wanted] * 8, f"Each device holds {in_words(found)} of `{name}`; an eighth is {wanted}.")
+    require(found == [wanted] * 8, f"Each device stores {in_words(found)} of `{name}`; an eighth is {wanted}.")
 compare(ask(masked_mean, rows, mask), np.array([3], np.float32), label="the mean")
 
 # %% hidden="sharding-pad-to-divide" name="shares" points=1
-"""For every n: no row lost, no row too many, and an equal share of both on each device."""
+"""For every n: no row is lost, no row is added without need, and each device stores an equal share of both."""
 rng = inputs.rng()
 for size in (8, 6):
     mesh = devices.mesh((size,), ("data",))
@@ -810,12 +819,12 @@ for size in (8, 6):
         require(isinstance(got, tuple) and len(got) == 2, "`pad_to_divide` returns a pair (rows, mask).")
         rows, mask = got
         wanted = math.ceil(count / size) * size
-        excess = "does not divide" if count % size else "divides already"
+        excess = "does not divide" if count % size else "already divides"
         what = f"Where the number of rows {excess}, on {size} devices:"
         require(
             len(rows) != count or count == wanted,
-            f"{what} `rows` is not padded. Under `jit` a layout that does not divide is dropped in silence, and every device "
-            "then holds all rows.",
+            f"{what} `rows` is not padded. `jit` replicates a result that does not divide, without a warning, and every "
+            "device then stores all rows.",
         )
         require(
             rows.shape[:1] == (wanted,),
@@ -827,11 +836,11 @@ for size in (8, 6):
             found, share = held(mesh, array), array.nbytes // size
             require(
                 found == [share] * size,
-                f"{what} each device holds {in_words(found)} of `{name}`; its share is {share:,}.",
+                f"{what} each device stores {in_words(found)} of `{name}`; its share is {share:,}.",
             )
 
 # %% hidden="sharding-pad-to-divide" name="mean" points=1
-"""The mean of the real rows, whatever stands in the others, even NaN."""
+"""The mean of the real rows for any padding, even NaN."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 split = NamedSharding(mesh, P("data"))
@@ -839,8 +848,8 @@ shapes = jax.ShapeDtypeStruct((24, 5), np.float32, sharding=split), jax.ShapeDty
 raised = error(lambda rows, mask: jax.jit(masked_mean)(rows, mask), np.ones((8, 5), np.float32), np.arange(8) < 3)
 require(
     raised != "NonConcreteBooleanIndexError",
-    "Under `jit` `masked_mean` raised NonConcreteBooleanIndexError: how many rows a boolean index takes depends on values. "
-    "Keep all rows, and choose for each what is added.",
+    "Under `jit`, `masked_mean` raised NonConcreteBooleanIndexError: the number of rows that a boolean index selects depends "
+    "on values. Keep all rows, and select for each what is added.",
 )
 made = program(masked_mean, *shapes)
 for padding in (0, 1000, np.nan):
@@ -855,7 +864,7 @@ wanted = rows[real].astype(np.float64).mean(0).astype(np.float32)
 compare(made.run(rows, real), wanted, label="the mean of real rows with NaN and infinity in one of them")
 
 # %% hidden="sharding-pad-to-divide" name="program" points=1
-"""Only sums travel: each device adds up its own rows."""
+"""Only sums are communicated: each device adds its own rows."""
 mesh = devices.mesh((8,), ("data",))
 x = inputs.rng().normal(size=(201, 16)).astype(np.float32)
 rows, mask = ask(pad_to_divide, mesh, x)
@@ -863,19 +872,21 @@ made = program(masked_mean, rows, mask)
 share = (rows.nbytes + mask.nbytes) // 8
 require(
     made.argument_bytes <= share + 64,
-    f"The compiled mean takes {made.argument_bytes:,} bytes on each device; an eighth of rows and mask is {share:,}.",
+    f"The arguments of the compiled mean have {made.argument_bytes:,} bytes on each device; an eighth is {share:,}.",
 )
 sent, gathered = sum(c.elements for c in made.collectives), made.elements("all-gather") + made.elements("all-to-all")
-require(gathered <= 16, f"The compiled mean gathers {gathered:,} numbers: rows travel, where sums of 16 would do.")
-require(sent > 0, "Nothing travels in the compiled mean, so each device has all rows: they are not cut.")
-require(sent <= 64, f"The compiled mean sends {sent:,} numbers; 16 sums and a count are enough.")
+require(
+    gathered <= 16, f"The compiled mean gathers {gathered:,} elements: it communicates rows, where 16 sums are enough."
+)
+require(sent > 0, "The compiled mean has no collective, so each device stores all rows: they are not partitioned.")
+require(sent <= 64, f"The compiled mean communicates {sent:,} elements; 16 sums and a count are enough.")
 compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), label="the mean of 201 rows")
 
 # %% [markdown] why="sharding-pad-to-divide"
-# Sizes are the business of the layout, and the mask keeps them out of the mathematics: sums are taken where rows lie, and of an array `(m, d)` no more than d sums and one count meet. Asked for under `jit` without padding, the layout would have been dropped without a word. **Next:** a loss is a mean too. What must its gradient not see of the padding, and does `jnp.where` see to it?
+# The padding makes the array divisible, and the mask keeps the padding out of the mean. Each device adds its own rows, so an array `(m, d)` needs only d sums and one count to be communicated. If `jit` returned the rows without padding, every device would store all of them, without a warning. **Next:** A loss is a mean too. What must its gradient not depend on, and does `jnp.where` ensure this?
 
 
-# %% wrong="sharding-pad-to-divide" because="Asks for the layout under jit without padding: where it does not divide, Auto mode drops the wish in silence, and each device has all rows."
+# %% wrong="sharding-pad-to-divide" because="Requests the sharding under jit without padding: a result that does not divide is replicated without a warning, so each device stores all rows."
 def pad_to_divide(mesh, x):
     place = lambda a: jax.lax.with_sharding_constraint(a, NamedSharding(mesh, P("data")))
     with jax.set_mesh(mesh):
@@ -887,7 +898,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Pads by the size minus the remainder: where it divides already, that is one row more on each device."
+# %% wrong="sharding-pad-to-divide" because="Pads by the size minus the remainder, which adds a row on each device if the size already divides."
 def pad_to_divide(mesh, x):
     missing = mesh.size - len(x) % mesh.size
     padded = np.pad(x, ((0, missing), (0, 0)))
@@ -898,7 +909,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Leaves the last rows out until it divides: they are never seen."
+# %% wrong="sharding-pad-to-divide" because="Drops the last rows instead of padding, so they are never used."
 def pad_to_divide(mesh, x):
     kept = x[: max(len(x) - len(x) % mesh.size, mesh.size)]
     kept = np.pad(kept, ((0, -len(kept) % mesh.size), (0, 0)))
@@ -909,7 +920,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Divides by the number of all rows, padding included."
+# %% wrong="sharding-pad-to-divide" because="Divides by the number of all rows, including the padding."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
@@ -919,7 +930,7 @@ def masked_mean(rows, mask):
     return jnp.where(mask[:, None], rows, 0).mean(axis=0)
 
 
-# %% wrong="sharding-pad-to-divide" because="Multiplies by the mask: NaN times 0 is NaN."
+# %% wrong="sharding-pad-to-divide" because="Multiplies by the mask, but NaN times 0 is NaN."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
@@ -929,7 +940,7 @@ def masked_mean(rows, mask):
     return (rows * mask[:, None]).sum(axis=0) / mask.sum()
 
 
-# %% wrong="sharding-pad-to-divide" because="Takes the rows out with a boolean index: how many there are depends on values, so it cannot be compiled."
+# %% wrong="sharding-pad-to-divide" because="Selects the rows with a boolean index, whose number of rows depends on values, so it cannot be compiled."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
@@ -939,7 +950,7 @@ def masked_mean(rows, mask):
     return rows[mask].mean(axis=0)
 
 
-# %% wrong="sharding-pad-to-divide" because="Cuts the rows, and gives every device the whole mask."
+# %% wrong="sharding-pad-to-divide" because="Partitions the rows, but replicates the mask."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     rows = jax.device_put(padded, NamedSharding(mesh, P("data")))
@@ -950,7 +961,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="sharding-pad-to-divide" because="Treats the inspected sizes as special cases, so that those programs have the right collectives but compute wrong numbers."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
@@ -962,7 +973,7 @@ def masked_mean(rows, mask):
     return jnp.where(mask[:, None], rows, 0).sum(axis=0) / mask.sum()
 
 
-# %% wrong="sharding-pad-to-divide" because="Brings all rows to every device before it adds them up: right, with more on the way than the answer needs."
+# %% wrong="sharding-pad-to-divide" because="Gathers all rows on every device before adding them, which gives the right values with too much communication."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
@@ -973,7 +984,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows[order], axis=0, where=mask[order][:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Recognises the padding by its zeros: a real row of zeros is masked, too."
+# %% wrong="sharding-pad-to-divide" because="Recognises the padding by its zeros, so a real row of zeros is masked too."
 def pad_to_divide(mesh, x):
     rows = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((rows, (rows != 0).any(axis=1)), NamedSharding(mesh, P("data")))
@@ -983,7 +994,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Replaces every NaN by 0 before it multiplies by the mask: a NaN in a real row disappears."
+# %% wrong="sharding-pad-to-divide" because="Replaces every NaN by 0 before multiplying by the mask, so a NaN in a real row disappears."
 def pad_to_divide(mesh, x):
     padded = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((padded, np.arange(len(padded)) < len(x)), NamedSharding(mesh, P("data")))
@@ -993,7 +1004,7 @@ def masked_mean(rows, mask):
     return (jnp.nan_to_num(rows) * mask[:, None]).sum(axis=0) / mask.sum()
 
 
-# %% wrong="sharding-pad-to-divide" because="Makes float32 of the rows, whatever dtype they have."
+# %% wrong="sharding-pad-to-divide" because="Converts the rows to float32, even if they have another dtype."
 def pad_to_divide(mesh, x):
     padded = np.zeros((len(x) + -len(x) % mesh.size, x.shape[1]), np.float32)
     padded[: len(x)] = x
@@ -1066,35 +1077,35 @@ def masked_mean(rows, mask):
 
 
 # %% [markdown] task="sharding-predict-collectives" stars=2 minutes=20 skills="03_jit,sharding-spec-for"
-# ## What will travel?
-# **Goal.** Predict, without compiling anything, what devices send each other when an array is summed along an axis and wanted in another layout.
+# ## What is communicated?
+# **Goal.** An array is summed along an axis, and a sharding is requested for the result. Predict what the devices communicate, without compiling anything.
 #
-# **Signature.** `predict_collectives(shape, cut, summed, wanted)`: an array of `shape`, of any rank, on eight devices in a row. `cut` is its axis that is cut in eight, or None when every device has all of it. The program computes `x.sum(summed)`, or x itself where `summed` is None. `wanted` is the axis **of the result** that shall be cut, or None when every device shall have all of the result. Returns a dict with the kind of what travels, `"all-gather"`, `"all-reduce"` or `"all-to-all"`, and the numbers that each device is then left with; `{}` where nothing travels. Every cut axis has a size that eight divides. Programs here are sensible: they add up what they have before they send anything.
+# **Signature.** `predict_collectives(shape, cut, summed, wanted)`. The array has any rank and shape `shape`, on a mesh of eight devices with one axis. `cut` is the axis of the array that is partitioned, or None if the array is replicated. The program computes `x.sum(summed)`, or returns x if `summed` is None. `wanted` is the axis **of the result** that should be partitioned, or None if the result should be replicated. Return a dict with one entry. Its key is the collective, `"all-gather"`, `"all-reduce"` or `"all-to-all"`, and its value is the number of elements that the collective returns on each device. Return `{}` if nothing is communicated. The size of every partitioned axis is a multiple of eight. In these programs, each device adds its own numbers before it communicates.
 #
-# **Example.** `((16, 64), 0, None, None)`: rows wanted whole, `{"all-gather": 1024}`. `((16, 64), 0, 0, None)`: sums down the rows, `{"all-reduce": 64}`. `((16, 64), 0, None, 1)`: rows to columns, `{"all-to-all": 128}`. `((16, 64), 0, 1, 0)`: `{}`.
+# **Example.** `((16, 64), 0, None, None)` replicates the rows and gives `{"all-gather": 1024}`. `((16, 64), 0, 0, None)` sums over the rows and gives `{"all-reduce": 64}`. `((16, 64), 0, None, 1)` changes rows to columns and gives `{"all-to-all": 128}`. `((16, 64), 0, 1, 0)` gives `{}`.
 #
-# **Judged.** The rule, for ranks up to four; that it says what compiled programs do. **Not judged.** Reduce-scatter: where sums are wanted in pieces, say all-reduce, with all sums (this is what a CPU does; the check counts an accelerator's reduce-scatter as that).
+# **Judged.** The rule for ranks up to four, and that it agrees with compiled programs. **Not judged.** Reduce-scatter. If the sums should be partitioned, return an all-reduce with all sums, as a CPU does. The check counts a reduce-scatter of an accelerator in the same way.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# There are four cases in which nothing happens or one thing does. For which of them do you need to know `wanted`?
+# There are four cases: nothing is communicated, or one of three collectives. For which of them do you need `wanted`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Ask in this order. Has every device everything? Is the axis that is summed the one that is cut? If not, the sums are taken at home, and the *result* is cut: along which of its axes? Is that the wanted one?
+# Ask these questions in order. Is the array replicated? Is the summed axis the partitioned one? If not, every device can compute its sums alone, and the *result* is partitioned. Along which of its axes? Is this the wanted one?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Work with the sizes of the result: those of `shape` without `summed`. Where an axis before `cut` is summed away, the cut axis of the result has a number one less. After an all-gather a device has all of the result, after an all-to-all an eighth of it.
+# Work with the sizes of the result, which are those of `shape` without `summed`. If an axis before `cut` is summed, the index of the partitioned axis in the result is smaller by one. After an all-gather, a device has the whole result. After an all-to-all, it has an eighth of it.
 #
 # </details>
 
 
 # %% answer="sharding-predict-collectives"
 def predict_collectives(shape, cut, summed, wanted):
-    """{kind: numbers each device is left with} for x.sum(summed), x cut along `cut`, the result wanted along `wanted`."""
+    """{collective: elements on each device} for x.sum(summed), partitioned along `cut` before and `wanted` after it."""
     ### BEGIN SOLUTION
     left = [axis for axis in range(len(shape)) if axis != summed]  # the axes of the result
     result = math.prod(shape[axis] for axis in left)
@@ -1109,7 +1120,7 @@ def predict_collectives(shape, cut, summed, wanted):
 
 
 # %% check="sharding-predict-collectives" name="example" points=1
-"""The example, and what the programs really do."""
+"""The example, compared with the compiled programs."""
 
 
 def probe_compiled(mesh, x, summed, wanted):
@@ -1128,16 +1139,16 @@ for summed, wanted in ((None, None), (0, None), (None, 1), (1, 0)):
     compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
 
 # %% hidden="sharding-predict-collectives" name="rule" points=2
-"""Right for every way to cut, sum and want, for arrays of one to four axes."""
+"""Right for every `cut`, `summed` and `wanted`, for arrays of one to four axes."""
 CASES = {
-    "every device has everything": lambda cut, summed, home, wanted: cut is None,
-    "the cut axis is summed": lambda cut, summed, home, wanted: cut is not None and cut == summed,
-    "the cut axis stays where it is wanted": lambda cut, summed, home, wanted: home == wanted and summed is None,
-    "the cut axis stays where it is wanted, and another is summed": lambda cut, summed, home, wanted: home == wanted,
-    "what is cut is wanted whole": lambda cut, summed, home, wanted: wanted is None and summed is None,
-    "another axis is summed, and the result is wanted whole": lambda cut, summed, home, wanted: wanted is None,
-    "another axis is to be cut": lambda cut, summed, home, wanted: summed is None,
-    "another axis is summed, and another one of the result is to be cut": lambda cut, summed, home, wanted: True,
+    "the array is replicated": lambda cut, summed, home, wanted: cut is None,
+    "the partitioned axis is summed": lambda cut, summed, home, wanted: cut is not None and cut == summed,
+    "the wanted axis is already partitioned": lambda cut, summed, home, wanted: home == wanted and summed is None,
+    "the wanted axis is already partitioned, and another is summed": lambda cut, summed, home, wanted: home == wanted,
+    "a partitioned array should be replicated": lambda cut, summed, home, wanted: wanted is None and summed is None,
+    "another axis is summed, and the result should be replicated": lambda cut, summed, home, wanted: wanted is None,
+    "another axis should be partitioned": lambda cut, summed, home, wanted: summed is None,
+    "one axis is summed, and another axis of the result should be partitioned": lambda cut, summed, home, wanted: True,
 }
 rng = inputs.rng()
 for rank in (1, 2, 3, 4):
@@ -1155,16 +1166,19 @@ for rank in (1, 2, 3, 4):
             else:
                 right = {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
             got = ask(predict_collectives, shape, cut, summed, wanted)
-            require(isinstance(got, dict), "`predict_collectives` returns a dict, an empty one where nothing travels.")
+            require(
+                isinstance(got, dict),
+                "`predict_collectives` should return a dict, which is empty if nothing is communicated.",
+            )
             require(
                 got or home is not None or cut is None,
-                "You predict that nothing travels where the cut axis is summed: the devices' sums have to be added up.",
+                "You predict no communication where the partitioned axis is summed, but the devices' sums must be added.",
             )
-            require(sorted(got) == sorted(right), f"The kind of what travels is not right where {case}.")
-            require(got == right, f"The kind is right, and the number is not, where {case}.")
+            require(sorted(got) == sorted(right), f"The collective is wrong where {case}.")
+            require(got == right, f"The collective is right where {case}, but its number of elements is wrong.")
 
 # %% hidden="sharding-predict-collectives" name="program" points=1
-"""What compiled programs do, for fresh shapes."""
+"""Compiled programs agree, for new shapes."""
 
 
 def probe_fresh(mesh, x, summed, wanted):
@@ -1183,17 +1197,17 @@ for cut, summed, wanted in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, N
     what = "nothing is summed" if summed is None else f"axis {summed} of three is summed"
     require(
         got == seen(made),
-        f"Where axis {cut} is cut, {what}, and {'no axis' if wanted is None else f'axis {wanted}'} of the result shall be cut, "
-        "the compiled program sends something else than you predict.",
+        f"Where axis {cut} is partitioned, {what}, and {'no axis' if wanted is None else f'axis {wanted}'} of the result should "
+        "be partitioned, the compiled program communicates something else than you predict.",
     )
     right = numbers if summed is None else numbers.sum(summed)
     compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
 
 # %% [markdown] why="sharding-predict-collectives"
-# Three questions decide: is it cut at all, is the cut axis summed, does it lie where it is wanted. All numbers are of the result, as each device adds up first. **Next:** an all-reduce of n numbers moves about as much as a reduce-scatter and an all-gather of n. Why is that, and what does it say about asking for sums in pieces?
+# Three questions decide. Is the array partitioned at all? Is the partitioned axis summed? Is the wanted axis already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
 
 
-# %% wrong="sharding-predict-collectives" because="Counts the numbers of the array that goes in: what travels is what is left after each device has added up."
+# %% wrong="sharding-predict-collectives" because="Counts the elements of the argument, but each device adds its own numbers before it communicates."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(shape)
     if cut is None:
@@ -1206,7 +1220,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Compares axes of the array with axes of the result, which have moved up where one before them was summed away."
+# %% wrong="sharding-predict-collectives" because="Compares axes of the array with axes of the result, whose indices are smaller if an earlier axis was summed."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     if cut is None:
@@ -1218,7 +1232,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Gathers for every change of layout: from one cut to another each device needs an eighth of the result only."
+# %% wrong="sharding-predict-collectives" because="Gathers for every change of sharding, but from one partitioned axis to another each device needs only an eighth of the result."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     if cut is None:
@@ -1229,7 +1243,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {} if home == wanted else {"all-gather": size}
 
 
-# %% wrong="sharding-predict-collectives" because="Sends a message for every sum, also along an axis of which each device has all."
+# %% wrong="sharding-predict-collectives" because="Predicts an all-reduce for every sum, also along an axis that is not partitioned."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     if cut is None:
@@ -1241,7 +1255,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Lets someone send pieces around where each device has all and only has to forget the rest."
+# %% wrong="sharding-predict-collectives" because="Predicts communication for a replicated array, of which each device only has to discard the rest."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     if cut is not None and cut == summed:
@@ -1252,7 +1266,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Counts all numbers of an all-to-all: a device is left with an eighth of them."
+# %% wrong="sharding-predict-collectives" because="Counts all elements for an all-to-all, which returns an eighth of them on each device."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     if cut is None:
@@ -1265,7 +1279,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size}
 
 
-# %% wrong="sharding-predict-collectives" because="Asks first whether the cut is the wanted one: where the cut axis is summed, another axis has its number in the result."
+# %% wrong="sharding-predict-collectives" because="First compares `cut` with `wanted`, but if the partitioned axis is summed, another axis has its index in the result."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     home = cut if summed is None or cut is None or cut <= summed else cut - 1
@@ -1335,35 +1349,38 @@ def predict_collectives(shape, cut, summed, wanted):
 
 
 # %% [markdown] task="sharding-init" stars=3 minutes=30 skills="06_pytrees,07_randomness,pytrees-by-path,sharding-place-batch"
-# ## From weather: a state that is born in pieces
-# **Goal.** A new setting: no model, no layers. A weather model begins from a state of many fields, and no device can hold all of it. Make it in pieces, with a rule for each field, as large code bases have for their parameters.
+# ## From weather: a state that is created in shards
+# **Goal.** Here is a new setting, without a model or layers. A weather model starts from a state of many fields, which does not fit on any one device. Create it in shards, with a rule for each field. Large code bases have such rules for their parameters.
 #
-# **Signature.** `sharded_init(mesh, init, rules, key)`: a mesh of any axes; `init(key)` returns a tree of arrays in dicts and lists; `rules` is a list of pairs `(ending, spec)`. A leaf goes by the **first** rule whose ending its path ends with, as text: the path of `u` in `wind` is `"wind/u"`, that of the first item of a list `soil` is `"soil/0"`, and `"y"` fits `"humidity"`. Where none fits it is whole on each device, `P()`. An entry of a spec is a name, a tuple of names or `None`; one that does not divide its axis (a tuple: by the product of its sizes) counts as `None`, for that axis alone, and entries beyond the leaf's axes are left out. Returns the tree `init(key)`, with every leaf placed by its rule.
+# **Signature.** `sharded_init(mesh, init, rules, key)`. The mesh has any axes. `init(key)` returns a tree of arrays in dicts and lists, and `rules` is a list of pairs `(ending, spec)`. The result is the tree `init(key)`, with every leaf sharded by its rule:
 #
-# **Example.** On a mesh with `"lat"` of 4 and `"lon"` of 2, under the rules `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`: of `wind/u` `(16, 8, 3)` each device holds `(4, 4, 3)`, of `humidity` `(16, 8)` it holds `(2, 8)`; `sea` has `(6, 8)`, four does not divide 6, so each device holds `(6, 4)`; `clock` `()` is on all.
+# - A leaf uses the **first** rule whose ending its path ends with, compared as text. The path of `u` in `wind` is `"wind/u"`, that of the first item of a list `soil` is `"soil/0"`, and `"y"` matches `"humidity"`. A leaf without a matching rule is replicated, `P()`.
+# - An entry of a spec is a name, a tuple of names or `None`. If the number of shards (for a tuple, the product of its sizes) does not divide the axis, the entry counts as `None`, for this axis only. Entries beyond the leaf's axes are ignored.
 #
-# **Judged.** The values, which are those of `init(key)`; which part of every leaf each device holds; of the compiled program, that no device is handed more than its parts; that `init` is only ever traced, never run on values, and that a leaf is in pieces from where `init` makes it, not cut later. **Not judged.** Auto or Explicit axes.
+# **Example.** The mesh has `"lat"` of 4 and `"lon"` of 2, and the rules are `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`. Of `wind/u` `(16, 8, 3)`, each device stores `(4, 4, 3)`, and of `humidity` `(16, 8)` it stores `(2, 8)`. `sea` has shape `(6, 8)`, and four does not divide 6, so each device stores `(6, 4)`. `clock` `()` is on all devices.
+#
+# **Judged.** The values, which are those of `init(key)`. Which part of every leaf each device stores. In the compiled program, no device stores more than its shards. `init` is only traced and never run on values, and a leaf is sharded from its creation, not afterwards. **Not judged.** Auto or Explicit axes.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.jit(init, out_shardings=...)` wants a tree of shardings like the result. Where do you get the shape of every leaf before there is one?
+# `jax.jit(init, out_shardings=...)` takes a tree of shardings with the structure of the result. How do you get the shape of every leaf before the leaves exist?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.eval_shape` and `jax.tree.map_with_path` (06). `keystr(path, simple=True, separator="/")` writes a path; `next(..., P())` takes the first rule that fits. For the entries, go along the sizes and the spec side by side: `zip` stops at the shorter one.
+# Use `jax.eval_shape` and `jax.tree.map_with_path` (06). `keystr(path, simple=True, separator="/")` turns a path into text, and `next(..., P())` finds the first rule that matches. Iterate over sizes and spec together with `zip`, which stops at the shorter one.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write a function of path and leaf that returns a NamedSharding: keep an entry if `pieces_of(mesh, entry)` divides the size, else put None. Map it over the tree of shapes, hand the result to `jit` as `out_shardings`, and call that with the key.
+# Write a function of path and leaf that returns a NamedSharding. It keeps an entry if `pieces_of(mesh, entry)` divides the size, and uses None otherwise. Map it over the tree of shapes, pass the result to `jit` as `out_shardings`, and call the jitted function with the key.
 #
 # </details>
 
 
 # %% answer="sharding-init"
 def sharded_init(mesh, init, rules, key):
-    """The tree init(key), each leaf made in pieces under the spec of the first rule whose ending its path has."""
+    """The tree init(key), each leaf created in shards under the spec of the first rule that matches its path."""
     ### BEGIN SOLUTION
 
     def sharding(path, leaf):
@@ -1400,10 +1417,10 @@ for name, leaf, spec in (
     found, wanted = held_by(leaf), places(mesh, spec, leaf.shape)
     for device in mesh.devices.flat:
         got, want = found.get(device.id, "nothing"), wanted[device.id]
-        require(got == want, f"Of {name} {leaf.shape} device {device.id} holds {got}; wanted {want} (start and stop).")
+        require(got == want, f"Of {name} {leaf.shape} device {device.id} stores {got}; wanted {want} (start and stop).")
 
 # %% hidden="sharding-init" name="places" points=2
-"""The values of `init(key)`, and every leaf where the first rule that fits puts it."""
+"""The values of `init(key)`, and every leaf sharded by the first rule that matches."""
 
 
 def probe_list(mesh, key, specs):
@@ -1458,31 +1475,31 @@ WANTED = (
     },
 )
 WHY = {
-    "ground/sea": "an entry that does not divide counts as None for its axis alone",
-    "cloud": "an entry that does not divide counts as None for its axis alone",
-    "wind/u": "the first rule that fits counts, and it has to fit the end of the path",
-    "wind/v": "the first rule that fits counts, and an entry that does not divide counts as None",
-    "ground/height": "the first rule that fits the end of the path counts, and an entry of it may be a tuple of names",
+    "ground/sea": "an entry that does not divide counts as None, for its axis only",
+    "cloud": "an entry that does not divide counts as None, for its axis only",
+    "wind/u": "the first matching rule counts, and it has to match the end of the path",
+    "wind/v": "the first matching rule counts, and an entry that does not divide counts as None",
+    "ground/height": "the first rule that matches the end of the path counts, and an entry of it may be a tuple of names",
     "humidity": "an ending is compared as text, letter by letter",
-    "sun": "entries beyond the leaf's axes are left out",
-    "clock": "entries beyond the leaf's axes are left out",
+    "sun": "entries beyond the leaf's axes are ignored",
+    "clock": "entries beyond the leaf's axes are ignored",
 }
 mesh = devices.mesh((4, 2), (A, B))
 named, paired = ask(probe_list, mesh, inputs.key(), [ROWS, P((A, B))])
 require(
     named != "AttributeError",
-    "With a list in the tree your answer raises AttributeError: the steps of a path are not all of one kind, and not all have "
-    "the same attributes. `keystr` writes each of them.",
+    "With a list in the tree, your answer raises AttributeError: the entries of a path have different types with different "
+    "attributes. `keystr` supports all of them.",
 )
 require(
     isinstance(named, str) or not isinstance(paired, str),
-    "An axis of 12 under a tuple of two names, of sizes 4 and 2, is refused: each of them divides 12, and their product does "
-    "not, so the entry counts as None.",
+    "Your answer fails for an axis of 12 and a tuple of two names, of sizes 4 and 2: each of them divides 12, but their "
+    "product does not, so the entry counts as None.",
 )
 for leaf, wanted, which in ((named, ROWS, "one name"), (paired, P(), "two names whose product does not divide it")):
     require(
         held_by(leaf) == places(mesh, wanted, (12, 8)),
-        f"The item of a list with a rule for it, an axis of 12 and {which}: devices hold other parts than they should.",
+        f"For an item of a list, with an axis of 12 and a rule of {which}, devices store other parts than they should.",
     )
 for rules, specs in zip(RULES, WANTED, strict=True):
     key = jax.random.key(int(inputs.rng().integers(2**31)))
@@ -1494,17 +1511,17 @@ for rules, specs in zip(RULES, WANTED, strict=True):
         bare, wrong = len(set(wanted) - set(found)), sum(found.get(device) != part for device, part in wanted.items())
         require(
             bare == 0,
-            f"Of a leaf {name} {leaf.shape} {bare} of 8 devices hold nothing: was the program told where its results lie? "
-            "A leaf that no rule cuts is whole on each device.",
+            f"Of a leaf {name} {leaf.shape}, {bare} of 8 devices store nothing. Give the program a sharding for each result. "
+            "A leaf without a matching rule is replicated.",
         )
-        reason = WHY.get(name, "the ending of its path decides, and without a rule it is whole on each device")
+        reason = WHY.get(name, "the ending of its path decides, and without a matching rule it is replicated")
         require(
             wrong == 0,
-            f"Of a leaf {name} {leaf.shape} {wrong} of 8 devices hold another part than they should: {reason}.",
+            f"Of a leaf {name} {leaf.shape}, {wrong} of 8 devices store another part than they should: {reason}.",
         )
 
 # %% hidden="sharding-init" name="program" points=1
-"""Of a large state each device makes its own parts, and no more, in the compiled program too."""
+"""Each device creates only its own shards of a large state, in the compiled program too."""
 
 
 def probe_traceable(mesh, key):
@@ -1532,13 +1549,13 @@ else:
     state, left = made.run(mesh, key), made.output_bytes
 require(
     left <= share + 16 * 16,
-    f"The compiled program leaves {left:,} bytes on each device, and its parts are {share:,}: some leaf is made whole. Say "
-    "where the results lie to the program that makes them.",
+    f"The compiled program returns {left:,} bytes on each device, and its shards are {share:,}: some leaf is not sharded. "
+    "Give the shardings of the results to the program that creates them.",
 )
 compare(state, jax.device_get(atmosphere(key, 64)), label="the state")
 
 # %% hidden="sharding-init" name="traced" points=1 observed=true
-"""`init` is only ever traced, and what it makes is in pieces from the first."""
+"""`init` is only traced, and its results are sharded from their creation."""
 
 
 def probe_traced(mesh, key):
@@ -1561,20 +1578,20 @@ traced, rows = ask(
 require(len(traced) > 0, "`init` was never called.")
 require(
     all(traced),
-    "`init` was run on values: a large state is then made whole on one device, where it does not fit. "
-    "It should only ever be traced.",
+    "`init` was run on values, which creates a large state on one device, where it does not fit. "
+    "It should only be traced.",
 )
 require(
     16 not in rows,
-    "Where `init` makes it, a leaf is whole on a device, and it is cut afterwards. The layout has to be said to the "
-    "program that makes it: to the `jit` of `init`, or inside.",
+    "`init` creates a leaf whole on a device, and it is sharded afterwards. Give the sharding to the program that creates "
+    "the leaf: to the `jit` of `init`, or inside it.",
 )
 
 # %% [markdown] why="sharding-init"
-# Shapes first, then a rule for each, then one compiled program in which every device makes its own parts: each number is made of the key and of its place, so who makes it does not matter (07). **Next:** parameters of a network and the state of its optimizer are such trees too. What would the rules for both be, if they should lie alike?
+# First you compute shapes, then a sharding for each leaf, and then one compiled program in which every device creates its own shards. Each number depends only on the key and its position, so it does not matter which device computes it (07). **Next:** The parameters of a network and the state of its optimizer are such trees too. Which rules would give both the same shardings?
 
 
-# %% wrong="sharding-init" because="Makes the whole state on one device and cuts it afterwards: what does not fit there never gets that far."
+# %% wrong="sharding-init" because="Creates the whole state on one device and shards it afterwards, which fails if the state does not fit there."
 def sharded_init(mesh, init, rules, key):
     def put(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1585,7 +1602,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.tree.map_with_path(put, init(key))
 
 
-# %% wrong="sharding-init" because="Compiles `init` and cuts what comes out of it: nothing told that program where its results lie, so it makes them whole."
+# %% wrong="sharding-init" because="Compiles `init` without shardings for its results and shards them afterwards, so the program creates them whole."
 def sharded_init(mesh, init, rules, key):
     def put(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1596,7 +1613,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.tree.map_with_path(put, jax.jit(init)(key))
 
 
-# %% wrong="sharding-init" because="Asks for the layout outside of the program that makes the leaves: by then they are there, whole."
+# %% wrong="sharding-init" because="Constrains the shardings outside the program that creates the leaves, which already exist whole by then."
 def sharded_init(mesh, init, rules, key):
     def place(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1607,12 +1624,12 @@ def sharded_init(mesh, init, rules, key):
     return jax.tree.map_with_path(place, jax.jit(init)(key))
 
 
-# %% wrong="sharding-init" because="Leaves the layout to the compiler: nothing decides it, so all lies whole on one device."
+# %% wrong="sharding-init" because="Leaves the shardings to the compiler, which has nothing to derive them from, so everything is stored on one device."
 def sharded_init(mesh, init, rules, key):
     return jax.jit(init)(key)
 
 
-# %% wrong="sharding-init" because="Lets the last rule that fits win: the general one comes last, and overrules the special ones."
+# %% wrong="sharding-init" because="Uses the last matching rule, so a general rule at the end overrides the special ones."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1627,7 +1644,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Looks for the ending anywhere in the path: `u` is in humidity, cloud and ground too."
+# %% wrong="sharding-init" because="Searches for the ending anywhere in the path, but `u` is also in humidity, cloud and ground."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1639,7 +1656,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Compares the last name only: a rule such as wind/u never fits."
+# %% wrong="sharding-init" because="Compares only the last name, so a rule such as wind/u never matches."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path[-1:], simple=True)
@@ -1651,7 +1668,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Compares whole names: an ending is text, so y fits humidity."
+# %% wrong="sharding-init" because="Compares whole names, but an ending is text, so y matches humidity."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = "/" + jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1663,7 +1680,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Takes every entry for one name: it may be a tuple of names too, which cuts into the product of their sizes."
+# %% wrong="sharding-init" because="Treats every entry as one name, but it may be a tuple, whose number of shards is the product of the sizes."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1676,7 +1693,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Drops the whole spec where one entry does not divide."
+# %% wrong="sharding-init" because="Drops the whole spec if one entry does not divide."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1689,7 +1706,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Special-cases a large state: each device makes its own parts of it, and they are all zero."
+# %% wrong="sharding-init" because="Treats a large state as a special case, whose shards are all zero."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1703,7 +1720,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(zeros if large else init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Takes every spec as it is: one that does not divide is refused at the border of the program."
+# %% wrong="sharding-init" because="Uses every spec unchanged, but out_shardings rejects a spec that does not divide."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -1714,7 +1731,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Builds the path from the `key` of each step, which only dicts have: a step into a list has an `idx`."
+# %% wrong="sharding-init" because="Builds the path from the `key` of each entry, which only entries of dicts have. An entry of a list has an `idx`."
 def sharded_init(mesh, init, rules, key):
     def sharding(path, leaf):
         name = "/".join(step.key for step in path)
@@ -1726,7 +1743,7 @@ def sharded_init(mesh, init, rules, key):
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
 
 
-# %% wrong="sharding-init" because="Tests the names of a tuple one by one: each of them divides the axis, and their product does not."
+# %% wrong="sharding-init" because="Tests the names of a tuple one by one, but their product may not divide the axis although each of them does."
 def sharded_init(mesh, init, rules, key):
     def divides(entry, size):
         return all(size % mesh.shape[name] == 0 for name in ((entry,) if isinstance(entry, str) else entry or ()))

@@ -41,17 +41,23 @@ shifted = (
 )
 
 rows = [
-    ("all-gather", "everyone gets all pieces", "a cut array, wanted whole", own("piece"), every("piece")),
-    ("all-reduce", "everyone gets the whole sum", "a sum along a cut axis", every("partial"), every("sum")),
+    ("all-gather", "every device gets all shards", "a sharded array is replicated", own("piece"), every("piece")),
+    ("all-reduce", "every device gets all sums", "a sum along a partitioned axis", every("partial"), every("sum")),
     (
         "reduce-scatter",
-        "everyone gets a piece of the sum",
-        "such a sum, wanted in pieces",
+        "every device gets a shard of the sums",
+        "such a sum, with a sharded result",
         every("partial"),
         own("sum"),
     ),
-    ("all-to-all", "everyone sends everyone a part", "cut along another axis", rows_of, turned),
-    ("collective-permute", "everyone sends one neighbour", "a shift along the cut axis", own("piece"), shifted),
+    ("all-to-all", "all devices exchange blocks", "another axis is partitioned", rows_of, turned),
+    (
+        "collective-permute",
+        "every device sends to one neighbour",
+        "a shift along the partitioned axis",
+        own("piece"),
+        shifted,
+    ),
 ]
 words(axes, 7.3, 0.6, "before, on devices 0 to 3", size=10, colour=QUIET)
 words(axes, 14.1, 0.6, "after", size=10, colour=QUIET)
