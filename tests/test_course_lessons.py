@@ -50,9 +50,8 @@ def jobs(request: pytest.FixtureRequest) -> int | None:
     return 1 if "PYTEST_XDIST_WORKER" in os.environ and not request.config.getoption("--lesson") else None
 
 
-# Of wrong answers, other right answers and mutants. Some misconceptions are still named on most of 20 draws only, which
-# `grader prove` reports.
-DRAWS = 1
+# Of wrong answers, other right answers and mutants. `grader prove` takes 20, which takes 15 minutes more for all lessons.
+DRAWS = 8
 
 
 @cache
