@@ -654,13 +654,6 @@ def third_derivative(f, x):
     return f(x)
 
 
-# %% wrong="grad-third-derivative" because="Uses a central difference of the second derivative: its step makes it exact for low powers only."
-def third_derivative(f, x):
-    acceleration = jax.grad(jax.grad(f))
-    h = 0.5  # not too small, because of rounding
-    return (acceleration(x + h) - acceleration(x - h)) / (2 * h)
-
-
 # %% right="grad-third-derivative"
 def third_derivative(f, x):
     from jax.experimental import jet
