@@ -163,7 +163,7 @@ for x in (jnp.ones(3), 2 * jnp.ones(3), jnp.ones(4)):
 
 # %% [markdown]
 # ## Side effects happen while tracing
-# A **side effect** is anything that a function does besides returning a result. For example, it prints, counts, appends to a list, or draws from NumPy's random number generator. The following random walk adds a NumPy random number at each step. Compare it with and without `jit`.
+# A **side effect** is anything that a function does in addition to returning a result. For example, it prints, counts, appends to a list, or draws from NumPy's random number generator. The following random walk adds a NumPy random number at each step. Compare it with and without `jit`.
 
 # %%
 rng = np.random.default_rng(2)

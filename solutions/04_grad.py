@@ -344,13 +344,13 @@ for _ in range(3):
 
 
 def probe_linear(slope, xs, ys):
-    return fix_zero_gradient(lambda params, xs: xs @ params["slope"], {"slope": slope}, xs, ys, 0.1)
+    return fix_zero_gradient(lambda params, xs: xs @ params["weights"], {"weights": slope}, xs, ys, 0.1)
 
 
 slope, xs, ys = (inputs.rng().normal(size=size).astype(np.float32) for size in (2, (5, 2), 5))
 new = slope - np.float32(0.1) * (2 * (xs @ slope - ys) / 5) @ xs
 got = program(probe_linear, slope, xs, ys).run(slope, xs, ys)
-compare(got[0], {"slope": new}, label="the new parameters of a linear model")
+compare(got[0], {"weights": new}, label="the new parameters of a linear model")
 
 # %% hidden="grad-zero" name="reported" points=1
 """Reports the loss of the rounded prediction at the old parameters."""
@@ -369,7 +369,7 @@ def draw():
 
 
 def probe_linear(slope, xs, ys):
-    return fix_zero_gradient(lambda params, xs: xs @ params["slope"], {"slope": slope}, xs, ys, 0.1)
+    return fix_zero_gradient(lambda params, xs: xs @ params["weights"], {"weights": slope}, xs, ys, 0.1)
 
 
 slope, xs, expected, ys = draw()

@@ -191,7 +191,7 @@ for sizes, cuts in CUTS.items():
     mesh = devices.mesh(sizes, ("rows", "columns")[: len(sizes)])
     for cut in cuts:
         for counts in (cut, (1, *cut, 1), (cut[0], 1, 1, cut[1])):
-            part = 24 * rng.permutation([1, 2, 3, 5])[: len(counts)]  # whatever number of pieces: it divides
+            part = 24 * rng.permutation([1, 2, 3, 5])[: len(counts)]  # divisible by any number of shards
             shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
             found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
             if not isinstance(found, dict):

@@ -425,7 +425,7 @@ require(got == 16_384, f"On the 4 x 2 mesh `bytes_per_device` returned {got:,} b
 """Right for every dtype and rank, for leaves that are sharded, replicated, or sharded over two axes of a mesh."""
 mesh = devices.mesh((4, 2), ("data", "model"))
 rng = inputs.rng()
-KINDS = {  # rank, spec, and into how many pieces it cuts
+KINDS = {  # rank, spec, and the number of shards
     "a scalar": (0, (), 1),
     "a leaf that is replicated": (2, (), 1),
     "a leaf that is sharded over the larger of two axes of the mesh and replicated along the other": (1, ("data",), 4),

@@ -51,7 +51,7 @@ def jobs(request: pytest.FixtureRequest) -> int | None:
 
 
 # Of wrong answers, other right answers and mutants. `grader prove` takes 20, which takes 15 minutes more for all lessons.
-DRAWS = 8
+DRAWS = 5
 
 
 @cache

@@ -119,7 +119,7 @@ def _pool(course: Course, lessons: Sequence[str], jobs: int) -> Pool:
 def show(proof: Proof, console: Console) -> None:
     """Prints the table, the mutants that survived, and what does not hold."""
     names = ("right", "wrong", "caught", "named", "tied", "mutants", "time")
-    columns = (Column(name, justify="right", no_wrap=True) for name in names)
+    columns = (Column(name, justify="right", no_wrap=True, min_width=6 if name == "time" else None) for name in names)
     table = Table(Column("exercise", no_wrap=True), *columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for row in proof.rows:
         possible = row.mutants - row.equivalent
