@@ -37,7 +37,7 @@ from grader.learning.inspection import primitives, print_error
 
 # %% [markdown]
 # ## How often does Python run a function?
-# `jax.jit` is a **transformation**. It takes a function and returns a new function, in this case a compiled one. Suppose that you compile a function that smooths a measurement. To watch it work, you add a `print` and a counter. The line `@jax.jit` replaces the function below it with the compiled one.
+# `jax.jit` is a **transformation**. It takes a function and returns a new function, in this case a compiled one. Suppose that you compile a function that smooths a measurement, and add a `print` and a counter to watch it. The line `@jax.jit` replaces `smooth` with the compiled function.
 
 # %% [markdown] predict="tracing-print"
 # `smooth` is compiled and then called three times, with three different arrays of four numbers. What does its `print` of `x` show?
@@ -63,9 +63,9 @@ for start in (0.0, 10.0, 20.0):
 print("runs:", runs)
 
 # %% [markdown]
-# All three results are right, although Python ran the function only once. In the first call, JAX passed a [**tracer**](../docs/glossary.md#tracer) instead of the array. A tracer represents *any* float32 array of four numbers, and JAX records each operation on it. This is called **tracing**. The recorded operations are a **program**, which JAX compiled. The second and the third call ran the program without Python.
+# All three results are right, although Python ran the function only once. In the first call, JAX passed a **[tracer](../docs/glossary.md#tracer)** instead of the array. A tracer represents *any* float32 array of four numbers, and JAX records each operation on it. This is called **tracing**. The recorded operations are a **program**, which JAX compiled. The second and the third call ran the program without Python.
 #
-# A tracer can be used like an array in many ways. The following function prints its properties.
+# The following function prints the properties of a tracer.
 
 
 # %%
@@ -82,7 +82,7 @@ _ = jax.jit(show_properties)(jnp.ones(3))
 
 # %% [markdown]
 # ## Read a jaxpr
-# `jax.make_jaxpr(f)(x)` traces `f` and returns the recorded program. This program is called a [**jaxpr**](../docs/glossary.md#jaxpr), short for JAX expression. Let us trace a logarithm to base 2.
+# `jax.make_jaxpr(f)(x)` traces `f` and returns the recorded program, called a **[jaxpr](../docs/glossary.md#jaxpr)** (JAX expression).
 
 # %% [markdown] predict="tracing-log2"
 # `log2(x)` is `jnp.log(x) / jnp.log(2.0)`. How many operations does its jaxpr contain?
@@ -100,9 +100,9 @@ def log2(x):
 print(jax.make_jaxpr(log2)(8.0))
 
 # %% [markdown]
-# The first line lists the inputs. `a:f32[]` is a float32 without axes, that is, a scalar. Each line after `let` is an **equation**. It applies a **primitive** such as `log` to variables and numbers, and names its result, with a type. The line with `in` lists the outputs.
+# The first line lists the inputs. `a:f32[]` is a scalar of dtype float32. Each line after `let` is an **equation**. It applies a **[primitive](../docs/glossary.md#primitive)** such as `log` to variables and numbers, and names its result, with a type. The line with `in` lists the outputs.
 #
-# The functions that `grad` and `vmap` return can be traced too.
+# The functions that `grad` (04) and `vmap` (05) return can be traced too.
 
 # %%
 print(jax.make_jaxpr(jax.grad(log2))(8.0))
@@ -111,7 +111,7 @@ print(jax.make_jaxpr(jax.vmap(log2))(jnp.ones(4)))
 # %% [markdown]
 # The first jaxpr computes the derivative, `1 / (x log 2)`. Its result `_` is not used. The second one computes four logarithms at once, and `convert_element_type` makes the weakly typed `log 2.0` a float32.
 #
-# A transformation works on the operations of your function, not on its source code. This is why JAX has to trace it. Lessons 04 and 05 teach both transformations.
+# A transformation works on the operations of your function, not on its source code. This is why JAX has to trace it.
 
 # %% [markdown]
 # ## What runs when
@@ -159,11 +159,11 @@ for x in (jnp.ones(3), 2 * jnp.ones(3), jnp.ones(4)):
     jax.effects_barrier()  # wait for the prints
 
 # %% [markdown]
-# The third call has a new shape, so JAX traced the function again. Lesson 03 explains when `jit` traces again.
+# The third call has a new shape, so JAX traced the function again (03).
 
 # %% [markdown]
 # ## Side effects happen while tracing
-# A **side effect** is anything that a function does in addition to returning a result. For example, it prints, counts, appends to a list, or draws from NumPy's random number generator. The following random walk adds a NumPy random number at each step. Compare it with and without `jit`.
+# A **side effect** is anything that a function does other than return a result. For example, it prints, counts, appends to a list, or uses NumPy's random numbers. The following random walk adds a NumPy random number at each step. Compare it with and without `jit`.
 
 # %%
 rng = np.random.default_rng(2)
@@ -197,7 +197,7 @@ plots.show(
 # %% [markdown]
 # Under `jit`, NumPy drew one number, while JAX traced `step`. That number is now a constant of the program, and every call adds it again. No error reports the mistake.
 #
-# A **pure function** has no side effects, and its result depends only on its arguments. JAX's transformations are made for pure functions. Random numbers without side effects are the topic of lesson 07.
+# A **[pure function](../docs/glossary.md#pure-function)** has no side effects, and its result depends only on its arguments. Transformations are made for pure functions. Lesson 07 teaches random numbers without side effects.
 
 # %% [markdown]
 # ## Static values
@@ -305,7 +305,7 @@ print("the norm is right:", norm(x), "  peaks:", peaks)
 print_error(lambda: peaks[0] + 1, length=700)
 
 # %% [markdown]
-# This is a **leaked tracer**. JAX raises `UnexpectedTracerError` where the tracer is *used*. The message gives the function that was traced and the line that created the tracer. Lists, globals, attributes (`self.last = …`) and caches can all leak tracers. To get a value out of a function, **return it**.
+# This is a **[leaked tracer](../docs/glossary.md#leaked-tracer)**. JAX raises `UnexpectedTracerError` where the tracer is *used*. The message contains the traced function and the line that created the tracer. Lists, globals, attributes (`self.last = …`) and caches can all leak tracers. To get a value out of a function, **return it**.
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
@@ -448,7 +448,7 @@ print(jax.make_jaxpr(lambda model, x: model["w"] * x + model["b"])({"w": x, "b":
 
 # %% [markdown]
 # ## Deeper: from the jaxpr to machine code
-# A jaxpr is JAX's own language. The method `lower` translates it into **StableHLO**, which other frameworks and compilers also use. The method `compile` passes it to XLA, the compiler. XLA optimizes the program in its own language, **HLO**, and generates machine code.
+# A jaxpr is JAX's own language. The method `lower` translates it into **StableHLO**, which other frameworks and compilers also use. The method `compile` passes it to the compiler [XLA](../docs/glossary.md#xla), which optimizes the program in its own language, **HLO**, and generates machine code.
 
 # %% [markdown] predict="tracing-hlo"
 # The jaxpr of `log2` contains three operations, log, log of 2, and div. What is left of them in the compiled program?

@@ -239,7 +239,7 @@ def log2(x):
     return natural * factor
 
 
-# %% wrong="tracing-log2" because="Computes the logarithm of 2 with jnp outside: it is an array, and the division by it is still an equation."
+# %% wrong="tracing-log2" because="Computes the logarithm of 2 with jnp outside the function, but the result is an array, so the program still divides by it."
 LOG_OF_2 = jnp.log(2.0)  # before any tracing
 
 
@@ -1511,7 +1511,7 @@ def count_primitives(f, *args):
     return counts
 
 
-# %% wrong="tracing-count" because="Looks only under the parameter named jaxpr: the branches of a cond and a custom rule's call_jaxpr have other names."
+# %% wrong="tracing-count" because="Looks only for the parameter jaxpr, but a cond has branches, and custom_jvp_call has call_jaxpr."
 import collections
 
 
