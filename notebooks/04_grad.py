@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, say what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
 #
-# **Prerequisites.** Arrays (lesson 01), tracers and jaxprs (02) and `jit` (03). From school, you need derivatives and the chain rule. Try to answer these questions from memory.
+# **Prerequisites.** Arrays (lesson 01), [tracers](../docs/glossary.md#tracer) and [jaxprs](../docs/glossary.md#jaxpr) (02) and `jit` (03). From school, you need derivatives and the chain rule. Try to answer these questions from memory.
 #
 # 1. From 01: Up to which number can float32 represent every integer, and about how many decimal digits is that?
 #
@@ -60,7 +60,7 @@ params = {"room": 15.0, "start": 80.0, "rate": 1.0}
 print("loss", loss(params, hours, measured))
 
 # %% [markdown]
-# You could evaluate the loss at two nearby values of a parameter. The quotient `(loss(rate + h) - loss(rate - h)) / (2 * h)` is a **finite difference**, which approximates the derivative with respect to `rate`. How small should `h` be?
+# You could evaluate the loss at two nearby values of a parameter. The quotient `(loss(rate + h) - loss(rate - h)) / (2 * h)` is a **finite difference**, which approximates the derivative with respect to `rate`. How small should `h` be? The plot below also shows the error of `jax.grad`, which works differently.
 
 # %% [markdown] predict="grad-nudge"
 # Which `h` gives the most accurate finite difference in float32?
@@ -104,7 +104,7 @@ print({name: float(each) for name, each in gradient.items()})
 
 # %% [markdown]
 # ## What grad takes and returns
-# Training needs more than the gradient. `jax.value_and_grad` also returns the loss. `argnums` selects the arguments to differentiate with respect to. With `has_aux=True`, your function returns a pair of the loss and an auxiliary result, which is not differentiated.
+# Training needs more than the gradient. `jax.value_and_grad` also returns the loss. `argnums` selects another argument, or several. With `has_aux=True`, your function returns a pair of the loss and an auxiliary result, which is not differentiated.
 
 
 # %%
@@ -215,7 +215,7 @@ plots.show(
 
 # %% [markdown]
 # ## How JAX computes derivatives
-# Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives. Compare three [jaxprs](../docs/glossary.md#jaxpr), of `f`, of its forward mode and of its gradient.
+# Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives. Compare three jaxprs, of `f`, of its forward mode and of its gradient.
 
 # %%
 f = lambda x: jnp.sin(x) * x
@@ -264,7 +264,7 @@ for width in (10, 100, 1000):
     print(f"{2 * width**2:9,d} parameters: the gradient costs {ratio:.1f} times the loss")
 
 # %% [markdown]
-# Reverse mode needs memory instead, because the stored values are kept until the backward pass (Deeper).
+# Reverse mode needs more memory, because the stored values are kept until the backward pass (Deeper).
 
 # %% [markdown]
 # ## What is differentiated
@@ -300,9 +300,9 @@ print("derivatives at 2 and 3:", jax.grad(square)(2.0), jax.grad(square)(3.0))
 print_error(lambda: jax.jit(jax.grad(square))(3.0), length=200)
 
 # %% [markdown]
-# All four zeros are **correct** derivatives of the code, but they are useless for training. JAX differentiates the operations that run. A gradient needs a branch that is right near `x`, not only at `x`.
+# All four zeros are **correct** derivatives of the code, but they are useless for training. JAX differentiates the operations that run. With an `if`, the branch that runs must be right near `x`, not only at `x`.
 #
-# At a **kink**, a function has no derivative, and JAX returns a value by convention. The derivative of a maximum is shared equally among tied entries.
+# At a **kink**, a function has no derivative, and JAX returns a value by convention. `jnp.max` shares its derivative equally among tied entries.
 
 # %%
 at_0 = {f.__name__: float(jax.grad(f)(0.0)) for f in (jnp.abs, jax.nn.relu, jax.nn.leaky_relu)}
@@ -330,7 +330,7 @@ print("value", entropy(0.0), "  gradient", jax.grad(entropy)(0.0))
 # %% [markdown]
 # ![One where: the forward pass computes log(0), and where discards it. In the backward pass, where sends the derivative 1 to the selected side and 0 to the other. There, 0 times the derivative of log, 1/0 = inf, is NaN. Two wheres: log gets a 1 instead of the 0, its derivative there is 1, and 0 times 1 is 0.](../images/grad_where.svg)
 #
-# Both the forward pass and the backward pass run through both sides. A second `where` before the operation solves this, because **the logarithm never gets the bad value**.
+# Both passes run through both sides of `where`. A second `where` before the operation solves this, because **the logarithm never gets the bad value**.
 
 
 # %%
@@ -411,7 +411,7 @@ for layers in (1, 4, 16):
 
 # %% [markdown]
 # ## Deeper: high orders
-# Each nested `grad` differentiates all operations of the previous derivative, so the program grows quickly. **Taylor mode** computes the first n derivatives together. `jet` takes the point and the derivatives of `x` itself, which are 1, 0, 0 and so on. It returns the value and a list of the n derivatives.
+# Each nested `grad` differentiates all operations of the previous derivative, so the program grows quickly. **Taylor mode** computes the first n derivatives together. `jet` takes the point and the derivatives of `x` itself, which are 1, 0, 0 and so on. It returns the value and a list of the derivatives.
 
 # %%
 g = lambda x: jnp.exp(jnp.sin(x))
@@ -444,7 +444,7 @@ for start in ((20.0, 85.0, 2.0), (15.0, 80.0, 1.0)):
     print(f"    20,000 steps of gradient descent: {value:.4f}")
 
 # %% [markdown]
-# From a good guess, a few Newton steps reach the result of 20,000 steps of gradient descent. From our first guess, they go in a wrong direction, because the Hessian far away says little about the minimum.
+# From a good guess, a few Newton steps reach the result of 20,000 steps of gradient descent. From our first guess, the first two steps help, but the next two raise the loss to more than 600. The approximation holds only near the point, and nothing limits the length of the step.
 #
 # For n parameters, the Hessian has n² entries. `jax.hessian(f)` is `jax.jacfwd(jax.jacrev(f))`, which needs n JVPs of the gradient.
 
@@ -503,7 +503,7 @@ for name, function in {"plain": softplus, "own rule": own_softplus, "jax.nn": ja
 # %% [markdown]
 # The plain version returns NaN at 100, although its value is right. `exp(100)` is inf in float32, and the backward pass multiplies it by 0.
 #
-# JAX derives reverse mode from this one rule. It also differentiates the rule itself for higher orders, so the rule needs a safe derivative too. The formula `tangent / (1 + jnp.exp(-x))` has the same value as the rule above, but not the same safe derivative.
+# JAX derives reverse mode from this one rule. It also differentiates the rule itself for higher orders, so the rule must not overflow there either. The formula `1 / (1 + jnp.exp(-x))` has the same value as `jax.nn.sigmoid(x)`, but its derivative at -100 is NaN.
 
 # %%
 logistic = lambda x: 1 / (1 + jnp.exp(-x))
