@@ -448,6 +448,19 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
+# %% wrong="training-schedule" because="Builds a table whose level part has length -1 where warm-up and cool-down meet: the corner is in it twice."
+def schedule(peak, warmup, cooldown, total):
+    up = [peak * i / warmup for i in range(warmup + 1)]
+    level = [peak] * (total - warmup - cooldown - 1)
+    down = [peak * (cooldown - i) / cooldown for i in range(cooldown + 1)]
+    rates = jnp.array(up + level + down, jnp.float32)
+
+    def rate(step):
+        return rates[jnp.minimum(step, total)]
+
+    return rate
+
+
 # %% right="training-schedule"
 def schedule(peak, warmup, cooldown, total):
     ramp = lambda steps, length: jnp.clip(jnp.asarray(steps, jnp.float32) / length, 0.0, 1.0)
@@ -2154,6 +2167,24 @@ def locate(misfit, tx, starts, steps):
     descend = lambda start: jax.lax.scan(step, (start, tx.init(start)), length=steps)[0][0]
     place = jnp.nanmean(jax.vmap(descend)(starts), axis=0)
     return place, misfit(place)
+
+
+# %% wrong="training-locate" because="Replaces NaN updates by 0, so the spoiled start stays where it is and may have the lowest misfit."
+def locate(misfit, tx, starts, steps):
+    safe = optax.apply_if_finite(tx, max_consecutive_errors=steps)
+
+    def descend(start):
+        def body(carry, _):
+            place, state = carry
+            updates, state = safe.update(jax.grad(misfit)(place), state, place)
+            return (optax.apply_updates(place, updates), state), None
+
+        (place, _), _ = jax.lax.scan(body, (start, safe.init(start)), length=steps)
+        return place, misfit(place)
+
+    places, values = jax.vmap(descend)(jnp.asarray(starts))
+    best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+    return places[best], values[best]
 
 
 # %% right="training-locate"
