@@ -145,7 +145,7 @@ compare(second, {**wanted, "loss": wanted["loss"] + np.float32(4)}, atol=1e-3, l
 made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
 for _ in range(3):
     params, x, y = draw()
-    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4)
+    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4, label="the result for a network")
 
 # %% hidden="grad-grads" name="once" points=1 observed=true
 """Python runs `loss` once for the value and both gradients."""
@@ -652,13 +652,6 @@ def third_derivative(f, x):
     for _ in range(4):
         f = jax.grad(f)
     return f(x)
-
-
-# %% wrong="grad-third-derivative" because="Uses a central difference of the second derivative: its step makes it exact for low powers only."
-def third_derivative(f, x):
-    acceleration = jax.grad(jax.grad(f))
-    h = 0.5  # not too small, because of rounding
-    return (acceleration(x + h) - acceleration(x - h)) / (2 * h)
 
 
 # %% right="grad-third-derivative"

@@ -480,7 +480,7 @@ def draw():
 made = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *draw())
 for _ in range(3):
     params, xs, ys = draw()
-    compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4)
+    compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4, label="the result for a network")
 params["a"] = params["a"].astype(np.float16)
 got = ask(probe_dtypes, params, xs, ys)
 require(
@@ -670,7 +670,7 @@ for garbage in (7.0, -1e30):
     rows[lengths > 1, 0] = 0  # which counts, like any other number
     rows[np.arange(5) >= lengths[:, None]] = garbage
     means = [row[:length].mean() if length else 0 for row, length in zip(rows, lengths, strict=True)]
-    compare(few.run(rows, lengths)[0], np.array(means, np.float32))
+    compare(few.run(rows, lengths)[0], np.array(means, np.float32), label=f"the means with {garbage:g} in the padding")
 
 
 def probe_plain(padded, lengths):
@@ -944,7 +944,7 @@ made = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(5, n
 for _ in range(3):
     x = inputs.rng().normal(size=5).astype(np.float32)
     rows = inputs.rng().integers(0, 4, size=3).astype(np.int32)
-    compare(made.run(x, rows), by_hand(x, rows))
+    compare(made.run(x, rows), by_hand(x, rows), label="the result for 3 of 4 rows")
 
 
 def probe_half(x, rows):
@@ -1116,7 +1116,8 @@ for _ in range(3):
     rng = inputs.rng()
     xs, ys = rng.normal(size=(3, 40, 3)).astype(np.float32), rng.normal(size=(3, 40)).astype(np.float32)
     strengths = rng.uniform(1, 20, size=3).astype(np.float32)
-    compare(made.run(xs, ys, strengths), one_by_one(xs, ys, strengths), rtol=1e-3, atol=1e-4)
+    wanted = one_by_one(xs, ys, strengths)
+    compare(made.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 
 # %% hidden="vmap-batched-solve" name="program" points=2
 """Right for more tasks and strengths too, by the same program without a loop, and each task's XᵀX is formed once."""
@@ -1126,7 +1127,7 @@ strengths = rng.uniform(1, 20, size=12).astype(np.float32)
 few, many = program(batched_solve, xs[:3], ys[:3], strengths[:3]), program(batched_solve, xs, ys, strengths)
 systems = np.einsum("tnd,tne->tde", xs, xs)[:, None] + strengths[:, None, None] * np.eye(3)
 wanted = np.einsum("tsde,tnd,tn->tse", np.linalg.inv(systems), xs, ys).astype(np.float32)
-compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4)
+compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4, label="the result for 5 tasks and 12 strengths")
 got = few.run(xs[:3], ys[:3], strengths[:3])
 compare(got, wanted[:3, :3], rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 require(

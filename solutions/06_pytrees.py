@@ -320,7 +320,8 @@ for n in (4, 1):
 # %% hidden="pytrees-transpose" name="refused" points=1
 """Refuses trees of different forms."""
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
-compare(ask(transpose_trees, [{"a": x}, {"a": y}]), {"a": np.stack([x, y])})
+got = ask(transpose_trees, [{"a": x}, {"a": y}])
+compare(got, {"a": np.stack([x, y])}, label="the result for two trees of the same structure")
 pairs = {
     "other keys": [{"a": x, "b": y}, {"a": x, "c": y}],
     "a key more in the first": [{"a": x, "b": y}, {"a": x}],

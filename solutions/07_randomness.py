@@ -277,7 +277,7 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
             np.allclose(got, wanted, rtol=1e-3),
             "The right entries are dropped, and the others are not scaled right: what has to be done for the mean to stay?",
         )
-    compare(got, wanted)
+    compare(got, wanted, label=f"the result for an input of {len(shape)} axes and rate {rate:g}")
 
 # %% hidden="random-dropout" name="dtype" points=1
 """The result has the dtype of `x`, also in bfloat16."""

@@ -15,7 +15,7 @@ from grader.course import build as builder
 from grader.course.percent import Findings
 
 # Pages and modules whose words are those of the field; add a page when it is edited.
-PAGES: tuple[str, ...] = ()
+PAGES = ("docs/glossary.md",)
 MODULES = (
     "grader/course/rules_style.py",
     "grader/learning/inspection.py",
