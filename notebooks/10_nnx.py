@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 · NNX: a model is a pytree that you can call
 #
-# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core you can write a model as a class, train it under `jit` without losing an update, and separate its parameters from its other state.
+# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core, you can write a model as a class, train it under `jit`, and separate its parameters from its other state.
 #
 # **Assumed.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Try each question before you open its answer.
 #
@@ -40,9 +40,9 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## The question: what does `jit` do with an object?
-# In lesson 09 one function created the parameters and another function used them, and both had to agree on every name. A class keeps the two together. But a method can change `self`, and `jit` requires pure functions (02). **So what happens when you pass an object to `jit`?**
+# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
 #
-# In our example, a model gets the position of a star and predicts its arm in a spiral galaxy. It is trained with 300 stars and tested with 600 others.
+# In our example, a model gets the position of a star and predicts its arm in a spiral galaxy. It is trained on 300 stars and tested on 600 others.
 
 # %%
 rng = np.random.default_rng(10)
@@ -83,10 +83,10 @@ module = PlainModule(jax.random.key(0))
 print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.map(jnp.shape, jax.tree.leaves(module)))
 
 # %% [markdown]
-# `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the treedef.
+# `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the [treedef](../docs/glossary.md#treedef).
 #
 # ## Variables and keys
-# Layers wrap each array in a **Variable**, whose type states what kind of state it is. A trainable parameter, for example, is an `nnx.Param`. The random keys for its initial value come from an `nnx.Rngs` object. This is a complete layer.
+# A bare array does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. The random key for its initial value comes from an `nnx.Rngs` object. This is a complete layer.
 
 
 # %%
@@ -110,8 +110,8 @@ print("output:", dense(x).shape, "  bias:", dense.bias[...])
 # We create `rngs = nnx.Rngs(0)` and then call `nnx.Linear(3, 3, rngs=rngs)` twice. Do the two layers start with the same kernel?
 #
 # - [ ] Yes, both start from seed 0. | They would if each layer had its own `nnx.Rngs(0)`.
-# - [x] No, the second layer gets other keys. | Right. `rngs` counts its requests and folds the count into its key (07).
-# - [ ] Neither, because using a key twice is an error. | No key is used twice. Each request derives a new one.
+# - [x] No, the second layer gets different keys. | Right. `rngs` counts its draws and folds the count into its key (07).
+# - [ ] We get an error, because a key is used twice. | No key is used twice. Each draw derives a new one.
 
 # %%
 rngs = nnx.Rngs(0)
@@ -124,7 +124,7 @@ print("the next key is fold_in(key(0), 4):", rngs.params() == jax.random.fold_in
 # Each layer took two keys, one for its kernel and one for its bias.
 #
 # ## A network
-# A model keeps its layers in attributes. Several layers go into an `nnx.List`.
+# A model stores its layers in attributes. A list of layers goes into an `nnx.List`.
 
 
 # %%
@@ -142,7 +142,7 @@ class Network(nnx.Module):
 
 
 # %% [markdown]
-# `nnx.display` shows a model as a tree that you can open, and `print` shows it as text. Both list the Variables and the static attributes.
+# `nnx.display` shows a model as a tree that you can expand, and `print` shows it as text. Both list the Variables and the static attributes.
 
 # %%
 network = Network(rngs=nnx.Rngs(0))
@@ -150,7 +150,7 @@ nnx.display(network)
 print(network.head)
 
 # %% [markdown]
-# A plain list would be static, and a static attribute must not contain arrays or modules.
+# NNX treats a plain list as static, and a static attribute must not contain arrays or modules.
 
 
 # %%
@@ -182,7 +182,7 @@ def learn(model, optimizer, x, y):
 #
 # - [x] The same number five times. | Right. The update changes a copy of the model, and the copy exists only while the program is traced.
 # - [ ] Losses that fall from call to call. | They fall without `jit`.
-# - [ ] None, because `jit` raises an error. | The update is ordinary Python that runs during tracing, so there is no error.
+# - [ ] None, because `jit` raises an error. | The update is ordinary Python code that runs during tracing, so there is no error.
 
 # %%
 optimizer = nnx.Optimizer(network, optax.adam(0.003), wrt=nnx.Param)
@@ -192,7 +192,7 @@ print(np.array([jax_learn(network, optimizer, x, y) for _ in range(5)]))
 # %% [markdown]
 # ![Two lanes. In both, jit flattens the model into leaves and builds a copy from tracers, and optimizer.update changes the copy. In the upper lane only value is returned, so the copy is dropped and the model outside is as before. In the lower lane model, optimizer and value are returned, and the leaves of the copy become a new model.](../images/nnx_copies.svg)
 #
-# `jit` flattens the model into its leaves and rebuilds it from tracers. The update changes this second model. **What you do not return is lost, without any message.** So return the model and the optimizer.
+# `jit` flattens the model into its leaves and builds a second model from [tracers](../docs/glossary.md#tracer). The update changes this second model. **What you do not return is lost, without any message.** So return the model and the optimizer.
 
 
 # %%
@@ -235,7 +235,7 @@ def show_regions(models, alt):
         ax.contourf(side, side, arms, [-0.5, 0.5, 1.5, 2.5], colors=["C0", "C1", "C2"], alpha=0.3)
         for i, marker in enumerate("o^s"):
             ax.plot(*x[y == i].T, marker, markersize=3, color=f"C{i}")
-        ax.set(title=title, aspect="equal")
+        ax.set(title=title, aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
     plots.show(alt)
 
 
@@ -250,7 +250,7 @@ show_regions(
 
 # %% [markdown]
 # ## `nnx.jit` beside `jax.jit`
-# NNX has its own versions of JAX's transformations. `nnx.jit` compiles like `jax.jit`, and after each call it writes the changed Variables back into the objects that you passed. With it, `learn` works as it is.
+# NNX has its own versions of JAX's transformations. `nnx.jit` compiles like `jax.jit`, and after each call it writes the changed Variables back into the objects that you passed. With `nnx.jit`, `learn` needs no change.
 
 # %%
 nnx_learn = nnx.jit(learn)
@@ -265,12 +265,12 @@ jax_ms, nnx_ms = time_ms(
 print(f"a step takes {1e3 * jax_ms:.0f} µs with jax.jit and {1e3 * nnx_ms:.0f} µs with nnx.jit")
 
 # %% [markdown]
-# The losses are those of `step`. The extra time is spent in Python, because `nnx.jit` goes through the objects in each call. It matters less when a step takes longer.
+# The losses equal those of `step`. The extra time is spent in Python, because `nnx.jit` traverses the objects in each call.
 #
-# You will meet both. With `nnx.jit`, which most of Flax's tutorials use, no update can be forgotten. With `jax.jit`, which this course uses, every change is a visible result.
+# You will see both in code. With `nnx.jit`, which most of Flax's tutorials use, no update is lost. With `jax.jit`, which this course uses, every change is a visible result.
 #
 # ## State that is not trained: split and merge
-# Random keys and running statistics are state too, but they are not trained. Our example of such state is a counter of the examples that a model has seen. It has a custom Variable type, which is declared as a subclass.
+# Some state of a model changes but is not trained, for example a random key. Here, a model counts the examples that it has seen. The counter has its own type, a subclass of `nnx.Variable`.
 
 
 # %%
@@ -289,7 +289,7 @@ class Counted(nnx.Module):
 
 
 # %% [markdown]
-# `nnx.split` separates a model into its structure and its state. The structure is a `graphdef`, the treedef of NNX. The state is divided by **filters** into nested dicts of Variables, each called a `State`. A filter is a Variable type, or a condition on the path such as `nnx.PathContains("head")`. The filter `...` takes the rest.
+# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. The state is divided by **filters**. Each filter selects a `State`, a nested mapping from names to Variables. A filter is a Variable type, or a condition on the path such as `nnx.PathContains("head")`. The filter `...` selects the rest. `nnx.state(model, filter)` returns one State without the structure.
 
 # %%
 counted = Counted(Network(rngs=nnx.Rngs(0)))
@@ -321,9 +321,10 @@ params["network"]["head"]["bias"][...] = jnp.zeros(3)
 # %%
 print_error(lambda: jax.grad(cross_entropy)(counted, x, y))
 print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
+print_error(lambda: jax.jit(lambda x: counted(x))(x))  # closes over the model: the same error
 
 # %% [markdown]
-# A Variable can be changed only inside the transformation that created it, because otherwise a tracer could leak (02). So the loss merges a copy, and returns the changed counter as an auxiliary result (04).
+# A function that is traced can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). So the loss merges a copy, and returns the changed counter as an auxiliary result (04).
 
 
 # %%
@@ -347,7 +348,7 @@ for _ in range(5):
 print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
-# With NNX's transformations you write none of this. `nnx.value_and_grad` differentiates with respect to the Params, and the changed counter comes out without being returned.
+# With NNX's transformations you write none of this. `nnx.value_and_grad` differentiates with respect to the Params and writes the changed counter back.
 
 
 # %%
@@ -365,10 +366,10 @@ for _ in range(5):
 print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
-# **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". The others state which Deeper section they need.
+# **This is the end of the core.** You can now do the exercises "A model of any depth" and "One training step". Each of the others lists the Deeper sections that it needs.
 #
 # ## Deeper: training and evaluation modes
-# Dropout and BatchNorm are layers whose state is not trained. Dropout sets random values to 0, and BatchNorm normalizes each feature by a mean and a variance.
+# Two common layers, Dropout and BatchNorm, have state that is not trained. Dropout sets random values to 0, and BatchNorm normalizes each feature by a mean and a variance.
 
 
 # %%
@@ -402,9 +403,9 @@ for name, one in {"training": model, "evaluation": evaluating}.items():
         print(f"{name:10s} {call:11s} alone {one(x[:1])[0]}, in a batch {one(x)[0]}")
 
 # %% [markdown]
-# In training, BatchNorm uses the mean and variance of the batch and moves its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation, BatchNorm uses the running statistics and Dropout does nothing.
+# In training mode, BatchNorm uses the mean and variance of the batch and updates its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation mode, BatchNorm uses the running statistics and Dropout does nothing.
 #
-# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with other static attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes in place, and you have to remember to change them back. `nnx.view` rejects an attribute that no layer has.
+# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with new values of these attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes in place, until you change them back. `nnx.view` rejects an attribute that no layer has.
 
 # %%
 print_error(lambda: nnx.view(network, deterministic=True))
@@ -440,9 +441,9 @@ show_regions(
 )
 
 # %% [markdown]
-# Both losses are small at the end. But when only the Params are returned, the running means stay at 0, evaluation uses them, and every step draws the same mask. No error points to the mistake.
+# Both losses are small at the end. But when only the Params are returned, the running means stay at 0 and are wrong in evaluation mode, and every step draws the same mask. No error is raised.
 #
-# Layers ask `nnx.Rngs` for keys by name. `nnx.Linear` asks for `params`, and `nnx.Dropout` asks for `dropout`. `nnx.Rngs(params=0, dropout=1)` has a stream of keys for each name, and `nnx.Rngs(0)` serves all names from one stream.
+# Layers draw their keys from named streams of `nnx.Rngs`. `nnx.Linear` uses the stream `params`, and `nnx.Dropout` uses `dropout`. `nnx.Rngs(params=0, dropout=1)` has a stream for each of the two names. `nnx.Rngs(0)` has one default stream, which is used for every name.
 #
 # ## Deeper: filters
 # Filters can be combined. `nnx.All`, `nnx.Any` and `nnx.Not` build filters from filters, and a tuple is short for `nnx.Any`. A function of a path and a Variable is a filter as well.
@@ -460,7 +461,7 @@ for name, chosen in filters.items():
     print(f"{name:25s}", *paths)
 
 # %% [markdown]
-# A type matches its subclasses too. `nnx.split` gives each Variable to the *first* filter that matches, so the most specific filter comes first. The filters must cover every Variable.
+# A type matches its subclasses too. `nnx.split` assigns each Variable to the *first* filter that matches, so put the most specific filter first. The filters must cover every Variable.
 
 
 # %%
@@ -476,7 +477,7 @@ print_error(lambda: nnx.split(pair, Scale), length=75)
 
 # %% [markdown]
 # ## Deeper: clones and copies
-# `nnx.split` and `nnx.merge` share the Variables of a model. `nnx.clone` makes new Variables that hold the *same arrays*. You can write into a clone and leave the original as it is, because `bias[...] = array` replaces the array and does not change the old one. To copy the arrays as well, map `jnp.copy` over the model.
+# The results of `nnx.split` and `nnx.merge` share the Variables of the model. `nnx.clone` creates new Variables that hold the *same arrays*. You can write into a clone and leave the original as it is, because `bias[...] = array` replaces the array and does not change the old one. To copy the arrays as well, map `jnp.copy` over the model.
 
 # %%
 original = Network(rngs=nnx.Rngs(0))
@@ -502,7 +503,7 @@ print(jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(copied.head))))
 
 # %% [markdown]
 # ## Deeper: a new head on a frozen network
-# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head for another question. Is a star inside the radius 0.5?
+# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head that answers another question. Is a star inside the radius 0.5?
 
 # %%
 tuned = nnx.clone(trained)
@@ -511,7 +512,7 @@ near, test_near = ((np.linalg.norm(points, axis=1) < 0.5).astype(int) for points
 print_error(lambda: step(tuned, trained_optimizer, x, near))
 
 # %% [markdown]
-# The old optimizer does not fit, because its state has the shapes of the old parameters. Create a new optimizer after surgery.
+# The old optimizer fails, because its state has the shapes of the old parameters. Create a new optimizer after surgery.
 #
 # The other layers should stay as they are, so we **freeze** them. A parameter is frozen when `wrt` does not select it.
 
@@ -527,7 +528,7 @@ print("stem changed:", not jnp.array_equal(tuned.stem.kernel[...], trained.stem.
 print({name: f"{cost / 1e6:.1f} million operations in a step" for name, cost in costs.items()})
 
 # %% [markdown]
-# `step` asks for the whole gradient, but the optimizer uses only the part that `wrt` selects. The compiler removes the rest.
+# `step` computes the gradient of all parameters, but the optimizer uses only the part that `wrt` selects. The compiler removes the rest, which is why the second step needs fewer operations.
 #
 # Assign modules to attributes, but write arrays into Variables. An array that you assign to an attribute replaces the whole Variable, and then it is no longer a parameter.
 
@@ -539,9 +540,9 @@ print("Params of the head:", list(nnx.state(tuned.head, nnx.Param)))
 
 # %% [markdown]
 # ## Deeper: LoRA
-# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. A frozen layer computes $xW$, and an adapter adds $xAB$. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
+# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. The layer itself is frozen, which means not trained. It computes $xW$, and an adapter adds $xAB$. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
 #
-# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It takes the place of this layer in the model, a case of model surgery. Our network should learn a galaxy that winds the other way. We adapt its two hidden layers with rank 2.
+# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It replaces this layer in the model. Our network should now learn a galaxy whose arms wind the other way. We adapt its two hidden layers with rank 2.
 
 # %%
 mirror = np.float32([1, -1])
@@ -575,7 +576,7 @@ print("largest difference:", jnp.abs(folded(x * mirror) - adapted(x * mirror)).m
 
 # %% [markdown]
 # ## Deeper: metrics
-# A data set often comes in batches, and the last batch is smaller. The mean of the batch means is then not the mean of the data. `nnx.metrics` keeps sums and counts instead. A metric is an NNX object like an optimizer, so a compiled function takes it as an argument and returns it.
+# Models are often evaluated in batches, and the last batch may be smaller. The mean of the batch means is then not the mean over the data set. The classes in `nnx.metrics` accumulate sums and counts instead. A metric is an NNX object like an optimizer, so a compiled function takes it as an argument and returns it.
 
 # %%
 metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Welford("losses"))
@@ -601,10 +602,10 @@ print(f"loss {found['loss'].mean:.4f} ± {found['loss'].standard_error_of_mean:.
 metrics.reset()
 
 # %% [markdown]
-# `nnx.metrics.Average` computes a mean, and `Welford` adds the standard error. Give them the losses of the examples, not the mean loss of a batch. After `reset` the metrics are ready for the next epoch.
+# `nnx.metrics.Average` computes a mean, and `Welford` also computes the standard error. Pass the losses of the examples, not the mean loss of a batch. After `reset` the metrics are ready for the next epoch.
 #
 # ## Deeper: shared Variables
-# Two layers may share one Variable. In some language models, the embedding and the output layer do. For JAX a module is a tree, and in a tree nothing is shared. A module that goes through `jax.jit` therefore comes back with two separate Variables. `nnx.split` keeps the sharing.
+# Two layers may share one Variable. In some language models, the embedding and the output layer share their matrix. A JAX pytree cannot represent this, because each leaf has one place in the tree. A module that `jax.jit` returns therefore has two separate Variables. `nnx.split` keeps the sharing.
 
 
 # %%
@@ -643,7 +644,7 @@ print(f"a step takes {1e3 * graph_ms:.0f} µs in graph mode and {1e3 * tree_ms:.
 # The Flax team [proposes](https://flax.readthedocs.io/en/latest/flip/5310-tree-mode-nnx.html) to make tree mode the default. In tree mode `nnx.grad` works like `jax.grad`. It differentiates with respect to all state, so you split off the parameters as in `full_step`. Code that uses `jax.jit` works in both modes.
 #
 # ## Deeper: the outputs of layers
-# When a network does not learn, look at the outputs of its layers. `nnx.capture` runs a model and collects the output of each layer (`method_outputs`) in a second result. It works under `jit`. Here we break one layer on purpose. Can we find it?
+# When a network does not learn, look at the outputs of its layers. `nnx.capture` runs a model and returns the output of each layer (`method_outputs`) as a second result. It works under `jit`. Here we break one layer on purpose. Can we find it?
 
 # %%
 broken = nnx.clone(trained)  # a clone has its own Variables
@@ -669,15 +670,16 @@ for ax, (name, model) in zip(axes, {"trained": trained, "broken": broken}.items(
     ax.axvline(0, color="C1", label="relu gives 0 left\nof this line")
     ax.set(title=f"{name}: {positive[name]} positive", xlabel="output of hidden[0]", xticks=[-10, -5, 0, 5])
 axes[0].legend(loc="upper left")
+axes[0].set(ylabel="number of outputs")
 plots.show(
     "Histograms of the outputs of the first hidden layer, with a line at 0. In the trained network "
     f"{positive['trained']} of the outputs are right of the line, in the broken network {positive['broken']}."
 )
 
 # %% [markdown]
-# In the broken network every output is negative. The relu turns all of them into 0, so the later layers get the same input for every star.
+# In the broken network every output of `hidden[0]` is negative. The relu turns all of them into 0, so the later layers get the same input for every star.
 #
-# A model can also record a value under a name of your choice, with `self.sow(nnx.Intermediate, "name", value)`. Each entry is a tuple, because a layer may be called several times. Capturing is a real call of the model, so put a model with Dropout or BatchNorm into evaluation mode first.
+# A model can also record a value under a name of your choice, with `self.sow(nnx.Intermediate, "name", value)`. Each entry is a tuple, because a layer may be called several times. `nnx.capture` calls the model, so put a model with Dropout or BatchNorm into evaluation mode first.
 
 
 # %%
@@ -696,7 +698,7 @@ print(f"lowest confidence: {captured['confidence'][0].min():.2f}")
 
 # %% [markdown]
 # ## Deeper: the size of a model before it exists
-# Does a model fit into memory? `jax.eval_shape` runs the constructor with shapes instead of arrays. Nothing is drawn and nothing is allocated.
+# Does a model fit into memory? `jax.eval_shape` traces the constructor and returns the model with shapes in place of arrays. No random numbers are drawn and no memory is allocated.
 
 # %%
 giant = jax.eval_shape(lambda: Network(width=2**15, depth=40, rngs=nnx.Rngs(0)))
@@ -732,8 +734,23 @@ print("correct:", np.mean(scores.argmax(axis=-1) == test_y, axis=1))
 # %% [markdown]
 # Such a stack can also be the layers of *one* deep model, if `jax.lax.scan` goes through it row by row. An exercise does this.
 #
+# `nnx.vmap` and `nnx.scan` are NNX's versions, which write changed Variables back. With `nnx.StateAxes` you choose an axis for each kind of Variable. Here, one Dropout layer, which sets random values to 0, draws four masks in one call. `nnx.split_rngs` splits its key into four, and after the call restores a single key.
+
+
+# %%
+@nnx.split_rngs(splits=4)
+@nnx.vmap(in_axes=(nnx.StateAxes({nnx.RngState: 0, ...: None}), None))
+def masked(dropout, values):
+    return dropout(values)
+
+
+dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+print(masked(dropout, jnp.ones(8)))
+print("shape of the key after the call:", dropout.rngs.key.shape)
+
+# %% [markdown]
 # ## Deeper: four libraries
-# You will read code in Haiku, Linen, Equinox and NNX. In all four, the program that is compiled is a pure function of a pytree. They differ in where the arrays are kept. In **Linen**, the older interface of Flax, a module holds no arrays. `init` returns them, `apply` takes them, and layers without a name are numbered by class.
+# You will find code that uses Haiku, Linen, Equinox and NNX. In all four, the program that is compiled is a pure function of a pytree. They differ in where the arrays are kept. In **Linen**, the older interface of Flax, a module holds no arrays. `init` returns them, `apply` takes them, and layers without a name are numbered by class. This block contains BatchNorm and Dropout, two layers with state that is not trained.
 
 
 # %%

@@ -201,7 +201,7 @@ def block_shapes(width, depth):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# NNX refuses a plain list of layers. Create an `MLP` in a cell of your own and read the error. Use its fourth option.
+# NNX rejects a plain list of layers. Create an `MLP` in a cell of your own and read the error message. Use the fourth option in it.
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
@@ -401,7 +401,7 @@ class MLP(nnx.Module):
         return getattr(self, f"layer_{self.depth - 1}")(x)
 
 
-# %% wrong="nnx-mlp" because="Applies relu before each hidden layer instead of after it: the input is cut at 0."
+# %% wrong="nnx-mlp" because="Applies relu before each hidden layer instead of after it, so negative inputs are cut off."
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
         pairs = itertools.pairwise(sizes)
@@ -630,7 +630,7 @@ def capture_activations(model, x):
     return y, {str(path[-1]): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
 
 
-# %% wrong="nnx-capture" because="Keeps two names of the path only: deeper stages lose the front of their path and may overwrite each other."
+# %% wrong="nnx-capture" because="Keeps only two names of the path. Deeper stages lose the start of their path and may overwrite each other."
 def capture_activations(model, x):
     y, notes = nnx.capture(model, nnx.Intermediate)(x)
     flat = nnx.to_flat_state(notes)
@@ -959,7 +959,7 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
-# %% wrong="nnx-train-step" because="Takes the penalty's kernels from the model outside, not from the argument that is differentiated: its gradient is 0."
+# %% wrong="nnx-train-step" because="Takes the penalty's kernels from the model outside, not from the argument that is differentiated. The penalty's gradient is then 0."
 @jax.jit
 def train_step(model, optimizer, x, y):
 
@@ -1315,11 +1315,11 @@ def predict(model, x):
 #
 # **Goal.** Fine-tune some parts of a trained model. The others stay as they are and cost no gradient and no optimizer state.
 #
-# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is a `Pretrained` from the setup, `tx` an Optax transformation, `loss(model, x, y)` returns `()`, and `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen if one of these names is a part of its path. All other parameters learn. Returns `(optimizer, gradient)`, an `nnx.Optimizer` over the parameters that learn and a function. `gradient(model, x, y)` takes this or another `Pretrained` and returns an `nnx.State` with the gradient of its loss with respect to these parameters, and nothing else. A training step is then `optimizer.update(model, gradient(model, x, y))`.
+# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is a `Pretrained` from the setup, `tx` an Optax transformation, `loss(model, x, y)` returns `()`, and `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen if one of these names is a part of its path. All other parameters are trained. Returns `(optimizer, gradient)`, an `nnx.Optimizer` over the trained parameters and a function. `gradient(model, x, y)` takes this or another `Pretrained` and returns an `nnx.State` with the gradient of its loss with respect to the trained parameters, and nothing else. A training step is then `optimizer.update(model, gradient(model, x, y))`.
 #
 # **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`. The name `encoder_gain` is not `encoder`.
 #
-# **Judged.** The paths in the gradient and in the optimizer's state, the gradient of another model than the one that `freeze` was given, with other frozen parts, and the parameters after two steps, also with weight decay. Frozen parameters keep every bit. **Not judged.** Speed.
+# **Judged.** The paths in the gradient and in the optimizer's state, the gradient of another model than the one that `freeze` was given, with other frozen parts, and the parameters after two steps, also with weight decay. Frozen parameters stay bitwise the same. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1455,7 +1455,7 @@ for frozen in (("encoder",), ("head", "encoder_gain")):
     compare(after, wanted, rtol=1e-3, atol=1e-3, label=f"the parameters after two steps with frozen={frozen}")
 
 # %% [markdown] why="nnx-freeze"
-# Frozen parts are constants of the differentiated function. They have no gradient and no optimizer state. A gradient of 0 is different, because momentum, weight decay and noise still move the parameter. **Next:** after a while the last layer of the encoder may learn too. Which part of the optimizer's state would you keep?
+# Frozen parts are constants of the differentiated function. They have no gradient and no optimizer state. A gradient of 0 is different, because momentum, weight decay and noise still move the parameter. **Next:** later, the last layer of the encoder should be trained too. Which part of the optimizer's state would you keep?
 
 
 # %% wrong="nnx-freeze" because="Sets the frozen gradients to 0. The leaves are still there, Adam stores means of zeros, and weight decay moves the frozen parameters."
@@ -1498,7 +1498,7 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
 
-# %% wrong="nnx-freeze" because="Leaves `nnx.Param` out of the filter, so every Variable off the frozen paths learns, including constants."
+# %% wrong="nnx-freeze" because="Leaves `nnx.Param` out of the filter, so every Variable off the frozen paths is trained, including constants."
 def freeze(model, tx, loss, frozen):
     learns = nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen)))
 
@@ -1904,7 +1904,7 @@ class Deep(nnx.Module):
         return x
 
 
-# %% wrong="nnx-scanned" because="Unrolls the scan completely: no loop is left, and the program grows with the depth."
+# %% wrong="nnx-scanned" because="Unrolls the scan completely, so no loop is left and the program grows with the depth."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
         keys = jax.random.split(rngs.params(), depth)
