@@ -249,9 +249,9 @@ for name, options in {"no options": {}, "out_shardings=rows": {"out_shardings": 
     print(f"temporary memory {memory.temp_size_in_bytes / 2**20:4.1f} MiB")
 
 # %% [markdown]
-# For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure, which `jax.eval_shape` (06) provides before any array exists.
+# For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure.
 #
-# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+# The core ends here.
 
 # %% [markdown]
 # ## Deeper: sizes that do not divide
