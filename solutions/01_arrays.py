@@ -198,7 +198,7 @@ def scatter_count(idx, n):
 #
 # **Example.** `x = [10, 20, 30]`, `i = [2, -1, 0, 3]` and `fill = 7` give `[30, 7, 10, 7]`.
 #
-# **Judged.** Values and dtypes, for float32, bfloat16 and integers, also for a single index `()` and where `x` holds inf or NaN; no loop, the same program for any number of indices. **Not judged.** Which of several ways you take.
+# **Judged.** Values and dtypes, for float32, bfloat16 and integers, also for a single index `()` and where `x` holds inf or NaN, compiled and operation by operation; no loop, the same program for any number of indices. **Not judged.** Which of several ways you take.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -234,6 +234,13 @@ compare(got, np.array([30, 7, 10, 7], np.float32), label="the result for [2, -1,
 
 # %% hidden="arrays-safe-gather" name="values" points=1
 """Right inside, at both ends, far beyond them, and for negative indices."""
+
+
+def probe_plain(x, i):
+    with jax.disable_jit():
+        return safe_gather(jnp.asarray(x), jnp.asarray(i), -3.5)
+
+
 rng = inputs.rng()
 x = rng.normal(size=6).astype(np.float32)
 x[[0, 2, 5]] = np.inf, 0, np.nan  # the ends are what an index out of bounds gives
@@ -251,6 +258,10 @@ i = rng.integers(-6, -1, size=4).astype(np.int32)
 compare(made.run(x, i), filled, label="the result for indices from -n to -2")
 i = rng.integers(-40, -6, size=4).astype(np.int32)
 compare(made.run(x, i), filled, label="the result for indices below -n")
+# A compiler may turn "times mask" into a choice; operation by operation it is inf times 0.
+i = np.array([-1, 6, 2, -40], np.int32)
+wanted = np.array([-3.5, -3.5, x[2], -3.5], np.float32)
+compare(ask(probe_plain, x, i), wanted, label="the result where the ends of x are inf and NaN, operation by operation")
 
 # %% hidden="arrays-safe-gather" name="dtypes" points=1
 """Right for a table of indices, in the dtype of x, by the same program at any size."""
@@ -355,6 +366,13 @@ def safe_gather(x, i, fill):
 # %% wrong="arrays-safe-gather" because="Leaves out index 0: the first entry is there."
 def safe_gather(x, i, fill):
     return jnp.where((i > 0) & (i < x.shape[0]), x[i], fill)
+
+
+# %% wrong="arrays-safe-gather" because="Chooses by multiplying with masks: inf or NaN times 0 is NaN."
+def safe_gather(x, i, fill):
+    inside = (i >= 0) & (i < x.shape[0])
+    found = x[jnp.clip(i, 0, x.shape[0] - 1)]
+    return (inside * found + (~inside) * fill).astype(x.dtype)
 
 
 # %% right="arrays-safe-gather"
@@ -576,6 +594,29 @@ def predict_dtypes(left, right):
     return jnp.asarray(operand(left) + operand(right)).dtype.name
 
 
+# %% wrong="arrays-predict-dtypes" because="Turns the Python numbers into NumPy arrays first, so they are no longer weakly typed and promote to 32 bits."
+def predict_dtypes(left, right):
+    plain_numbers = {"python bool": True, "python int": 1, "python float": 1.0}
+
+    def operand(name):
+        if name in plain_numbers:
+            return np.asarray(plain_numbers[name])
+        return np.ones((), name.removeprefix("numpy "))
+
+    return jnp.add(operand(left), operand(right)).dtype.name
+
+
+# %% wrong="arrays-predict-dtypes" because="Takes one promotion order for all dtypes: bfloat16 with float16 is float32, not float16."
+def predict_dtypes(left, right):
+    same = {"numpy int64": "int32", "numpy float64": "float32", "python bool": "bool"}
+    left, right = same.get(left, left), same.get(right, right)
+    if {left, right} == {"int8", "uint8"}:
+        return "int16"
+    line = ["bool", "python int", "uint8", "int8", "int16", "int32", "python float", "bfloat16", "float16", "float32"]
+    winner = max(left, right, key=line.index)
+    return {"python int": "int32", "python float": "float32"}.get(winner, winner)
+
+
 # %% right="arrays-predict-dtypes"
 def predict_dtypes(left, right):
     left, right = (name.replace("numpy int64", "int32").replace("numpy float64", "float32") for name in (left, right))
@@ -775,7 +816,7 @@ def stable_sum(x):
 #
 # **Example.** `frame = [[1, 2, 3, 4], [5, 6, -7, 8]]` and `gains = [1, 2]` give `[[2, 2, 3, 3], [0, 0, 3, 3]]`.
 #
-# **Judged.** Values, for even and odd h, also where h equals w, w is 3 or a dead pixel is -inf; that it is one program without a loop, the same at any size. **Not judged.** How many steps you need.
+# **Judged.** Values, for even and odd h, also where h equals w, w is 3 or a dead pixel is -inf, compiled and operation by operation; that it is one program without a loop, the same at any size. **Not judged.** How many steps you need.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -856,6 +897,15 @@ for h, w in ((5, 5), (4, 3), (7, 6)):
                 compare(np.asarray(got)[place], mended[place], label=f"{part} in the mended frame of {what}")
         compare(got, mended, label=f"the mended frame of {what}")
         frame, gains = draw(h, w)
+
+
+def probe_plain(frame, gains):
+    with jax.disable_jit():
+        return repair(jnp.asarray(frame), jnp.asarray(gains))
+
+
+# A compiler may turn "times mask" into a choice; operation by operation it is -inf times 0.
+compare(ask(probe_plain, frame, gains), wanted(frame, gains), label="the mended frame, operation by operation")
 
 # %% hidden="arrays-in-place" name="program" points=1
 """Right for more rows too, by the same program and without a loop."""
@@ -1006,6 +1056,27 @@ def repair(frame, gains):
         return new.at[i].set(pixels.at[0].set(pixels[1]).at[-1].set(pixels[-2]))
 
     return jax.lax.fori_loop(0, len(frame), row, frame)
+
+
+# %% wrong="arrays-in-place" because="Multiplies by a mask where a choice is asked for: a dead pixel of -inf times 0 is NaN."
+def repair(frame, gains):
+    frame = jnp.asarray(frame)
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    frame = frame * (frame > 0)
+    frame = frame / gains[:, None]
+    frame = frame.at[:, 0].set(frame[:, 1])
+    return frame.at[:, -1].set(frame[:, -2])
+
+
+# %% wrong="arrays-in-place" because="Calls `jnp.flip` without an axis, which also reverses the order of the rows."
+def repair(frame, gains):
+    frame = jnp.asarray(frame)
+    frame = frame.at[1::2].set(jnp.flip(frame[1::2]))
+    frame = jnp.where(frame < 0, 0, frame)
+    frame = frame / gains[:, None]
+    frame = frame.at[:, 0].set(frame[:, 1])
+    frame = frame.at[:, -1].set(frame[:, -2])
+    return frame
 
 
 # %% right="arrays-in-place"
@@ -1315,6 +1386,23 @@ def time_it(f, x, repeats=5):
         jax.block_until_ready(f(x))
         seconds.append(time.perf_counter() - start)
     return seconds[repeats // 2]
+
+
+# %% wrong="arrays-time-it" because="Waits only for results with a `block_until_ready` method: a tuple or dict of arrays has none."
+def time_it(f, x, repeats=5):
+
+    def call():
+        result = f(x)
+        if hasattr(result, "block_until_ready"):
+            result.block_until_ready()
+
+    call()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
 
 
 # %% right="arrays-time-it"

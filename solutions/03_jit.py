@@ -1394,6 +1394,8 @@ compare(got, 1 + rows.sum(1).mean(), rtol=1e-3, label="the mean with padding of 
 rows[1] = 0
 got = ask(lambda rows: bucketed(inverse_norm, (3, 5))(rows), rows)
 compare(got, np.float32(np.inf), label="the mean where one of the rows is 0, which makes it inf,")
+got = ask(probe_plain, rows)
+compare(got, np.float32(np.inf), label="the mean where the last row makes it inf, operation by operation,")
 
 # %% hidden="jit-bucketed" name="refuses" points=1
 """Refuses more rows than the largest bucket holds with a ValueError."""
@@ -1652,6 +1654,38 @@ def bucketed(feature, buckets):
             raise ValueError("too many rows")
         size = next(bucket for bucket in buckets if bucket >= n)
         return masked_mean(np.pad(rows, ((0, size - n), (0, 0))), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Pads with copies of the last row and multiplies by a mask: where that row gives inf, inf times 0 is NaN."
+def bucketed(feature, buckets):
+    @jax.jit
+    def compiled(padded, n):
+        mask = jnp.arange(padded.shape[0]) < n
+        return jnp.sum(feature(padded) * mask) / n
+
+    def mean(rows):
+        n = len(rows)
+        for size in buckets:
+            if n <= size:
+                return compiled(np.pad(rows, ((0, size - n), (0, 0)), mode="edge"), n)
+        raise ValueError(f"{n} rows do not fit into {buckets[-1]}.")
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Cuts off the padding and averages outside of the compiled function: those operations are compiled again for each number of rows."
+def bucketed(feature, buckets):
+    compiled = jax.jit(feature)
+
+    def mean(rows):
+        n = rows.shape[0]
+        fitting = [size for size in buckets if size >= n]
+        if not fitting:
+            raise ValueError(f"{n} rows do not fit into {buckets[-1]}.")
+        padded = np.pad(rows, ((0, fitting[0] - n), (0, 0)))
+        return jnp.mean(compiled(padded)[:n])
 
     return mean
 

@@ -145,7 +145,7 @@ compare(second, {**wanted, "loss": wanted["loss"] + np.float32(4)}, atol=1e-3, l
 made = program(lambda params, x, y: grads(network_loss, params, x, y), *draw())
 for _ in range(3):
     params, x, y = draw()
-    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4)
+    compare(made.run(params, x, y), by_hand(params, x, y), atol=1e-4, label="the result for a network")
 
 # %% hidden="grad-grads" name="once" points=1 observed=true
 """Python runs `loss` once for the value and both gradients."""
@@ -757,14 +757,15 @@ for _ in range(3):
 
 
 def probe_other(params, states, rewards, following):
-    value = lambda params, states: params["b"] * jnp.exp(states @ params["w"])
+    value = lambda params, states: params["gain"] * jnp.exp(states @ params["weights"])
     return stop_target(value, params, states, rewards, following, 0.5)
 
 
-params = {"w": inputs.rng().uniform(-0.5, 0.5, size=3).astype(np.float32), "b": np.float32(inputs.rng().uniform(1, 2))}
-now, later = (np.exp(where @ params["w"]) for where in (states, following))
-errors = 2 * (params["b"] * (now - later / 2) - rewards) / 6
-wanted = {"w": ((errors * params["b"] * now) @ states).astype(np.float32), "b": np.float32(errors @ now)}
+weights, gain = inputs.rng().uniform(-0.5, 0.5, size=3).astype(np.float32), np.float32(inputs.rng().uniform(1, 2))
+params = {"weights": weights, "gain": gain}
+now, later = (np.exp(where @ weights) for where in (states, following))
+errors = 2 * (gain * (now - later / 2) - rewards) / 6
+wanted = {"weights": ((errors * gain * now) @ states).astype(np.float32), "gain": np.float32(errors @ now)}
 got = program(probe_other, params, states, rewards, following).run(params, states, rewards, following)
 compare(got, wanted, rtol=1e-3, atol=1e-4, label="the gradient for another value function")
 
@@ -854,6 +855,17 @@ def stop_target(value, params, states, rewards, next_states, discount):
 def stop_target(value, params, states, rewards, next_states, discount):
     target = rewards + value(params, next_states)
     return jax.grad(lambda params: jnp.mean((value(params, states) - target) ** 2))(params)
+
+
+# %% wrong="grad-stop-target" because="Writes the names of the example's parameters down: another value function has others."
+def stop_target(value, params, states, rewards, next_states, discount):
+    target = rewards + discount * value(params, next_states)
+
+    def loss(w, b):
+        return jnp.mean((value({"w": w, "b": b}, states) - target) ** 2)
+
+    by_w, by_b = jax.grad(loss, argnums=(0, 1))(params["w"], params["b"])
+    return {"w": by_w, "b": by_b}
 
 
 # %% right="grad-stop-target"
@@ -1057,6 +1069,25 @@ def safe_norm(rows):
     zero = jnp.any(rows == 0, axis=1)
     squares = jnp.sum(rows**2, axis=1)
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+
+
+# %% wrong="grad-safe-norm" because="Defines a custom_vjp: it is right in reverse mode, and forward mode raises an error."
+@jax.custom_vjp
+def safe_norm(rows):
+    return jnp.sqrt(jnp.sum(rows**2, axis=1))
+
+
+def _safe_norm_forward(rows):
+    lengths = safe_norm(rows)
+    return lengths, (rows, lengths)
+
+
+def _safe_norm_back(kept, g):
+    rows, lengths = kept
+    return ((g / jnp.where(lengths > 0, lengths, 1))[:, None] * rows,)
+
+
+safe_norm.defvjp(_safe_norm_forward, _safe_norm_back)
 
 
 # %% right="grad-safe-norm"
@@ -1532,6 +1563,17 @@ def hvp(f, x, v):
     return jnp.diag(jax.hessian(f)(x)) * v
 
 
+# %% wrong="grad-hvp" because="Makes the rows of the Hessian in a loop instead of the matrix: the values are right, at the cost of n gradients."
+def hvp(f, x, v):
+    gradient = jax.grad(f)
+
+    def entry(i):
+        row = jax.grad(lambda x: gradient(x)[i])(x)
+        return jnp.vdot(row, v)
+
+    return jax.lax.map(entry, jnp.arange(x.shape[0]))
+
+
 # %% right="grad-hvp"
 def hvp(f, x, v):
     return jax.grad(lambda x: jnp.vdot(jax.grad(f)(x), v))(x)
@@ -1685,6 +1727,22 @@ def propagate(f, x, sigma):
 def propagate(f, x, sigma):
     jacobian = jax.jacfwd(f)(x)
     return jnp.sqrt(jnp.diag(jacobian @ jnp.diag(sigma**2) @ jacobian.T))
+
+
+# %% wrong="grad-propagate" because="Uses relative uncertainties, which do not exist where an input is 0."
+def propagate(f, x, sigma):
+    relative = sigma / x
+    per_relative = jax.vmap(lambda direction: jax.jvp(f, (x,), (direction,))[1])(jnp.diag(x))
+    return jnp.sqrt(jnp.sum((relative[:, None] * per_relative) ** 2, axis=0))
+
+
+# %% wrong="grad-propagate" because="Takes the gradient of each output: right values, with m backward passes."
+def propagate(f, x, sigma):
+    x = jnp.asarray(x)
+    outputs = jax.eval_shape(f, x).shape[0]
+    slopes_of = jax.grad(lambda x, i: f(x)[i])
+    jacobian = jax.vmap(slopes_of, in_axes=(None, 0))(x, jnp.arange(outputs))
+    return jnp.sqrt(jnp.sum((jacobian * sigma) ** 2, axis=1))
 
 
 # %% right="grad-propagate"

@@ -385,6 +385,17 @@ def in_axes_puzzle():
     }
 
 
+# %% wrong="vmap-axes" because="Counts the axis of b in `stacked` as `layer` sees b, without the mapped axis."
+def in_axes_puzzle():
+    shared = None
+    return {
+        "examples": ((shared, 0), {"out": 0, "norm": 0}),
+        "columns": ((shared, -1), {"out": -1, "norm": -1}),
+        "ensemble": (({"w": 0, "b": shared}, shared), 0),
+        "stacked": (({"w": -1, "b": 0}, 0), 0),
+    }
+
+
 # %% right="vmap-axes"
 def in_axes_puzzle():
     return {
@@ -469,7 +480,7 @@ def draw():
 made = program(lambda params, xs, ys: per_example_gradients(network_loss, params, xs, ys), *draw())
 for _ in range(3):
     params, xs, ys = draw()
-    compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4)
+    compare(made.run(params, xs, ys), by_hand(params, xs, ys), atol=1e-4, label="the result for a network")
 params["a"] = params["a"].astype(np.float16)
 got = ask(probe_dtypes, params, xs, ys)
 require(
@@ -659,7 +670,7 @@ for garbage in (7.0, -1e30):
     rows[lengths > 1, 0] = 0  # which counts, like any other number
     rows[np.arange(5) >= lengths[:, None]] = garbage
     means = [row[:length].mean() if length else 0 for row, length in zip(rows, lengths, strict=True)]
-    compare(few.run(rows, lengths)[0], np.array(means, np.float32))
+    compare(few.run(rows, lengths)[0], np.array(means, np.float32), label=f"the means with {garbage:g} in the padding")
 
 
 def probe_plain(padded, lengths):
@@ -845,6 +856,13 @@ def masked_mean_rows(rows, lengths):
     return kept.sum(axis=1) / jnp.maximum(jnp.count_nonzero(kept, axis=1), 1)
 
 
+# %% wrong="vmap-masked-mean" because="Marks the padding with NaN and takes nanmean, which also leaves out a row's own NaN."
+def masked_mean_rows(rows, lengths):
+    inside = jnp.arange(rows.shape[1]) < lengths[:, None]
+    marked = jnp.where(inside, rows, jnp.nan)
+    return jnp.where(lengths > 0, jnp.nanmean(marked, axis=1), 0)
+
+
 # %% right="vmap-masked-mean"
 def masked_mean_rows(rows, lengths):
     lengths = lengths[:, None]
@@ -926,7 +944,7 @@ made = program(lambda x, rows: jacobian_rows(neighbours, x, rows), np.zeros(5, n
 for _ in range(3):
     x = inputs.rng().normal(size=5).astype(np.float32)
     rows = inputs.rng().integers(0, 4, size=3).astype(np.int32)
-    compare(made.run(x, rows), by_hand(x, rows))
+    compare(made.run(x, rows), by_hand(x, rows), label="the result for 3 of 4 rows")
 
 
 def probe_half(x, rows):
@@ -1011,6 +1029,16 @@ def jacobian_rows(f, x, rows):
     return jnp.stack([pull_back(jnp.zeros_like(outputs).at[row].set(1))[0] for row in rows])
 
 
+# %% wrong="vmap-jacobian-rows" because="Pushes all unit vectors forward and picks rows afterwards: the whole Jacobian is computed."
+def jacobian_rows(f, x, rows):
+
+    def column(direction):
+        _, pushed = jax.jvp(f, (x,), (direction,))
+        return pushed[rows]
+
+    return jax.vmap(column, out_axes=1)(jnp.eye(x.shape[0], dtype=x.dtype))
+
+
 # %% right="vmap-jacobian-rows"
 def jacobian_rows(f, x, rows):
     return jax.vmap(lambda row: jax.grad(lambda x: f(x)[row])(x))(rows)
@@ -1088,7 +1116,8 @@ for _ in range(3):
     rng = inputs.rng()
     xs, ys = rng.normal(size=(3, 40, 3)).astype(np.float32), rng.normal(size=(3, 40)).astype(np.float32)
     strengths = rng.uniform(1, 20, size=3).astype(np.float32)
-    compare(made.run(xs, ys, strengths), one_by_one(xs, ys, strengths), rtol=1e-3, atol=1e-4)
+    wanted = one_by_one(xs, ys, strengths)
+    compare(made.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 
 # %% hidden="vmap-batched-solve" name="program" points=2
 """Right for more tasks and strengths too, by the same program without a loop, and each task's XᵀX is formed once."""
@@ -1098,7 +1127,7 @@ strengths = rng.uniform(1, 20, size=12).astype(np.float32)
 few, many = program(batched_solve, xs[:3], ys[:3], strengths[:3]), program(batched_solve, xs, ys, strengths)
 systems = np.einsum("tnd,tne->tde", xs, xs)[:, None] + strengths[:, None, None] * np.eye(3)
 wanted = np.einsum("tsde,tnd,tn->tse", np.linalg.inv(systems), xs, ys).astype(np.float32)
-compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4)
+compare(many.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4, label="the result for 5 tasks and 12 strengths")
 got = few.run(xs[:3], ys[:3], strengths[:3])
 compare(got, wanted[:3, :3], rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 require(

@@ -320,7 +320,8 @@ for n in (4, 1):
 # %% hidden="pytrees-transpose" name="refused" points=1
 """Refuses trees of different forms."""
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
-compare(ask(transpose_trees, [{"a": x}, {"a": y}]), {"a": np.stack([x, y])})
+got = ask(transpose_trees, [{"a": x}, {"a": y}])
+compare(got, {"a": np.stack([x, y])}, label="the result for two trees of the same structure")
 pairs = {
     "other keys": [{"a": x, "b": y}, {"a": x, "c": y}],
     "a key more in the first": [{"a": x, "b": y}, {"a": x}],
@@ -568,6 +569,16 @@ def step_by_parts(rates, params, gradients):
         return jax.tree.map(lambda g: (-rate * g).astype(g.dtype), slopes)
 
     return jax.tree.map(step, rates, gradients)
+
+
+# %% wrong="pytrees-rates" because="Gives all rates the dtype of the first leaf, which is wrong where dtypes are mixed."
+def step_by_parts(rates, params, gradients):
+    dtype = jax.tree.leaves(params)[0].dtype
+
+    def step_part(rate, part, slopes):
+        return jax.tree.map(lambda p, g: (p - rate * g).astype(dtype), part, slopes)
+
+    return jax.tree.map(step_part, rates, params, gradients)
 
 
 # %% right="pytrees-rates"
@@ -844,6 +855,38 @@ def map_by_path(rules, tree):
                 return function(leaf)
 
     return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Replaces brackets, quotes and dots in keystr's text: dots inside a key become slashes too."
+def map_by_path(rules, tree):
+
+    def change(path, leaf):
+        name = re.sub(r"[\[\]'.]+", "/", jax.tree_util.keystr(path)).strip("/")
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
+
+
+# %% wrong="pytrees-by-path" because="Walks through containers by hand and takes a plain tuple for a leaf."
+def map_by_path(rules, tree):
+
+    def walk(keys, node):
+        if isinstance(node, dict):
+            return {key: walk([*keys, str(key)], child) for key, child in node.items()}
+        if isinstance(node, list):
+            return [walk([*keys, str(i)], child) for i, child in enumerate(node)]
+        if hasattr(node, "_fields"):
+            return type(node)(*[walk([*keys, field], getattr(node, field)) for field in node._fields])
+        name = "/".join(keys)
+        for pattern, function in rules:
+            if re.search(pattern, name):
+                return function(node)
+        return node
+
+    return walk([], tree)
 
 
 # %% right="pytrees-by-path"

@@ -277,7 +277,7 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
             np.allclose(got, wanted, rtol=1e-3),
             "The right entries are dropped, and the others are not scaled right: what has to be done for the mean to stay?",
         )
-    compare(got, wanted)
+    compare(got, wanted, label=f"the result for an input of {len(shape)} axes and rate {rate:g}")
 
 # %% hidden="random-dropout" name="dtype" points=1
 """The result has the dtype of `x`, also in bfloat16."""
@@ -525,6 +525,12 @@ def step_key(key, step, purpose):
     following, new = jax.random.split(before)
     kept.append(following)
     return new
+
+
+# %% wrong="random-step-key" because="Splits into as many keys as the purpose's number: that number is a shape, which must not be traced."
+def step_key(key, step, purpose):
+    of_step = jax.random.fold_in(key, step)
+    return jax.random.split(of_step, purpose + 1)[purpose]
 
 
 # %% right="random-step-key"
@@ -1419,6 +1425,16 @@ def kick(key, step, ids, positions, strength):
 def kick(key, step, ids, positions, strength):
     now = jax.random.fold_in(key, step)
     return positions + strength * jnp.stack([jax.random.normal(jax.random.fold_in(now, i), (3,)) for i in ids])
+
+
+# %% wrong="random-kicks" because="Packs step and id into one 32-bit number: large ids collide with other steps."
+def kick(key, step, ids, positions, strength):
+
+    def one(number, position):
+        own = jax.random.fold_in(key, step * 100_000 + number)
+        return position + strength * jax.random.normal(own, (3,))
+
+    return jax.vmap(one)(ids, positions)
 
 
 # %% right="random-kicks"

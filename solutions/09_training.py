@@ -323,7 +323,7 @@ for step, wanted in enumerate([0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0
 rng = inputs.rng()
 short, long = (int(n) for n in rng.integers((3, 8), (6, 13)))
 for what, warmup, cooldown, level in (
-    ("when the warm-up is shorter than the cool-down", short, long, int(rng.integers(5, 15))),
+    ("when the warm-up is shorter than the cool-down", short, long, long + int(rng.integers(1, 6))),
     ("when no step lies between warm-up and cool-down", long, short, 0),
     ("when warm-up and cool-down last one step", 1, 1, 3),
 ):
@@ -444,6 +444,19 @@ def schedule(peak, warmup, cooldown, total):
     def rate(step):
         up, down = jnp.minimum(step / warmup, 1), jnp.clip((total - step) / cooldown, 0, 1)
         return peak * jnp.where(step < total / 2, up, down)
+
+    return rate
+
+
+# %% wrong="training-schedule" because="Builds a table whose level part has length -1 where warm-up and cool-down meet: the corner is in it twice."
+def schedule(peak, warmup, cooldown, total):
+    up = [peak * i / warmup for i in range(warmup + 1)]
+    level = [peak] * (total - warmup - cooldown - 1)
+    down = [peak * (cooldown - i) / cooldown for i in range(cooldown + 1)]
+    rates = jnp.array(up + level + down, jnp.float32)
+
+    def rate(step):
+        return rates[jnp.minimum(step, total)]
 
     return rate
 
@@ -1292,7 +1305,7 @@ def accumulate(loss, params, xs, ys, size):
 #
 # **Example.** `follow` from the setup moves a tenth of the way to each sample. From the state `[0]` with the samples `[[10], [10], [10]]` and `every` 2: states 1, 1.9, 2.71, losses 100, 81, 65.61. `report` hears `(2, 81)` and `(3, 65.61)`. If it returns `True` the first time, the result is `[1.9]` and the losses `[100, 81]`.
 #
-# **Judged.** States and losses, equal to step by step; what `report` hears, and that it can stop; that a loop runs the steps of a call, which is no longer a program for 64 steps than for 32; that `step` is traced no more than twice; that the caller's `state` is not deleted. To count loops, checks also trace the whole of `train_in_calls`, so nothing in it may need a value: no `float`, no NumPy, no program compiled ahead of time. **Not judged.** Speed, and whether the loop does several steps in a turn.
+# **Judged.** States and losses, equal to step by step; what `report` hears, and that it can stop; that a loop runs the steps of a call, which is no longer a program for 64 steps than for 32; that `step` is traced no more than twice, and that further calls of that size compile nothing new; that the caller's `state` is not deleted. To count loops, checks also trace the whole of `train_in_calls`, so nothing in it may need a value: no `float`, no NumPy, no program compiled ahead of time. **Not judged.** Speed, and whether the loop does several steps in a turn.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1452,6 +1465,31 @@ def probe_traces(state, samples, every):
     return losses.shape, step.calls, state.is_deleted()
 
 
+def probe_compiled(state, samples):
+    """How often a state is put together from traced arrays: with each trace of the function around the loop."""
+    traced = []
+
+    @jax.tree_util.register_pytree_node_class
+    class Boxed:
+        def __init__(self, value):
+            self.value = value
+
+        def tree_flatten(self):
+            return (self.value,), None
+
+        @classmethod
+        def tree_unflatten(cls, _, children):
+            traced.extend(leaf for leaf in children if isinstance(leaf, jax.core.Tracer))
+            return cls(*children)
+
+    def step(state, batch):
+        value, loss = follow(state.value, batch)
+        return Boxed(value), loss
+
+    train_in_calls(step, Boxed(jnp.asarray(state)), samples, 3, lambda done, loss: False)
+    return len(traced)
+
+
 def probe_loops(state, samples):
     whole = lambda *data: train_in_calls(follow, *data, 3, lambda done, loss: False)
     traced = str(jax.make_jaxpr(whole)(state, samples))
@@ -1462,6 +1500,12 @@ samples = inputs.rng().normal(size=(12, 2)).astype(np.float32)
 require(
     ask(probe_loops, samples[0], samples),
     "None of JAX's loops is in a call: Python calls the compiled step once for every batch, or writes the steps out.",
+)
+few, many = (ask(probe_compiled, n[0], n) for n in (samples[:6], samples))
+require(
+    many <= few,
+    "Four calls of 3 steps trace more than two do: all full calls can share one program. What is static in it, or new each "
+    "time?",
 )
 for every in (3, 5):
     shape, calls, deleted = ask(probe_traces, samples[0], samples, every)
@@ -1516,6 +1560,25 @@ def train_in_calls(step, state, batches, every, report):
         state, found = run(state, part)
         losses.append(found)
         if report(start + len(found), found[-1]):
+            break
+    return state, jnp.concatenate(losses)
+
+
+# %% wrong="training-calls" because="Makes the beginning and the end of a part static: each call has other ones, and is compiled anew."
+def train_in_calls(step, state, batches, every, report):
+    total = jax.tree.leaves(batches)[0].shape[0]
+
+    def several(state, batches, start, stop):
+        return jax.lax.scan(step, state, jax.tree.map(lambda leaf: leaf[start:stop], batches))
+
+    several = jax.jit(several, static_argnames=("start", "stop"))
+    done, losses = 0, []
+    while done < total:
+        stop = min(done + every, total)
+        state, found = several(state, batches, start=done, stop=stop)
+        losses.append(found)
+        done = stop
+        if report(done, found[-1]):
             break
     return state, jnp.concatenate(losses)
 
@@ -1733,17 +1796,39 @@ def probe_clipped(starts, stations, arrivals):
 
 
 def draw():
-    """Stations, times and starts whose end rounding cannot decide; the lowest start is not the one that ends lowest."""
+    """Stations, times and starts whose end rounding cannot decide; the lowest start is not the one that ends lowest,
+    but the lowest before the last step is."""
     while True:
         rng = inputs.rng()
         stations, source = rng.uniform(-20, 20, size=(5, 2)).astype(np.float32), rng.uniform(-15, 15, size=2)
         arrivals = (np.sqrt(((stations - source) ** 2).sum(1)) / 5).astype(np.float32)
         starts = rng.uniform(-20, 20, size=(6, 2)).astype(np.float32)
-        first, last = (descents_by_hand(starts, stations, arrivals, np.inf, 0.5, n)[1].argmin() for n in (0, 12))
-        if first != last and all(clear(starts, stations, arrivals, limit, 0.5, 12) for limit in (np.inf, 0.3)):
+        best = [
+            [descents_by_hand(starts, stations, arrivals, limit, 0.5, n)[1].argmin() for n in (0, 11, 12)]
+            for limit in (np.inf, 0.3)
+        ]
+        settled = all(first != last == before for first, before, last in best)
+        if settled and all(clear(starts, stations, arrivals, limit, 0.5, 12) for limit in (np.inf, 0.3)):
             return starts, stations, arrivals
 
 
+def probe_anchored(starts):
+    """Descends with an optimizer whose state is the place where it began, and which pulls back there."""
+
+    def update(slope, anchor, place):
+        return -0.25 * slope - 0.2 * (place - anchor), anchor
+
+    return locate(lambda x: (x[0] - 3) ** 2, optax.GradientTransformation(lambda place: place, update), starts, 5)
+
+
+# The first start is the farthest: with its state, no other ends where it should.
+starts = inputs.rng().uniform([[8], [4], [5]], [[9], [4.5], [6]]).astype(np.float32)
+place = starts.astype(np.float64)
+for _ in range(5):
+    place = place - 0.5 * (place - 3) - 0.2 * (place - starts)
+wanted = place[1].astype(np.float32), np.float32((place[1, 0] - 3) ** 2)
+got = program(probe_anchored, starts).run(starts)
+compare(got, wanted, rtol=1e-3, label="(place, value) with an optimizer whose state holds the place where it began")
 for what, limit, made in (
     ("(place, value)", np.inf, program(probe_momentum, *draw())),
     ("clipped (place, value)", 0.3, program(probe_clipped, *draw())),
@@ -1906,6 +1991,24 @@ require(wide.operations <= small.operations + 5, "The program grows with the num
 # Written for one start, there is nothing that another start could spoil: place, state and clipping are its own, and `vmap` keeps them apart. Only the choice at the end sees all of them, and there NaN has to be sent away by name, since every comparison with it is false. **Next:** training a network from five seeds is the same program. What would you pass for `starts`?
 
 
+# %% wrong="training-locate" because="Makes one state, from the first start, for all descents: some optimizers keep the place in theirs."
+def locate(misfit, tx, starts, steps):
+    fresh = tx.init(starts[0])
+
+    def step(carry, _):
+        place, state = carry
+        updates, state = tx.update(jax.grad(misfit)(place), state, place)
+        return (optax.apply_updates(place, updates), state), None
+
+    def descend(start):
+        (place, _), _ = jax.lax.scan(step, (start, fresh), length=steps)
+        return place, misfit(place)
+
+    places, values = jax.vmap(descend)(starts)
+    best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+    return places[best], values[best]
+
+
 # %% wrong="training-locate" because="Gives the optimizer all starts as one array of parameters: clipping by the global norm then brakes each for all, and one NaN spoils every other."
 def locate(misfit, tx, starts, steps):
     every = jax.vmap(jax.grad(misfit))
@@ -2064,6 +2167,24 @@ def locate(misfit, tx, starts, steps):
     descend = lambda start: jax.lax.scan(step, (start, tx.init(start)), length=steps)[0][0]
     place = jnp.nanmean(jax.vmap(descend)(starts), axis=0)
     return place, misfit(place)
+
+
+# %% wrong="training-locate" because="Replaces NaN updates by 0, so the spoiled start stays where it is and may have the lowest misfit."
+def locate(misfit, tx, starts, steps):
+    safe = optax.apply_if_finite(tx, max_consecutive_errors=steps)
+
+    def descend(start):
+        def body(carry, _):
+            place, state = carry
+            updates, state = safe.update(jax.grad(misfit)(place), state, place)
+            return (optax.apply_updates(place, updates), state), None
+
+        (place, _), _ = jax.lax.scan(body, (start, safe.init(start)), length=steps)
+        return place, misfit(place)
+
+    places, values = jax.vmap(descend)(jnp.asarray(starts))
+    best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+    return places[best], values[best]
 
 
 # %% right="training-locate"

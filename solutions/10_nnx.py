@@ -404,6 +404,19 @@ class MLP(nnx.Module):
         return getattr(self, f"layer_{self.depth - 1}")(x)
 
 
+# %% wrong="nnx-mlp" because="Applies relu before each hidden layer instead of after it: the input is cut at 0."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        pairs = itertools.pairwise(sizes)
+        self.layers = nnx.List(nnx.Linear(a, b, rngs=rngs) for a, b in pairs)
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = layer(jax.nn.relu(x))
+        return last(x)
+
+
 # %% right="nnx-mlp"
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
@@ -617,6 +630,13 @@ def capture_activations(model, x):
 def capture_activations(model, x):
     y, noted = nnx.capture(model, nnx.Intermediate)(x)
     return y, {str(path[-1]): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+
+
+# %% wrong="nnx-capture" because="Keeps two names of the path only: deeper stages lose the front of their path and may overwrite each other."
+def capture_activations(model, x):
+    y, notes = nnx.capture(model, nnx.Intermediate)(x)
+    flat = nnx.to_flat_state(notes)
+    return y, {"/".join(map(str, path[-3:-1])): note.get_value()[-1] for path, note in flat if path[-1] == "out"}
 
 
 # %% right="nnx-capture"
@@ -944,6 +964,23 @@ def train_step(model, optimizer, x, y):
     (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
+
+
+# %% wrong="nnx-train-step" because="Takes the penalty's kernels from the model outside, not from the argument that is differentiated: its gradient is 0."
+@jax.jit
+def train_step(model, optimizer, x, y):
+
+    def objective(candidate):
+        scores = candidate(x)
+        loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        penalty = 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels)
+        return loss + penalty, (loss, scores)
+
+    slopes, (loss, scores) = jax.grad(objective, has_aux=True)(model)
+    accuracy = jnp.mean(scores.argmax(axis=1) == y)
+    optimizer.update(model, slopes)
+    return model, optimizer, {"loss": loss, "accuracy": accuracy}
 
 
 # %% right="nnx-train-step"
@@ -1872,6 +1909,21 @@ class Deep(nnx.Module):
         first = jax.tree.map(lambda a: a[0], self.blocks)
         (x, _), states = jax.lax.scan(lambda c, _: ((c[1](c[0]), c[1]), c[1]), (x, first), self.blocks)
         self.blocks = states
+        return x
+
+
+# %% wrong="nnx-scanned" because="Unrolls the scan completely: no loop is left, and the program grows with the depth."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        def body(x, block):
+            x = block(x)
+            return x, block
+
+        x, self.blocks = jax.lax.scan(body, x, self.blocks, unroll=True)
         return x
 
 

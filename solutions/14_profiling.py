@@ -680,6 +680,20 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
+# %% wrong="profiling-ahead" because="Casts other floats before it calls: float16 is answered where it should be refused."
+def compile_ahead(f, params, lengths):
+    programs = {n: jax.jit(f).lower(params, jax.ShapeDtypeStruct((n, 4), jnp.float32)).compile() for n in lengths}
+
+    def serve(params, x):
+        if len(x) not in programs:
+            raise ValueError(f"{len(x)} rows were not asked for")
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise TypeError(f"wanted floats, not {x.dtype}")
+        return programs[len(x)](params, jnp.asarray(x, jnp.float32))
+
+    return serve
+
+
 # %% right="profiling-ahead"
 def compile_ahead(f, params, lengths):
     jitted = jax.jit(f)
@@ -889,6 +903,14 @@ def arithmetic_intensity(f, *shapes):
     leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
     return (found["flops"] + found.get("transcendentals", 0)) / total
+
+
+# %% wrong="profiling-intensity" because="Adds up every array of the jaxpr, so intermediate results count as moved too."
+def arithmetic_intensity(f, *shapes):
+    flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
+    jaxpr = jax.make_jaxpr(f)(*shapes).jaxpr
+    arrays = [v.aval for v in jaxpr.invars] + [v.aval for eqn in jaxpr.eqns for v in eqn.outvars]
+    return float(flops / sum(a.size * a.dtype.itemsize for a in arrays))
 
 
 # %% right="profiling-intensity"
@@ -1453,6 +1475,19 @@ def annotate_timeline(stages, frames):
                     image = jax.block_until_ready(stages[name](image))
         finished.append(image)
     return finished
+
+
+# %% wrong="profiling-annotate" because="Closes the step annotation before the stages run."
+def annotate_timeline(stages, frames):
+    results = []
+    for i, frame in enumerate(frames):
+        with jax.profiler.StepTraceAnnotation("frame", step_num=i):
+            x = jax.block_until_ready(jnp.asarray(frame))
+        for name, stage in stages.items():
+            with jax.profiler.TraceAnnotation(name):
+                x = jax.block_until_ready(stage(x))
+        results.append(x)
+    return results
 
 
 # %% right="profiling-annotate"

@@ -179,6 +179,7 @@ for shape, piece in (((16, 8), (8, 2)), ((16, 8), (2, 8)), ((16, 8), (16, 8)), (
 """Right for arrays of any rank, on meshes of two axes in either order and of one."""
 CUTS = {
     (4, 2): ((4, 2), (2, 4), (8, 1), (1, 8), (4, 1), (1, 2)),
+    (2, 4): ((2, 4), (4, 1), (1, 4), (8, 1)),  # 2 divides 4: who fills up in the mesh's order gets stuck
     (2, 3): ((3, 2), (1, 6), (2, 1)),
     (8,): ((8, 1), (1, 1)),
 }
@@ -257,6 +258,19 @@ def spec_for(mesh, shape, piece):
     by_count = {1: None, mesh.size: tuple(mesh.axis_names)}
     by_count |= dict(zip(mesh.devices.shape, sorted(mesh.axis_names), strict=True))
     return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True)))
+
+
+# %% wrong="sharding-spec-for" because="Takes the mesh's axes in order as long as their sizes divide the number of pieces: for 4 pieces on a 2 x 4 mesh the first axis is already one too many."
+def spec_for(mesh, shape, piece):
+    entries = []
+    for size, part in zip(shape, piece, strict=True):
+        count, names = size // part, []
+        for name in mesh.axis_names:
+            if count % mesh.shape[name] == 0:
+                names.append(name)
+                count //= mesh.shape[name]
+        entries.append(tuple(names) or None)
+    return P(*entries)
 
 
 # %% right="sharding-spec-for"
@@ -433,6 +447,16 @@ def place_batch(mesh, batch):
 def place_batch(mesh, batch):
     spec = lambda leaf: P("data") if np.ndim(leaf) else P()
     return {name: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))) for name, leaf in batch.items()}
+
+
+# %% wrong="sharding-place-batch" because="Recognises numbers by Python's types only: NumPy's scalars are treated as arrays."
+def place_batch(mesh, batch):
+
+    def place(leaf):
+        spec = P() if isinstance(leaf, (int, float)) else P("data")
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(place, batch)
 
 
 # %% right="sharding-place-batch"
@@ -665,6 +689,25 @@ def from_positional(mesh, steps):
                     entry += (names.pop(0),)
                 entries.append(entry)
     return P(*entries)
+
+
+# %% wrong="sharding-from-positional" because="Deals out the remaining names in the mesh's order, not in their order in the array after a transpose."
+def from_positional(mesh, steps):
+    entries = [(name,) for name in mesh.axis_names]
+    for what, *how in steps:
+        if what == "T":
+            entries.reverse()
+        elif what == "replicate":
+            entries[how[0]] = ()
+        else:
+            left = [name for name in mesh.axis_names if any(name in entry for entry in entries)]
+            entries = []
+            for size in how[0]:
+                entry = ()
+                while pieces_of(mesh, entry) < size:
+                    entry += (left.pop(0),)
+                entries.append(entry)
+    return P(*[entry or None for entry in entries])
 
 
 # %% right="sharding-from-positional"
@@ -961,6 +1004,38 @@ def masked_mean(rows, mask):
     return jnp.mean(rows, axis=0, where=mask[:, None])
 
 
+# %% wrong="sharding-pad-to-divide" because="Marks the padding with NaN and takes nanmean, which also leaves out real rows with NaN."
+def pad_to_divide(mesh, x):
+    n = len(x)
+    rows = np.pad(x, ((0, -n % mesh.size), (0, 0)))
+    return jax.device_put((rows, np.arange(len(rows)) < n), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    """The mean of the rows (m, d) for which mask (m,) is true: (d,)"""
+    return jnp.nanmean(jnp.where(mask[:, None], rows, jnp.nan), axis=0)
+
+
+# %% wrong="sharding-pad-to-divide" because="Adds the rows one by one in a scan over the sharded axis: right mean, but every row is communicated."
+def pad_to_divide(mesh, x):
+    n = len(x)
+    rows = np.pad(x, ((0, -n % mesh.size), (0, 0)))
+    return jax.device_put((rows, np.arange(len(rows)) < n), NamedSharding(mesh, P("data")))
+
+
+def masked_mean(rows, mask):
+    """The mean of the rows (m, d) for which mask (m,) is true: (d,)"""
+
+    def add(carry, one):
+        total, count = carry
+        row, real = one
+        return (total + jnp.where(real, row, 0), count + real), None
+
+    start = jnp.zeros(rows.shape[1], rows.dtype), jnp.zeros((), jnp.int32)
+    (total, count), _ = jax.lax.scan(add, start, (rows, mask))
+    return total / count
+
+
 # %% right="sharding-pad-to-divide"
 def pad_to_divide(mesh, x):
     size = mesh.shape["data"]
@@ -1199,6 +1274,35 @@ def predict_collectives(shape, cut, summed, wanted):
     if cut == summed:
         return {"all-reduce": size}
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
+
+
+# %% wrong="sharding-predict-collectives" because="Tests `wanted` for truth: axis 0 counts as None, so an all-to-all is taken for an all-gather."
+def predict_collectives(shape, cut, summed, wanted):
+    if cut is None:
+        return {}
+    count = math.prod(size for axis, size in enumerate(shape) if axis != summed)
+    if summed == cut:
+        return {"all-reduce": count}
+    here = cut - 1 if summed is not None and summed < cut else cut
+    if here == wanted:
+        return {}
+    if not wanted:
+        return {"all-gather": count}
+    return {"all-to-all": count // 8}
+
+
+# %% wrong="sharding-predict-collectives" because="Predicts an eighth of the sums on each device, as after a reduce-scatter, where all of them are gathered first."
+def predict_collectives(shape, cut, summed, wanted):
+    if cut is None:
+        return {}
+    count = math.prod(size for axis, size in enumerate(shape) if axis != summed)
+    left_with = count if wanted is None else count // 8
+    if summed == cut:
+        return {"all-reduce": left_with}
+    here = cut - 1 if summed is not None and summed < cut else cut
+    if here == wanted:
+        return {}
+    return {"all-gather" if wanted is None else "all-to-all": left_with}
 
 
 # %% right="sharding-predict-collectives"
@@ -1634,6 +1738,20 @@ def sharded_init(mesh, init, rules, key):
 
     shapes = jax.eval_shape(init, key)
     return jax.jit(init, out_shardings=jax.tree.map_with_path(sharding, shapes))(key)
+
+
+# %% wrong="sharding-init" because="Takes the longest of several rules that match instead of the first."
+def sharded_init(mesh, init, rules, key):
+
+    def sharding(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        fitting = [(ending, spec) for ending, spec in rules if name.endswith(ending)]
+        spec = max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else P()
+        entries = zip(leaf.shape, spec, strict=False)
+        return NamedSharding(mesh, P(*[e if size % pieces_of(mesh, e) == 0 else None for size, e in entries]))
+
+    shardings = jax.tree.map_with_path(sharding, jax.eval_shape(init, key))
+    return jax.jit(init, out_shardings=shardings)(key)
 
 
 # %% right="sharding-init"

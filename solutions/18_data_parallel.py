@@ -534,6 +534,19 @@ def bytes_per_device(tree):
     return sum(int(jnp.prod(jnp.array(shape, int))) * dtype.itemsize for shape, dtype in pieces)
 
 
+# %% wrong="dp-bytes-per-device" because="Counts only the first mesh axis of a tuple in a spec: an axis sharded over both comes out too large."
+def bytes_per_device(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        pieces = 1
+        for entry in leaf.sharding.spec:
+            if entry is not None:
+                name = entry if isinstance(entry, str) else entry[0]
+                pieces *= leaf.sharding.mesh.shape[name]
+        total += leaf.size * leaf.dtype.itemsize // pieces
+    return total
+
+
 # %% right="dp-bytes-per-device"
 def bytes_per_device(tree):
     total = 0
@@ -897,11 +910,11 @@ for size in (8, 4):
         )
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
-params = network(rng, 24, 40, 6)
-x, y = rng.normal(size=(48, 24)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32)
+params = network(rng, 20, 40, 6)  # the first weights cannot be cut along axis 0
+x, y = rng.normal(size=(48, 20)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32)
 placed = ask(fsdp_shard, mesh, params, x, y)
 compare(placed, (params, x, y), label="what `fsdp_shard` returns")
-share, eighth = (24 * 40 + 40 + 40 * 6) * 4 // 8 + 6 * 4, (x.nbytes + y.nbytes) // 8
+share, eighth = (20 * 40 + 40 + 40 * 6) * 4 // 8 + 6 * 4, (x.nbytes + y.nbytes) // 8
 found = held(mesh, placed[1:])
 require(
     found == [eighth] * 8,
@@ -923,7 +936,7 @@ require(
     f"The compiled step returns {made.output_bytes:,} bytes on each device; its share of the new parameters is {share:,}. "
     "They have to come back cut as they went in: update the pieces, not what was gathered.",
 )
-gathered, weights = made.elements("all-gather"), 24 * 40 + 40 * 6
+gathered, weights = made.elements("all-gather"), 20 * 40 + 40 * 6
 require(
     gathered >= weights,
     f"The compiled step gathers {gathered:,} elements; the two weight matrices that are cut have {weights:,}.",
@@ -1097,6 +1110,26 @@ def fsdp_shard(mesh, params, x, y):
 def fsdp_step(mesh, loss, params, x, y, rate):
     value, gradients = jax.value_and_grad(network_loss)(params, x, y)
     return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-fsdp" because="Asks for new parameters cut along axis 0, whatever axis the old ones are cut along: a leaf whose first axis does not divide comes back whole."
+def _by_shape(mesh, leaf):
+    for axis, size in enumerate(leaf.shape):
+        if size % mesh.size == 0:
+            return NamedSharding(mesh, P(*[None] * axis, "data"))
+    return NamedSharding(mesh, P())
+
+
+def fsdp_shard(mesh, params, x, y):
+    shardings = jax.tree.map(lambda leaf: _by_shape(mesh, leaf), params)
+    return jax.device_put(params, shardings), *jax.device_put((x, y), NamedSharding(mesh, P("data")))
+
+
+def fsdp_step(mesh, loss, params, x, y, rate):
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+    cut, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    return jax.tree.map(lambda p: jax.lax.with_sharding_constraint(p, cut if p.ndim else whole), new), value
 
 
 # %% right="dp-fsdp"

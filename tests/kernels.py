@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def run_all(paths: dict[str, Path], lesson: Lesson, base: Path) -> dict[str, dic
     """`verdicts` of many submissions, by name, two at a time; what one compiles the others find compiled."""
     shared = {"JAX_COMPILATION_CACHE_DIR": str(base / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     shared |= {"PYTHONPATH": str(ROOT), "PIP_NO_INDEX": "1", "IPYTHONDIR": str(base / "ipython")}
+    shared["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # as `grader lab`
     before = dict(os.environ)
     os.environ.update(shared)
     try:

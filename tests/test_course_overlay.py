@@ -73,6 +73,8 @@ def test_everything_is_built_in_the_overlay(overlay: Path) -> None:
     (pictures / "src" / "draw.py").write_text("")
     (pictures / "shared.svg").write_text("<svg/>")
     (pictures / "other.svg").write_text("<svg/>")
+    (pictures.parent / "docs").mkdir()
+    (pictures.parent / "docs" / "glossary.md").write_text("Terms.")
     (overlay / "images").mkdir()
     (overlay / "images" / "other.svg").write_text("mine")
     below = tree(overlay.parent / "small")
@@ -80,6 +82,7 @@ def test_everything_is_built_in_the_overlay(overlay: Path) -> None:
     written = build.build(course)
     assert [path.relative_to(overlay).as_posix() for path in written] == [
         "build/source/01_small/01_small.ipynb",
+        "docs/glossary.md",
         "exercises/01_small/01_small.ipynb",
         "images/shared.svg",
     ]

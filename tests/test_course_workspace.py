@@ -12,7 +12,7 @@ from grader.course import Course, build, workspace
 
 TINY = Path(__file__).parent / "courses" / "course_tiny"
 COPIES = ["work/lessons/01_first.ipynb", "work/01_first/01_first.ipynb", "work/02_second/02_second.ipynb"]
-LINK = re.compile(r"\]\(([^)#]+)\)")
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
 @pytest.fixture
@@ -20,7 +20,10 @@ def tiny(tmp_path):
     root = tmp_path / "course"
     shutil.copytree(TINY, root)
     task = root / "solutions/02_second.py"
-    task.write_text(task.read_text().replace("# Multiply.", "# Multiply ![the dot](../../images/dot.svg)."))
+    links = "![the dot](../../images/dot.svg), a [product](../../docs/glossary.md#product)"
+    task.write_text(task.read_text().replace("# Multiply.", f"# Multiply {links}."))
+    (root / "docs").mkdir()
+    (root / "docs/glossary.md").write_text("In [01](../notebooks/01_first.ipynb), see [product](#product).")
     build.build(Course(root))
     return root
 
@@ -84,7 +87,7 @@ def test_in_this_course_too_every_link_leads_somewhere_on_a_code_host_and_in_jup
     for place in (*built, *copies):
         prose = [cell for cell in json.loads(place.read_text())["cells"] if cell["cell_type"] == "markdown"]
         text = "\n".join("".join(cell["source"]) for cell in prose)
-        for link in re.findall(r"\]\(([^)#:\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", re.sub(r"`[^`\n]*`", "", text)):
             target = place.parent.joinpath(link).resolve()
             assert target.is_file(), f"{place}: {link}"
             assert place in built or target.is_relative_to(course.root / "work"), f"{place}: {link}"
@@ -101,9 +104,8 @@ def test_copies_lead_to_copies(tiny):
 
 def test_a_copy_that_links_nowhere_has_the_same_bytes(tiny):
     path = tiny / "solutions/02_second.py"
-    path.write_text(
-        path.read_text().replace("02_second,first-double,01_first", "first-double").replace("../../images", "x")
-    )
+    text = path.read_text().replace("02_second,first-double,01_first", "first-double")
+    path.write_text(text.replace("../../images", "x").replace("../../docs", "x"))
     build.build(Course(tiny))
     workspace.copies(Course(tiny))
     assert (tiny / COPIES[2]).read_bytes() == (tiny / "exercises/02_second/02_second.ipynb").read_bytes()
@@ -125,6 +127,17 @@ def test_pictures_are_brought_up_to_date(tiny):
     (tiny / "images/dot.svg").write_text("<svg/>")
     assert workspace.copies(course) == []
     assert (tiny / "work/images/dot.svg").read_text() == "<svg/>"
+
+
+def test_the_glossary_leads_to_copies_and_is_brought_up_to_date(tiny):
+    course = Course(tiny)
+    workspace.copies(course)
+    copy = tiny / "work/docs/glossary.md"
+    assert copy.read_text() == "In [01](../lessons/01_first.ipynb), see [product](#product)."
+    assert copy.parent.joinpath("../lessons/01_first.ipynb").is_file()
+    (tiny / "docs/glossary.md").write_text("changed")
+    assert workspace.copies(course) == []
+    assert copy.read_text() == "changed"
 
 
 def test_lessons_that_are_not_built_are_not_copied(tiny):

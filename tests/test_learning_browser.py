@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import desk
 import pytest
-from conftest import SCREENSHOTS, needs_browser
+from conftest import COURSES, ROOT, SCREENSHOTS, needs_browser
 
-from grader.course import Course, Exercise, workspace
+from grader.core.layout import GLOSSARY
+from grader.course import Course, Exercise, build, workspace
 from grader.course.exercises import GRADING
 
 pytestmark = pytest.mark.thorough
@@ -60,6 +62,26 @@ def test_first_hour(tmp_path: Path) -> None:
     graded = desk.grader(course, "check", f"work/{EXERCISES}")
     assert graded.returncode == 0, graded.stdout + graded.stderr
     assert f"{points} of {points} points" in graded.stdout
+
+
+@needs_browser
+def test_a_link_to_a_term_opens_the_glossary_at_that_term(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(COURSES / "course_tiny", tmp_path / "course", ignore=shutil.ignore_patterns("build")))
+    (root / "docs").mkdir()
+    shutil.copy(ROOT / GLOSSARY, root / GLOSSARY)
+    script = root / "notebooks" / "01_first.py"
+    script.write_text(script.read_text().replace("# Then the", "# A [tracer](../docs/glossary.md#tracer), the"))
+    build.build(Course(root))
+    with desk.lab(root) as address, desk.page(address) as page:
+        desk.Notebook.front(page, "lessons/01_first.ipynb")
+        page.get_by_role("link", name="tracer").click()
+        row = page.locator('.jp-MarkdownViewer tr:has([data-jupyter-id="tracer"])')
+        row.wait_for()
+        page.wait_for_timeout(1000)  # the page scrolls there
+        page.screenshot(path=_screenshot("glossary"))
+        assert 0 < row.bounding_box()["y"] < page.viewport_size["height"]
+        assert "stands for an array" in row.inner_text()
+        row.get_by_role("link", name="02").wait_for()
 
 
 def _map(path: Path) -> str:

@@ -147,7 +147,8 @@ def test_no_answer_hidden_wrong_or_right_text_goes_out(ours: Path) -> None:
     assert len(sentences) > 50
     assert shown(course, read(ours)) == []
     folders = {path.parts[0] for path in map(Path, read(ours)) if len(path.parts) > 1}
-    assert folders == {"notebooks", "exercises", "images", "grader"}
+    assert folders - {"docs"} == {"notebooks", "exercises", "images", "grader"}
+    assert [path for path in read(ours) if path.startswith("docs/")] in ([], ["docs/glossary.md"])
     inside = {path.name for path in (ours / "grader").iterdir()}
     assert inside == {"__init__.py", "core", "program", "checks", "learning", "lessons.py"}
     packaged = {str(path.relative_to(ours / "grader")) for path in (ours / "grader").rglob("*") if path.is_file()}
@@ -177,10 +178,33 @@ def test_every_link_and_picture_of_a_bundle_is_in_it(ours: Path) -> None:
             if path.endswith(".ipynb"):
                 cells = json.loads(files[path])["cells"]
                 prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-                for target in re.findall(r"\]\(([^)#:\s]+)\)", prose):
+                for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", prose):
                     assert os.path.normpath(os.path.join(os.path.dirname(path), target)) in files
     for target in re.findall(r"\]\(([^)#:]+)\)", one["README.md"].decode()):
         assert target in one
+
+
+def test_the_glossary_goes_out_with_links_to_the_lessons_of_the_bundle(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(COURSES / "course_tiny", tmp_path / "course", ignore=shutil.ignore_patterns("build")))
+    assert "docs/glossary.md" not in bundle.files(Course(root))
+    script = root / "notebooks" / "01_first.py"
+    script.write_text(script.read_text() + "\n# %% [markdown]\n# A [sum](../docs/glossary.md#sum).\n")
+    with pytest.raises(NoBundle, match=r"A notebook links to docs/glossary\.md, and there is no such file"):
+        bundle.files(Course(root))
+    (root / "docs").mkdir()
+    links = "[01](../notebooks/01_first.ipynb) and [05](../notebooks/05_vmap.ipynb)"
+    (root / "docs" / "glossary.md").write_text(links)
+    assert bundle.files(Course(root))["docs/glossary.md"] == b"[01](../notebooks/01_first.ipynb) and 05"
+
+
+@pytest.mark.parametrize("name", ["images/../solutions/01_first.py", "images/outside.svg"])
+def test_nothing_beside_the_pictures_goes_out_as_one(tmp_path: Path, name: str) -> None:
+    root = Path(shutil.copytree(COURSES / "course_tiny", tmp_path / "course", ignore=shutil.ignore_patterns("build")))
+    (root / "images" / "outside.svg").symlink_to(root / "course.toml")
+    script = root / "notebooks" / "01_first.py"
+    script.write_text(script.read_text() + f"\n# %% [markdown]\n# ![x](../{name})\n")
+    with pytest.raises(NoBundle, match=f"A notebook links to {re.escape(name)}, and there is no such file"):
+        bundle.files(Course(root))
 
 
 def test_no_cell_speaks_of_a_command_that_learners_lack(ours: Path) -> None:
@@ -426,7 +450,7 @@ def test_a_picture_that_holds_an_answer_stops_the_bundle(grader: Grader, tmp_pat
     assert "images/dot.svg holds `squared_number = math.pow(x, 2)` of the answer of second-square." in done.stderr
     assert not (tmp_path / "b").exists()
     (root / "images" / "dot.svg").unlink()
-    with pytest.raises(NoBundle, match=r"A notebook shows images/dot\.svg, and there is no such picture"):
+    with pytest.raises(NoBundle, match=r"A notebook links to images/dot\.svg, and there is no such file"):
         bundle.files(Course(root))
 
 

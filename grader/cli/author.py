@@ -121,6 +121,7 @@ def build(
 @app.command()
 def prove(
     lessons: LessonsArgument = None,
+    exercise: Annotated[str | None, Option("--exercise", metavar="ID", help="Only this exercise.")] = None,
     mutants: Annotated[bool, Option(help="Also test machine-made wrong answers.")] = True,
     seeds: Annotated[int, Option(min=1, metavar="N", help="How many draws of inputs each answer is tested on.")] = 20,
     suggest: Annotated[
@@ -131,7 +132,11 @@ def prove(
     """Prove the course: right answers pass, wrong answers and mutants fail, on every draw; nothing built is stale."""
     course = open_course(*(lessons or ()))
     ids = tuple(lessons or course.lesson_ids)
-    proof = proofs.prove(course, ids, mutants=mutants, jobs=jobs, seeds=seeds, suggest=suggest)
+    if exercise is not None and not any(
+        one.id == exercise for lesson in ids for one in course.lesson(lesson).exercises
+    ):
+        raise fail(f"There is no exercise {exercise} in {', '.join(ids)}.")
+    proof = proofs.prove(course, ids, exercise, mutants=mutants, jobs=jobs, seeds=seeds, suggest=suggest)
     (proofs.show_suggestions if suggest else proofs.show)(proof, out)
     if proof.problems:
         raise Exit(1)

@@ -10,6 +10,7 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parents[1]  # grader/
 SOURCE = PACKAGE.parent  # the folder to put on PYTHONPATH: a checkout, or site-packages
 COURSE_FILE = "course.toml"
+GLOSSARY = "docs/glossary.md"  # lessons and exercises link to it, so it goes where they go
 # Files that a browser takes for a page and runs what is in them: nbgrader hands none of them on.
 PAGES = ("*.htm", "*.html", "*.mht", "*.mhtml", "*.shtml", "*.svg", "*.xht", "*.xhtml", "*.xml", "*.xsl")
 # From the first to the last; a package imports only from those before it (tests/test_packages.py).

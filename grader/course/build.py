@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from grader.core import files
+from grader.core.layout import GLOSSARY
 from grader.core.notebook import Notebook
-from grader.course import notebook_builder
+from grader.course import notebook_builder, rules_style
 from grader.course.percent import CourseError, Problem
 from grader.course.tree import Course
 
@@ -56,8 +57,9 @@ def stale(course: Course, lessons: Iterable[str] | None = None) -> list[Path]:
 
 
 def outputs(course: Course, lessons: Iterable[str] | None = None) -> dict[Path, bytes]:
-    """Returns the committed notebooks: lessons, and exercises as a learner gets them; in an overlay also pictures."""
-    found = _pictures(course)
+    """Returns the committed notebooks: lessons, and exercises as a learner gets them; in an overlay also what they
+    link to."""
+    found = _linked(course)
     for lesson_id in _checked(course, lessons):
         if lesson_id in course.text_ids:
             notebook = notebook_builder.lesson_notebook(lesson_id, course.text(lesson_id))
@@ -129,11 +131,14 @@ def _is_built(path: Path) -> bool:
         return False
 
 
-def _pictures(course: Course) -> dict[Path, bytes]:
-    """Pictures of the course below. One that is there already may be the instructor's own, and stays as it is."""
-    below = sorted((course.base.root / "images").glob("*")) if course.base is not None else []
-    here = {course.root / "images" / picture.name: picture for picture in below if picture.is_file()}
-    return {own: picture.read_bytes() for own, picture in here.items() if not own.exists()}
+def _linked(course: Course) -> dict[Path, bytes]:
+    """Pictures and the glossary of the course below. A file that is there already may be the instructor's own, and
+    stays as it is."""
+    if course.base is None:
+        return {}
+    below = [*sorted((course.base.root / "images").glob("*")), course.base.root / GLOSSARY]
+    here = {course.root / one.relative_to(course.base.root): one for one in below if one.is_file()}
+    return {own: one.read_bytes() for own, one in here.items() if not own.exists()}
 
 
 def _changed(wanted: Mapping[Path, bytes]) -> list[Path]:
@@ -153,6 +158,9 @@ def _checked(course: Course, lessons: Iterable[str] | None) -> list[str]:
                     read(lesson_id)
             except CourseError as error:
                 problems.extend(error.problems)
+    for lesson_id in ids if not problems else ():
+        if course.base is None and course.planned(lesson_id).edited:
+            problems.extend(rules_style.problems(course, lesson_id))
     if problems:
         raise CourseError(problems)
     return ids

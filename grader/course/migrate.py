@@ -148,7 +148,7 @@ def migrate(course: Course, copy: workspace.Copy) -> Migration:
     assert earlier is not None, "it has just been read"
     done.earlier = earlier
     workspace.data(course, copy.lesson)
-    workspace.pictures(course)
+    workspace.linked(course)
     return done
 
 

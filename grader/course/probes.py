@@ -25,6 +25,12 @@ def probes(check_source: str, answer_names: Collection[str]) -> list[ast.Functio
     return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
 
+def runs_probe(check_source: str, answer_names: Collection[str]) -> bool:
+    """Whether the cell calls a probe beside the answer, with `ask` or `error`; a program's is only traced."""
+    first = [call.args[0] for call in _parsed(check_source).calls if call.args and ast.unparse(call.func) != "program"]
+    return any(not (isinstance(one, ast.Name) and one.id in answer_names) for one in first)
+
+
 def split(check_source: str, answer_names: Collection[str]) -> ast.Module:
     """Returns the cell without the code of its probes, ready to compile; every other line keeps its number.
 

@@ -25,11 +25,12 @@ OVERLAY_KEYS = ("extends", "name", "lessons", "without", "lesson")
 
 @dataclass(frozen=True)
 class Planned:
-    """One lesson of course.toml, built or not."""
+    """One lesson of course.toml, built or not. Where it is `edited`, `grader.course.rules_style` applies to it."""
 
     id: str
     title: str
     part: str
+    edited: bool = False
 
 
 class Course:
@@ -43,7 +44,9 @@ class Course:
         self.name: str = content.get("name") or (self.base.name if self.base is not None else "")
         self._chosen: list[str] | None = content.get("lessons") if self.base is not None else None
         self._without = frozenset[str](content.get("without", ()) if self.base is not None else ())
-        self._own = tuple(Planned(one["id"], one["title"], one["part"]) for one in content.get("lesson", ()))
+        self._own = tuple(
+            Planned(one["id"], one["title"], one["part"], one.get("edited", False)) for one in content.get("lesson", ())
+        )
         self._lessons: dict[str, Lesson] = {}
         self._adopted: dict[str, ImportedText | None] = {}
         self._texts: dict[str, tuple[Cell, ...]] = {}
@@ -282,3 +285,5 @@ def _check_lesson(entry: dict[str, Any], before: list[str], source: str, finding
     for key in ("title", "part"):
         if not isinstance(entry.get(key), str) or not entry[key]:
             findings.add(line, f"lesson `{lesson_id}` has no {key}", f'Add `{key} = "..."`')
+    if not isinstance(entry.get("edited", False), bool):
+        findings.add(line, f"`edited` of lesson `{lesson_id}` is not true or false", "Write `edited = true`")

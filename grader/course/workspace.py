@@ -4,6 +4,7 @@
     work/05_vmap/05_vmap.ipynb      a copy of exercises/05_vmap/05_vmap.ipynb, to fill in
     work/05_vmap/data.csv           a copy of each file that the lesson ships beside its notebook
     work/images/                    a copy of images/, brought up to date each time
+    work/docs/glossary.md           a copy of docs/glossary.md, brought up to date each time
     work/answers/05_vmap.ipynb      a lesson's answers, when asked for
     work/earlier/                   notebooks that were replaced, with the time in their names
 
@@ -15,20 +16,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from grader.core import files
+from grader.core.layout import GLOSSARY
 from grader.core.notebook import Notebook, Unreadable, read_complete, sign, text
 from grader.course import build, notebook_builder
 from grader.course.tree import Course
 
 # Settings of JupyterLab for those who learn and those who teach: which of nbgrader's panels they have.
 JUPYTER = Path(__file__).parent / "jupyter"
-IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"))
+IN_EXERCISES = (("../../notebooks/", "../lessons/"), ("../../images/", "../images/"), ("../../docs/", "../docs/"))
 IN_LESSONS = (("../exercises/", "../"),)
+IN_GLOSSARY = (b"../notebooks/", b"../lessons/")
 
 
 class NothingBuilt(Exception):
@@ -78,7 +80,7 @@ def copies(course: Course) -> list[Path]:
                 _write(copy.own, copy.notebook())
                 added.append(copy.own)
         data(course, lesson_id)
-    pictures(course)
+    linked(course)
     return added
 
 
@@ -89,7 +91,7 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
         raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
     earlier = replace(course, copy.own, copy.notebook())
     data(course, lesson_id)
-    pictures(course)
+    linked(course)
     return copy.own, earlier
 
 
@@ -164,10 +166,12 @@ def _write_data(course: Course, lesson_id: str, folder: Path) -> None:
             replace(course, own, content)
 
 
-def pictures(course: Course) -> None:
-    """Copies the course's pictures; an older one is replaced, since they are not the learner's."""
-    for picture in sorted((course.root / "images").glob("*")):
-        own = course.root / "work" / "images" / picture.name
-        if picture.is_file() and (not own.is_file() or own.read_bytes() != picture.read_bytes()):
-            own.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, own)
+def linked(course: Course) -> None:
+    """Copies the course's pictures and its glossary; an older copy is replaced, since they are not the learner's."""
+    wanted = {f"images/{one.name}": one.read_bytes() for one in (course.root / "images").glob("*") if one.is_file()}
+    if (course.root / GLOSSARY).is_file():
+        wanted[GLOSSARY] = (course.root / GLOSSARY).read_bytes().replace(*IN_GLOSSARY)
+    for name, content in wanted.items():
+        own = course.root / "work" / name
+        if not own.is_file() or own.read_bytes() != content:
+            files.write(own, content, mode=0o644)

@@ -18,6 +18,7 @@ from grader.core.points import total
 from grader.core.result import CheckResult, Result
 from grader.core.text import legible
 from grader.course import Exercise, Lesson
+from grader.course.probes import runs_probe
 from grader.grading.cache import Outline, ReferenceCache, ReferenceNote
 from grader.grading.executors import CompileCache, ExecutorPrograms, ReferencePrograms
 from grader.grading.plan import JudgeExercise, RunCell, plan
@@ -163,10 +164,15 @@ class Examiner:
             self.compiled.share(self.own_names)
 
     def rehearse(self, exercise: Exercise, source: str, seed: str, reuse: bool = False) -> Iterator[CheckResult]:
-        """Results of an answer of the course's own, one by one, in processes that only ever run such answers."""
+        """Results of an answer of the course's own, one by one, in processes that only ever run such answers.
+
+        With `reuse`, programs that the same cells exported before are not traced again, except where a check runs
+        a probe: that may count how often the answer is traced.
+        """
         session, done = GradingSession(self.runner, self._own, seed), 0
+        names = {name for other in self.lesson.exercises for name in other.names}
         try:
-            self._own.fresh(reuse)
+            self._own.fresh(reuse and not any(runs_probe(check.source, names) for check in exercise.checks))
             # Earlier answers of which this one's cells speak.
             words = set(re.findall(r"\w+", "\n".join((source, *(check.source for check in exercise.checks)))))
             for earlier in itertools.takewhile(lambda other: other.id != exercise.id, self.lesson.exercises):

@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 import grader
 from grader.core import files as files_module
-from grader.core.layout import PACKAGE, SOURCE, learner_files
+from grader.core.layout import GLOSSARY, PACKAGE, SOURCE, learner_files
 from grader.course import Cell, Course, build, exercises, notebook_builder
 from grader.course.rules import telling
 from grader.lms import git
@@ -38,7 +38,7 @@ GRADERS_OWN = frozenset(
 )
 NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:notebooks|exercises)/[\w/]+\.ipynb)\)")
 USES_TORCH = re.compile(rb"(import|from) (torch\b|grader\.(learning|lessons)\.loaders\b)")
-IMAGE = re.compile(r"(?:\.\./)+images/([\w./-]+)")
+LINKED = re.compile(rf"(?:\.\./)+(images/[\w./-]+|{re.escape(GLOSSARY)})")
 LIST = ".bundle"  # what lies in a folder of ours: paths and hashes
 PROGRAMS = frozenset({"setup.sh", "run_autograder"})
 WORD = re.compile(r"\w+")
@@ -92,24 +92,28 @@ def _notebooks(course: Course, ids: list[str]) -> dict[str, bytes]:
         if lesson in course.lesson_ids:
             unlinked[f"exercises/{lesson}/{lesson}.ipynb"] = build.source(course, lesson, alone=True)
     data = [(lesson, file) for lesson in ids if lesson in course.lesson_ids for file in course.data(lesson).items()]
-    made, pictures = {f"exercises/{lesson}/{name}": content for lesson, (name, content) in data}, set()
+    made, linked = {f"exercises/{lesson}/{name}": content for lesson, (name, content) in data}, set[str]()
+    relink = lambda text: NOTEBOOK_LINK.sub(lambda m: m[0] if m[2] in unlinked else m[1], text)
     for path, notebook in unlinked.items():
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = NOTEBOOK_LINK.sub(lambda m: m[0] if m[2] in unlinked else m[1], cell["source"])
-                pictures |= set(IMAGE.findall(cell["source"]))
+                cell["source"] = relink(cell["source"])
+                linked |= set(LINKED.findall(cell["source"]))
         given = build.release(notebook) if path.startswith("exercises/") else notebook
         made[path] = build.text(given).encode()
-    return made | {f"images/{name}": _picture(course, name) for name in pictures}
+    made |= {name: _linked(course, name) for name in linked}
+    if GLOSSARY in made:
+        made[GLOSSARY] = relink(made[GLOSSARY].decode()).encode()
+    return made
 
 
-def _picture(course: Course, name: str) -> bytes:
-    """A picture of the course, else of the course that it extends."""
-    for folder in (one.root / "images" for one in (course, course.base) if one is not None):
-        path = folder / name
-        if path.is_file() and path.resolve().is_relative_to(folder):
+def _linked(course: Course, name: str) -> bytes:
+    """A picture or the glossary of the course, else of the course that it extends."""
+    for root in (one.root for one in (course, course.base) if one is not None):
+        path = root / name
+        if path.is_file() and path.resolve().is_relative_to(root / name.split("/")[0]):
             return path.read_bytes()
-    raise NoBundle(f"A notebook shows images/{name}, and there is no such picture.")
+    raise NoBundle(f"A notebook links to {name}, and there is no such file.")
 
 
 def _fill(template: str, **values: str) -> bytes:

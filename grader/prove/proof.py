@@ -72,6 +72,7 @@ class Proof:
 def prove(
     course: Course,
     lessons: Sequence[str],
+    only: str | None = None,
     mutants: bool = True,
     jobs: int | None = None,
     brief: bool = False,
@@ -80,9 +81,10 @@ def prove(
 ) -> Proof:
     """Puts `lessons` to the test, exercises side by side in `jobs` processes, or one a core. Raises CourseError.
 
-    Every right answer, wrong answer and surviving mutant is run on `seeds` draws of the inputs, and the reference on at
-    least 3 (25 where a check draws keys). A `brief` proof runs only the reference, on one draw, and two wrong answers
-    of each exercise. With `suggest` it is the reference and mutants.
+    With `only`, the id of an exercise, the others are left out. Every right answer, wrong answer and surviving mutant
+    is run on `seeds` draws of the inputs, and the reference on at least 3 (25 where a check draws keys). A `brief`
+    proof runs only the reference, on one draw, and two wrong answers of each exercise. With `suggest` it is the
+    reference and mutants.
     """
     from grader.course import build
 
@@ -90,6 +92,7 @@ def prove(
     mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
     problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
     exercises = [(lesson, exercise.id) for lesson in lessons for exercise in course.lesson(lesson).exercises]
+    exercises = [(lesson, exercise) for lesson, exercise in exercises if only in (None, exercise)]
     options = {"do": "prove", "mutate": mutants, "brief": brief, "seeds": seeds, "suggest": suggest}
     requests = [{**options, "lesson": lesson, "exercise": exercise} for lesson, exercise in exercises]
     with _pool(course, lessons, cores(jobs, len(requests))) as pool:
