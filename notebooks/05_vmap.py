@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 05 · vmap: write for one example, run on a batch
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core you can run a function of one example on a batch or on all pairs of two batches, compute a gradient for each example, and recognise mistakes in the choice of axes.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/05_vmap/05_vmap.ipynb).* After the core you can run a function of one example on a batch or on all pairs, compute a gradient for each example, and find mistakes in the choice of axes.
 #
-# **Prerequisites.** Arrays (lesson 01), tracing (02), `jit` (03) and `grad` (04). Try to answer these questions from memory.
+# **Prerequisites.** Arrays (lesson 01), tracing (02), `jit` (03) and `grad` (04). Answer these questions from memory.
 #
 # 1. From 01: `a` has shape `(4, 1)` and `b` has shape `(3,)`. What is the shape of `a + b`?
 #
@@ -23,7 +23,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# A gradient describes how *one number* changes with the inputs. A vector has one gradient for each of its entries.
+# A gradient describes how *one number* changes with the inputs. Each entry of a vector has its own gradient.
 # </details>
 
 # %%
@@ -37,7 +37,7 @@ from grader.learning.inspection import flops, primitives, print_error, time_ms
 
 # %% [markdown]
 # ## Which sensor is wrong?
-# The loss of a batch is one number. It can show that a model fits badly, but not for which example. Suppose that 64 sensors each report a value `y`, which a linear model predicts from four measurements `x`. The mean loss has risen sharply since yesterday, so we need the loss of each sensor.
+# The loss of a batch is one number. It can show that a model fits badly, but not for which example. In this lesson, an example is one of 64 sensors. Each reports a value `y`, which a linear model predicts from four measurements `x`. The mean loss has risen sharply since yesterday. Which sensor is the cause?
 #
 # The model and its loss are written for **one example**, without a batch axis.
 
@@ -65,27 +65,30 @@ losses_by_loop = jnp.stack([loss(params, x, y) for x, y in zip(xs, ys, strict=Tr
 print(f"mean loss {losses_by_loop.mean():.2f}")
 
 # %% [markdown]
-# A Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` by hand for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, you would have to check every axis and every index.
+# The Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, you would have to adapt every axis and every index.
 #
-# `jax.vmap` does this rewrite for you. It takes a function of one example and returns a function of a batch. Its option `in_axes` has an entry for each argument of the function. An entry is the axis of the examples, which is called the **mapped axis**, or `None` if all examples share the argument. The default, `in_axes=0`, maps axis 0 of every argument.
+# `jax.vmap` does this rewrite for you. It takes a function of one example and returns a function of a batch. Its option `in_axes` has an entry for each argument. The entry is the axis of the examples, called the **mapped axis**, or `None` if all examples share the argument. A single number applies to all arguments, and the default is 0.
 
 # %% [markdown] predict="vmap-out-shape"
 # What is the shape of `jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)`, with `xs` of shape `(64, 4)`?
 #
-# - [ ] `()` | You may expect the mean loss, but `vmap` never reduces. It returns one result for each example.
+# - [ ] `()` | This would be the mean loss, but `vmap` does not reduce. It returns a result for each example.
 # - [x] `(64,)` | Right. `loss` returns shape `()`, and `vmap` adds an axis for the 64 examples.
-# - [ ] `(64, 4)` | The axis of 4 measurements is passed to `loss`, and the dot product sums over it.
+# - [ ] `(64, 4)` | `loss` receives the axis of 4 measurements, and its dot product sums over it.
 
 # %%
 losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
 print("shape", losses.shape, "  equal to the loop:", bool(jnp.allclose(losses, losses_by_loop)))
 
 # %% [markdown]
-# The result has the shape that `loss` returns, with the mapped axis in front. Next, map `predict` in the same way, and compare its 64 predictions with the reported values.
+# The result has the shape that `loss` returns, with the mapped axis in front. The largest of the 64 losses belongs to the faulty sensor. `predict` is mapped in the same way.
 
 # %%
-predictions = jax.vmap(predict, in_axes=(None, 0))(params, xs)
 worst = int(losses.argmax())
+predictions = jax.vmap(predict, in_axes=(None, 0))(params, xs)
+print(f"sensor {worst}: predicted {predictions[worst]:.1f}, reported {ys[worst]:.1f}")
+
+# %%
 _, (left, right) = plots.subplots(1, 2, height=3)
 left.semilogy(losses, "o", markersize=4, label="one sensor")
 left.axhline(losses.mean(), color=plots.COLOURS[2], linestyle="--", label="mean loss")
@@ -103,18 +106,18 @@ plots.show(
 )
 
 # %% [markdown]
-# One sensor causes the high mean, and all other losses are below the mean. The right panel shows why. That sensor reports its value with the wrong sign.
+# One sensor causes the high mean. It reports its value with the wrong sign, as the right panel shows.
 
 # %% [markdown]
 # ## What the function sees
-# A `print` shows what `vmap` passes to your function.
+# A `print` shows the argument that `vmap` passes to your function.
 
 # %% [markdown] predict="vmap-print"
 # `vmap` maps a function with a `print` over 64 examples of 4 measurements. How often does it print, and which shape?
 #
 # - [ ] 64 times, `(4,)` | This would be a loop. `vmap` runs the function once, on a tracer.
 # - [ ] once, `(64, 4)` | The function does run once, but `vmap` hides the batch axis from it.
-# - [x] once, `(4,)` | Right. The function runs once, on a tracer that represents any one of the examples.
+# - [x] once, `(4,)` | Right. The function runs once, on a tracer that represents any of the examples.
 
 
 # %%
@@ -135,11 +138,11 @@ print(jax.make_jaxpr(loss)(params, xs[0], ys[0]))
 print(jax.make_jaxpr(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
 
 # %% [markdown]
-# The operations are the same, in the same order, on larger arrays, so the program does not grow with the batch. Each primitive has a **batching rule**, which tells JAX how to compute it with an additional axis. `dot_general` now sums over axis 1 of `xs`, because axis 0 holds the examples. `add` and `sub` work element by element and need no change.
+# The operations are the same, in the same order, on larger arrays, so the program does not grow with the batch. Each primitive has a **batching rule**, which tells JAX how to compute it with an additional axis. `dot_general` now sums over axis 1 of `xs`, because axis 0 holds the examples. Compare `([0], [1])` with `([0], [0])`.
 
 # %% [markdown]
 # ## What each transformation hides
-# The tracers of `grad`, `vmap` and `jit` differ in what they hide from your function.
+# The tracers of `grad`, `vmap` and `jit` hide different properties of an array from your function.
 
 
 # %%
@@ -159,7 +162,7 @@ _ = jax.jit(magnitude)(xs[0])
 # | `jax.vmap(f)(xs)` | any one example of `xs` | the mapped axis | fails, as two examples may need different branches |
 # | `jax.jit(f)(x)` | any array of this shape and dtype | the value | fails, as there is no value yet |
 #
-# An `if` needs one concrete value, so it works only under `grad`.
+# The next cell tries such an `if`.
 
 
 # %%
@@ -179,18 +182,18 @@ for transformation, call in failing.items():
 print("vmap with where:", jax.vmap(lambda x: jnp.where(x.sum() > 0, x.sum(), -x.sum()))(xs[:3]))
 
 # %% [markdown]
-# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. Use `jnp.where` for such a choice, which selects a result for each example.
+# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. For such a choice, use `jnp.where`. It computes both results and selects one for each example.
 
 # %% [markdown]
 # ## Choose the axes
-# An entry of `in_axes` can be any axis, and negative numbers count from the end. Here the examples are columns.
+# An entry of `in_axes` can be any axis, and negative numbers count from the end. Here each example is a column.
 
 # %%
 columns = xs.T  # (4, 64)
 print(jax.vmap(predict, in_axes=(None, 1))(params, columns).shape)
 
 # %% [markdown]
-# An argument may be a dict or another container of arrays. One entry then applies to all its arrays, as `None` does for `params`. The entry can also be a container **of the same structure**, with an axis for each array. The following ensemble of five models shares one bias.
+# An argument may be a dict or another container of arrays. One entry then applies to all its arrays, as `None` does for `params`. The entry can also be a container **of the same structure**, with an axis for each array. In the next cell, five models have different weights and share one bias.
 
 # %%
 ensemble = {"w": jnp.asarray(rng.normal(size=(5, 4)), jnp.float32), "b": jnp.float32(0.25)}
@@ -203,14 +206,14 @@ print(jax.vmap(predict, in_axes=({"w": 0, "b": None}, None))(ensemble, xs[0]).sh
 print(jax.make_jaxpr(jax.vmap(lambda w, x: jnp.dot(jnp.tanh(w), x), in_axes=(None, 0)))(params["w"], xs))
 
 # %% [markdown]
-# `out_axes` places the mapped axis in the results. An entry is the position of the mapped axis in that result.
+# `out_axes` is the same option for the results. It is one number, by default 0, or a container with the structure of the result.
 
 # %% [markdown] predict="vmap-out-axes"
 # `scale(x)` returns `{"scaled": (4,), "norm": ()}`. What are the two shapes with `out_axes={"scaled": 1, "norm": 0}` and 64 examples?
 #
 # - [x] `(4, 64)` and `(64,)` | Right. The mapped axis is axis 1 of the *result* "scaled".
-# - [ ] `(64, 4)` and `(64,)` | `out_axes=0` gives these shapes. The number is the position of the mapped axis, not of the measurements.
-# - [ ] an error: "norm" has no axes | For one example it has none. In the result it has one, the mapped axis at position 0.
+# - [ ] `(64, 4)` and `(64,)` | `out_axes=0` gives these shapes. The number is the position of the mapped axis, not that of the measurements.
+# - [ ] an error: "norm" has no axes | It has none for one example. In the result it has one, the mapped axis.
 
 
 # %%
@@ -222,23 +225,26 @@ def scale(x):
 jax.tree.map(jnp.shape, jax.vmap(scale, out_axes={"scaled": 1, "norm": 0})(xs))
 
 # %% [markdown]
-# The figure summarises both options.
+# An entry of `out_axes` is the position of the mapped axis in that result. The figure summarises both options.
 #
 # ![Above: vmap of loss with in_axes (None, 0, 0). All examples share one copy of the parameters. Row i of xs and entry i of ys are the arguments of example i. The function is written for one example and traced once, and the results are stacked along axis 0. Below: in_axes 0 passes rows, 1 columns and None the whole array. out_axes 0 makes the results rows, 1 columns.](../images/vmap_axes.svg)
 
 # %% [markdown]
 # ## A gradient for each example
-# `jax.grad(loss)` is a function of one example, so `vmap` maps it like any other function. First try the reverse order.
+# `jax.grad(loss)` is a function of one example, so `vmap` can map it. First try the reverse order.
 
 # %% [markdown] predict="vmap-grad-order"
 # What does `jax.grad(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys)` return?
 #
 # - [ ] a gradient for each example | This is the other order, `vmap` of `grad`.
-# - [ ] the mean gradient | The function would have to compute a mean, and `vmap` does not reduce.
+# - [ ] the mean gradient | The mapped function would have to compute a mean, but `vmap` does not reduce.
 # - [x] an error | Right. The mapped function returns shape `(64,)`, and `grad` needs a scalar.
 
 # %%
 print_error(lambda: jax.grad(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
+
+# %% [markdown]
+# `vmap` of `grad` returns a gradient for each example.
 
 # %%
 gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(params, xs, ys)
@@ -247,7 +253,7 @@ norms = jnp.sqrt(jnp.sum(gradients["w"] ** 2, axis=1) + gradients["b"] ** 2)
 print(f"largest gradient: sensor {norms.argmax()}, norm {norms.max():.1f}; median norm {jnp.median(norms):.2f}")
 
 # %% [markdown]
-# The result has the structure of `params`, and each array has a new first axis of size 64. Differentially private training clips such gradients one by one. They need as much memory as 64 copies of the parameters. If you need only their mean, differentiate the mean loss instead.
+# The result has the structure of `params`, and each array has a new first axis of size 64. They need as much memory as 64 copies of the parameters. If you need only their mean, differentiate the mean loss.
 
 
 # %%
@@ -260,7 +266,7 @@ jax.tree.map(lambda each, mean: bool(jnp.allclose(each.mean(0), mean, atol=1e-5)
 
 # %% [markdown]
 # ## All pairs
-# Each `vmap` adds one axis, so two nested calls evaluate a function for all pairs. The inner one maps over the rows of `ys` and shares `x`. The outer one maps over the rows of `xs` and shares `ys`.
+# Each `vmap` adds one axis, so two nested calls evaluate a function for all pairs. The inner one shares a row `x` and maps over the rows of `ys`. The outer one maps over the rows of `xs` and shares `ys`.
 #
 # ![A grid of distances between 4 xs and 5 ys. The inner vmap, in_axes (None, 0), computes one row, x0 against all ys. The outer vmap, in_axes (0, None), stacks the rows. The outermost vmap creates the first axis.](../images/vmap_pairwise.svg)
 
@@ -282,11 +288,11 @@ few, many = xs[:4], xs[10:15]
 print(pairwise(few, many).shape, bool(jnp.allclose(pairwise(few, many), pairwise_by_broadcasting(few, many))))
 
 # %% [markdown]
-# The **outermost** `vmap` creates the first axis, so entry `[i, j]` compares `xs[i]` with `ys[j]`. Broadcasting gives the same result, but you have to place each axis yourself.
+# The **outermost** `vmap` creates the first axis, so entry `[i, j]` compares `xs[i]` with `ys[j]`. Broadcasting gives the same result, but you must insert each axis by hand.
 
 # %% [markdown]
 # ## How fast is vmap?
-# `vmap` and `jit` can be combined in either order. Here are five ways to compute all distances between two sets of 32 vectors.
+# Here are five ways to compute all distances between two sets of 32 vectors.
 
 
 # %%
@@ -310,31 +316,34 @@ ways = {
 # Which two of these ways take nearly the same time?
 #
 # - [ ] the Python loop and vmap | The loop dispatches 1,024 calls. `vmap` dispatches each operation once.
-# - [ ] vmap with and without jit | Without `jit`, each operation writes its whole result to memory before the next one starts.
+# - [ ] vmap with and without jit | Without `jit`, `vmap` traces the function at every call, and each operation is dispatched separately.
 # - [x] vmap and broadcasting, both under jit | Right. Both consist of the same operations.
 
 # %%
-milliseconds = dict(zip(ways, time_ms(*(lambda way=way: way(small, small) for way in ways.values())), strict=True))
-_, axes = plots.subplots(height=2.4)
-bars = axes.barh(list(ways), list(milliseconds.values()), color=plots.FILLS[1][0], edgecolor=plots.INK)
-axes.bar_label(bars, [f"{took:.3g} ms" for took in milliseconds.values()], padding=4)
-axes.set(xscale="log", xlim=(min(milliseconds.values()) / 3, 5 * max(milliseconds.values())))
+calls = [lambda way=way: way(small, small) for way in ways.values()]
+milliseconds = dict(zip(ways, time_ms(*calls, repeats=15), strict=True))
+_, axes = plots.subplots(height=2.2)
+axes.plot(list(milliseconds.values()), list(ways), "o", markersize=8)
+for way, took in milliseconds.items():
+    axes.annotate(f"{took:.2g} ms", (took, way), xytext=(9, -4), textcoords="offset points")
+axes.set(xscale="log", xlim=(min(milliseconds.values()) / 2, 5 * max(milliseconds.values())))
 axes.set(xlabel="median time in milliseconds, logarithmic scale")
+axes.grid(axis="y", color=plots.QUIET, alpha=0.3, linewidth=0.8)
 axes.invert_yaxis()
-plots.show("Median times. " + "; ".join(f"{way}: {took:.3g} ms" for way, took in milliseconds.items()) + ".")
+plots.show("Median times. " + "; ".join(f"{way}: {took:.2g} ms" for way, took in milliseconds.items()) + ".")
 
 # %% [markdown]
-# Under `jit`, `vmap` is as fast as broadcasting by hand. Without `jit`, JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
+# Under `jit`, `vmap` and broadcasting by hand take nearly the same time. Without `jit`, `vmap` is slower, because JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
 
 # %% [markdown]
 # ## What goes wrong
-# A wrong entry of `in_axes` is a common mistake. Suppose that each of the four measurements is divided by its own spread. All examples share `spread`, so its entry must be `None`. What happens if you forget this and test with four examples?
+# A wrong entry of `in_axes` is a common mistake. Suppose that each of the four measurements is divided by its own spread. All examples share `spread`, so its entry must be `None`. Suppose that you forget this and test with four examples.
 
 # %% [markdown] predict="vmap-silent"
 # What does `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` return, with `spread` of shape `(4,)`?
 #
-# - [ ] an error about sizes | There are 4 examples and 4 measurements, so the sizes agree.
-# - [ ] the right result | Example i is given the single number `spread[i]`, which divides *all* its measurements.
+# - [ ] an error about sizes | There are 4 examples and 4 spreads, so the sizes agree.
+# - [ ] the right result | Example i receives the single number `spread[i]`, which divides *all* its measurements.
 # - [x] the right shape with wrong numbers | Right. No error reports the mistake.
 
 # %%
@@ -346,10 +355,10 @@ print("shapes", wrong.shape, right.shape, "  equal:", bool(jnp.allclose(wrong, r
 print_error(lambda: jax.vmap(divide)(xs, spread), length=420)
 
 # %% [markdown]
-# With all 64 examples, the same mistake raises an error, which lists each argument with its axis and size. **Test with sizes that all differ**, such as 7 examples of 4 measurements.
+# With all 64 examples, the same mistake raises an error that lists each argument with its axis and size. **Test with sizes that all differ**, such as 7 examples of 4 measurements.
 
 # %% [markdown]
-# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: what vmap compiles to
@@ -360,7 +369,7 @@ for way in (pairwise, pairwise_by_broadcasting):
     print(f"{way.__name__}: {flops(way, small, small):,.0f} flops, {primitives(way, small, small)}")
 
 # %% [markdown]
-# `jit` saves time, because JAX traces the function only once. This holds for `jit` of `vmap` and for `vmap` of `jit`.
+# `jit` saves time, because JAX traces the function only once. The order of `jit` and `vmap` does not matter here.
 
 # %%
 traces = []
@@ -413,7 +422,7 @@ print_error(lambda: jnp.interp(readings, curve_x, curve_y))
 print(jax.vmap(jnp.interp)(readings, curve_x, curve_y))
 
 # %% [markdown]
-# A NumPy function needs plain numbers and rejects every tracer, also that of `grad`.
+# A NumPy function needs concrete arrays and rejects every tracer, including that of `grad`.
 
 # %%
 print_error(lambda: jax.vmap(np.interp)(readings, curve_x, curve_y), length=105)
@@ -481,9 +490,9 @@ print("a flag for each example:", primitives(jax.vmap(either), flags, numbers))
 print("one shared flag:       ", primitives(jax.vmap(either, in_axes=(None, 0)), flags[0], numbers))
 
 # %% [markdown]
-# In the second line, `sin` and `cos` are both computed, and the last `select_n` picks the results. The other two protect the gradient from a NaN in the branch that is not taken (lesson 08). A shared flag remains a `cond`.
+# In the second line, `sin` and `cos` are both computed, and the last `select_n` picks the results. The other two `select_n` protect the gradient from a NaN in the branch that is not taken (lesson 08). With a shared flag, the `cond` remains.
 #
-# All results are right, but a flag for each example makes you pay for both branches on every example. If one branch is expensive and rarely taken, `jax.lax.map` may be faster. It processes the examples one by one and keeps the `cond`. Here one of 256 examples needs 200 steps.
+# With a flag for each example, both branches are computed for every example. If one branch is expensive and rarely taken, `jax.lax.map` may be faster. It processes the examples one by one and keeps the `cond`. Here one of 256 examples needs 200 steps.
 
 
 # %%
@@ -511,7 +520,7 @@ passed = jax.vmap(lambda matrix, x: matrix @ x, in_axes=(None, 0))
 print(primitives(closed, xs), primitives(passed, matrix, xs))
 
 # %% [markdown]
-# The difference appears under `jit` (03). A compiled program contains a closed-over array as a constant and does not notice when the variable is assigned again. An argument can be replaced, differentiated and donated.
+# The difference appears under `jit` (03). A compiled program contains a closed-over array as a constant. It is not updated when the variable is assigned again. An argument can be replaced, differentiated and donated.
 
 # %%
 closed_program, passed_program = jax.jit(closed), jax.jit(passed)
@@ -523,7 +532,7 @@ print("after the assignment, closed over:", closed_program(xs)[0], " passed:", p
 # As a rule, close over settings and pass parameters.
 
 # %% [markdown]
-# ## Deeper: examples that use each other
+# ## Deeper: reduce over the batch with axis_name
 # A mapped function can compute with the whole batch if the mapped axis has a name. `axis_name` gives it one, and collective operations such as `jax.lax.pmean` then reduce over that axis. The function below normalises one example with the mean and the variance of the batch.
 
 
@@ -564,7 +573,7 @@ print_constraint(jax.vmap(activations), xs)
 print_constraint(jax.vmap(activations, spmd_axis_name="data"), xs)
 
 # %% [markdown]
-# In the second line the mapped axis is `UNCONSTRAINED`, so the compiler chooses its sharding. In the third line it is partitioned over `data`. A `jax.shard_map` inside `vmap` uses the name in the same way. There the name matters even more. `None` in the first line below means that every device along `data` processes all examples.
+# In the second line the mapped axis is `UNCONSTRAINED`, so the compiler chooses its sharding. In the third line it is partitioned over `data`. A `jax.shard_map` inside `vmap` uses the name in the same way. In the output below, `None` means that every device along `data` processes all examples.
 
 
 # %%
@@ -578,7 +587,7 @@ print("without a name:", shard_map_specs())
 print("with a name:   ", shard_map_specs(spmd_axis_name="data"))
 
 # %% [markdown]
-# The option is meant for meshes with `Auto` axes. On a mesh with `Explicit` axes, the sharding is part of the array's type, and `vmap` reads the name from the mapped argument.
+# The option is meant for meshes with `Auto` axes. On a mesh with `Explicit` axes, the sharding is part of the array's type, so `vmap` finds the sharding of the mapped axis in the argument's type.
 
 # %%
 explicit = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit, AxisType.Explicit))
@@ -612,5 +621,3 @@ with jax.sharding.use_abstract_mesh(explicit):
 # | a choice for each example | `jnp.where`; an `if` on a value fails |
 # | speed | `jax.jit(jax.vmap(f))` |
 # | a test that finds wrong axes | sizes that all differ |
-#
-# In the first exercise only one line is missing.

@@ -708,7 +708,7 @@ compare(many.run(rows, lengths), ((rows * shares).sum(1), shares), label="the re
 require(many.loops == 0, "The program runs a loop over the rows. Write it for one row, and let vmap add the axis.")
 require(
     many.operations == few.operations,
-    f"With 6 rows the program and its gradient's have {few.operations} operations, with 15 they have {many.operations}: a "
+    f"With 6 rows the program, with its gradient, has {few.operations} operations, with 15 it has {many.operations}: a "
     "Python loop was written out row by row.",
 )
 
@@ -954,7 +954,7 @@ def probe_half(x, rows):
 raised = error(probe_half, x.astype(np.float16), rows)
 require(
     raised is None,
-    f"For an x in float16 your answer raised {raised}. What is pulled back needs the dtype of the outputs.",
+    f"For an x in float16 your answer raised {raised}. The vectors that you pull back need the dtype of the outputs.",
     kind="raised",
 )
 half = ask(probe_half, x.astype(np.float16), rows)

@@ -63,7 +63,7 @@ words(
     axes,
     x,
     2.5,
-    "x stays, ys go in row by row:\none x against all ys gives one row (5,)",
+    "shares x and maps over the rows of ys:\none x with all ys gives one row (5,)",
     size=10,
     align="left",
     colour=QUIET,
@@ -73,18 +73,18 @@ words(
     axes,
     x,
     4.3,
-    "xs go in row by row, all ys stay:\nthe rows are stacked into (4, 5)",
+    "maps over the rows of xs and shares ys:\nthe rows are stacked into (4, 5)",
     size=10,
     align="left",
     colour=QUIET,
 )
-words(axes, x, 5.4, "The outermost vmap makes the first axis.", size=10, align="left", bold=True)
+words(axes, x, 5.4, "The outermost vmap creates the first axis.", size=10, align="left", bold=True)
 
 words(
     axes,
     7.5,
     6.95,
-    "l1 is written for two vectors (d,), (d,) and is traced once; no loop is left, and no axis was written by hand.",
+    "l1 is written for two vectors of shape (d,) and is traced once. The program has no loop.",
     size=10,
     colour=QUIET,
 )

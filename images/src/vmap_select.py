@@ -1,4 +1,4 @@
-"""Draws what becomes of a cond under vmap: one example takes one branch, a batch takes both and selects."""
+"""Draws a cond under vmap: one example takes one branch, a batch takes both and selects."""
 
 from style import DEVICES, MAPPED, PLAIN, QUIET, RESULT, arrow, box, card, cells, save, words
 
@@ -19,7 +19,7 @@ words(axes, 3.4, 5.3, "only the branch that is taken runs", size=10)
 
 axes.plot([6.6, 6.6], [0.5, 5.8], color="#c9c4b8", linewidth=1)
 
-words(axes, 10.8, 0.65, "a batch, through vmap: select", size=12, bold=True)
+words(axes, 10.8, 0.65, "a batch, under vmap: select", size=12, bold=True)
 batch = ["+", "−", "+", "+"]
 cells(axes, 7.2, 2.15, 4, 1, MAPPED, words=[[b] for b in batch])
 words(axes, 7.41, 1.85, "xs", size=10, code=True)
@@ -39,6 +39,6 @@ words(axes, 9.2, 2.75, "xs > 0", size=9, code=True, colour=QUIET)
 cells(axes, 13.8, 2.15, 4, 1, [[RESULT], [OTHER], [RESULT], [RESULT]], words=[["t"], ["e"], ["t"], ["t"]])
 arrow(axes, (13.2, 3.0), (13.75, 3.0))
 words(axes, 10.8, 5.3, "both branches run for every example,", size=10)
-words(axes, 10.8, 5.7, "and one of its two results is thrown away", size=10)
+words(axes, 10.8, 5.7, "and one of the two results is discarded", size=10)
 
 save(axes, __file__)
