@@ -1299,27 +1299,27 @@ def accumulate(loss, params, xs, ys, size):
 
 # %% [markdown] task="training-calls" stars=2 minutes=20 skills="03_jit,06_pytrees,08_control_flow,training-accumulate"
 # ## Many steps in one call
-# **Goal.** Small steps spend their time on the way from Python to the device. Put many of them into one compiled call, and still look at the loss from time to time, and stop when you have seen enough.
+# **Goal.** For small steps, most of the time passes between Python and the device. Run many steps in one compiled call, and still look at the loss from time to time and stop early.
 #
-# **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` gives `(state, loss)`, the loss `()`; `state` is any tree; `batches` is an array or a tree of arrays with the same first axis T ≥ 1, one batch for each step; `every` ≥ 1 is how many steps go into one call, the last call may have fewer. After each call, `report(done, loss)` is called in Python, with the number of steps done so far and the loss of the last of them, `()`; when it returns `True`, training stops there. Returns `(state, losses)`, with the losses of all steps that were done. The caller's `state` is left as it was, and can be used again.
+# **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. If it returns `True`, training stops. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
 #
-# **Example.** `follow` from the setup moves a tenth of the way to each sample. From the state `[0]` with the samples `[[10], [10], [10]]` and `every` 2: states 1, 1.9, 2.71, losses 100, 81, 65.61. `report` hears `(2, 81)` and `(3, 65.61)`. If it returns `True` the first time, the result is `[1.9]` and the losses `[100, 81]`.
+# **Example.** `follow` from the setup moves a tenth of the way to each sample. From the state `[0]` with the samples `[[10], [10], [10]]` and `every` 2, the states are 1, 1.9, 2.71 and the losses 100, 81, 65.61. `report` gets `(2, 81)` and `(3, 65.61)`. If it returns `True` the first time, the result is `[1.9]` and the losses `[100, 81]`.
 #
-# **Judged.** States and losses, equal to step by step; what `report` hears, and that it can stop; that a loop runs the steps of a call, which is no longer a program for 64 steps than for 32; that `step` is traced no more than twice, and that further calls of that size compile nothing new; that the caller's `state` is not deleted. To count loops, checks also trace the whole of `train_in_calls`, so nothing in it may need a value: no `float`, no NumPy, no program compiled ahead of time. **Not judged.** Speed, and whether the loop does several steps in a turn.
+# **Judged.** States and losses, as step by step. The arguments of `report`, and that it can stop the training. A loop runs the steps of a call, and its program is no longer for 64 steps than for 32. `step` is traced at most twice, and further full calls compile nothing new. The caller's `state` is not deleted. To count loops, checks also trace all of `train_in_calls`, so it must not need values (no `float`, no NumPy, no ahead-of-time compilation). **Not judged.** Speed, and `unroll`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Look at what `step` takes and gives, and at what `jax.lax.scan` asks of its body. What has to be changed?
+# Compare the arguments and results of `step` with those of the body of `jax.lax.scan`. What has to be changed?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Nothing. One compiled function runs a scan over a part of the batches; a Python loop around it cuts the parts, calls and reports. `report` lives in Python: it cannot be inside.
+# Nothing. One compiled function scans over a part of the batches. A Python loop around it selects the parts, calls the function and calls `report`, which cannot be inside.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Compile before the loop. Cut every leaf with `leaf[start : start + every]`: a slice past the end is simply shorter. Collect each call's losses in a list and concatenate them at the end; break when `report` says so.
+# Compile before the loop. Take `leaf[start : start + every]` of every leaf, as a slice past the end is simply shorter. Collect the losses of each call in a list and concatenate them at the end.
 #
 # </details>
 
@@ -1467,20 +1467,17 @@ def probe_traces(state, samples, every):
 
 def probe_compiled(state, samples):
     """How often a state is put together from traced arrays: with each trace of the function around the loop."""
+    import dataclasses
+
     traced = []
 
-    @jax.tree_util.register_pytree_node_class
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
     class Boxed:
-        def __init__(self, value):
-            self.value = value
+        value: jax.Array
 
-        def tree_flatten(self):
-            return (self.value,), None
-
-        @classmethod
-        def tree_unflatten(cls, _, children):
-            traced.extend(leaf for leaf in children if isinstance(leaf, jax.core.Tracer))
-            return cls(*children)
+        def __post_init__(self):
+            traced.extend([1] * isinstance(self.value, jax.core.Tracer))
 
     def step(state, batch):
         value, loss = follow(state.value, batch)
@@ -1731,27 +1728,27 @@ def train_in_calls(step, state, batches, every, report):
 
 # %% [markdown] task="training-locate" stars=3 minutes=30 skills="04_grad,05_vmap,08_control_flow,training-donating-step"
 # ## From seismology: where did it happen?
-# **Goal.** A new setting: no model, no batches. Stations have heard an earthquake, and the place that explains their arrival times best is wanted. The misfit has several valleys, so start in many places at once, and believe the best. One start may go wrong: right on top of a station the slope is NaN.
+# **Goal.** Stations have recorded an earthquake. Find the place that explains the arrival times best. The misfit has several minima, so descend from many starts at once and take the best. One start may fail, because the gradient at a station is NaN.
 #
-# **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and gives `()`; `tx` is **any** Optax optimizer; `starts` is `(k, d)`, float32; `steps` ≥ 1. From each start, `steps` steps of the optimizer, each start with a state of its own and as if it were alone. Returns `(place, value)`: of the k final places, where the descents end after `steps` steps, the one with the lowest misfit, `(d,)`, and its final misfit, `()`. Where a final misfit is NaN or positive infinity the start is out; one at least is finite.
+# **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and returns `()`. `tx` is **any** Optax optimizer, `starts` is `(k, d)` float32, and `steps` ≥ 1. Each start takes `steps` steps with an optimizer state of its own, as if it were alone. Returns `(place, value)`: of the k final places, the one with the lowest final misfit, `(d,)`, and this misfit, `()`. A start whose final misfit is NaN or positive infinity is excluded. At least one is finite.
 #
 # **Example.** With `misfit(x) = (x₀ - 3)²`, `optax.sgd(0.25)` and two steps, the start `[1]` goes to 2 and 2.5, the start `[7]` to 5 and 4. The result is `[2.5]` with the misfit 0.25.
 #
-# **Judged.** Values for several optimizers, among them one that clips by the global norm; that a start which becomes NaN, at once or on its way, is out and spoils no other, even when it began at the lowest place; in the traced program, that a loop runs over the steps, and that neither more steps nor more starts are more code. **Not judged.** How low a path came before its end: only the end counts.
+# **Judged.** Values for several optimizers, including one that clips by the global norm. A start that becomes NaN, at once or later, is excluded and affects no other, even if it began at the lowest place. In the traced program, a loop runs over the steps, and neither more steps nor more starts add code. **Not judged.** Lower misfits on the way, as only the final one counts.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How would you write it for one start? Then: which transformation runs a function of one example on many?
+# How would you write it for one start? Which transformation then runs it for many?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# For one start: a scan whose carry is the place and the optimizer's state. `vmap` that whole function, `tx.init` included. An optimizer that sees all starts as one array of parameters takes *their* norm when it clips. And at the end: what does `jnp.argmin` make of NaN?
+# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside: an optimizer that gets all starts as one array clips *their* norm. What does `jnp.argmin` return if there is a NaN?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `descend(start)` returns the last place and its misfit; `jax.vmap(descend)(starts)` gives k of each. Before `jnp.argmin`, put inf where `jnp.isfinite` says no.
+# `descend(start)` returns the last place and its misfit, and `jax.vmap(descend)(starts)` returns k of each. Before `jnp.argmin`, replace values that are not finite by inf.
 #
 # </details>
 
