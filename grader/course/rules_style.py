@@ -23,7 +23,7 @@ MAX_LINES = 20  # of a code cell, blank ones included
 MAX_MINUTES = 35  # of the core
 # In five minutes a learner reads 200 words and runs and understands 4 code cells.
 WORDS_PER_MINUTE, CELLS_PER_MINUTE = 200 / 5, 4 / 5
-TOLERANCE = 3  # minutes between the stated and the estimated time
+TOLERANCE = 4  # minutes between the stated and the estimated time
 DEEPER = "Deeper:"
 HEADING = re.compile(r"^##? +(.*)", re.MULTILINE)
 STATED = re.compile(r"\b([\w-]+) minutes\b")
