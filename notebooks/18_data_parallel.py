@@ -1,20 +1,20 @@
 # %% [markdown]
 # # 18 · Data parallelism: eight devices, one model
 #
-# *The core takes 30 minutes. The eight Deeper sections after it are optional, and you can read them in any order. Then come [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).*
+# *The core takes 35 minutes. The eight Deeper sections after it are optional, and you can read them in any order. Then come [the exercises](../exercises/18_data_parallel/18_data_parallel.ipynb).*
 #
-# Data parallelism trains one model on several devices, each of which works on its own part of the batch. After the core you can run an unchanged training step on eight devices, read from the compiled program what they communicate, work out how many bytes each of them stores, and reduce these with fully sharded data parallelism (FSDP).
+# Data parallelism trains one model on several devices. Each device processes its own part of the batch. After the core you can run an unchanged training step on eight devices, read from the compiled program what they communicate, compute how many bytes each device stores, and reduce this number with fully sharded data parallelism (FSDP).
 #
 # **Assumed.** Gradients (04), pytrees (06), optax (09), meshes and `NamedSharding` (16). Answer these questions before you open the answers.
 #
-# 1. From 16: a float32 array of shape `(64, 256)` is placed on a mesh of eight devices with the axis `"data"`. How many bytes does each device hold under `P("data")`, and how many under `P()`?
+# 1. From 16: a float32 array of shape `(64, 256)` is placed on a [mesh](../docs/glossary.md#mesh) of eight devices with the axis `"data"`. How many bytes does each device hold under `P("data")`, and how many under `P()`?
 #
 # <details><summary>Answer</summary>
 #
 # Under `P("data")` each device holds a shard of shape `(8, 256)`, 8,192 bytes. Under `P()` it holds the whole array, 65,536 bytes.
 # </details>
 #
-# 2. From 16: each of eight devices has an array of shape `(10,)`. What does a device have after an all-reduce of these arrays, and what after an all-gather?
+# 2. From 16: each of eight devices has an array of shape `(10,)`. What does a device have after an [all-reduce](../docs/glossary.md#all-reduce) of these arrays, and what after an [all-gather](../docs/glossary.md#all-gather)?
 #
 # <details><summary>Answer</summary>
 #
@@ -50,7 +50,7 @@ eight = list(devices.mesh((8,), ("data",)).devices)
 jax.config.update("jax_default_device", eight[0])  # arrays without a placement go to the first device
 
 # %% [markdown]
-# ## The question
+# ## Training on one device
 # We start with ordinary code for one device, a small network that classifies handwritten digits.
 
 
@@ -74,7 +74,7 @@ def loss(params, x, y):
 
 
 # %% [markdown]
-# The training step uses Adam. It mentions no devices.
+# The training step uses Adam. It does not refer to any device.
 
 # %%
 optimizer = optax.adam(1e-3)
@@ -99,12 +99,12 @@ count = sum(leaf.size for leaf in jax.tree.leaves(params))
 print(f"{count:,} parameters, {bytes_on_device(params):,} bytes; Adam's state, {bytes_on_device(state):,} bytes")
 
 # %% [markdown]
-# A step needs memory for the parameters, their gradients and Adam's two moments. Together they are four times as large as the parameters, which is 1.4 MB here. For ten billion float32 parameters it is 160 GB, twice the memory of an 80 GB device.
+# A step needs memory for the parameters, their gradients and Adam's two moments. Together these are four times as large as the parameters, 1.4 MB here. For ten billion float32 parameters it is 160 GB, twice the memory of an 80 GB device.
 #
 # **With eight devices, what does each of them store, and what do they communicate?** This lesson gives two answers. *Data parallelism* makes training faster. *Fully sharded data parallelism* also makes a large model fit.
 #
 # ## A mesh of eight devices
-# Our mesh has one axis, `"data"`. We need two shardings on it.
+# Our mesh has one axis, `"data"`. We need two shardings, one to [replicate](../docs/glossary.md#replicate) arrays and one to [shard](../docs/glossary.md#shard) them.
 
 # %%
 mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,), devices=eight)
@@ -112,7 +112,7 @@ replicated = NamedSharding(mesh, P())  # the whole array on each device
 sharded = NamedSharding(mesh, P("data"))  # an eighth of the array's first axis on each device
 
 # %% [markdown]
-# On an **Auto** axis, the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which a Deeper section describes.)
+# On an **Auto** axis ([axis types](../docs/glossary.md#axis-type)), the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which a Deeper section describes.)
 #
 # ## Data parallelism
 # Every device stores the whole model and an eighth of the batch. So we replicate the parameters and the optimizer's state, and shard the batch. In the picture, each number and colour is a device.
@@ -122,7 +122,7 @@ params_dp, state_dp = jax.device_put((params, state), replicated)
 x_sharded, y_sharded = jax.device_put((x, y), sharded)
 plots.show_shardings(
     {"images": x_sharded, "labels": y_sharded, "weights of layer 2": params_dp[1]["w"]},
-    "Images and labels are partitioned along axis 0, one part for each device. Each device has a copy of the weights.",
+    "Images and labels are partitioned along axis 0, with one shard on each device. Each device has a copy of the weights.",
 )
 
 # %% [markdown] predict="dp-what-travels"
@@ -135,14 +135,14 @@ plots.show_shardings(
 
 # %%
 compiled_dp = jax.jit(step).lower(params_dp, state_dp, x_sharded, y_sharded).compile()
-print_collectives(compiled_dp)  # kind, and number of elements of the result on one device
+print_collectives(compiled_dp)  # for each collective, its kind and the elements of its result on one device
 
 # %% [markdown]
-# The all-reduce has 85,003 elements, which are the gradients of all 85,002 parameters and the loss. Another compiler may use several operations, so count elements.
+# The all-reduce has 85,003 elements, which are the gradients of all 85,002 parameters and the loss. Other compilers may use several operations, so count elements.
 #
-# We did not write this all-reduce. The compiler inserted it because a gradient is a sum over the batch. For a weight matrix it is `x.T @ d`, where `x` contains the inputs of the layer and `d` the derivative of the loss with respect to its outputs. Both have a row for each example, and a device has only 32 of the 256 rows. The all-reduce adds the eight partial sums.
+# We did not write this all-reduce. The compiler inserted it because a gradient is a sum over the batch. For a weight matrix it is `x.T @ d`, where `x` contains the inputs of the layer and `d` the derivative of the loss with respect to `x @ w + b`. Both have a row for each example, and a device has only 32 of the 256 rows. Their product is a partial sum. The all-reduce adds the eight partial sums.
 #
-# So data parallelism needs no special mode in JAX. *It is what the gradient of a mean over a sharded batch is compiled to.*
+# So data parallelism is not a separate mode in JAX. *It follows from sharding the batch.*
 #
 # How much work is left for each device?
 
@@ -171,7 +171,7 @@ print(f"loss, sharded batch    {compiled_dp(params_dp, state_dp, x_sharded, y_sh
 print(f"loss, unsharded batch  {compiled_forgotten(params_dp, state_dp, x, y)[2]:.6f}")
 
 # %% [markdown]
-# There is no error, and the loss is correct. But each device does eight times the necessary work. The symptom is the missing all-reduce. An assertion in the training loop prevents this mistake, for example `assert x.sharding.is_equivalent_to(sharded, x.ndim)`.
+# There is no error, and the loss is correct. But each device processes all 256 images instead of 32. The symptom is the missing all-reduce. An assertion in the training loop detects this mistake, for example `assert x.sharding.is_equivalent_to(sharded, x.ndim)`.
 #
 # ## Fully sharded data parallelism
 # **FSDP** stores an eighth of the model on each device. Only the placement of the parameters and of the optimizer's state changes. Our rule shards the first axis whose size is a multiple of eight, and replicates an array without such an axis.
@@ -182,7 +182,7 @@ def sharding_for(leaf):
     """A sharding chosen by shape alone, for an array or a ShapeDtypeStruct."""
     for axis, size in enumerate(leaf.shape):
         if size % mesh.size == 0:
-            return NamedSharding(mesh, P(*[None] * axis, "data"))
+            return NamedSharding(mesh, P(*[None] * axis, "data"))  # P(None, "data") for axis 1
     return replicated
 
 
@@ -192,7 +192,7 @@ params_fsdp, state_fsdp = jax.device_put((params, state), jax.tree.map(sharding_
 _, second, last = params_fsdp
 plots.show_shardings(
     {"weights of layer 2": second["w"], "biases of layer 2": second["b"], "output biases": last["b"]},
-    "The weights and biases of layer 2 are partitioned, one part for each device. The ten output biases are replicated.",
+    "The weights and biases of layer 2 are partitioned, with one shard on each device. The ten output biases are replicated.",
 )
 
 # %% [markdown] predict="dp-fsdp-travels"
@@ -200,7 +200,7 @@ plots.show_shardings(
 #
 # - [ ] an error, because no device has a whole weight | In Auto mode, the compiler inserts the communication that a computation needs.
 # - [x] it gathers each weight on all devices, and reduces the gradients as before | Right. Weights are communicated in the forward pass, and gradients in the backward pass.
-# - [ ] it communicates the images, so that each device multiplies with its own shard | This is possible too. It is called tensor parallelism, and with a sharded batch it costs more.
+# - [ ] it communicates the images, so that each device multiplies with its own shard | This is possible too, and is called tensor parallelism. It communicates less only if the batch is small compared with the weights.
 
 # %%
 compiled_fsdp = jax.jit(step).lower(params_fsdp, state_fsdp, x_sharded, y_sharded).compile()
@@ -209,12 +209,12 @@ print_collectives(compiled_fsdp)
 # %% [markdown]
 # There is an all-gather for each of the five sharded arrays, and then the same all-reduce as before. After it, each device updates only its own shards.
 #
-# That is what the CPU's compiler does. Compilers for accelerators use a **reduce-scatter** instead, which leaves each device with its own eighth of the gradients and communicates half as much. In a deep model, the weights should be gathered one layer at a time and discarded after use, as in this picture.
+# That is the program of the compiler for CPUs. Compilers for accelerators usually replace the all-reduce by a [**reduce-scatter**](../docs/glossary.md#reduce-scatter), which leaves each device with its own eighth of the gradients and communicates half as much. In a deep model, the weights should be gathered one layer at a time and discarded after use, as in this picture.
 #
 # ![Data parallelism and FSDP compared. In data parallelism, each of eight devices stores all parameters, gradients and Adam moments, and an eighth of the batch. The forward pass needs no communication, the backward pass all-reduces the gradients, and each device updates everything. In FSDP, each device stores an eighth of parameters, gradients and moments. The weights are all-gathered for the forward and the backward pass, the gradients are reduce-scattered, and each device updates its own eighth.](../images/data_parallel_fsdp.svg)
 #
 # ## Bytes on each device
-# The two placements differ in what a device stores between two steps.
+# The two placements differ in the bytes that a device stores between two steps.
 
 # %%
 stored = {
@@ -236,7 +236,7 @@ sums = ", ".join(f"{name} {height:,.0f} kB" for name, height in zip(stored, tota
 plots.show(f"Parameters, Adam's state and batch on the first device, as stacked bars: {sums}.")
 
 # %% [markdown]
-# Data parallelism reduces only the batch. FSDP reduces everything to about an eighth. For the model with ten billion parameters, that is 20 GB on each device instead of 160 GB, plus the weights that are gathered at that moment. The price is the communication of the weights.
+# Data parallelism reduces only the bytes of the batch. FSDP reduces everything to about an eighth. For the model with ten billion parameters, that is 20 GB on each device instead of 160 GB, plus the weights that are gathered at that moment.
 #
 # | | data parallelism | FSDP |
 # |---|---|---|
@@ -244,7 +244,7 @@ plots.show(f"Parameters, Adam's state and batch on the first device, as stacked 
 # | batch | sharded, `P("data")` | sharded, `P("data")` |
 # | forward pass communicates | nothing | all-gather of the weights |
 # | backward pass communicates | all-reduce of the gradients | reduce-scatter of the gradients, often another all-gather of the weights |
-# | use it when | the model fits on one device | it does not fit |
+# | use it when | the model fits on one device | the model does not fit on one device |
 #
 # **This is the end of the core.** You can now do the first four exercises. The other two state which Deeper section they need.
 #
@@ -258,7 +258,7 @@ plots.show(f"Parameters, Adam's state and batch on the first device, as stacked 
 #
 # - [x] whole, on one device | Right. Adam's `init` uses the shapes of its arguments and none of their values. So the compiled program has no inputs, and it runs on the default device.
 # - [ ] sharded like the parameters | That is what we want. But zeros depend on no argument, so no sharding propagates to them.
-# - [ ] whole, on every device | This happens in a program that also uses the values of the parameters, because it runs on all eight devices. Adam's `init` uses only shapes.
+# - [ ] whole, on every device | Zeros are replicated in a program that also uses the values of the parameters, because it runs on all eight devices. Adam's `init` uses only shapes.
 
 # %%
 shapes = jax.eval_shape(optimizer.init, params_fsdp)  # the shapes of the state, without the state
@@ -276,7 +276,7 @@ for name, make in ways.items():
     print(f"{name:31s} {bytes_on_device(made):8,} bytes on the first device; a moment: {part} on each of {places}")
 
 # %% [markdown]
-# Use the last way. It combines **`eval_shape` for the shapes, a rule from shapes to shardings, and `out_shardings`**, so that no array is ever whole on a device. Create the parameters of a large model in the same way, by compiling `new_parameters` with `out_shardings`.
+# Use the last way. It combines **`eval_shape` for the shapes, a rule from shapes to shardings, and `out_shardings`**, so that an array that can be sharded is never whole on a device. Create the parameters of a large model in the same way, by compiling `new_parameters` with `out_shardings`.
 #
 # The first two ways raise no error, but they store the whole state on one device. The third way works for Adam because of a detail. Adam's `init` calls `zeros_like`, which outside `jit` copies the placement of its argument. An optimizer that calls `zeros` with a shape gets arrays on one device.
 
@@ -295,12 +295,12 @@ for name, options in {"no out_shardings": {}, "out_shardings": {"out_shardings":
     print(f"gradients, {name:16s} {bytes_on_device(gradients):8,} bytes on the first device")
 
 # %% [markdown]
-# Between data parallelism and FSDP there are two intermediate steps. **ZeRO-1** shards only the optimizer's state. **ZeRO-2** also shards the gradients. ZeRO-3, which shards the parameters as well, is another name for FSDP.
+# There are two variants between data parallelism and FSDP. **ZeRO-1** shards only the optimizer's state. **ZeRO-2** also shards the gradients. ZeRO-3, which shards the parameters as well, is another name for FSDP.
 #
 # ## Deeper: accumulating gradients
-# *Eight minutes. It uses `vmap` (05) and `scan` (08). The exercise "Accumulate, then reduce once" needs this section.*
+# *Eight minutes. It uses `vmap` (05) and `scan` (08). The last exercise needs this section.*
 #
-# If a batch does not fit into memory, process it as several *micro-batches*, add up their gradients, and update the parameters once. This is called gradient accumulation. With `scan` it is short.
+# If a batch does not fit into memory, process it as several *micro-batches*, add up their gradients, and update the parameters once. This is called *gradient accumulation*. A `scan` over the micro-batches does it in a few lines.
 
 
 # %%
@@ -329,9 +329,9 @@ compiled_naive = jax.jit(accumulate).lower(params_dp, xs, ys).compile()
 print_collectives(compiled_naive)
 
 # %% [markdown]
-# The all-reduce is inside the loop, so it runs four times. One all-reduce after the loop would give the same sum. But `total` has no place for sums that still differ from device to device. An additional axis of size eight gives it one.
+# The all-reduce is inside the loop, so it runs four times. One all-reduce after the loop would give the same sum. But `total` is replicated, so it has the same values on all devices. To store sums that differ between devices, it needs an additional axis of size eight.
 #
-# To see how, reshape a batch of 256 images to eight batches of 32 and map the gradient over these with `vmap`.
+# To get such gradients, reshape a batch of 256 images to eight batches of 32, and map the gradient over these with `vmap`.
 
 
 # %%
@@ -349,7 +349,7 @@ complete = jax.grad(loss)(params, x, y)[0]["w"]
 print("largest difference between their mean and the gradient:", jnp.abs(gradients.mean(0) - complete).max())
 
 # %% [markdown]
-# Each device computes and stores the gradient of its own images, without communication. *A sum over devices that has not been taken yet is an axis of size eight.* The loop should carry arrays with such an axis. (On Explicit axes, JAX also has [unreduced shardings](https://docs.jax.dev/en/latest/201/sharding.html) for this purpose.)
+# Each device computes and stores the gradient of its own images, without communication. *Partial sums that are not reduced yet need an axis with an entry for each device.* The loop should carry arrays with such an axis. (On Explicit axes, JAX also has [unreduced shardings](https://docs.jax.dev/en/latest/301/sharding-ad.html) for this purpose.)
 #
 # ![Gradient accumulation over four micro-batches. On the left, the devices all-reduce after each micro-batch, four times in all. On the right, each device adds up its own gradients over the four micro-batches, and one all-reduce follows the loop.](../images/data_parallel_accumulate.svg)
 
@@ -357,13 +357,13 @@ print("largest difference between their mean and the gradient:", jnp.abs(gradien
 # %%
 def accumulate_once(params, xs, ys):
     """The same gradient, with one all-reduce"""
-    no_gradient = jax.tree.map(lambda p: jax.lax.with_sharding_constraint(jnp.zeros((8, *p.shape)), sharded), params)
+    zeros = jax.tree.map(lambda p: jax.lax.with_sharding_constraint(jnp.zeros((8, *p.shape)), sharded), params)
 
     def add(total, batch):
         return jax.tree.map(jnp.add, total, gradient_of_each_device(params, *batch)), None
 
-    total, _ = jax.lax.scan(add, no_gradient, (xs, ys))
-    return jax.tree.map(lambda g: g.mean(0) / 4, total)  # the sum over devices
+    total, _ = jax.lax.scan(add, zeros, (xs, ys))
+    return jax.tree.map(lambda g: g.mean(0) / 4, total)  # the mean over devices: the only all-reduce
 
 
 compiled_once = jax.jit(accumulate_once).lower(params_dp, xs, ys).compile()
@@ -374,14 +374,14 @@ difference = jax.tree.map(
 print("largest difference between the two results:", max(jax.tree.leaves(difference)))
 
 # %% [markdown]
-# The all-reduce is now outside the loop. The loop carries no more memory than before, because an array of shape `(8, *p.shape)` that is sharded along its first axis is one gradient on each device.
+# The all-reduce is now outside the loop. The carry needs no more memory than before, because an array of shape `(8, *p.shape)` that is sharded along its first axis is one gradient on each device.
 #
-# We divide by four because all micro-batches have the same size. With padding or different sizes, a mean of means is wrong. Add up sums instead, and divide once at the end. The last exercise does this.
+# We divide by four because all micro-batches have the same size. With padding or different sizes, a mean of means is wrong. In that case, add up sums and divide once at the end, as in the last exercise.
 #
 # ## Deeper: memory during a step
 # *Five minutes. It uses `scan` (08) and `memory_analysis` (14).*
 #
-# FSDP reduces what a device stores between two steps, but not what it needs during a step. A compiled program reports both. Its arguments and results are stored, and its scratch memory is needed in between.
+# FSDP reduces what a device stores between two steps, but not the additional memory during a step. `memory_analysis` reports both for a compiled program. Arguments and results are stored between steps. Scratch memory is used only during the step.
 
 # %%
 compiled_one = jax.jit(step).lower(params, state, x, y).compile()
@@ -429,12 +429,12 @@ print(f"all layers together {16 * 257 * 256 * 4:,} bytes; the scanned program:")
 print_collectives(compiled)
 
 # %% [markdown]
-# The unrolled program gathers each of the 32 arrays once and keeps it, so its scratch memory is larger than all layers together. The scanned program gathers one layer in each iteration, and gathers the weights again in the backward pass. It needs a fraction of the scratch memory. The all-reduce in the loop is the gradient of one layer.
+# The unrolled program gathers each of the 32 arrays once and keeps it, so its scratch memory is larger than all layers together. The scanned program gathers one layer in each iteration, and gathers the weights again in the backward pass. It needs less than a fifth of the scratch memory. The all-reduce in the loop is the gradient of one layer.
 #
 # ## Deeper: sizes that eight does not divide
 # *Six minutes.*
 #
-# Real models have arrays of every rank and size. Here we ask what happens to ten biases under `P("data")`.
+# Many arrays of real models have sizes that are not a multiple of the number of devices. We try to shard ten biases with `P("data")`.
 
 # %% [markdown] predict="dp-does-not-divide"
 # `jax.device_put` with `P("data")` on eight devices raises an error for ten biases. What does `jax.lax.with_sharding_constraint` do in a jitted function that returns its result?
@@ -453,7 +453,7 @@ print("the result:", double(ten).sharding.spec, double(ten).addressable_shards[0
 # %% [markdown]
 # The all-gather has 16 elements, two from each device. So the constraint was applied. The ten values were padded to sixteen, each device computed two of them, and the result was gathered. If you rely on the sharding of a result, check it.
 #
-# `device_put` inside `jit` is another pitfall. Here it has no effect on the sharding, although eight divides the size.
+# `device_put` inside `jit` is another pitfall. Here it does not change the sharding, although eight divides the size.
 
 # %%
 sixteen = jax.device_put(jnp.arange(16.0), replicated)
@@ -477,7 +477,7 @@ for shape in ((), (10,), (256,), (10, 24), (3, 3, 16, 32), (7, 5)):
 # ## Deeper: do all placements train the same model?
 # *Six minutes. It uses NNX modules (10).*
 #
-# We test with a convolutional network whether the placement changes what a model learns. `nnx.split` returns the parameters as a tree, and our step and our rule accept any tree.
+# We test with a convolutional network whether the placement changes what a model learns. `nnx.split` returns its parameters as a tree, and our step and our rule accept any tree.
 
 # %%
 import functools
@@ -510,10 +510,10 @@ def network_loss(params, x, y):
     return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
 
 
-found = digit_files.get()
-print(found.says)
-pictures, marks = found.arrays(train=True)
-chosen = np.random.default_rng(18).integers(len(marks), size=(60, 128))  # the examples of each of 60 steps
+dataset = digit_files.get()
+print(dataset.says)
+train_images, train_labels = dataset.arrays(train=True)
+chosen = np.random.default_rng(18).integers(len(train_labels), size=(60, 128))  # the examples of each of 60 steps
 
 # %% [markdown]
 # The training loop takes the sharding of the batch, and the rule that places parameters and state.
@@ -521,12 +521,13 @@ chosen = np.random.default_rng(18).integers(len(marks), size=(60, 128))  # the e
 
 # %%
 def train(batch_sharding, rule):
-    """The losses of 60 steps. `rule` maps a leaf of parameters or state to its sharding."""
-    both = start, optimizer.init(start)
-    params, state = jax.device_put(both, jax.tree.map(rule, both))
-    train_step, losses = jax.jit(functools.partial(step, loss=network_loss)), []
+    """Returns the losses of 60 steps and the bytes stored on the first device. `rule` maps a leaf to its sharding."""
+    trees = start, optimizer.init(start)
+    params, state = jax.device_put(trees, jax.tree.map(rule, trees))
+    train_step = jax.jit(functools.partial(step, loss=network_loss))
+    losses = []
     for rows in chosen:
-        batch = (pictures[rows, ..., None] / np.float32(255), marks[rows])
+        batch = train_images[rows, ..., None] / np.float32(255), train_labels[rows]
         params, state, value = train_step(params, state, *jax.device_put(batch, batch_sharding))
         losses.append(value)
     return np.array(losses), bytes_on_device((params, state), eight[0])
@@ -565,10 +566,10 @@ plots.show(
 )
 
 # %% [markdown]
-# The three curves cover each other. FSDP stores about an eighth of the bytes.
+# The three curves cover each other. With FSDP, the first device stores about an eighth of the bytes.
 #
 # ## Deeper: how much faster?
-# *Eight minutes.*
+# *Nine minutes.*
 #
 # First we measure our own programs, and then we estimate the times for real devices.
 
@@ -577,7 +578,7 @@ plots.show(
 #
 # - [ ] eight times as fast | Eight accelerators come close to that if the step is large enough. What about this machine?
 # - [x] no faster, if they are simulated | Right. The simulated devices share the cores that one device can use alone, and they also wait for each other. (With real devices, the result depends on the size of the step, and this one is tiny.)
-# - [ ] eight times as slow | A sharded batch is the same amount of work in total. Only the unsharded batch makes eight times the work.
+# - [ ] eight times as slow | With a sharded batch, the total work is about the same. It is eight times as much only if the batch is not sharded.
 
 # %%
 compiled_one = jax.jit(step).lower(params, state, x, y).compile()
@@ -599,9 +600,9 @@ sums = ", ".join(f"{name} {took:.1f} ms" for name, took in zip(names, times, str
 plots.show(f"The time of one step on this machine, as bars: {sums}.")
 
 # %% [markdown]
-# Simulated devices show what is computed, stored and communicated. They cannot show speed.
+# Simulated devices show what is computed, stored and communicated. They do not show the speed of real devices.
 #
-# For real devices, a short calculation gives a first answer. Computing takes the number of flops divided by the flops per second of a device. In an all-reduce over eight devices, each device sends 2 · 7/8 of the gradient's bytes, which takes that number divided by the bandwidth. FSDP needs two all-gathers and a reduce-scatter instead. Each of these takes half as long as an all-reduce.
+# For real devices, a short calculation gives a first answer. Computing takes the number of flops divided by the flops per second of a device. In the usual all-reduce over eight devices, each device sends 2 · 7/8 of the gradient's bytes. This takes the number of bytes divided by the bandwidth. FSDP needs two all-gathers and a reduce-scatter instead. Each of these takes half as long as an all-reduce.
 
 # %%
 per_parameter = flops(jax.grad(loss), params, x, y) / 256 / count
@@ -618,6 +619,8 @@ _, axes = plots.subplots()
 axes.plot(examples, compute, label="compute")
 axes.axhline(all_reduce, color=plots.COLOURS[1], linestyle="--", label="all-reduce")
 axes.axhline(1.5 * all_reduce, color=plots.COLOURS[2], linestyle=":", label="communication of FSDP")
+axes.plot(crossing, all_reduce, "o", color=plots.COLOURS[1])
+axes.text(1.15 * crossing, 0.55 * all_reduce, f"{crossing:,.0f} examples")
 axes.set(xscale="log", yscale="log", xlabel="examples on each device", ylabel="ms for one step")
 axes.legend()
 plots.show(
@@ -626,20 +629,20 @@ plots.show(
 )
 
 # %% [markdown]
-# The time for computing grows with the number of examples on a device, and the time for communication does not. If you spread a batch over so many devices that few examples are left for each, communication takes longer than computing, and more devices do not help. The crossing does not depend on the size of the model, because both times are proportional to the number of parameters. For a language model, count tokens instead of examples.
+# The time for computing grows with the number of examples on a device, and the time for communication does not. If you shard a batch over so many devices that each has few examples, communication takes longer than computing, and more devices do not help. The crossing does not depend on the size of the model, because both times are proportional to the number of parameters. For a language model, count tokens instead of examples.
 #
-# This is a rough estimate. Devices can compute and communicate at the same time, and they do not reach their peak. The [scaling book](https://jax-ml.github.io/scaling-book/training/) refines it.
+# This is a rough estimate. Devices can compute and communicate at the same time, and they do not reach their peak. The [scaling book](https://jax-ml.github.io/scaling-book/training/) refines it. It also calculates when to combine FSDP with other methods. *Tensor parallelism* shards the computation of a layer over a second mesh axis, and *pipeline parallelism* places different layers on different devices.
 #
 # ## Deeper: Explicit and Manual axes
 # *Seven minutes.*
 #
 # JAX has three ways to program several devices. This lesson used the first.
 #
-# | axis type | you write a program for | shardings are chosen by | collectives are inserted by |
+# | axis type | you write a program for | shardings are chosen by | [collectives](../docs/glossary.md#collective) are inserted by |
 # |---|---|---|---|
 # | `Auto` | whole arrays | the compiler | the compiler |
 # | `Explicit` | whole arrays | rules of JAX, and you where they are ambiguous | the compiler |
-# | `Manual`, in `jax.shard_map` | the shard of one device | you | you |
+# | `Manual`, in [`jax.shard_map`](../docs/glossary.md#shard_map) | the shard of one device | you | you |
 #
 # `jax.make_mesh` creates Explicit axes by default. Then the sharding of an array is part of its type. Data parallelism runs on them unchanged. Under `jax.set_mesh`, a spec such as `P("data")` can take the place of a `NamedSharding`.
 
@@ -652,7 +655,7 @@ with jax.set_mesh(explicit):
     print_collectives(jax.jit(step).lower(whole, whole_state, *batch).compile())
 
 # %% [markdown]
-# With sharded parameters, JAX rejects the same step.
+# If the parameters are sharded too, JAX rejects the same step.
 
 # %%
 specs = jax.tree.map(lambda leaf: sharding_for(leaf).spec, (params, state))
@@ -661,7 +664,7 @@ with jax.set_mesh(explicit):
     print_error(lambda: jax.jit(step).lower(parts, parts_state, *batch))
 
 # %% [markdown]
-# In `x @ w + b`, the mesh axis `"data"` shards the examples of `x @ w` and the units of `b`. It cannot shard both axes of the sum. In Auto mode the compiler resolves such a conflict. In Explicit mode you resolve it. One line is enough, and it states the idea of FSDP, that *the weights are replicated while they are used*.
+# In `x @ w + b`, the mesh axis `"data"` shards the examples of `x @ w` and the units of `b`. It cannot shard both axes of the sum. In Auto mode the compiler resolves such a conflict. In Explicit mode you resolve it. One line is enough. It states the idea of FSDP: *the weights are replicated while they are used*.
 
 
 # %%
@@ -679,7 +682,7 @@ with jax.set_mesh(explicit):
     print("type of a gradient:", jax.typeof(gradients[0]["w"]))
 
 # %% [markdown]
-# The collectives are those of Auto mode. In addition, the type of a gradient contains the sharding of its parameter. For a part of a program, `jax.sharding.auto_axes` leaves the choice to the compiler again.
+# The collectives are those of Auto mode. In addition, the type of a gradient contains the sharding of its parameter. To leave the choice to the compiler in a part of a program, use `jax.sharding.auto_axes`.
 #
 # In Manual mode you write the program of one device. It gets 32 images, and `jax.lax.pmean` averages over the devices.
 
@@ -701,7 +704,7 @@ print(f"loss, Manual {manual_step(params_dp, state_dp, x_sharded, y_sharded)[2]:
 print(f"loss, Auto   {compiled_dp(params_dp, state_dp, x_sharded, y_sharded)[2]:.6f}")
 
 # %% [markdown]
-# Code that was written for `jax.pmap` averages the gradients instead of the loss. In `shard_map` this is wrong by default, because the gradient with respect to a replicated argument is already summed over the devices. The mean of eight such sums is eight times too large.
+# Code for the older `jax.pmap` averages the gradients instead of the loss. In `shard_map` this is wrong by default, because the gradient with respect to a replicated argument is already summed over the devices. The mean of eight such sums is eight times too large.
 
 
 # %%
@@ -718,7 +721,7 @@ print("averaged gradients / right gradients:", np.asarray(ratio).round(3))
 # ## Deeper: batches from several processes
 # *Five minutes.*
 #
-# If training runs on several computers, each process should load only its part of the batch. Usually there is one Python process on each computer, which controls the devices of that computer and calls `jax.distributed.initialize()` first. `jax.process_index()` and `jax.process_count()` determine which examples it loads. `jax.make_array_from_process_local_data` then assembles one global array from the parts of all processes. The same code runs with a single process, as here.
+# When training runs on several computers, each process should load only its part of the batch. Usually there is one Python process on each computer, which controls the devices of that computer and calls `jax.distributed.initialize()` first. `jax.process_index()` and `jax.process_count()` determine which examples it loads. `jax.make_array_from_process_local_data` then assembles one global array from the parts of all processes. The same code runs with a single process, as here.
 
 # %%
 process, processes = jax.process_index(), jax.process_count()
@@ -758,7 +761,7 @@ print("largest difference between the gradients:", jnp.abs(difference).max())
 # | you want to know | look at |
 # |---|---|
 # | what the devices communicate | `compiled.as_text()`, or `print_collectives(compiled)` in this course |
-# | whether the batch is sharded | `x.sharding`, and the flops on each device. A missing all-reduce is a bad sign |
+# | whether the batch is sharded | `x.sharding`, the flops on each device, and the all-reduce in the compiled program |
 # | what a device stores | `leaf.addressable_shards`, `sharding.shard_shape(shape)` |
 # | what a device needs during a step | `compiled.memory_analysis()` |
 # | where the optimizer's state is | the `.sharding` of its leaves, after `init` |
@@ -773,6 +776,6 @@ print("largest difference between the gradients:", jnp.abs(difference).max())
 # | `x.reshape(8, -1, ...)`, `jax.device_put_sharded` | `jax.device_put(x, NamedSharding(mesh, P("data")))` |
 # | `PositionalSharding(devices).reshape(8, 1)` | `NamedSharding(mesh, P("data", None))` |
 # | `pjit(f, in_axis_resources=...)`, `with mesh:`, `jax.sharding.use_mesh` | `jax.jit(f, in_shardings=...)`, `jax.set_mesh` |
-# | `jax.make_mesh(...)` with Auto axes | Explicit by default, or `axis_types=(AxisType.Auto,)` |
+# | `jax.make_mesh(...)`, whose axes were Auto by default | `jax.make_mesh(..., axis_types=(AxisType.Auto,))`, because the default is Explicit |
 #
-# The JAX documentation continues with [distributed arrays and the three modes](https://docs.jax.dev/en/latest/201/sharding.html). Next come the exercises. In the first, two lines are missing.
+# The JAX documentation continues with [distributed arrays and the three modes](https://docs.jax.dev/en/latest/201/sharding.html). Next come the exercises. In the first exercise, two lines are missing.

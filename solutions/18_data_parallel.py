@@ -802,7 +802,7 @@ def shard_any_rank(mesh, tree):
 #
 # **Example.** A network with 16 inputs, 24 hidden units and 3 outputs has leaves of 1,536, 96, 288 and 12 bytes. Each device holds 192 + 12 + 36 + 12 = 252 of these 1,932 bytes. Only the three output biases cannot be sharded.
 #
-# **Judged.** The values, which are those of one device with the whole batch. The placement, on eight devices and on four. Some facts of the compiled step, on eight devices with 48 examples (with very few examples, a compiler may communicate activations instead). It takes and returns the sharded parameters and takes an eighth of the batch, it gathers the weights, and it reduces the gradients of all parameters. **Not judged.** Which axis of a parameter is sharded, the scratch memory, and whether the axes are Auto or Explicit.
+# **Judged.** The values, which are those of one device with the whole batch. The placement, on eight devices and on four. The compiled step on eight devices with 48 examples. It takes an eighth of the batch, takes and returns sharded parameters, gathers the weights, and reduces the gradients of all parameters. (With very few examples, a compiler may communicate activations instead.) **Not judged.** Which axis of a parameter is sharded, the scratch memory, and whether the axes are Auto or Explicit.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1210,13 +1210,13 @@ def fsdp_step(mesh, loss, params, x, y, rate):
 # ## The optimizer's share
 # *Needs: Deeper: creating the optimizer's state in shards.*
 #
-# **Goal.** Create an optimizer's state in shards, for parameters that are already sharded. Adam's state is twice as large as the parameters, so without sharding it cancels what FSDP saves.
+# **Goal.** Create an optimizer's state in shards, for parameters that are already sharded. Adam's state is twice as large as the parameters, so a state that is not sharded takes most of the memory that FSDP should save.
 #
 # **Signature.** `sharded_optimizer(mesh, tx, params)` takes a mesh of any size with the axis `"data"`, **any** optax transformation, and a tree of parameters on the mesh, sharded as in the last exercise. It returns the state that `tx.init(params)` returns, on the mesh. Each leaf is sharded along an axis whose size is a multiple of the mesh's size, or replicated if it has no such axis.
 #
 # **Example.** For parameters of 1,932 bytes, of which each device holds 252, Adam's state has two trees of this size and a count. Each device holds 252 + 252 + 4 = 508 of its 3,868 bytes.
 #
-# **Judged.** Values, structure and dtypes of the state. Its bytes on every device, for Adam, for an optimizer that creates its state from shapes alone, and for one whose state has leaves of other shapes than the parameters. The bytes of a compiled training step with it. `tx.init` is only traced and never runs on the arrays, and no array that it creates is whole on a device, not even temporarily. (A model that fills eight devices does not fit on one.) **Not judged.** Which axis is sharded.
+# **Judged.** Values, structure and dtypes of the state. Its bytes on every device, for Adam, for an optimizer that creates its state from shapes alone, and for one whose state has leaves of other shapes than the parameters. The bytes of a compiled training step with it. `tx.init` is only traced and never runs on the arrays, and no array that can be sharded is whole on a device, not even temporarily. (A model that fills eight devices does not fit on one.) **Not judged.** Which axis is sharded.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1536,7 +1536,7 @@ def sharded_optimizer(mesh, tx, params):
 #
 # **Signature.** `accumulate_once(mesh, loss_sum, params, xs, ys, weights)` takes a mesh of eight devices with the axis `"data"`, replicated `params`, and M micro-batches `xs (M, B, d)`, `ys (M, B, k)`, `weights (M, B)`. These are sharded along axis 1, so each device holds B/8 examples of every micro-batch. `loss_sum(params, x, y, weights)` returns the **sum** of the weighted losses of its examples. The result is the gradient with respect to `params` of the sum of all weighted losses divided by the sum of all weights.
 #
-# **Example.** Take two micro-batches of 8 examples with x = 1, the parameter `w = 0`, and the loss `Σ weight (w x - y)²`. The first micro-batch has y = 0, …, 7 and weights 1. The second has y = 10, and only two of its weights are 1. The gradient is -2 (28 + 20) / (8 + 2) = -9.6. The mean of the two micro-batches' gradients would be (-7 - 20) / 2.
+# **Example.** Take two micro-batches of 8 examples with x = 1, the parameter `w = 0`, and the loss `Σ weight (w x - y)²`. The first micro-batch has y = 0, …, 7 and weights 1. The second has y = 10, and only two of its weights are 1. The gradient is -2 (28 + 20) / (8 + 2) = -9.6. The mean of the two micro-batches' gradients would be (-7 - 20) / 2 = -13.5, which is wrong.
 #
 # **Judged.** The values. The compiled program has a loop over the micro-batches (`scan` or `fori_loop`, because a Python `for` is unrolled), and no collective inside it. The gradients of all parameters are reduced over the devices once, and there is no other communication of that size. **Not judged.** The placement of the result.
 #
@@ -1675,7 +1675,7 @@ flat = xs.reshape(80, 12), ys.reshape(80, 6), weights.reshape(80) / weights.sum(
 compare(made.run(mesh, params, *data), by_hand(numbers, *flat)[1], label="the gradient")
 
 # %% [markdown] why="dp-accumulate"
-# A sum over devices that has not been taken yet is an axis of size eight. While it is an axis, additions are local. The single sum over it becomes the single all-reduce. Sums can be added up over micro-batches of different sizes, and means cannot. **Next:** this carry has one whole gradient on each device. What does that cost with FSDP, where a device holds an eighth of each parameter?
+# The axis of size eight stores a partial sum for each device, so additions in the loop are local. The sum over this axis, after the loop, becomes the only all-reduce. Sums can be added up over micro-batches of different sizes, and means cannot. **Next:** this carry has one whole gradient on each device. What does that cost with FSDP, where a device holds an eighth of each parameter?
 
 
 # %% equivalent="dp-accumulate" because="The mesh of this exercise has eight devices in every check."
