@@ -299,6 +299,25 @@ def test_an_exception_of_the_graders_own_is_no_failed_check(
     }
 
 
+@pytest.mark.parametrize("request_kind", ["setup", "read", "run", "prepare", "ask", "export"])
+def test_a_worker_that_is_killed_at_any_request_costs_nothing(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, request_kind: str
+) -> None:
+    exchange, killed = Process.exchange, []
+
+    def killing(self: Process, *frames: bytes, **limits: Any) -> bytes:
+        if not killed and decode(frames[0])["do"] == request_kind:
+            killed.append(self.pid)
+            os.kill(self.pid, signal.SIGKILL)
+        return exchange(self, *frames, **limits)
+
+    monkeypatch.setattr(Process, "exchange", killing)
+    result = examiner.grade(submission())
+    assert len(killed) == 1
+    assert_whole(result)
+    assert (result.score, result.notes) == (result.max_score, ())
+
+
 def test_a_setup_that_does_not_run_is_the_courses_fault(examiner: Examiner) -> None:
     from grader.checks.outcomes import CheckBroken
 

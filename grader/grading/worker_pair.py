@@ -110,13 +110,16 @@ class WorkerPair:
     def read(self, sources: Iterable[str]) -> None:
         """Find the names in all cells while nothing of a learner's has run: what is told of them then is true."""
         for source in sources:
-            if source not in self._names:
+            for _ in range(0 if source in self._names else ATTEMPTS):
                 try:
                     self.clock.check()
                     self._names[source] = self._tell({"do": "read", "source": source}, CELL_S)
+                    break
                 except Fault as fault:
                     self.drop()
                     self._names[source] = fault
+                    if fault.kind != "crashed":  # a process that ended may have been ended from outside
+                        break
 
     def fresh_copy(self, last: int | None = None) -> WorkerPair:
         """The same notebook up to here, or to before request `last`, in processes that no check has asked anything."""
