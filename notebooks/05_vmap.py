@@ -81,7 +81,7 @@ losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
 print("shape", losses.shape, "  equal to the loop:", bool(jnp.allclose(losses, losses_by_loop)))
 
 # %% [markdown]
-# The result has the shape that `loss` returns, with the mapped axis in front. The largest of the 64 losses belongs to the faulty sensor. `predict` is mapped in the same way.
+# The result has the shape that `loss` returns, with the mapped axis in front. The largest of the 64 losses belongs to the faulty sensor. `predict` can be mapped in the same way.
 
 # %%
 worst = int(losses.argmax())
@@ -100,7 +100,7 @@ for panel, x, y in ((left, worst, losses[worst]), (right, predictions[worst], ys
     panel.plot(x, y, "D", color=plots.COLOURS[1])
     panel.annotate(f"sensor {worst}", (x, y), xytext=(9, -3), textcoords="offset points")
 plots.show(
-    f"Left: the loss of each of 64 sensors. Sensor {worst} has {losses[worst]:.1f}, all others less than "
+    f"Left: the loss of each of 64 sensors. Sensor {worst} has {losses[worst]:.1f}, all others at most "
     f"{jnp.sort(losses)[-2]:.2f}, and the mean is {losses.mean():.2f}. Right: reported against predicted values. "
     f"All sensors lie on the diagonal but sensor {worst}, which reports {ys[worst]:.1f} instead of {predictions[worst]:.1f}."
 )
@@ -142,7 +142,7 @@ print(jax.make_jaxpr(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
 
 # %% [markdown]
 # ## What each transformation hides
-# The tracers of `grad`, `vmap` and `jit` hide different properties of an array from your function.
+# The tracers of `grad`, `vmap` and `jit` differ in what they hide from your function.
 
 
 # %%
@@ -253,7 +253,7 @@ norms = jnp.sqrt(jnp.sum(gradients["w"] ** 2, axis=1) + gradients["b"] ** 2)
 print(f"largest gradient: sensor {norms.argmax()}, norm {norms.max():.1f}; median norm {jnp.median(norms):.2f}")
 
 # %% [markdown]
-# The result has the structure of `params`, and each array has a new first axis of size 64. They need as much memory as 64 copies of the parameters. If you need only their mean, differentiate the mean loss.
+# The result has the structure of `params`, and each array has a new first axis of size 64. These gradients need as much memory as 64 copies of the parameters. If you need only their mean, differentiate the mean loss.
 
 
 # %%
@@ -325,10 +325,11 @@ milliseconds = dict(zip(ways, time_ms(*calls, repeats=15), strict=True))
 _, axes = plots.subplots(height=2.2)
 axes.plot(list(milliseconds.values()), list(ways), "o", markersize=8)
 for way, took in milliseconds.items():
-    axes.annotate(f"{took:.2g} ms", (took, way), xytext=(9, -4), textcoords="offset points")
+    axes.annotate(f"{took:.2g} ms", (took, way), (9, -4), textcoords="offset points", backgroundcolor=plots.PAPER)
 axes.set(xscale="log", xlim=(min(milliseconds.values()) / 2, 5 * max(milliseconds.values())))
 axes.set(xlabel="median time in milliseconds, logarithmic scale")
 axes.grid(axis="y", color=plots.QUIET, alpha=0.3, linewidth=0.8)
+axes.margins(y=0.15)
 axes.invert_yaxis()
 plots.show("Median times. " + "; ".join(f"{way}: {took:.2g} ms" for way, took in milliseconds.items()) + ".")
 
