@@ -405,7 +405,7 @@ for name, one in {"training": model, "evaluation": evaluating}.items():
 # %% [markdown]
 # In training mode, BatchNorm uses the mean and variance of the batch and updates its running statistics, which are `nnx.BatchStat` Variables. Dropout draws its masks from a key and a counter, which are Variables as well. In evaluation mode, BatchNorm uses the running statistics and Dropout does nothing.
 #
-# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with new values of these attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes in place, until you change them back. `nnx.view` rejects an attribute that no layer has.
+# Each layer stores its mode as a static attribute, `use_running_average` or `deterministic`. `nnx.view` returns a model with new values of these attributes and the *same* Variables, so `model` is still in training mode. `model.eval()` and `model.train()` change the attributes of `model` itself. `nnx.view` rejects an attribute that no layer has.
 
 # %%
 print_error(lambda: nnx.view(network, deterministic=True))
@@ -512,7 +512,7 @@ near, test_near = ((np.linalg.norm(points, axis=1) < 0.5).astype(int) for points
 print_error(lambda: step(tuned, trained_optimizer, x, near))
 
 # %% [markdown]
-# The old optimizer fails, because its state has the shapes of the old parameters. Create a new optimizer after surgery.
+# The step fails with the old optimizer, because its state has the shapes of the old parameters. Create a new optimizer after surgery.
 #
 # The other layers should stay as they are, so we **freeze** them. A parameter is frozen when `wrt` does not select it.
 
