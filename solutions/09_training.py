@@ -77,28 +77,28 @@ def clear(starts, *more):
 
 
 # %% [markdown] task="training-weighted-loss" stars=1 minutes=8 skills="01_arrays,04_grad"
-# ## A loss that listens to weights
-# **Goal.** Some measurements are worth more than others, and some are only padding. Write the weighted mean of squared errors, for a model with one output. What stands after the model's call is missing.
+# ## A weighted loss
+# **Goal.** Some measurements count more than others, and some are only padding. Compute the weighted mean of squared errors for a model with one output. Only the lines after the model's call are missing.
 #
-# **Signature.** `weighted_loss(model, params, xs, ys, weights)`: `model(params, xs)` gives `(n, 1)`, such as `line` from the setup; `xs` is `(n, d)`, `ys` and `weights` are `(n,)`, all float32. No weight is negative, and one at least is positive. Returns `()`: each squared error times its weight, summed, over the sum of all weights.
+# **Signature.** `weighted_loss(model, params, xs, ys, weights)`: `model(params, xs)` returns `(n, 1)`, such as `line` from the setup. `xs` is `(n, d)`, `ys` and `weights` are `(n,)`, all float32. No weight is negative, and at least one is positive. Returns `()`: the sum of the squared errors times their weights, divided by the sum of all weights.
 #
-# **Example.** The line `w = [[2]]`, `b = [0]` at `xs = [[1], [2], [3]]` gives 2, 4, 6. With `ys = [0, 4, 5]` the squared errors are 4, 0, 1; with the weights 1, 1, 2 the loss is (4 + 0 + 2) / 4 = 1.5.
+# **Example.** The line `w = [[2]]`, `b = [0]` at `xs = [[1], [2], [3]]` gives 2, 4, 6. With `ys = [0, 4, 5]` the squared errors are 4, 0, 1, and with the weights 1, 1, 2 the loss is (4 + 0 + 2) / 4 = 1.5.
 #
-# **Judged.** Values, for any n and any weights, also when their sum is small; the gradient by `params`, also where all errors are 0. Both are traced. **Not judged.** How the model is written.
+# **Judged.** Values for any n and any weights, also if their sum is small, and the gradient with respect to `params`, also if all errors are 0. Both are traced. **Not judged.** How the model is written.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What is the shape of `predicted - ys`, when one is `(n, 1)` and the other `(n,)`? Print it.
+# What is the shape of `predicted - ys` if one is `(n, 1)` and the other `(n,)`? Print it.
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `(n, n)`: every prediction is compared with every target, and nothing complains. Bring both to `(n,)` first.
+# `(n, n)`: every prediction is compared with every target, without an error. Bring both to `(n,)` first.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Take column 0 of the predictions. Doubling all weights must not change the loss: what do you have to divide by?
+# Take column 0 of the predictions. Doubling all weights must not change the loss. What do you have to divide by?
 #
 # </details>
 
@@ -273,28 +273,28 @@ def weighted_loss(model, params, xs, ys, weights):
 
 
 # %% [markdown] task="training-schedule" stars=1 minutes=10 skills="03_jit,08_control_flow"
-# ## Up, along, and down again
-# **Goal.** A learning rate that rises while the optimizer finds its feet, stays, and falls at the end so that the parameters settle. The training step is compiled, so the number of the step is traced.
+# ## Warm-up and cool-down
+# **Goal.** Write a learning rate that rises at first, stays constant, and falls to 0 at the end. The training step is compiled, so the number of the step is traced.
 #
-# **Signature.** `schedule(peak, warmup, cooldown, total)`: a float and three whole numbers, each at least 1, with `warmup + cooldown <= total`. Returns a function `rate(step)` from a whole number, `()`, traced or not, to float32 `()`: 0 at step 0, in a straight line up to `peak` at step `warmup`; `peak` until step `total - cooldown`; in a straight line down to 0 at step `total`; 0 after that.
+# **Signature.** `schedule(peak, warmup, cooldown, total)`: a float and three ints, each at least 1, with `warmup + cooldown <= total`. Returns a function `rate(step)` from an int `()`, traced or not, to float32 `()`. The rate is 0 at step 0, rises linearly to `peak` at step `warmup`, is `peak` until step `total - cooldown`, falls linearly to 0 at step `total`, and is 0 after that.
 #
 # **Example.** `schedule(0.4, 2, 4, 10)` gives, for the steps 0 to 11: 0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0, 0.
 #
-# **Judged.** The rate at every step, from *one* compiled program in which the step is traced; that Optax can use it as its learning rate. **Not judged.** Whether you write it yourself or build it from parts that Optax has.
+# **Judged.** The rate at every step, from *one* compiled program in which the step is traced, and that Optax can use it as its learning rate. **Not judged.** Whether you build it from schedules of Optax.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The rate is one of three straight lines, or 0. Which lesson says how a compiled program chooses by a value?
+# The rate is one of three straight lines, or 0. How does a compiled program choose by a value?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Draw the way up and the way down as two lines that go on for ever. At every step, which of the two is the rate: the higher one, or the lower one? And where does that go beyond `peak`, or below 0?
+# Extend the rising and the falling line without end. Is the rate the higher or the lower of the two? What happens above `peak`, and below 0?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `step / warmup` and `(total - step) / cooldown`: take the lower of the two with `jnp.minimum`, keep it between 0 and 1 with `jnp.clip`, multiply by the peak.
+# Take the minimum of `step / warmup` and `(total - step) / cooldown` with `jnp.minimum`, keep it between 0 and 1 with `jnp.clip`, and multiply by the peak.
 #
 # </details>
 
@@ -488,31 +488,31 @@ def schedule(peak, warmup, cooldown, total):
 
 # %% [markdown] task="training-adam" stars=2 minutes=20 skills="04_grad,06_pytrees,training-schedule"
 # ## Adam, taken apart
-# **Goal.** Write the optimizer that most models are trained with, as a pure function: state in, state out.
+# **Goal.** Write the optimizer that most models are trained with, as a pure function of its state.
 #
-# **Signature.** `adam_update(params, state, gradient, rate)`: `params` and `gradient` are trees of one form, of float32 arrays; `rate` is a float. `state` is a dict: `"count"` an int32 `()`, the number of steps so far; `"mean"` and `"square"`, trees like `params`, all zeros at first. Returns `(params, state)`, both new, of the same form. For every entry g of the gradient,
+# **Signature.** `adam_update(params, state, gradient, rate)`: `params` and `gradient` are trees of float32 arrays with the same structure, and `rate` is a float. `state` is a dict. Its `"count"` is the number of steps so far, int32 `()`, and `"mean"` and `"square"` are trees like `params`, all zeros at first. Returns new `(params, state)` of the same structure. For every entry g of the gradient,
 #
-# - mean ← 0.9 mean + 0.1 g, and square ← 0.999 square + 0.001 g²;
-# - both start from 0, and so are too small at first: what is used, not what is kept, is mean / (1 - 0.9ᵗ) and square / (1 - 0.999ᵗ), where t is 1 in the first step;
-# - the parameter moves by -rate · (corrected mean) / (√(corrected square) + 1e-8).
+# - mean ← 0.9 mean + 0.1 g, and square ← 0.999 square + 0.001 g².
+# - Both start from 0 and are too small at first. Therefore the update uses the corrected values mean / (1 - 0.9ᵗ) and square / (1 - 0.999ᵗ), where t is 1 in the first step. The state keeps the uncorrected ones.
+# - The parameter changes by -rate · (corrected mean) / (√(corrected square) + 1e-8).
 #
-# **Example.** One parameter in a list in a dict, `{"p": [1]}`: in the first step, for g = 2, mean is 0.2 and square 0.004; corrected they are 2 and 4; with rate 0.1 the parameter moves by -0.1. Whatever g is, other than 0, the first step has the length `rate`.
+# **Example.** One parameter, `{"p": [1]}`. In the first step, for g = 2, mean is 0.2 and square 0.004, and corrected they are 2 and 4. With rate 0.1 the parameter changes by -0.1. For any g except 0, the first step has the length `rate`.
 #
-# **Judged.** New parameters and state after one step and after several, equal to `optax.adam`'s, also for entries that are tiny or 0; that one traced program serves every step; that the `state` that came in is not changed. **Not judged.** How you go through the tree. (Calling Optax here would be no exercise.)
+# **Judged.** New parameters and state after one and several steps, equal to those of `optax.adam`, also for entries that are tiny or 0. One traced program serves every step, and the given `state` is not changed. **Not judged.** How you map over the trees. (Do not call Optax here.)
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which of the three parts of the state does each parameter share with all others, and which two belong to it alone?
+# Which part of the state do all parameters share?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.tree.map` takes several trees of one form: `jax.tree.map(lambda m, g: ..., state["mean"], gradient)`. Three such lines do it. When do you count the step, before or after you use t?
+# `jax.tree.map` takes several trees of one structure: `jax.tree.map(lambda m, g: ..., state["mean"], gradient)`. Three such lines suffice. Is the step counted before or after t is used?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Count first. Then the two averages, and keep them as they are. Last a map over parameters, means and squares, with a function that corrects both for this one use. The 1e-8 stands beside the root, not under it.
+# Count first. Then update the two averages, and keep them as they are. Finally map over parameters, means and squares, and correct both there. The 1e-8 is added to the root, not under it.
 #
 # </details>
 
@@ -774,27 +774,27 @@ def adam_update(params, state, gradient, rate):
 
 # %% [markdown] task="training-donating-step" stars=2 minutes=15 skills="03_jit,06_pytrees,training-adam"
 # ## A training step in place
-# **Goal.** Compile the step that every loop calls, for any loss and any optimizer, so that parameters and optimizer state are written over and not copied. With Adam that is three times the size of the model.
+# **Goal.** Compile a training step for any loss and any optimizer that overwrites the parameters and the optimizer state instead of copying them. With Adam they are three times the size of the model.
 #
-# **Signature.** `donating_step(tx, loss)`: an Optax transformation, and `loss(params, xs, ys)`, which gives `()`. Returns a compiled function `step(params, state, xs, ys)`, where `state` came from `tx.init(params)`. It gives `(params, state, value)`: new parameters, new state, and the loss at the *old* parameters, which costs nothing more.
+# **Signature.** `donating_step(tx, loss)`: an Optax transformation, and `loss(params, xs, ys)`, which returns `()`. Returns a compiled function `step(params, state, xs, ys)`, where `state` came from `tx.init(params)`. It returns `(params, state, value)`: new parameters, new state, and the loss at the *old* parameters, which costs nothing more.
 #
-# **Example.** `line_loss` from the setup at `w = [[0]]`, `b = [0]`, for `xs = [[1]]`, `ys = [3]`: the loss is 9, both slopes are -6; `optax.sgd(0.5)` moves both to 3. In the next step the loss is 9 again, on the other side.
+# **Example.** `line_loss` from the setup at `w = [[0]]`, `b = [0]`, for `xs = [[1]]`, `ys = [3]`: the loss is 9, and both gradients are -6, so `optax.sgd(0.5)` moves both to 3. In the next step the loss is 9 again.
 #
-# **Judged.** Values for several optimizers, among them one with weight decay; that the results take over all bytes of parameters and state; that the batch is not donated; that a second step with the same shapes compiles nothing. The first step is also called from Python. **Not judged.** Speed.
+# **Judged.** Values for several optimizers, including one with weight decay. The results reuse all bytes of parameters and state, the batch is not donated, and a second step with the same shapes compiles nothing. The first step is also called from Python. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which two of the four arguments will the caller never want again?
+# Which two of the four arguments does the caller not need again?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `tx.update(gradient, state, params)` gives updates and a new state; `optax.apply_updates` adds the updates to the parameters. Some optimizers work without the third argument. Weight decay pulls at the parameters: can it?
+# `tx.update(gradient, state, params)` returns updates and a new state, and `optax.apply_updates` adds the updates to the parameters. Some optimizers work without the third argument. Does weight decay?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# An inner `def step(params, state, xs, ys)` with `jax.value_and_grad`, `tx.update`, `optax.apply_updates`; return it through `jax.jit`, which is told the names of the two arguments to donate.
+# Write an inner `def step(params, state, xs, ys)` with `jax.value_and_grad`, `tx.update` and `optax.apply_updates`. Return it through `jax.jit` with the names of the two arguments to donate.
 #
 # </details>
 
@@ -1071,27 +1071,27 @@ def donating_step(tx, loss):
 
 # %% [markdown] task="training-accumulate" stars=2 minutes=15 skills="04_grad,08_control_flow,training-donating-step"
 # ## A batch that does not fit
-# **Goal.** The gradient of a large batch, in the memory of a small one: go through it in micro-batches, add up their gradients, and move the parameters once.
+# **Goal.** Compute the gradient of a large batch in the memory of a small one. Go through it in micro-batches and add up their gradients.
 #
-# **Signature.** `accumulate(loss, params, xs, ys, size)`: `loss(params, xs, ys)` gives the **mean** over the examples that it is given, `()`; `params` is a tree of float32; `xs` is `(n, d)`, `ys` is `(n,)`; `size`, which divides n, is the number of examples in a micro-batch. Returns `(value, gradient)`: the mean loss of all n examples and its gradient by `params`.
+# **Signature.** `accumulate(loss, params, xs, ys, size)`: `loss(params, xs, ys)` returns the **mean** over the examples that it gets, `()`. `params` is a tree of float32, `xs` is `(n, d)`, and `ys` is `(n,)`. `size`, which divides n, is the number of examples in a micro-batch. Returns `(value, gradient)`: the mean loss of all n examples and its gradient with respect to `params`.
 #
-# **Example.** `line_loss` at `w = [[0]]`, `b = [0]`, with `xs = [[1], [1], [1], [1]]`, `ys = [1, 3, 0, 0]` and size 2. The first micro-batch has the loss 5 and the slope -4 by `w`, the second 0 and 0. Together: the loss is 2.5, the slope -2.
+# **Example.** `line_loss` at `w = [[0]]`, `b = [0]`, with `xs = [[1], [1], [1], [1]]`, `ys = [1, 3, 0, 0]` and size 2. The first micro-batch has the loss 5 and the gradient -4 with respect to `w`, the second 0 and 0. Together, the loss is 2.5 and the gradient -2.
 #
-# **Judged.** Values, for one, several and n micro-batches and for any tree; in the traced program, that a loop runs over the micro-batches, and that no array has the size of the whole batch's activations, of larger micro-batches' activations, or of all micro-batches' gradients. **Not judged.** Speed.
+# **Judged.** Values for one, several and n micro-batches and for any tree. In the traced program, a loop runs over the micro-batches, and no array has the size of the activations of the whole batch or of several micro-batches, or of the gradients of all micro-batches. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# You add up the gradients of n / size micro-batches, each of them a mean. What is the sum, compared with the mean over all?
+# You add up the gradients of n / size micro-batches, each of them a mean. How does the sum compare with the mean over all examples?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `xs.reshape(-1, size, d)` is a stack of micro-batches, and `jax.lax.scan` goes through a stack. What has to be carried from one to the next, and what does it start as?
+# `xs.reshape(-1, size, d)` is a stack of micro-batches, which `jax.lax.scan` goes through. What is the carry, and how does it start?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Carry a pair: a loss of 0 and a tree of zeros like `params`. In the body add `jax.value_and_grad(loss)` of the micro-batch to it, entry by entry. After the loop divide all by the number of micro-batches.
+# Carry a loss of 0 and a tree of zeros like `params`. In the body, add `jax.value_and_grad(loss)` of the micro-batch. After the loop, divide by the number of micro-batches.
 #
 # </details>
 

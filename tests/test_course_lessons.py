@@ -50,7 +50,7 @@ def jobs(request: pytest.FixtureRequest) -> int | None:
     return 1 if "PYTEST_XDIST_WORKER" in os.environ and not request.config.getoption("--lesson") else None
 
 
-# Of wrong answers, other right answers and mutants. `grader prove` takes 20, which takes 15 minutes more for all lessons.
+# Of wrong answers, other right answers and mutants. `grader prove` takes 20, which adds a quarter of an hour.
 DRAWS = 5
 
 
