@@ -1,29 +1,29 @@
 # %% [markdown]
 # # 03 · jit: compile once, run many times
 #
-# *Forty minutes, then [the exercises](../exercises/03_jit/03_jit.ipynb).* Afterwards you can say before a call whether JAX will compile it, find out why it did when you did not expect it, choose what is static, put `jit` where it pays most, give memory back, and serve inputs of every length with a handful of programs.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core you can predict which calls compile, choose static arguments, decide what to compile, and donate memory.
 #
-# **Assumed.** Arrays and dtypes (01), tracers and jaxprs (02). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Arrays (lesson 01) and tracing (02). Answer these questions from memory.
 #
-# 1. From 01: what is the dtype of `jnp.ones(3, jnp.bfloat16) * 2.0`, and why?
+# 1. From 01: What is the dtype of `jnp.ones(3, jnp.bfloat16) * 2.0`, and why?
 #
 # <details><summary>Answer</summary>
 #
-# `bfloat16`. A Python number is *weakly typed*: it takes on the dtype of the array it meets.
+# It is `bfloat16`. A Python number is *weakly typed*, so it takes the dtype of the array that it is combined with.
 # </details>
 #
-# 2. From 01: `y = f(x)` with two large matrices inside takes 30 µs by the clock. What was measured?
+# 2. From 01: A clock measures 30 µs for `y = f(x)`, although `f` multiplies two large matrices. What was measured?
 #
 # <details><summary>Answer</summary>
 #
-# The dispatch. JAX returns before the result is there; `jax.block_until_ready(y)` waits for it.
+# The dispatch. JAX returns before the result is ready, and `jax.block_until_ready(y)` waits for it.
 # </details>
 #
-# 3. From 02: what does a tracer know of the array that it stands for, and what not?
+# 3. From 02: Under `jit`, which properties of an array does its tracer have, and which not?
 #
 # <details><summary>Answer</summary>
 #
-# Shape, dtype and whether it is weakly typed. Not the values: there are none while Python runs.
+# It has a shape and a dtype, and it may be weakly typed. It has no values.
 # </details>
 
 # %%
@@ -34,27 +34,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:420]}\n")
-    else:
-        print("No error!")
+# Helpers of this course, which plot, print errors, measure times and count operations:
+from grader.learning import plots
+from grader.learning.inspection import flops, print_error, time_ms
 
 
-def milliseconds(call):
-    """How long `call()` takes until its result is there."""
+def call_ms(call):
+    """Returns the milliseconds of one call, until its result is ready."""
     start = time.perf_counter()
     jax.block_until_ready(call())
     return 1e3 * (time.perf_counter() - start)
 
 
 # %% [markdown]
-# ## The question: why was *this* call slow?
-# A service scores batches of sensor readings with a compiled function. Here are its last calls:
+# ## Why was this call slow?
+# A service scores batches of sensor readings with a compiled function. Here are the times of seven calls.
 
 
 # %%
@@ -68,67 +62,87 @@ compiled_score = jax.jit(score)
 rng = np.random.default_rng(3)
 weights = jnp.asarray(rng.normal(size=8), jnp.float32)
 
-for n in (64, 64, 64, 65, 64, 65, 66):
-    readings = rng.normal(size=(n, 8)).astype(np.float32)
-    print(f"{n} readings: {milliseconds(lambda: compiled_score(weights, readings)):8.2f} ms")
-
-# %% [markdown]
-# The first call is hundreds of times slower than the second; fine, it compiles. But a call with *one reading more* is as slow as the first. Why did it compile again, and when will it next time?
-#
-# ## What the slow call does
-# JAX tells, when asked:
+sizes = (64, 64, 64, 65, 64, 65, 66)
+batches = [rng.normal(size=(n, 8)).astype(np.float32) for n in sizes]
+took = [call_ms(lambda batch=batch: compiled_score(weights, batch)) for batch in batches]
 
 # %%
-readings = rng.normal(size=(67, 8)).astype(np.float32)
-with jax.log_compiles(True):
-    compiled_score(weights, readings)
+is_first = [n not in sizes[:i] for i, n in enumerate(sizes)]
+_, axes = plots.subplots(height=2.6)
+for label, wanted, (fill, hatch) in zip(
+    ("first call with a size", "later call"), (True, False), plots.FILLS, strict=False
+):
+    calls = [i for i, first in enumerate(is_first) if first == wanted]
+    bars = axes.bar(calls, [took[i] for i in calls], color=fill, hatch=hatch, edgecolor=plots.INK, label=label)
+    axes.bar_label(bars, [f"{took[i]:.2g}" for i in calls], padding=2)
+axes.set(yscale="log", ylim=(min(took) / 3, 40 * max(took)), ylabel="milliseconds,\nlogarithmic scale")
+axes.set(xticks=range(len(sizes)), xticklabels=sizes, xlabel="number of readings in each call, from left to right")
+axes.legend(loc="upper right", ncols=2)
+plots.show(
+    "Times of seven calls. " + "; ".join(f"{n} readings: {ms:.2g} ms" for n, ms in zip(sizes, took, strict=True)) + "."
+)
 
 # %% [markdown]
-# **Trace**: Python runs your function on tracers and writes a jaxpr (02). **Lower**: the jaxpr becomes an MLIR module in StableHLO, the language that XLA reads. **Compile**: XLA makes machine code, and that takes most of the time; for a large model, minutes.
-#
-# ## The key
-# `jit` keeps every program in a cache. From a call it makes a **key**. If the key is there, its program runs, and your Python does not.
+# The first call is slow, because it compiles the function. The later calls are hundreds of times faster. But each new number of readings makes one call slow again. Why?
+
+# %% [markdown]
+# ## What the slow call does
+# `jax.log_compiles` logs the stages of a slow call.
+
+# %%
+with jax.log_compiles(True):
+    compiled_score(weights, rng.normal(size=(67, 8)).astype(np.float32))
+
+# %% [markdown]
+# 1. **Trace.** Python runs your function on tracers, which gives a jaxpr (02).
+# 2. **[Lower](../docs/glossary.md#lower).** JAX translates the jaxpr to [StableHLO](../docs/glossary.md#stablehlo), the language that XLA reads. The log calls the result an MLIR module, because StableHLO is written in MLIR, a format for compilers.
+# 3. **Compile.** XLA generates machine code. This takes most of the time, for a large model minutes.
+
+# %% [markdown]
+# ## The cache key
+# `jit` stores each compiled program in a cache. Every call has a **cache key**. If the cache has a program for this key (a **cache hit**), JAX runs it, and your Python code does not run. Otherwise (a **cache miss**), JAX traces and compiles the function.
 #
 # ![Above left: the call compiled(w, 0.1, mode="fast") taken apart. In the key are the function object, how the arguments are passed, float32[3] for w, weak float32[] for 0.1, and the value "fast" of the static argument. The numbers in w and the value 0.1 are not. Right: a key seen before is a hit and runs the stored program; else trace, lower, compile, and store. Below, five more calls: new values hit; a new shape, dtype, static value, or an argument passed by name miss.](../images/jit_cache.svg)
 #
-# For an array its **shape and dtype** count, for a Python number its type, for a container its form. All of it can be looked at; `~` marks a weak type:
+# An array contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type. A container contributes its structure.
 
 # %%
-print([str(jax.typeof(argument)) for argument in (np.ones(3), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.float32(1.0))])
+for argument in (np.ones(3, np.float32), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.float32(1.0)):
+    print(type(argument).__name__, jax.typeof(argument))
 print(jax.tree.structure({"w": 1.0, "b": 2.0}), jax.tree.structure([1.0, 2.0]), jax.tree.structure((1.0, None)))
 
 # %% [markdown]
-# (NumPy's float64 became float32, lesson 01.) Python runs the function while tracing, and only then. So a counter inside tells which calls were traced:
+# Python runs a jitted function only while JAX traces it. So a counter in it detects cache misses.
 
 
 # %%
-def tell(function, *calls, **options):
-    """Jits `function` as `f`, makes the calls one after the other, and tells which of them were traced."""
+def print_traces(function, *calls, **options):
+    """Compiles `function` as `f`, evaluates the calls in order, and prints which of them traced it."""
     traces = []
 
     @functools.wraps(function)
-    def watched(*arguments, **keywords):
-        traces.append(None)
-        return function(*arguments, **keywords)
+    def counted(*args, **kwargs):
+        traces.append("trace")
+        return function(*args, **kwargs)
 
-    f = jax.jit(watched, **options)
+    f = jax.jit(counted, **options)
     for call in calls:
         before = len(traces)
         eval(call, globals(), {"f": f})
-        print(f"  {call:34s} {'traced' if len(traces) > before else '·'}")
+        print(f"  {call:34s} {'traced' if len(traces) > before else '-'}")
 
 
 # %% [markdown] predict="jit-key"
-# `f(x, 2.0)` has been traced, with a float32 `x` of shape `(3,)`. Which of these calls is **not** traced anew?
+# `f(x, 2.0)` has been traced, with a float32 `x` of shape `(3,)`. Which of these calls is **not** traced again?
 #
-# - [ ] `f(x, 2)` | An int is another dtype: int32 instead of float32, both weak.
-# - [x] `f(np.zeros(3), 7.0)` | Right: other values, and NumPy instead of JAX, but the same shapes and dtypes.
-# - [ ] `f(x, jnp.float32(2.0))` | The same dtype, but no longer weak, and that is in the key: it decides the dtype of results.
-# - [ ] `f(x, factor=2.0)` | How an argument is passed is in the key too. Surprising, and easily avoided.
+# - [ ] `f(x, 2)` | An int has another dtype. The key contains a weak int32 instead of a weak float32.
+# - [x] `f(np.zeros(3), 7.0)` | Right. The values differ, and one array is NumPy's, but the types are the same.
+# - [ ] `f(x, jnp.float32(2.0))` | The dtype is the same, but this array is not weakly typed. The weak type is in the key, because it can change the dtype of the result.
+# - [ ] `f(x, factor=2.0)` | The key also contains how an argument is passed, by position or by name.
 
 # %%
 x = jnp.ones(3)
-tell(
+print_traces(
     lambda x, factor=2.0: jax.tree.map(lambda leaf: factor * leaf, x),
     "f(x, 2.0)",
     "f(np.zeros(3), 7.0)",
@@ -145,15 +159,13 @@ tell(
 )
 
 # %% [markdown]
-# Each traced call compiled, too. A dict's order does not matter; a list against a tuple does. Devices and shardings of the arguments (16) and settings such as the matmul precision count as well.
-#
-# Weak types are the subtle one. It usually is the *second* call that compiles again:
+# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the matmul precision.
 
 # %% [markdown] predict="jit-weak-loop"
-# `add` is compiled; `total = 0.0`, then five times `total = add(total, number)` with float32 numbers. How many traces?
+# `add(total, number)` is compiled. A loop starts with `total = 0.0` and runs `total = add(total, number)` for five float32 numbers. How many traces are there?
 #
-# - [ ] one | Every shape is `()`, every dtype float32. But the first `total` is a Python number.
-# - [x] two | Right: weak in the first call; from then on an array, which is not weak.
+# - [ ] one | Every shape is `()` and every dtype is float32. But the first `total` is a Python number.
+# - [x] two | Right. `total` is weakly typed in the first call. From then on it is a result of `add`, which is not weakly typed.
 # - [ ] five | Values are not in the key.
 
 
@@ -169,10 +181,11 @@ for number in np.arange(5, dtype=np.float32):
     total = add(total, number)
 
 # %% [markdown]
-# Start such a loop from an array of the right dtype, `jnp.zeros(())`, and it compiles once.
-#
+# To trace only once, start such a loop from an array of the right dtype, such as `jnp.zeros(())`.
+
+# %% [markdown]
 # ## Ask JAX why
-# You need not guess. `jax.explain_cache_misses` says what is new in the key. Like `jax.log_compiles`, it is also a setting for a whole run: `JAX_EXPLAIN_CACHE_MISSES=1 python serve.py`. And where compiling would be a fault (in a test, in a warm service), `jax.no_tracing` makes it an error.
+# `jax.explain_cache_misses` explains each cache miss. `jax.no_tracing` makes tracing an error, for tests and for services that must not compile. Both are also settings for a whole run, such as `JAX_EXPLAIN_CACHE_MISSES=1 python serve.py`.
 
 
 # %%
@@ -187,12 +200,12 @@ with jax.explain_cache_misses(True):
     scale(longer, 2.0)
     scale(x, jnp.float32(2.0))
 with jax.no_tracing(True):
-    scale(x, 3.0)  # in the cache
-    refusal(lambda: scale(np.ones(6), 3.0))
+    scale(x, 3.0)  # a cache hit
+    print_error(lambda: scale(np.ones(6), 3.0))
 
 # %% [markdown]
 # ## Values that Python needs
-# While tracing there are no values, so Python cannot decide by them, count to them, or make arrays of their size.
+# A tracer has no value. So Python cannot use it to choose a branch, to count iterations, or as a shape (02).
 
 
 # %%
@@ -203,37 +216,41 @@ def power(x, n):
     return result
 
 
-refusal(lambda: jax.jit(lambda x: x if x.sum() > 0 else -x)(x))
-refusal(lambda: jax.jit(power)(x, 3))
-refusal(lambda: jax.jit(lambda n: jnp.zeros(n))(3))
+print_error(lambda: jax.jit(lambda x: x if x.sum() > 0 else -x)(x), length=100)
+print_error(lambda: jax.jit(power)(x, 3), length=100)
+print_error(lambda: jax.jit(lambda n: jnp.zeros(n))(3), length=100)
 
 # %% [markdown]
-# Three ways out. Decide **inside** the program: `jnp.where`, or `jax.lax.cond` and the loops of lesson 08. Decide **before** it, outside `jit`. Or make the argument **static**: then it is an ordinary Python value while tracing, and *its value is part of the key*.
+# There are three solutions.
+#
+# - Decide **inside the program**, with `jnp.where`, or with `cond` and the loops of lesson 08.
+# - Decide **outside of `jit`**. For example, compile only the body of a loop.
+# - Make the argument **[static](../docs/glossary.md#static-argument)**. Python then receives its value while JAX traces, and the *value is part of the cache key*.
 
 # %% [markdown] predict="jit-static"
-# With `static_argnames="n"`, in the order `n = 2`, `3`, `2`, `True`, `1`: how many traces?
+# `power` is compiled with `static_argnames="n"` and called with `n = 2`, `3`, `2`, `True` and `1`, in this order. How many traces are there?
 #
-# - [ ] three: 2, 3, and 1 | `True == 1` in Python, but JAX looks at the type too.
-# - [x] four: 2, 3, True and 1 | Right: one for each different value and type.
-# - [ ] five | The second 2 is in the cache. Old programs are kept.
+# - [ ] three: 2, 3, and 1 | `True == 1` in Python, but JAX also compares the types.
+# - [x] four: 2, 3, True and 1 | Right. There is one for each combination of value and type.
+# - [ ] five | The cache still contains the program for the first 2.
 
 # %%
-tell(power, "f(x, 2)", "f(x, 3)", "f(x, 2)", "f(x, True)", "f(x, 1)", static_argnames="n")
-refusal(lambda: jax.jit(power, static_argnames="n")(x, [1, 2]))
+print_traces(power, "f(x, 2)", "f(x, 3)", "f(x, 2)", "f(x, True)", "f(x, 1)", static_argnames="n")
+print_error(lambda: jax.jit(power, static_argnames="n")(x, [1, 2]))
 
 # %% [markdown]
-# A static value must be hashable: a tuple, not a list or an array. And static is for what takes **few values**: a flag, a mode, a number of layers. A learning rate, a step counter, a temperature change all the time. Traced, that costs nothing; static, each value costs a compilation:
+# A static value must be hashable, so use a tuple instead of a list. Static arguments are for settings with **few values**, such as a flag or a number of layers. A learning rate changes often. If it is static, each new value compiles.
 
 # %%
 rates = [0.1 / step for step in range(1, 13)]
 for name, options in {"traced": {}, "static": {"static_argnames": "rate"}}.items():
     step = jax.jit(lambda x, rate: x - rate * jnp.tanh(x), **options)
-    took = sum(milliseconds(lambda: step(x, rate)) for rate in rates)
-    print(f"rate {name}: {len(rates)} steps in {took:7.1f} ms")
+    total_ms = sum(call_ms(lambda step=step, rate=rate: step(x, rate)) for rate in rates)
+    print(f"rate {name}: {len(rates)} steps in {total_ms:7.1f} ms")
 
 # %% [markdown]
 # ## The function is in the key too
-# `jit` knows a function by its identity, not by its text. A `lambda` or `def` that runs again makes a new function:
+# `jit` identifies a function by the object, not by its source code. A `lambda` or `def` that runs again creates a new object.
 
 
 # %%
@@ -242,44 +259,155 @@ def double(x):
     return 2 * x
 
 
-print("a lambda in the loop:", end=" ")
+print("a new lambda in each iteration:", end=" ")
 for _ in range(3):
     jax.jit(lambda x: double(x))(x)
-print("\ncompiled before it:  ", end=" ")
+print("\ncompiled before the loop:", end=" ")
 compiled_double = jax.jit(double)
 for _ in range(3):
     compiled_double(x)
 
 # %% [markdown]
-# The same happens with `jax.jit(functools.partial(...))`, and with a `jit` of a function that is itself made again and again, such as a lambda. Compile at module level, or once before the loop.
-#
-# ## Python runs once: purity
-# What a function takes from elsewhere is read while tracing, and is a constant from then on. What it does beside returning a result happens while tracing, and not again.
+# A `functools.partial` in the loop has the same effect. Call `jax.jit` at module level, or once before the loop.
+
+# %% [markdown]
+# ## Values from outside the function
+# A function can also use variables of the enclosing scope. It **closes over** them.
 
 # %% [markdown] predict="jit-global"
-# `shift` adds the global `offset`, and was traced with `offset = 1.0`. Then `offset = 100.0`, and `shift` is called with the same shape, and with a new one. What do the three calls add?
+# `shift` adds the global `offset`. It was traced with `offset = 1.0`. Then `offset` is set to 100.0, and `shift` is called with the same shape and with a new one. What do the three calls add?
 #
-# - [ ] 1, 100, 100 | That would be Python. The program for the old shape holds a 1.
-# - [ ] 1, 1, 1 | Nearly. But a new shape is traced anew, and then Python reads the global again.
-# - [x] 1, 1, 100 | Right: each program keeps what it saw when it was traced. The worst kind of bug: right in every small test.
+# - [ ] 1, 100, 100 | This is what Python would do without `jit`. The program for the old shape contains a 1.
+# - [ ] 1, 1, 1 | The second number is right. But the new shape is traced again, and then Python reads the global again.
+# - [x] 1, 1, 100 | Right. Each program contains the value that Python read while it was traced.
 
 # %%
 offset = 1.0
 shift = jax.jit(lambda x: x + offset)
-print("first:      ", shift(jnp.zeros(3))[0])
+print("first:     ", shift(jnp.zeros(3))[0])
 offset = 100.0
-print("same shape: ", shift(jnp.zeros(3))[0])
-print("new shape:  ", shift(jnp.zeros(4))[0])
-
-dice = jax.jit(lambda: jnp.asarray(np.random.default_rng().integers(1, 7)))
-print("NumPy's dice under jit:", [int(dice()) for _ in range(6)])
+print("same shape:", shift(jnp.zeros(3))[0])
+print("new shape: ", shift(jnp.zeros(4))[0])
 
 # %% [markdown]
-# So: everything that may change goes in as an argument, everything that you want comes out as a result. Random numbers come from keys (07), prints from `jax.debug.print` (13).
-#
-# ## Methods, and the stale self
-# `self` is an argument like any other, and no array. The usual "mend" for that error is to make it static.
+# No error reports this mistake. What if the function closes over a mutable object? Compare a dict that it reads, a list that it changes, and an array reference, `jax.new_ref` (01).
 
+# %%
+settings, log, calls_seen = {"gain": 2.0}, [], jax.new_ref(jnp.zeros((), jnp.int32))
+
+
+@jax.jit
+def amplify(x):
+    log.append("called")  # while tracing
+    calls_seen[...] += 1  # in each call
+    return settings["gain"] * x
+
+
+for gain in (2.0, 50.0, 100.0):
+    settings["gain"] = gain
+    print("gain", gain, " result", amplify(x)[0], " log", log, " reference", calls_seen[...])
+
+# %% [markdown]
+# The gain 2.0 is a constant of the program, and the list grew once, while JAX traced. Only the reference is updated in each call. A lesson on mutable state (12) is planned. As a rule, **pass everything that may change as an argument, and return everything that you need**.
+
+# %% [markdown]
+# ## Compile the whole step
+# Where should `jit` go in a training step? `jax.grad(loss)` below is a function that returns the gradient of `loss` (04).
+
+
+# %%
+def network(params, xs):
+    for w, b in params[:-1]:
+        xs = jnp.tanh(xs @ w + b)
+    w, b = params[-1]
+    return (xs @ w + b)[:, 0]
+
+
+def loss(params, xs, ys):
+    return jnp.mean((network(params, xs) - ys) ** 2)
+
+
+def train_step(gradient_of, params, xs, ys):
+    return jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient_of(params, xs, ys))
+
+
+# %%
+shapes = ((16, 64), (64, 64), (64, 64), (64, 1))
+params = [(jnp.asarray(rng.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b)) for a, b in shapes]
+xs = jnp.asarray(rng.normal(size=(64, 16)), jnp.float32)
+ys = jnp.sin(xs.sum(1))
+
+compiled_network = jax.jit(network)
+loss_of_compiled = lambda params, xs, ys: jnp.mean((compiled_network(params, xs) - ys) ** 2)
+ways = {
+    "nothing": functools.partial(train_step, jax.grad(loss)),
+    "the network": functools.partial(train_step, jax.grad(loss_of_compiled)),
+    "the gradient": functools.partial(train_step, jax.jit(jax.grad(loss))),
+    "the whole step": jax.jit(functools.partial(train_step, jax.grad(loss))),
+}
+
+# %%
+medians = time_ms(*[lambda way=way: way(params, xs, ys) for way in ways.values()], repeats=15)
+_, axes = plots.subplots(height=2)
+bars = axes.barh(list(ways), medians, color=plots.FILLS[0][0], edgecolor=plots.INK)
+axes.bar_label(bars, [f"{median:.2g} ms" for median in medians], padding=4)
+axes.set(xlabel="median time of a step in milliseconds", xlim=(0, 1.2 * max(medians)))
+axes.invert_yaxis()
+plots.show(
+    "Median time of a training step with jit on different parts. "
+    + "; ".join(f"jit on {name}: {median:.2g} ms" for name, median in zip(ways, medians, strict=True))
+    + "."
+)
+
+# %% [markdown]
+# Without `jit`, JAX dispatches each operation separately, which takes time. With `jit` on the whole step there is one dispatch. The compiler also sees all operations, so it can [fuse](../docs/glossary.md#fusion) them and omit unused results. **Put `jit` on the outermost function.** An inner `jit` does no harm, because its operations become part of the outer program.
+
+# %% [markdown]
+# ## Donation: giving memory back
+# A training step replaces parameters by new ones of the same size. JAX keeps the old ones, because you may still use them. With `donate_argnames` you promise not to, and JAX can reuse their memory. This is called **[donation](../docs/glossary.md#donation)**.
+#
+# ![Left, jax.jit(update): before the call device memory holds params and gradient, after it params, gradient and new params, written beside. Right, with params donated: the new params are written over the old ones in place, the gradient is kept, and the old array is deleted.](../images/jit_donation.svg)
+
+
+# %%
+def update(params, gradient):
+    return params - 0.1 * gradient
+
+
+keeping, donating = jax.jit(update), jax.jit(update, donate_argnames="params")
+old, gradient = jnp.ones((1024, 1024)), jnp.ones((1024, 1024))
+for name, way in {"keeping": keeping, "donating": donating}.items():
+    memory = way.lower(old, gradient).compile().memory_analysis()
+    alias = memory.alias_size_in_bytes
+    needed = memory.argument_size_in_bytes + memory.output_size_in_bytes - alias
+    print(f"{name:9s} {needed >> 20} MiB for arguments and results, of which {alias >> 20} MiB are shared")
+
+# %% [markdown]
+# `alias_size_in_bytes` is the memory of arguments that the program reuses for results. So you can check a donation before you run it.
+
+# %% [markdown] predict="jit-donated"
+# `new = donating(old, gradient)`. What does `old` contain now?
+#
+# - [ ] the old values | They have been overwritten.
+# - [ ] the new values | Its memory contains them, but this array can no longer be used.
+# - [x] nothing, and reading it is an error | Right. The array is deleted. So write `params = donating(params, gradient)`.
+
+# %%
+address = old.unsafe_buffer_pointer()
+new = donating(old, gradient)
+print("the result is stored where the argument was:", new.unsafe_buffer_pointer() == address)
+print("old deleted:", old.is_deleted(), "  gradient deleted:", gradient.is_deleted())
+print_error(lambda: old + 1)
+
+# %% [markdown]
+# Donate what the results replace, such as parameters, optimizer state and caches. Do not donate a batch or a gradient that you want to log.
+
+# %% [markdown]
+# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+
+# %% [markdown]
+# ## Deeper: methods
+# `self` is an argument like any other, but JAX does not accept it as an array. A common attempt to fix the error is to make `self` static.
 
 # %%
 shifted = jax.jit(lambda offset, x: x + offset)
@@ -297,212 +425,251 @@ class Sensor:
     def static(self, x):
         return x + self.offset
 
-    def fresh(self, x):
+    def by_helper(self, x):
         return shifted(self.offset, x)
 
 
+# %%
 sensor = Sensor(1.0)
-refusal(lambda: sensor.plain(x))
+print_error(lambda: sensor.plain(x))
 
 # %% [markdown] predict="jit-self"
-# `sensor.static(x)` gave 2. Now `sensor.offset = 100.0`. What does `sensor.static(x)` give?
+# `sensor.static(x)` returned 2. Then `sensor.offset` is set to 100.0. What does `sensor.static(x)` return?
 #
-# - [x] 2 | Right: the key is the object, and it still is the same object. Its attributes are baked in.
-# - [ ] 101 | Only if the key looked into the object. It uses the object's hash and equality, here its identity.
-# - [ ] an error | It would be better. Nothing says a word.
+# - [x] 2 | Right. The key contains the object, and it is still the same object. Its offset is a constant of the program.
+# - [ ] 101 | The key would have to contain the attributes. It uses the hash and the equality of the object, which by default mean its identity.
+# - [ ] an error | An error would be better. JAX does not notice the change.
 
 # %%
-print("before: static", sensor.static(x)[0], "  fresh", sensor.fresh(x)[0])
+print("before: static", sensor.static(x)[0], "  by_helper", sensor.by_helper(x)[0])
 sensor.offset = 100.0
-print("after:  static", sensor.static(x)[0], "  fresh", sensor.fresh(x)[0])
+print("after:  static", sensor.static(x)[0], "  by_helper", sensor.by_helper(x)[0])
 
 # %% [markdown]
-# A closure over `self`, or a `jax.jit(sensor.method)` kept in a variable, goes stale in the same way. `fresh` does it right: the method hands its state, as an argument, to a compiled function, and all sensors share one program. An object whose class is registered as a pytree is an argument too (06); Flax modules are (10).
+# A compiled function that closes over `self`, or a stored `jax.jit(sensor.method)`, has the same problem. There are three correct ways.
 #
-# ## Put jit outermost
-# A training step: a network, its loss, the gradient, the new parameters. (`jax.grad(loss)` is the function that gives the gradient of `loss`; lesson 04 is about it.) Where should `jit` go?
-
+# 1. A **helper function** receives the state as an argument, as in `by_helper`. All sensors share one program.
+# 2. `self` is static, its class defines `__hash__` and `__eq__` by its attributes, and **no attribute ever changes**. Arrays cannot be attributes then, because they are not hashable.
+# 3. The class is **registered as a pytree** (06). Its attributes are then traced, and `jax.jit` accepts the object as an argument. Flax modules work in this way (10).
+#
+# The next cell registers a dataclass.
 
 # %%
-def network(params, xs):
-    for w, b in params[:-1]:
-        xs = jnp.tanh(xs @ w + b)
-    w, b = params[-1]
-    return (xs @ w + b)[:, 0]
+import dataclasses
 
 
-def loss(params, xs, ys):
-    return jnp.mean((network(params, xs) - ys) ** 2)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class TreeSensor:
+    offset: float
+
+    @jax.jit
+    def shift(self, x):
+        print("tracing with offset", self.offset)
+        return x + self.offset
 
 
-def train_step(gradient, params, xs, ys):
-    return jax.tree.map(lambda p, slope: p - 0.05 * slope, params, gradient(params, xs, ys))
-
-
-shapes = ((16, 64), (64, 64), (64, 64), (64, 1))
-params = [(jnp.asarray(rng.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b)) for a, b in shapes]
-xs = jnp.asarray(rng.normal(size=(64, 16)), jnp.float32)
-ys = jnp.sin(xs.sum(1))
-
-compiled_network = jax.jit(network)
-loss_of_compiled = lambda params, xs, ys: jnp.mean((compiled_network(params, xs) - ys) ** 2)
-ways = {
-    "nothing": functools.partial(train_step, jax.grad(loss)),
-    "the network": functools.partial(train_step, jax.grad(loss_of_compiled)),
-    "the gradient": functools.partial(train_step, jax.jit(jax.grad(loss))),
-    "the whole step": jax.jit(functools.partial(train_step, jax.grad(loss))),
-}
-for name, way in ways.items():
-    milliseconds(lambda: way(params, xs, ys))  # compile, and warm up
-    median = np.median([milliseconds(lambda: way(params, xs, ys)) for _ in range(15)])
-    print(f"jit on {name:15s} {median:8.3f} ms")
+tree_sensor = TreeSensor(1.0)
+print(tree_sensor.shift(x)[0])
+tree_sensor.offset = 100.0
+print(tree_sensor.shift(x)[0])
 
 # %% [markdown]
-# Outermost wins: one dispatch instead of dozens, and the compiler sees everything at once. It can fuse the update into the gradient, leave out what nobody uses, and **merge** what is computed twice. An inner `jit` does no harm; it becomes part of the outer program.
+# ## Deeper: what the compiler merges
+# The compiler computes an operation only once if it occurs twice with the same inputs.
 
 # %% [markdown] predict="jit-merge"
-# `loss(params)` and `jax.grad(loss)(params)`, both in one compiled function: the forward pass stands there twice. How many flops, against `value_and_grad`, which runs it once?
+# One compiled function returns `loss(params)` and `jax.grad(loss)(params)`. Its jaxpr contains the forward pass twice. How many floating-point operations (flops) does it need, compared with `value_and_grad`, which contains the forward pass once?
 #
-# - [ ] a third more | That is what two separate programs cost.
-# - [x] the same | Right: the compiler sees the same operation on the same inputs and keeps one of them.
-# - [ ] twice as many | The backward pass, the larger part, is there only once.
-
+# - [ ] a third more | Two separate programs would need about a third more.
+# - [x] the same | Right. The compiler finds the same operations with the same inputs and keeps one of each.
+# - [ ] twice as many | The backward pass, which is the larger part, occurs only once.
 
 # %%
-def flops(function, *arguments):
-    return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
+both = lambda *args: (loss(*args), jax.grad(loss)(*args))
+inner = lambda *args: (jax.jit(loss)(*args), jax.jit(jax.grad(loss))(*args))
+example = (params, xs, ys)
+two_programs = flops(loss, *example) + flops(jax.grad(loss), *example)
+print(f"value_and_grad              {flops(jax.value_and_grad(loss), *example):12,.0f} flops")
+print(f"loss and grad, one program  {flops(both, *example):12,.0f}")
+print(f"the same, with an inner jit {flops(inner, *example):12,.0f}")
+print(f"loss and grad, two programs {two_programs:12,.0f}")
 
+# %% [markdown]
+# The compiler does not use algebra to reduce the work. Matrix products are computed in the order in which you write them.
 
-both = lambda *arguments: (loss(*arguments), jax.grad(loss)(*arguments))
-inner = lambda *arguments: (jax.jit(loss)(*arguments), jax.jit(jax.grad(loss))(*arguments))
-print(f"value_and_grad:             {flops(jax.value_and_grad(loss), params, xs, ys):12,.0f} flops")
-print(f"loss and grad, one program: {flops(both, params, xs, ys):12,.0f}")
-print(f"the same, jit inside too:   {flops(inner, params, xs, ys):12,.0f}")
-print(f"loss and grad, two programs:{flops(loss, params, xs, ys) + flops(jax.grad(loss), params, xs, ys):12,.0f}")
-
+# %%
 matrix, vector = jnp.ones((256, 256)), jnp.ones(256)
-print(f"(A @ A) @ v:                {flops(lambda a, v: (a @ a) @ v, matrix, vector):12,.0f}")
-print(f"A @ (A @ v):                {flops(lambda a, v: a @ (a @ v), matrix, vector):12,.0f}")
+print(f"(A @ A) @ v  {flops(lambda a, v: (a @ a) @ v, matrix, vector):12,.0f} flops")
+print(f"A @ (A @ v)  {flops(lambda a, v: a @ (a @ v), matrix, vector):12,.0f}")
 
 # %% [markdown]
-# The last two lines are the limit: the compiler merges what is *the same*, not what is *equal*. Matrix products stay in the order in which you wrote them.
-#
-# What stays outside: reading files, deciding when to stop, everything that needs a value in Python now.
-#
-# ## Donation: giving memory back
-# A step takes parameters and returns new ones of the same size. The old ones are of no use any more, but JAX cannot know: you may still hold them. Say it with `donate_argnames`.
-#
-# ![Left, jax.jit(update): before the call device memory holds params and gradient, after it params, gradient and new params, written beside. Right, with params donated: the new params are written over the old ones in place, the gradient is kept, and the old array is deleted.](../images/jit_donation.svg)
-
+# ## Deeper: donation in detail
+# The memory of a donated array is reused only by a result that fits. If no result fits, JAX usually warns when it compiles.
 
 # %%
-def update(params, gradient):
-    return params - 0.1 * gradient
+import warnings
 
-
-keeping, donating = jax.jit(update), jax.jit(update, donate_argnames="params")
-weights, slopes = jnp.ones((1024, 1024)), jnp.ones((1024, 1024))
-for name, way in {"keeping": keeping, "donating": donating}.items():
-    memory = way.lower(weights, slopes).compile().memory_analysis()
-    total = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-    print(
-        f"{name:9s} {total >> 20} MiB for arguments and results, {memory.alias_size_in_bytes >> 20} MiB of them shared"
-    )
-print(donating.lower(weights, slopes).as_text().splitlines()[1].strip())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    jax.jit(lambda params: params.sum(), donate_argnames="params").lower(gradient).compile()
+print(caught[-1].message)
 
 # %% [markdown]
-# `tf.aliasing_output = 0`: this argument's buffer is result 0. It is in the program, so it can be checked. And in Python?
-
-# %% [markdown] predict="jit-donated"
-# `new = donating(weights, slopes)`. What does `weights` hold now?
-#
-# - [ ] the old values | They have been written over.
-# - [ ] the new values | The buffer does, but this array is no longer allowed to look.
-# - [x] nothing: reading it is an error | Right: the array is deleted. So write `weights = donating(weights, slopes)`.
+# If only the width of the dtype differs, **there is no warning**, and no memory is saved. Also, only the *outermost* `jit` can donate. So read the alias bytes.
 
 # %%
-address = weights.unsafe_buffer_pointer()
-new = donating(weights, slopes)
-print("the result lies where the argument lay:", new.unsafe_buffer_pointer() == address)
-print("weights deleted:", weights.is_deleted(), "  slopes deleted:", slopes.is_deleted())
-refusal(lambda: weights + 1)
-
-# %% [markdown]
-# Only a result that fits can take the buffer over. Where none has as many elements, or two are given for one result, JAX warns while compiling. Where only the width of the dtype differs, **nothing is said** and nothing saved, so read the alias bytes. And only the *outermost* `jit` can donate:
-
-# %%
-shared = lambda way: way.lower(slopes, slopes).compile().memory_analysis().alias_size_in_bytes
+alias_bytes = lambda way: way.lower(gradient, gradient).compile().memory_analysis().alias_size_in_bytes
 narrower = lambda params, gradient: update(params, gradient).astype(jnp.bfloat16)
-print("donated, the same dtype:   ", shared(donating), "bytes shared")
-print("donated, a narrower result:", shared(jax.jit(narrower, donate_argnames="params")))
-print("donated in an inner jit:   ", shared(jax.jit(lambda params, gradient: donating(params, gradient))))
+print("the same dtype:         ", alias_bytes(donating), "bytes")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print("a narrower result:      ", alias_bytes(jax.jit(narrower, donate_argnames="params")))
+print("   warnings:            ", len(caught))
+print("donated in an inner jit:", alias_bytes(jax.jit(lambda params, gradient: donating(params, gradient))))
 
 # %% [markdown]
-# Donate what the result replaces: parameters, optimizer state, caches. Not the batch, not the gradient that you still want to log.
-#
-# ## Ragged inputs: buckets and masks
-# Back to the service. Lengths differ with every request, and every new length compiles. One program can serve many lengths: pad up to the next of a few sizes, the **buckets**, and mask what is padding.
+# If a donated argument is a container, all its arrays are donated. In the version of JAX that this course uses, it does not matter whether the argument is passed by position or by name. JAX's page on donation warns that arguments passed by name are not donated with `donate_argnums`, so check this in other versions.
+
+# %%
+for options in ({"donate_argnums": 0}, {"donate_argnames": "params"}):
+    add_one = jax.jit(lambda params: jax.tree.map(lambda p: p + 1, params), **options)
+    by_position, by_name = ({"w": jnp.ones(3), "b": jnp.ones(4)} for _ in range(2))
+    add_one(by_position), add_one(params=by_name)
+    print(options, [leaf.is_deleted() for leaf in jax.tree.leaves((by_position, by_name))])
+
+# %% [markdown]
+# ## Deeper: update an array reference in place
+# A reference created by `jax.new_ref` (01) is an alternative to donation. A compiled function writes through it into the same memory. No array is deleted, so no variable becomes invalid. In exchange, you write an assignment instead of returning a result.
+
+
+# %%
+@jax.jit
+def update_in_place(params, gradient):
+    params[...] -= 0.1 * gradient
+
+
+reference = jax.new_ref(jnp.ones((1024, 1024)))
+pointer = reference.unsafe_buffer_pointer()
+update_in_place(reference, gradient)
+print("the same memory:", reference.unsafe_buffer_pointer() == pointer, "  first entry:", reference[0, 0])
+
+# %% [markdown]
+# JAX's documentation notes that calls of compiled functions with references are dispatched more slowly at present. Most JAX code, and this course, uses donation.
+
+# %% [markdown]
+# ## Deeper: inputs of every length
+# In the service, the number of readings differs from call to call, and every new number compiles. Instead, choose a few sizes, called **buckets**. Pad each input with zeros to the next larger bucket, and mask the padding. Then there is one program for each bucket.
 #
 # ![Five rows of lengths 3, 2, 4, 6 and 7 arrive. The first three are padded with zeros to 4, the others to 8, on the host. Two programs are compiled once each, for every n up to 4 and up to 8. Inside, f is computed on the padding too, a mask jnp.arange(8) < n tells what is real, and where chooses.](../images/jit_buckets.svg)
 
 
 # %%
 def mean_energy(signal, n):
-    """signal (size,), of which the first n are real -> one number"""
-    energy = jnp.log(signal**2)  # log(0) in the padding: -inf
+    """signal (size,), of which the first n entries are real -> one number"""
+    energy = jnp.log(signal**2)  # log(0) is -inf in the padding
     real = jnp.arange(signal.shape[0]) < n
     return jnp.sum(jnp.where(real, energy, 0)) / n
 
 
-def padded(signal, buckets):
+def pad_to_bucket(signal, buckets):
     size = next(bucket for bucket in buckets if bucket >= len(signal))
     return np.pad(signal, (0, size - len(signal)))
 
 
+# %%
 signals = [rng.normal(size=n).astype(np.float32) for n in rng.integers(1, 257, size=24)]
 for name, buckets in {"none": range(1, 257), "four": (32, 64, 128, 256), "one": (256,)}.items():
     serve = jax.jit(lambda signal, n: mean_energy(signal, n))
-    batches = [padded(signal, buckets) for signal in signals]
-    took = sum(milliseconds(lambda: serve(batch, len(signal))) for batch, signal in zip(batches, signals, strict=True))
-    programs, waste = len({batch.shape for batch in batches}), 1 - sum(map(len, signals)) / sum(map(len, batches))
-    print(f"buckets: {name:5s} {programs:3d} programs, {took:7.0f} ms, {waste:4.0%} of the work is padding")
+    padded = [pad_to_bucket(signal, buckets) for signal in signals]
+    start = time.perf_counter()
+    for one, signal in zip(padded, signals, strict=True):
+        serve(one, len(signal)).block_until_ready()
+    ms = 1e3 * (time.perf_counter() - start)
+    programs, waste = len({one.shape for one in padded}), 1 - sum(map(len, signals)) / sum(map(len, padded))
+    print(f"buckets: {name:5s} {programs:3d} programs, {ms:7.0f} ms, {waste:4.0%} of the work is padding")
 
 # %% [markdown]
-# Buckets that double waste about half at worst, and compile a handful of times. `n` is traced, so a new length is no new key. Two traps: **choose, do not multiply**, since what the function makes of padding (here `-inf`) is NaN when multiplied by zero, unless the compiler happens to turn your product into a choice; and **pad with NumPy**, before the array is JAX's: `jnp.pad` is itself compiled for each new length.
+# If each bucket is twice as large as the one before, at most about half of the work is padding, except for inputs shorter than half of the smallest bucket. The length `n` is traced, so a new length is not a new key. There are two common mistakes.
+#
+# - **Multiplying by the mask.** The function may return `-inf` or NaN for padding, and `-inf` times zero is NaN. Use `jnp.where`.
+# - **Padding with `jnp.pad`.** It is compiled for each new length. Pad with NumPy before the array becomes a JAX array.
 
 # %%
 energy, mask = jnp.log(jnp.array([1.0, 2.0, 0.0])), jnp.array([1.0, 1.0, 0.0])
 print("times the mask:", jnp.sum(energy * mask), "  where:", jnp.sum(jnp.where(mask == 1, energy, 0)))
 with jax.no_tracing(True):
-    refusal(lambda: jnp.pad(signals[0], (0, 256 - len(signals[0]))))
+    print_error(lambda: jnp.pad(signals[0], (0, 256 - len(signals[0]))))
+
+# %% [markdown]
+# Under `jit`, the compiler may turn the product into a selection, so a test of the compiled function does not always show the first mistake.
+
+# %% [markdown]
+# ## Deeper: programs on disk
+# The cache of `jit` belongs to one process. `jax.clear_caches()` empties it, and a new process starts without it. The **persistent compilation cache** stores compiled programs in a folder, so that a later process can load them. The next cells run the same script in two processes.
+
+# %%
+script = """
+import time
+import jax, jax.numpy as jnp
+
+def deep(x):
+    for i in range(24):
+        x = jnp.tanh(x @ x) + i
+    return x.sum()
+
+lowered = jax.jit(jax.grad(deep)).lower(jnp.ones((64, 64)))
+start = time.perf_counter()
+lowered.compile()
+print(f"{time.perf_counter() - start:.2f} s")
+"""
+
+# %%
+import os
+import subprocess
+import sys
+import tempfile
+
+folder = tempfile.mkdtemp()
+environment = {
+    **os.environ,
+    "JAX_COMPILATION_CACHE_DIR": folder,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # by default, only what took at least 1 s is stored
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this notebook may use most of a GPU's memory
+}
+for process in ("first", "second"):
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    print(f"{process} process: {done.stdout.strip()} to compile, {len(os.listdir(folder))} files in the folder")
+
+# %% [markdown]
+# The second process still traces and lowers the function, but it loads the compiled program. In your own program, call `jax.config.update("jax_compilation_cache_dir", folder)` before anything is compiled. The programs in the folder are executed, so anyone who can write to it can run code in your process.
+
+# %% [markdown]
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `jax.jit(f, static_argnums=(1,))`, `donate_argnums=(0,)` | still available, with positions from 0; `static_argnames` and `donate_argnames` are easier to read |
+# | `@functools.partial(jax.jit, static_argnames="n")` | also `@jax.jit(static_argnames="n")` |
+# | `jit(f, device=…)`, `jit(f, backend="cpu")` | deprecated; move the arguments with `jax.device_put` |
+# | `jax.xla_computation(f)(x)` | `jax.jit(f).lower(x).as_text()` |
+# | `pjit(f, in_axis_resources=…)`, and `pjit` in a jaxpr | `jax.jit(f, in_shardings=…)` (16), displayed as `jit` |
+# | `jit(f, inline=True)` | removes an inner `jit` from the jaxpr; the compiler does this anyway |
+# | `f._cache_size()` | private; count traces with a wrapper, as `print_traces` does |
+# | `nnx.jit` | still available; it writes changes back to the module, whereas `jax.jit` needs them returned (10) |
 
 # %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | to know whether it will compile | compare keys: function, how it is passed, form of containers, shape, dtype, weak type, static values |
+# | to predict whether a call compiles | compare the keys: function, how arguments are passed, structure, shape, dtype, weak type, static values |
 # | to know why it did | `jax.explain_cache_misses(True)`, `jax.log_compiles(True)` |
-# | to forbid it | `with jax.no_tracing(True):` |
-# | one trace in a loop | `jax.jit(step)` before the loop, state that starts as an array of its final dtype |
-# | a value that Python needs | `static_argnames`, for few values; else `where`, `cond` (08), or decide before the call |
-# | a rate, a counter, a temperature | leave it traced |
-# | a method | a compiled function that takes the object's state as arguments |
-# | speed | `jit` on the whole step, and nothing in it that has to come back to Python |
-# | old parameters' memory | `donate_argnames`, and use the result under the same name |
-# | inputs of every length | buckets padded with NumPy, a traced length, `jnp.where` with a mask |
+# | an error if it does | `with jax.no_tracing(True):` |
+# | one trace for a loop | `jax.jit(step)` before the loop, with a first state that is an array of the final dtype |
+# | a value that Python needs | `static_argnames`, for few values; otherwise `where`, `cond` (08), or a decision outside of `jit` |
+# | a value that changes often | a traced argument |
+# | speed | `jit` on the whole step |
+# | the memory of old parameters | `donate_argnames`, and the result under the same name |
 #
-# ## What it became
-#
-# | in older code | now |
-# |---|---|
-# | `jax.jit(f, static_argnums=(1,))`, `donate_argnums=(0,)` | still there, by position from 0; `static_argnames`, `donate_argnames` say what they mean |
-# | `@functools.partial(jax.jit, static_argnames="n")` | also `@jax.jit(static_argnames="n")` |
-# | `jit(f, device=…)`, `jit(f, backend="cpu")` | deprecated: put the arguments there with `jax.device_put` |
-# | `jax.xla_computation(f)(x)` | `jax.jit(f).lower(x).as_text()` |
-# | `pjit(f, in_axis_resources=…)`, and `pjit` in a jaxpr | `jax.jit(f, in_shardings=…)` (16), shown as `jit` |
-# | `jit(f, inline=True)` | leaves an inner `jit` out of the jaxpr; the compiler does so anyway |
-# | `f._cache_size()` | private: count traces with a wrapper as `tell` does |
-# | `nnx.jit` | in maintenance: plain `jax.jit`, with the state returned (10) |
-#
-# Next: the exercises. The first has two lines missing.
+# In the first exercise two lines are missing.

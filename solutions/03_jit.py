@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 03 · Exercises: jit
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup first. For each exercise, fill in its cell, run it, and run the checks below it. Hidden checks run when your notebook is graded. **Judged** lists what they test. Each task has three hints, from a question to nearly the answer.
 #
-# Several checks count **traces**: how often Python runs a function that you are given. Under `jit` it runs while tracing and not again, so one trace means one compiled program, and as many traces as calls means that nothing is kept. To count for yourself, put a `print` into the function, or call under `jax.explain_cache_misses(True)`.
+# Several checks count **traces**, which means how often Python runs a function that you receive. Under `jit`, Python runs it only while JAX traces. So one trace means one compiled program, and as many traces as calls mean that no program was reused. To count traces yourself, put a `print` into the function, or call it under `jax.explain_cache_misses(True)`.
 
 # %% setup
 import copy
@@ -21,15 +21,15 @@ def smooth(state, sample):
 
 
 def peak(state, sample):
-    """A peak meter: jumps up with the sample, falls off slowly: (), () -> ()"""
+    """A peak meter, which rises with the sample and falls slowly: (), () -> ()"""
     return jnp.maximum(0.5 * state, jnp.abs(sample))
 
 
 def damped(x, rate, t, clip, order):
     """One step of a damped relaxation: x (n,) -> (n,).
 
-    rate is a float that changes with every call, t the number of the step (1, 2, 3, ...); clip is a flag, and order
-    (0 to 4) says how often the step is smoothed.
+    rate is a float that changes with every call, and t is the number of the step (1, 2, 3, ...). clip is a flag, and
+    order (0 to 4) is the number of times that the step is smoothed.
     """
     move = rate * x / (1 - 0.9**t)
     if clip:
@@ -51,27 +51,27 @@ def inverse_norm(rows):
 
 # %% [markdown] task="jit-once" stars=1 minutes=8 skills="01_arrays,02_tracing"
 # ## One trace for the whole stream
-# **Goal.** Run a filter over a stream of samples: compiled, and traced once, however many samples there are. Two lines are missing: the compiled step, and the state that the stream starts from.
+# **Goal.** Run a compiled filter over a stream of samples. It is traced only once, for any number of samples. Two lines are missing. They define the compiled step and the first state.
 #
-# **Signature.** `jit_once(update, samples)`: `update(state, sample)` takes two numbers `()` and gives the next state `()`, all of one float dtype; `samples` is `(n,)` of that dtype, n ≥ 1. The state is 0 before the first sample. Returns the last state, `()`, of the dtype of `samples`.
+# **Signature.** `jit_once(update, samples)`. `update(state, sample)` takes two numbers `()` and returns the next state `()`, all of one float dtype. `samples` is `(n,)` of that dtype, with n ≥ 1. The state is 0 before the first sample. Returns the last state, `()`, in the dtype of `samples`.
 #
-# **Example.** With `smooth` from the setup, which is `0.9 * state + 0.1 * sample`, the samples `[10, 0, 20]` give 1, then 0.9, then 2.81.
+# **Example.** With `smooth` from the setup, which is `0.9 * state + 0.1 * sample`, the samples `[10, 0, 20]` give the states 1, 0.9 and 2.81.
 #
-# **Judged.** Values and dtype, also in bfloat16; that `update` is traced exactly once, whatever n is. **Not judged.** Speed.
+# **Judged.** Values and dtype, also in bfloat16, and that `update` is traced exactly once for any n. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The loop calls `compiled` n times. Which function is that, and where has it to be made so that all n calls share one cache?
+# The loop calls `compiled` n times. Which function is `compiled`, and where must you create it so that all n calls share one program?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The state goes into call 1 as you made it, and into call 2 as it came out of call 1. The key must be the same both times: shape, dtype, and the third thing.
+# Call 1 receives the state that you created, and call 2 receives the result of call 1. Both must have the same type. Which property belongs to a type, apart from shape and dtype?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A Python `0.0` is weakly typed; the state that comes back is an array, which is not. Start from an array of no dimensions with the dtype of `samples`.
+# A Python `0.0` is weakly typed. The state that `update` returns is not. Start from an array of shape `()` with the dtype of `samples`.
 #
 # </details>
 
@@ -136,26 +136,26 @@ def probe_traces(samples):
 
 shape, calls, plain, static, written_out = ask(probe_traces, jnp.arange(1.0, 8.0))
 require(shape == (), f"The last state has shape {shape}; wanted ().")
-require(not plain, "Python ran `update` for every sample, operation by operation: it is not compiled.")
+require(not plain, "Python ran `update` for every sample, operation by operation, so it is not compiled.")
 require(
     calls != 2,
-    "`update` was traced twice. Something in the key was new in the second call, and it is the state that came back: "
-    "compare its type with that of the state you began with.",
+    "`update` was traced twice. In the second call the key contained a new type, which is that of the returned state. "
+    "Compare it with the type of your first state.",
 )
 require(
-    calls == 1 or not static, "Each new sample is a new key: the sample is static, a Python number. Leave it traced."
+    calls == 1 or not static, "The sample is a static Python number, so each new sample is a new key. Leave it traced."
 )
 require(
     calls == 1 or not written_out,
-    f"For 7 samples Python ran `update` {calls} times while tracing: it is written out for each sample of one program.",
+    f"For 7 samples Python ran `update` {calls} times while tracing one program, which contains the loop unrolled.",
 )
-require(calls == 1, f"For 7 samples `update` was traced {calls} times: compile it once, before the loop.")
+require(calls == 1, f"For 7 samples `update` was traced {calls} times. Compile it once, before the loop.")
 
 # %% [markdown] why="jit-once"
-# One function object, compiled before the loop, and a state whose type is the same in every call: shape, dtype, and not weak. **Next:** what happens to the number of traces when the stream's last sample comes in float64 from NumPy? And from a Python list?
+# The same function object is compiled once, before the loop. The state has the same type in every call, because it is never weakly typed. **Next:** How many traces are there if the last sample of the stream is a float64 number from NumPy? And if it is a Python float?
 
 
-# %% wrong="jit-once" because="Starts from the Python number 0.0: it is weakly typed, the state that comes back is not, and call 2 is traced again."
+# %% wrong="jit-once" because="Starts from the Python number 0.0, which is weakly typed. The returned state is not weakly typed, so call 2 is traced again."
 def jit_once(update, samples):
     compiled = jax.jit(update)
     state = 0.0
@@ -164,7 +164,7 @@ def jit_once(update, samples):
     return state
 
 
-# %% wrong="jit-once" because="Compiles inside the loop, a new lambda each time: jit knows functions by identity, so nothing is kept."
+# %% wrong="jit-once" because="Compiles a new lambda in each iteration. jit identifies functions by the object, so no program is reused."
 def jit_once(update, samples):
     state = jnp.zeros((), samples.dtype)
     for sample in samples:
@@ -172,7 +172,7 @@ def jit_once(update, samples):
     return state
 
 
-# %% wrong="jit-once" because="Never compiles: Python runs update for every sample."
+# %% wrong="jit-once" because="Does not compile, so Python runs update for every sample."
 def jit_once(update, samples):
     state = jnp.zeros((), samples.dtype)
     for sample in samples:
@@ -180,7 +180,7 @@ def jit_once(update, samples):
     return state
 
 
-# %% wrong="jit-once" because="Starts from a float32 zero whatever the samples are, and so promotes bfloat16 to float32."
+# %% wrong="jit-once" because="Starts from a float32 zero for samples of any dtype, which promotes bfloat16 to float32."
 def jit_once(update, samples):
     compiled = jax.jit(update)
     state = jnp.zeros(())
@@ -198,7 +198,7 @@ def jit_once(update, samples):
     return state
 
 
-# %% wrong="jit-once" because="Hands over the sample as a static argument: each value is a new key."
+# %% wrong="jit-once" because="Passes the sample as a static argument, so each value is a new key."
 def jit_once(update, samples):
     compiled = jax.jit(update, static_argnums=1)
     state = jnp.zeros((), samples.dtype)
@@ -207,7 +207,7 @@ def jit_once(update, samples):
     return state
 
 
-# %% wrong="jit-once" because="Compiles the whole loop: Python writes update out for every sample into one program."
+# %% wrong="jit-once" because="Compiles the whole loop, which Python unrolls, so one program contains update once for every sample."
 def jit_once(update, samples):
     @jax.jit
     def run(state, samples):
@@ -249,44 +249,44 @@ def jit_once(update, samples):
 
 # %% [markdown] task="jit-explain-retrace" stars=1 minutes=12 skills="01_arrays,02_tracing,jit-once"
 # ## Why was it traced again?
-# **Goal.** Given two calls of one compiled function, say what in the key has changed: a small `jax.explain_cache_misses` of your own.
+# **Goal.** Given two calls of a compiled function, name the part of the cache key that has changed. This is a small version of `jax.explain_cache_misses`.
 #
-# **Signature.** `explain_retrace(before, after)`: each call is a pair `(arguments, static)`. `arguments` is a tuple of what is traced: NumPy or JAX arrays, Python numbers, and dicts, lists and tuples of them. `static` is the value of one static argument: a string, a number, a bool or a tuple. Returns one string:
+# **Signature.** `explain_retrace(before, after)`. Each call is a pair `(arguments, static)`. `arguments` is a tuple of traced arguments, which are NumPy or JAX arrays, Python numbers, and dicts, lists and tuples of them. `static` is the value of one static argument, which is a string, a number, a bool or a tuple. Returns one of these strings:
 #
 # | | when |
 # |---|---|
-# | `"nothing"` | the second call finds the program of the first |
-# | `"static"` | the static value is another one: of another type, or not equal. Inside a tuple, equal is enough: `(1, 2)` and `(1.0, 2.0)` are one |
-# | `"tree"` | the arguments have another form: other keys, another number of items, a list for a tuple |
-# | `"shape"`, `"dtype"`, `"weak_type"` | the form is the same, and one array or number has another shape, dtype or weak type |
+# | `"nothing"` | the second call uses the program of the first |
+# | `"static"` | the static values have different types or are not equal. Items of a tuple only have to be equal, so `(1, 2)` and `(1.0, 2.0)` are the same value |
+# | `"tree"` | the arguments have different structures, such as other dict keys, another number of items, or a list instead of a tuple |
+# | `"shape"`, `"dtype"`, `"weak_type"` | the structures are the same, and one array or number has another shape, dtype or weak type |
 #
-# At most one of these has changed from `before` to `after`; a Python `1` after `1.0` counts as `"dtype"`.
+# At most one of these differs between `before` and `after`. A Python `1` after `1.0` counts as `"dtype"`.
 #
 # **Example.** `explain_retrace(((np.ones(3), 0.1), "fast"), ((np.ones(4), 0.1), "fast"))` is `"shape"`.
 #
-# **Judged.** The answers for pairs of calls drawn for you; they are those of jax 0.10 with 64-bit types off. **Not judged.** How you look at the arguments; jitting a function and asking JAX is fine too.
+# **Judged.** The answers for pairs of calls with random values. They are the answers of jax 0.10 with 64-bit types disabled. **Not judged.** How you inspect the arguments. You may also jit a function and observe its cache.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.tree.leaves` gives the arrays and numbers in a container, `jax.tree.structure` all the rest of it. Which of the six answers needs which?
+# `jax.tree.leaves` returns the arrays and numbers in a container, and `jax.tree.structure` returns everything else. Which of the six answers needs which function?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# NumPy's float64 and JAX's float32 meet in the same program, and a Python number has no `.dtype`. `jax.typeof(leaf)` shows an argument as JAX sees it; it has a `shape`, a `dtype` and a `weak_type`.
+# NumPy's float64 and JAX's float32 use the same program, and a Python number has no `.dtype`. `jax.typeof(leaf)` is the type that JAX gives to an argument. It has a `shape`, a `dtype` and a `weak_type`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# First the static values: JAX tells `1`, `1.0` and `True` apart, Python's `==` does not, so compare their types too. Then the structures. Then go through both lists of leaves side by side and compare the three attributes of each pair.
+# First compare the static values. JAX distinguishes `1`, `1.0` and `True`, but Python's `==` does not, so compare their types too. Then compare the structures. Then go through both lists of leaves in parallel and compare the three attributes of each pair.
 #
 # </details>
 
 
 # %% answer="jit-explain-retrace"
 def explain_retrace(before, after):
-    """What in the key changed between two calls (arguments, static): one of "nothing", "static", "tree", "shape",
-    "dtype" and "weak_type"."""
+    """The part of the key that differs between two calls (arguments, static): "nothing", "static", "tree", "shape",
+    "dtype" or "weak_type"."""
     ### BEGIN SOLUTION
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if type(old_static) is not type(new_static) or old_static != new_static:
@@ -331,7 +331,7 @@ shuffled = [int(i) for i in rng.permutation(len(pairs))]  # judged in one order,
 answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pairs[i][2:] for i in shuffled])
 for i, (what, wanted, _, _) in enumerate(pairs):
     answer = answers[shuffled.index(i)]
-    require(answer == wanted, f"Not right for a pair of calls that differ in {what}.")
+    require(answer == wanted, f"The answer is wrong for a pair of calls that differ in {what}.")
 
 # %% hidden="jit-explain-retrace" name="numbers" points=1
 """Right for Python numbers and for static values."""
@@ -360,13 +360,13 @@ shuffled = [int(i) for i in rng.permutation(len(pairs))]
 answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pairs[i][2:] for i in shuffled])
 for i, (what, wanted, _, _) in enumerate(pairs):
     answer = answers[shuffled.index(i)]
-    require(answer == wanted, f"Not right for a pair of calls that differ in {what}.")
+    require(answer == wanted, f"The answer is wrong for a pair of calls that differ in {what}.")
 
 # %% [markdown] why="jit-explain-retrace"
-# The key is what a trace can depend on: the form of the arguments, each leaf's abstract value as `jax.typeof` gives it, and static values as they are. Values of traced arguments cannot matter, since the trace never saw them. **Next:** what else is in the real key? Call under `jax.default_matmul_precision("highest")`, or with an argument that lies on another device.
+# The key contains everything that a trace can depend on. This is the structure of the arguments, the type of each leaf as `jax.typeof` shows it, and the static values. The values of traced arguments cannot matter, because a tracer does not have them. **Next:** What else does the real key contain? Make a call under `jax.default_matmul_precision("highest")`, or with an argument on another device.
 
 
-# %% wrong="jit-explain-retrace" because="Looks at the dtype that NumPy has, not at the one that JAX takes: with 64-bit types off, float64 comes in as float32."
+# %% wrong="jit-explain-retrace" because="Compares NumPy's dtypes instead of JAX's. With 64-bit types disabled, JAX converts float64 to float32."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if type(old_static) is not type(new_static) or old_static != new_static:
@@ -383,7 +383,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Leaves out weak types: a Python number and an array of the same dtype are two keys."
+# %% wrong="jit-explain-retrace" because="Ignores weak types. A Python number and an array of the same dtype have different keys."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if type(old_static) is not type(new_static) or old_static != new_static:
@@ -398,7 +398,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Compares static values with == alone, for which 1, 1.0 and True are the same."
+# %% wrong="jit-explain-retrace" because="Compares static values only with ==, for which 1, 1.0 and True are equal."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if old_static != new_static:
@@ -412,7 +412,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Compares the leaves only: a list and a tuple of the same leaves are two keys."
+# %% wrong="jit-explain-retrace" because="Compares only the leaves. A list and a tuple of the same leaves have different keys."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if type(old_static) is not type(new_static) or old_static != new_static:
@@ -427,7 +427,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Takes the value of a Python number for part of the key, as if it were static."
+# %% wrong="jit-explain-retrace" because="Treats the value of a Python number as part of the key, as if it were static."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if type(old_static) is not type(new_static) or old_static != new_static:
@@ -443,7 +443,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Takes NumPy and JAX arrays for different keys: jit sees the same float32 array in both."
+# %% wrong="jit-explain-retrace" because="Treats NumPy and JAX arrays as different keys. For jit both are the same float32 array."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if type(old_static) is not type(new_static) or old_static != new_static:
@@ -459,7 +459,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Compares how static values are written: inside a tuple, JAX takes (1, 2) and (1.0, 2.0) for one key."
+# %% wrong="jit-explain-retrace" because="Compares static values by their text. For JAX, the tuples (1, 2) and (1.0, 2.0) are the same key."
 def explain_retrace(before, after):
     (old_arguments, old_static), (new_arguments, new_static) = before, after
     if repr(old_static) != repr(new_static):
@@ -473,7 +473,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Takes what is a float or an int for Python to be weak: NumPy's float64 is one and has a dtype, an array made of a number is none and weak."
+# %% wrong="jit-explain-retrace" because="Treats every Python float and int as weakly typed. NumPy's float64 is a Python float but not weakly typed, and an array created from a Python number is not a float but weakly typed."
 def explain_retrace(before, after):
     if (type(before[1]), before[1]) != (type(after[1]), after[1]):
         return "static"
@@ -488,7 +488,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Compares static values by their hashes: 1, 1.0 and True share one, and so do -1 and -2."
+# %% wrong="jit-explain-retrace" because="Compares static values by their hashes. 1, 1.0 and True have the same hash, and so do -1 and -2."
 def explain_retrace(before, after):
     if hash(before[1]) != hash(after[1]):
         return "static"
@@ -501,7 +501,7 @@ def explain_retrace(before, after):
     return "nothing"
 
 
-# %% wrong="jit-explain-retrace" because="Looks at the dtype that NumPy makes of a Python number: 1.0 is float64 there, and float32 with a weak type for JAX."
+# %% wrong="jit-explain-retrace" because="Compares the dtype that NumPy gives a Python number. For NumPy 1.0 is float64, and for JAX it is a weakly typed float32."
 def explain_retrace(before, after):
     if (type(before[1]), before[1]) != (type(after[1]), after[1]):
         return "static"
@@ -555,34 +555,34 @@ def explain_retrace(before, after):
 
 # %% [markdown] task="jit-static-or-traced" stars=2 minutes=12 skills="02_tracing,jit-explain-retrace"
 # ## Static or traced?
-# **Goal.** Compile a step with five arguments: as few programs as can be, and every argument that Python needs is there when Python needs it.
+# **Goal.** Compile a step with five arguments. Make those arguments static that Python needs while tracing, and only those, so that there are as few programs as possible.
 #
-# **Signature.** `static_or_traced(step)`: `step(x, rate, t, clip, order)` is `damped` from the setup, or a function like it. Returns the compiled step, a function of the same five arguments. It is called with all five by position: `x` is `(n,)` float32; `rate` is a float that changes with every call; `t` counts the calls, 1, 2, 3 and so on, an int; `clip` is a bool; `order` is a small int, 0 to 4. `rate` and `t` may also come as arrays `()`.
+# **Signature.** `static_or_traced(step)`. `step(x, rate, t, clip, order)` is `damped` from the setup, or a similar function. Returns the compiled step, a function of the same five arguments, which are passed by position. `x` is `(n,)` float32. `rate` is a float that changes with every call. `t` is an int that counts the calls (1, 2, 3, ...). `clip` is a bool. `order` is an int from 0 to 4. `rate` and `t` may also be arrays `()`.
 #
-# **Example.** `static_or_traced(damped)(x, 0.5, 1, False, 0)` with `x = [1, -2]` gives `[1 - 0.5 * 1 / 0.1, -2 + 0.5 * 2 / 0.1]`, that is `[-4, 8]`.
+# **Example.** `static_or_traced(damped)(x, 0.5, 1, False, 0)` with `x = [1, -2]` returns `[1 - 0.5 * 1 / 0.1, -2 + 0.5 * 2 / 0.1]`, which is `[-4, 8]`.
 #
-# **Judged.** Values; that `rate` and `t` are inputs of the program, not constants in it; that the program for one `clip` and `order` holds the operations of these and no others; that `step` is traced once for each pair of `clip` and `order`, as long as `rate` and `t` keep their types. **Not judged.** Speed.
+# **Judged.** Values. `rate` and `t` are inputs of the program, not constants in it. The program for one `clip` and `order` contains no operations of other cases. `step` is traced once for each pair of `clip` and `order`, as long as the types of `rate` and `t` do not change. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Read `damped` line by line. Which arguments does Python itself have to know while it runs the function, and which only meet arrays?
+# Read `damped` line by line. For which arguments does Python need the value while it runs the function? Which are only used in operations on arrays?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `t` is an int, but no `range` and no `if` asks for it. Being an int is no reason to be static; deciding something in Python is.
+# `t` is an int, but no `range` and no `if` uses it. An int does not have to be static. An argument has to be static if Python makes a decision with it.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# One call of `jax.jit` on `step`, with the names of the flag and of the number that `range` takes as `static_argnames`.
+# Call `jax.jit` once on `step`. List two names in `static_argnames`, the flag and the number that `range` uses.
 #
 # </details>
 
 
 # %% answer="jit-static-or-traced"
 def static_or_traced(step):
-    """Compiles step(x (n,), rate, t, clip, order) -> (n,): one program for each clip and order, for every rate and t."""
+    """Compiles step(x (n,), rate, t, clip, order) -> (n,), with one program for each clip and order."""
     ### BEGIN SOLUTION
     return jax.jit(step, static_argnames=("clip", "order"))
     ### END SOLUTION
@@ -616,7 +616,7 @@ calls = [(float(rng.uniform(0.7, 0.9)), t, bool(t % 2), 2 * (t // 3)) for t in (
 compare(ask(probe_calls, x, calls), [by_hand(x, *call) for call in calls], label="the results")
 
 # %% hidden="jit-static-or-traced" name="program" points=1
-"""One program for every rate and step; the flag and the order decide what is in it."""
+"""One program serves every rate and step, and contains only the operations of its flag and order."""
 
 
 def probe(x, rate, t, clip, order):
@@ -639,16 +639,16 @@ x, rate, t = np.zeros(4, np.float32), np.float32(0.5), np.int32(3)
 kind = error(probe_plain, x)
 require(
     kind != "ValueError",
-    "The compiled step raises ValueError whatever it is called with: do the arguments that are marked static exist? "
+    "The compiled step raises ValueError for all arguments. Do the arguments that are marked as static exist? "
     "Positions begin with 0.",
 )
 require(
     kind is None,
-    f"The compiled step raises {kind} when only plain numbers are handed over."
-    + " Python decides by an argument that is traced: make that one static." * ("Tracer" in (kind or "")),
+    f"The compiled step raises {kind} when all numbers are plain Python numbers."
+    + " Python makes a decision with a traced argument, so make that one static." * ("Tracer" in (kind or "")),
 )
 kind = error(probe_rate, x, rate)
-ADVICE = "Leave traced what only meets arrays, and make static what Python decides by."
+ADVICE = "Make only those arguments static with which Python makes a decision."
 require(kind is None, f"With `rate` as an input of the program the compiled step raises {kind}. {ADVICE}")
 kind = error(probe_step, x, t)
 require(kind is None, f"With `t` as an input of the program the compiled step raises {kind}. {ADVICE}")
@@ -670,12 +670,12 @@ for _ in range(3):
     compare(full.run(x, rate, t, True, 3), wanted, rtol=1e-3, atol=1e-4, label="the result with clipping and order 3")
 require(
     plain.operations < clipped.operations,
-    "The program without clipping is as large as the one with it: both are computed, and one is chosen. Let Python decide "
-    "by `clip` while tracing.",
+    "The program without clipping is as large as the one with it, so it computes both cases and selects one. Let Python "
+    "decide by `clip` while tracing.",
 )
 require(
     clipped.operations < full.operations,
-    "The program for order 1 is as large as the one for order 3: every case is computed, and one is chosen. Let Python "
+    "The program for order 1 is as large as the one for order 3, so it computes every case and selects one. Let Python "
     "decide by `order` while tracing.",
 )
 
@@ -699,8 +699,8 @@ def probe_traces(x, rates):
 rates = [float(rate) for rate in inputs.rng().uniform(0.1, 1, size=3)]
 shape, half, calls, operations = ask(probe_traces, np.ones(3, np.float32), rates)
 require(shape == (3,), f"For 3 numbers the result has shape {shape}.")
-require(calls > 0, "`step` was never called: the answer has to work for any step that it is given.")
-require("sub" not in operations, "Python ran `step` in every call, operation by operation: it is not compiled.")
+require(calls > 0, "`step` was never called. The answer must work for any step that it receives.")
+require("sub" not in operations, "Python ran `step` in every call, operation by operation, so it is not compiled.")
 require(
     half <= 2 or calls != 4,
     f"For one flag and two orders, with 3 rates each, `step` was traced {half} times; wanted 2. Is it traced for the other flag "
@@ -708,40 +708,40 @@ require(
 )
 require(
     calls == 4,
-    f"Two flags and two orders, with 3 rates each: `step` was traced {calls} times; wanted 4. What changes with every call "
-    "stays traced, and the compiled function is made once.",
+    f"Two flags and two orders, with 3 rates each: `step` was traced {calls} times; wanted 4. Leave traced what changes "
+    "with every call, and create the compiled function once.",
 )
 
 # %% [markdown] why="jit-static-or-traced"
-# Static is what Python decides by: an `if`, a `range`, a shape. All else stays traced, ints and Python floats included: `0.9**t` is an operation on a number that the program is given. **Next:** the flag doubles the number of programs. When would you rather have one program with `jnp.where` or `jax.lax.cond` in it?
+# An argument is static if Python needs its value, for an `if`, a `range` or a shape. All other arguments stay traced, including ints and Python floats. `0.9**t` is an operation on an input of the program. **Next:** The flag doubles the number of programs. When would you prefer one program that contains `jnp.where` or `jax.lax.cond`?
 
 
-# %% wrong="jit-static-or-traced" because="Takes every Python number for static: the results are right, but each new rate and each step compiles."
+# %% wrong="jit-static-or-traced" because="Makes every Python number static. The results are right, but each new rate and each step compiles."
 def static_or_traced(step):
     return jax.jit(step, static_argnames=("rate", "t", "clip", "order"))
 
 
-# %% wrong="jit-static-or-traced" because="Makes ints static and floats traced: the step counter is an int, and compiles with every step."
+# %% wrong="jit-static-or-traced" because="Makes ints static and floats traced. The step counter is an int, so every step compiles."
 def static_or_traced(step):
     return jax.jit(step, static_argnames=("t", "clip", "order"))
 
 
-# %% wrong="jit-static-or-traced" because="Marks nothing as static: Python cannot decide by a traced flag."
+# %% wrong="jit-static-or-traced" because="Marks nothing as static. Python cannot make a decision with a traced flag."
 def static_or_traced(step):
     return jax.jit(step)
 
 
-# %% wrong="jit-static-or-traced" because="Makes the flag static only: range cannot count to a traced order."
+# %% wrong="jit-static-or-traced" because="Makes only the flag static. range cannot count to a traced order."
 def static_or_traced(step):
     return jax.jit(step, static_argnames="clip")
 
 
-# %% wrong="jit-static-or-traced" because="Counts positions from 1: static_argnums begins with 0."
+# %% wrong="jit-static-or-traced" because="Counts positions from 1, but static_argnums begins with 0."
 def static_or_traced(step):
     return jax.jit(step, static_argnums=(4, 5))
 
 
-# %% wrong="jit-static-or-traced" because="Closes a new lambda over flag and order in every call: right, but each call compiles a function never seen before."
+# %% wrong="jit-static-or-traced" because="Creates a new lambda that closes over flag and order in every call. The results are right, but each call compiles a new function."
 def static_or_traced(step):
     def compiled(x, rate, t, clip, order):
         return jax.jit(lambda x, rate, t: step(x, rate, t, clip, order))(x, rate, t)
@@ -749,7 +749,7 @@ def static_or_traced(step):
     return compiled
 
 
-# %% wrong="jit-static-or-traced" because="Special-cases the flag and order whose program is inspected: that program has the right size and computes wrong numbers."
+# %% wrong="jit-static-or-traced" because="Treats the inspected order as a special case. Its program has the right size and computes wrong numbers."
 def static_or_traced(step):
     def shown(x, rate, t, clip, order):
         return step(x, rate, t, clip, order) + (1 if order == 3 else 0)
@@ -762,7 +762,7 @@ def static_or_traced(step):
     return step
 
 
-# %% wrong="jit-static-or-traced" because="Leaves the flag traced and chooses by cond: each program holds both cases."
+# %% wrong="jit-static-or-traced" because="Leaves the flag traced and chooses with cond, so each program contains both cases."
 def static_or_traced(step):
     @functools.partial(jax.jit, static_argnames="order")
     def compiled(x, rate, t, clip, order):
@@ -778,7 +778,7 @@ def static_or_traced(step):
     return compiled
 
 
-# %% wrong="jit-static-or-traced" because="Keeps one compiled closure for each order, with the flag of its first call in it."
+# %% wrong="jit-static-or-traced" because="Stores one compiled closure for each order, which contains the flag of its first call."
 def static_or_traced(step):
     programs = {}
 
@@ -790,7 +790,7 @@ def static_or_traced(step):
     return compiled
 
 
-# %% wrong="jit-static-or-traced" because="Compiles damped, whatever step is given."
+# %% wrong="jit-static-or-traced" because="Compiles damped instead of the step that it receives."
 def static_or_traced(step):
     return jax.jit(damped, static_argnames=("clip", "order"))
 
@@ -811,34 +811,36 @@ def static_or_traced(step):
 
 # %% [markdown] task="jit-donating-update" stars=2 minutes=15 skills="01_arrays,jit-static-or-traced"
 # ## An update in place
-# **Goal.** An optimizer's step that needs no second copy of the weights and of the velocity: the new ones are written over the old.
+# *Needs: Deeper: donation in detail.*
 #
-# **Signature.** `donating_update(rate, momentum)`, two floats. Returns a compiled function `update(w, velocity, gradient)` of three arrays of one shape, which gives the pair `(w, velocity)`: first `velocity ← momentum * velocity - rate * gradient`, then `w ← w + velocity`, with the new velocity. `velocity` and `gradient` are float32; `w` is float32 or bfloat16. Each result keeps the dtype of the argument that it replaces.
+# **Goal.** Write an optimizer's step that needs no second copy of the weights and the velocity, because the new ones overwrite the old ones.
+#
+# **Signature.** `donating_update(rate, momentum)`, with two floats. Returns a compiled function `update(w, velocity, gradient)` of three arrays of one shape. It returns the pair `(w, velocity)`. First it computes `velocity ← momentum * velocity - rate * gradient`, and then `w ← w + velocity` with the new velocity. `velocity` and `gradient` are float32, and `w` is float32 or bfloat16. Each result has the dtype of the argument that it replaces.
 #
 # **Example.** With rate 0.5 and momentum 0.9, `w = [1, 2]`, `velocity = [0, 1]` and `gradient = [2, 2]` give the velocity `[-1, -0.1]` and the weights `[0, 1.9]`.
 #
-# **Judged.** Values and dtypes; that in the compiled program the results take over the buffers of `w` and `velocity`, all of their bytes; that `gradient` is left alone, since the caller still logs it. **Not judged.** Speed, and how `jit` is told.
+# **Judged.** Values and dtypes. In the compiled program, the results reuse all bytes of `w` and `velocity`. `gradient` is not donated, because the caller logs it later. **Not judged.** Speed, and which option of `jit` you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which two arrays will the caller never want again, once the new ones are there?
+# Which two arrays does the caller no longer need after the call?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.jit` takes `donate_argnames`. And a buffer can be taken over only by a result that fits: what is the dtype of a bfloat16 array plus a float32 array?
+# `jax.jit` has the option `donate_argnames`. The memory of a donated array can only be reused by a result of the same shape and dtype. What is the dtype of a bfloat16 array plus a float32 array?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write `update` as an inner function: the velocity's line, then the sum for `w`, brought back to `w.dtype` with `.astype`. Return it through `jax.jit`, with the names of the two arrays that are replaced.
+# Write `update` as an inner function. It computes the velocity and then the sum for `w`, which `.astype` converts to `w.dtype`. Return `jax.jit` of it, with the names of the two arrays that are replaced.
 #
 # </details>
 
 
 # %% answer="jit-donating-update"
 def donating_update(rate, momentum):
-    """A compiled update(w, velocity, gradient) -> (w, velocity) that takes over the buffers of w and velocity."""
+    """A compiled update(w, velocity, gradient) -> (w, velocity) that reuses the memory of w and velocity."""
 
     ### BEGIN SOLUTION
     def update(w, velocity, gradient):
@@ -857,7 +859,7 @@ wanted = (np.array([0, 1.9], np.float32), np.array([-1, -0.1], np.float32))
 compare(made.run(w, velocity, gradient), wanted, label="(w, velocity)")
 
 # %% hidden="jit-donating-update" name="in-place" points=1
-"""Right for float32 weights, and the results take over all bytes of weights and velocity."""
+"""Right for float32 weights, and the results reuse all bytes of weights and velocity."""
 shape = (int(inputs.rng().integers(20, 60)), 8)
 w, velocity, gradient = inputs.rng().normal(size=(3, *shape)).astype(np.float32)
 made = program(lambda w, v, g: donating_update(0.25, 0.75)(w, v, g), w, velocity, gradient)
@@ -865,11 +867,11 @@ moved = 0.75 * velocity - 0.25 * gradient
 compare(made.run(w, velocity, gradient), (w + moved, moved), label="(w, velocity)")
 require(
     made.alias_bytes > 0,
-    "No result takes over an argument's buffer: nothing is donated. A donation inside another `jit` does not count either.",
+    "No result reuses an argument's memory, so nothing is donated. A donation inside another `jit` has no effect.",
 )
 require(
     made.alias_bytes == w.nbytes + velocity.nbytes,
-    f"The results take over {made.alias_bytes:,} bytes of arguments; weights and velocity have {w.nbytes + velocity.nbytes:,}.",
+    f"The results reuse {made.alias_bytes:,} bytes of arguments; weights and velocity have {w.nbytes + velocity.nbytes:,}.",
 )
 
 # %% hidden="jit-donating-update" name="mixed" points=1
@@ -882,12 +884,12 @@ wanted = jnp.bfloat16(np.asarray(w, np.float32) + moved), moved
 compare(made.run(w, velocity, gradient), wanted, label="(w, velocity)")
 require(
     made.alias_bytes == w.nbytes + velocity.nbytes,
-    f"With bfloat16 weights the results take over {made.alias_bytes:,} bytes of arguments; weights and velocity have "
+    f"With bfloat16 weights the results reuse {made.alias_bytes:,} bytes of arguments; weights and velocity have "
     f"{w.nbytes + velocity.nbytes:,}.",
 )
 
 # %% hidden="jit-donating-update" name="given" points=1 observed=true
-"""Weights and velocity are given away, and nothing else."""
+"""Weights and velocity are donated, and nothing else."""
 
 
 def probe_buffers(w, velocity, gradient):
@@ -903,27 +905,25 @@ w, velocity, gradient = inputs.rng().normal(size=(3, 5)).astype(np.float32)
 deleted, unusable = ask(probe_buffers, w, velocity, gradient)
 require(
     deleted[1] or not deleted[2],
-    "After the call the old velocity is still there and the gradient is deleted: the wrong one of the two was given away.",
+    "After the call the old velocity still exists and the gradient is deleted: the wrong one of the two was donated.",
 )
 require(
     deleted[0] or not deleted[2],
-    "After the call the old weights are still there and the gradient is deleted: the wrong ones were given away.",
+    "After the call the old weights still exist and the gradient is deleted: the wrong arrays were donated.",
 )
+require(not deleted[2], "The gradient was donated: its array is deleted after the call, but the caller still needs it.")
 require(
-    not deleted[2], "The gradient was given away: its array is deleted after the call, and the caller still wants it."
+    deleted[0] or deleted[1], "After the call the old weights and the old velocity still exist: nothing is donated."
 )
-require(
-    deleted[0] or deleted[1], "After the call the old weights and the old velocity are still there: nothing is donated."
-)
-require(deleted[0], "After the call the old weights are still there.")
-require(deleted[1], "After the call the old velocity is still there.")
-require(not unusable, "JAX warns of donated buffers that it cannot use: more is given away than results can take over.")
+require(deleted[0], "After the call the old weights still exist.")
+require(deleted[1], "After the call the old velocity still exists.")
+require(not unusable, "JAX warns of donated buffers that it cannot use: more is donated than the results can reuse.")
 
 # %% [markdown] why="jit-donating-update"
-# A donated buffer goes to a result of the same shape and dtype, so what an update replaces should come back as it went in. Adding float32 to bfloat16 weights would break that without a word: the alias bytes are where you see it. **Next:** why can the batch of a training step not be donated usefully?
+# A donated buffer is reused by a result of the same shape and dtype, so each new array should have the type of the array that it replaces. The sum of float32 and bfloat16 is a float32 array, which does not fit the buffer of the weights. JAX does not report this, but the alias bytes show it. **Next:** Why is it useless to donate the batch of a training step?
 
 
-# %% wrong="jit-donating-update" because="Compiles without donating: the old and the new arrays exist side by side."
+# %% wrong="jit-donating-update" because="Compiles without donating, so the old and the new arrays both need memory."
 def donating_update(rate, momentum):
     @jax.jit
     def update(w, velocity, gradient):
@@ -933,7 +933,7 @@ def donating_update(rate, momentum):
     return update
 
 
-# %% wrong="jit-donating-update" because="Lets the weights become float32: a bfloat16 buffer is too small for that, so it is kept, and nothing says so."
+# %% wrong="jit-donating-update" because="Lets the weights become float32. A bfloat16 buffer is too small for them, so it is not reused, and JAX does not report this."
 def donating_update(rate, momentum):
     def update(w, velocity, gradient):
         velocity = momentum * velocity - rate * gradient
@@ -951,7 +951,7 @@ def donating_update(rate, momentum):
     return jax.jit(update, donate_argnames="w")
 
 
-# %% wrong="jit-donating-update" because="Counts positions from 1, and so gives away velocity and gradient."
+# %% wrong="jit-donating-update" because="Counts positions from 1, and so donates velocity and gradient."
 def donating_update(rate, momentum):
     def update(w, velocity, gradient):
         velocity = momentum * velocity - rate * gradient
@@ -960,7 +960,7 @@ def donating_update(rate, momentum):
     return jax.jit(update, donate_argnums=(1, 2))
 
 
-# %% wrong="jit-donating-update" because="Gives everything away: two results can take over two buffers, not three."
+# %% wrong="jit-donating-update" because="Donates everything, but two results can reuse only two buffers."
 def donating_update(rate, momentum):
     def update(w, velocity, gradient):
         velocity = momentum * velocity - rate * gradient
@@ -969,7 +969,7 @@ def donating_update(rate, momentum):
     return jax.jit(update, donate_argnums=(0, 1, 2))
 
 
-# %% wrong="jit-donating-update" because="Moves the weights by the old velocity."
+# %% wrong="jit-donating-update" because="Updates the weights with the old velocity."
 def donating_update(rate, momentum):
     def update(w, velocity, gradient):
         return (w + velocity).astype(w.dtype), momentum * velocity - rate * gradient
@@ -977,7 +977,7 @@ def donating_update(rate, momentum):
     return jax.jit(update, donate_argnames=("w", "velocity"))
 
 
-# %% wrong="jit-donating-update" because="Casts the velocity to the dtype of the weights and returns it so: neither its dtype nor its buffer fits any more."
+# %% wrong="jit-donating-update" because="Casts the velocity to the dtype of the weights, so its dtype is wrong and its buffer is not reused."
 def donating_update(rate, momentum):
     def update(w, velocity, gradient):
         velocity = (momentum * velocity - rate * gradient).astype(w.dtype)
@@ -986,7 +986,7 @@ def donating_update(rate, momentum):
     return jax.jit(update, donate_argnames=("w", "velocity"))
 
 
-# %% wrong="jit-donating-update" because="Donates in a compiled step that another compiled function calls: only the outermost jit donates."
+# %% wrong="jit-donating-update" because="Donates in a compiled step that another compiled function calls. Only the outermost jit can donate."
 def donating_update(rate, momentum):
     @functools.partial(jax.jit, donate_argnames=("w", "velocity"))
     def step(w, velocity, gradient):
@@ -996,7 +996,7 @@ def donating_update(rate, momentum):
     return jax.jit(lambda w, velocity, gradient: step(w, velocity, gradient))
 
 
-# %% wrong="jit-donating-update" because="Donates the gradient in place of the velocity: it has the same bytes, and the caller still wants it."
+# %% wrong="jit-donating-update" because="Donates the gradient instead of the velocity. It has the same number of bytes, but the caller still needs it."
 def donating_update(rate, momentum):
     def update(w, velocity, gradient):
         velocity = momentum * velocity - rate * gradient
@@ -1027,35 +1027,37 @@ def donating_update(rate, momentum):
 
 
 # %% [markdown] task="jit-method" stars=2 minutes=15 skills="02_tracing,jit-static-or-traced"
-# ## A method that is compiled, and fresh
-# **Goal.** An object holds a model's weights, and somebody replaces them between calls: a training loop, a reload. Its method is compiled, and always uses the weights that are there *now*.
+# ## A compiled method with current weights
+# *Needs: Deeper: methods.*
 #
-# **Signature.** `Model(layer, w, gain)`: `layer(w, gain, x)` is a function such as `neuron` from the setup, `w` is `(d,)` float32, `gain` a Python float. The attributes `model.w` and `model.gain` may be assigned at any time, with another array of the same shape, with another float. `model.predict(x)`, with x `(n, d)` float32, returns `(n,)`: what `layer` gives at the present `w` and `gain`.
+# **Goal.** An object stores the weights of a model. Other code replaces them between calls, for example a training loop. Write a method that is compiled and always uses the *current* weights.
 #
-# **Example.** With `layer = neuron`, `w = [1, 0]`, `gain = 2.0`, the row `x = [[0.5, 3]]` gives 2 tanh(0.5) = 0.924. After `model.gain = 10.0` it gives 4.62.
+# **Signature.** `Model(layer, w, gain)`. `layer(w, gain, x)` is a function such as `neuron` from the setup, `w` is `(d,)` float32, and `gain` is a Python float. At any time, another array of the same shape may be assigned to `model.w`, and another float to `model.gain`. `model.predict(x)`, with `x` of shape `(n, d)` and dtype float32, returns `layer` of the current `w` and `gain`, of shape `(n,)`.
 #
-# **Judged.** Values before and after `w` and `gain` are replaced, for several layers, also in a shallow copy of a model that has predicted before; that `layer` is traced once for one shape of x, however often they are replaced. **Not judged.** What else the class has.
+# **Example.** With `layer = neuron`, `w = [1, 0]`, `gain = 2.0`, the prediction for `x = [[0.5, 3]]` is 2 tanh(0.5) = 0.924. After `model.gain = 10.0` it is 4.62.
+#
+# **Judged.** Values before and after `w` and `gain` are replaced, for several layers, also in a shallow copy of a model that has predicted before. For one shape of `x`, `layer` is traced only once, even if `w` and `gain` are replaced often. **Not judged.** Other attributes and methods of the class.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A compiled function knows two kinds of things: its arguments, and what it read while it was traced. Which of the two are the weights to be?
+# A compiled function depends on its arguments and on values that Python read while it was traced. Which of the two should the weights be?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The method need not be compiled itself. It may fetch the attributes, in Python, and hand them to a compiled function.
+# The method itself does not have to be compiled. It can read the attributes in Python and pass them to a compiled function.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `layer` already takes `w` and `gain` as arguments: in `__init__` keep its compiled form in an attribute, and call that in `predict`.
+# `layer` already takes `w` and `gain` as arguments. Store the compiled `layer` in an attribute in `__init__`, and call it in `predict`.
 #
 # </details>
 
 
 # %% answer="jit-method"
 class Model:
-    """A layer with the weights w (d,) and gain (), both of which may be assigned anew at any time."""
+    """A layer with the weights w (d,) and gain (), both of which may be replaced at any time."""
 
     def __init__(self, layer, w, gain):
         """layer: (w (d,), gain (), x (n, d)) -> (n,)"""
@@ -1065,7 +1067,7 @@ class Model:
         ### END SOLUTION
 
     def predict(self, x):
-        """layer at the present w and gain, compiled: x (n, d) -> (n,)"""
+        """The compiled layer with the current w and gain: x (n, d) -> (n,)"""
         ### BEGIN SOLUTION
         return self.compiled(self.w, self.gain, x)
         ### END SOLUTION
@@ -1087,7 +1089,7 @@ compare(before, np.array([2 * np.tanh(0.5)], np.float32), label="the prediction"
 compare(after, np.array([10 * np.tanh(0.5)], np.float32), label="the prediction after model.gain = 10.0")
 
 # %% hidden="jit-method" name="fresh" points=1
-"""Uses the weights that are there when it is called."""
+"""Uses the weights that are current when it is called."""
 
 
 def probe_fresh(w, other, x):
@@ -1111,7 +1113,7 @@ compare(both, -np.tanh(x @ w), label="the prediction after weights and gain were
 compare(linear, 3 - x @ w, label="the prediction of a second model, with another layer")
 
 # %% hidden="jit-method" name="copies" points=1
-"""A copy with other weights uses its own, and the original keeps its own."""
+"""A copy with other weights uses its own weights, and the original uses its own."""
 
 
 def probe_copy(w, other, x):
@@ -1129,7 +1131,7 @@ compare(copied, 3 * np.tanh(x @ other), label="the copy's prediction")
 compare(original, 2 * np.tanh(x @ w), label="the original's prediction")
 
 # %% hidden="jit-method" name="traces" points=1 observed=true
-"""Traces the layer once, however often the weights are replaced."""
+"""Traces the layer only once, even if the weights are replaced often."""
 
 
 def probe_traces(w, other, x):
@@ -1149,14 +1151,14 @@ compare(result, 3 * np.tanh(x @ other), label="the last prediction")
 require(
     calls[1] == 1, f"Two calls with the same weights and gain: Python ran the layer {calls[1]} times; wanted one trace."
 )
-require(calls[2] == 1, "Other weights of the same shape were traced anew: their values are in the key.")
-require(calls[3] == 1, "Another gain was traced anew: its value is in the key.")
+require(calls[2] == 1, "Other weights of the same shape were traced again: their values are in the key.")
+require(calls[3] == 1, "Another gain was traced again: its value is in the key.")
 
 # %% [markdown] why="jit-method"
-# The method reads the attributes in Python, at every call, and the compiled function gets them as arguments: new values of the same type are no new key. **Next:** what would `model.gain = 3` (an int) do? And what does the cache keep alive when `self` is static?
+# The method reads the attributes in Python in every call, and the compiled function receives them as arguments. New values of the same type do not change the key. **Next:** What happens after `model.gain = 3`, an int? And which objects does the cache keep in memory if `self` is static?
 
 
-# %% wrong="jit-method" because="Makes self static: the key is the object's identity, and the weights of the first call are constants in the program."
+# %% wrong="jit-method" because="Makes self static. The key contains the object's identity, and the weights of the first call are constants in the program."
 class Model:
     def __init__(self, layer, w, gain):
         self.layer, self.w, self.gain = layer, w, gain
@@ -1166,14 +1168,14 @@ class Model:
         return self.layer(self.w, self.gain, x)
 
 
-# %% wrong="jit-method" because="Compiles a closure over self in __init__: what it reads from self is frozen in the first trace."
+# %% wrong="jit-method" because="Compiles a closure over self in __init__. The values that it reads from self in the first trace become constants."
 class Model:
     def __init__(self, layer, w, gain):
         self.w, self.gain = w, gain
         self.predict = jax.jit(lambda x: layer(self.w, self.gain, x))
 
 
-# %% wrong="jit-method" because="Compiles the method itself: self is an argument then, and no array."
+# %% wrong="jit-method" because="Compiles the method itself, so self is an argument that is not an array."
 class Model:
     def __init__(self, layer, w, gain):
         self.layer, self.w, self.gain = layer, w, gain
@@ -1183,7 +1185,7 @@ class Model:
         return self.layer(self.w, self.gain, x)
 
 
-# %% wrong="jit-method" because="Compiles anew in every call: always fresh, never kept."
+# %% wrong="jit-method" because="Compiles in every call. The weights are current, but no program is reused."
 class Model:
     def __init__(self, layer, w, gain):
         self.layer, self.w, self.gain = layer, w, gain
@@ -1192,7 +1194,7 @@ class Model:
         return jax.jit(lambda x: self.layer(self.w, self.gain, x))(x)
 
 
-# %% wrong="jit-method" because="Binds the weights of the beginning to the compiled function."
+# %% wrong="jit-method" because="Binds the first weights to the compiled function."
 class Model:
     def __init__(self, layer, w, gain):
         self.w, self.gain = w, gain
@@ -1202,7 +1204,7 @@ class Model:
         return self.compiled(self.gain, x)
 
 
-# %% wrong="jit-method" because="Makes self static with a hash of its contents: what the cache holds is the same, changed object, so it still equals itself and may be found stale."
+# %% wrong="jit-method" because="Makes self static with a hash of its contents. The cache contains the same object, which changes too, so an outdated program may be found."
 class Model:
     def __init__(self, layer, w, gain):
         self.layer, self.w, self.gain = layer, w, gain
@@ -1218,7 +1220,7 @@ class Model:
         return self.layer(self.w, self.gain, x)
 
 
-# %% wrong="jit-method" because="Passes the weights but leaves the gain static: each new gain compiles."
+# %% wrong="jit-method" because="Passes the weights but makes the gain static, so each new gain compiles."
 class Model:
     def __init__(self, layer, w, gain):
         self.w, self.gain = w, gain
@@ -1228,7 +1230,7 @@ class Model:
         return self.compiled(self.w, self.gain, x)
 
 
-# %% wrong="jit-method" because="Keeps a function that reads the attributes of the object in __init__: a copy of the object goes on asking the original."
+# %% wrong="jit-method" because="Stores a function that __init__ binds to the object. A copy of the object still reads the attributes of the original."
 class Model:
     def __init__(self, layer, w, gain):
         self.w, self.gain = w, gain
@@ -1239,7 +1241,7 @@ class Model:
         return self.predict_now(x)
 
 
-# %% wrong="jit-method" because="Keeps one compiled function for the whole class: it holds the layer of the first model."
+# %% wrong="jit-method" because="Stores one compiled function for the whole class, which contains the layer of the first model."
 class Model:
     compiled = None
 
@@ -1251,7 +1253,7 @@ class Model:
         return Model.compiled(self.w, self.gain, x)
 
 
-# %% wrong="jit-method" because="Makes self static, with a hash and an equality that know the gain but not the numbers in w."
+# %% wrong="jit-method" because="Makes self static, with a hash and an equality that include the gain but not the numbers in w."
 class Model:
     def __init__(self, layer, w, gain):
         self.layer, self.w, self.gain = layer, w, gain
@@ -1301,34 +1303,36 @@ class Model:
 
 # %% [markdown] task="jit-bucketed" stars=3 minutes=25 skills="01_arrays,jit-once,jit-static-or-traced"
 # ## Every length, a few programs
-# **Goal.** A new setting: a service is sent tables with any number of rows, and wants the mean of some feature over the rows. Pad to a few sizes, mask the padding, and compile once for each size.
+# *Needs: Deeper: inputs of every length.*
 #
-# **Signature.** `bucketed(feature, buckets)`: `feature` takes rows `(size, d)` and gives one number for each, `(size,)`, row by row; `buckets` is a tuple of ints in increasing order. Returns a function `mean(rows)`: `rows` is a NumPy array `(n, d)` float32 with n ≥ 1. The result is a float32 `()`: the mean of `feature` over the n rows. `feature` is always given as many rows as the smallest bucket that holds n. More rows than the largest bucket are refused with a `ValueError`.
+# **Goal.** This is a new setting. A service receives tables with any number of rows and computes the mean of a feature over the rows. Pad the tables to a few sizes, mask the padding, and compile once for each size.
+#
+# **Signature.** `bucketed(feature, buckets)`. `feature` takes rows `(size, d)` and returns one number for each row, `(size,)`. `buckets` is a tuple of ints in increasing order. Returns a function `mean(rows)`, where `rows` is a NumPy array `(n, d)` float32 with n ≥ 1. Its result is the mean of `feature` over the n rows, a float32 `()`. `feature` always receives as many rows as the smallest bucket that is at least n. `mean` raises a `ValueError` if there are more rows than the largest bucket.
 #
 # **Example.** With `inverse_norm` from the setup (one over the length of each row) and buckets `(4, 8)`, the rows `[[3, 4], [0, 2], [1, 0]]` are padded to 4 and give the mean of 0.2, 0.5 and 1: 0.567.
 #
-# **Judged.** Values for every n up to the largest bucket, also where `feature` makes inf or NaN of the padding or of a row; the `ValueError`; the sizes that `feature` is given, and that it is traced once for each; that nothing else is traced for a new number of rows. **Not judged.** What you pad with, and whether the mean is taken in the program or by NumPy.
+# **Judged.** Values for every n up to the largest bucket, also where `feature` returns inf or NaN for the padding or for a row. The `ValueError`. The number of rows that `feature` receives, and that it is traced once for each bucket. Nothing else is traced for a new number of rows. **Not judged.** The values of the padding, and whether the program or NumPy computes the mean.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Two things change from call to call: the rows, and their number n. Which of them may be seen in a shape, and how does the compiled function learn the other?
+# The rows and their number n change from call to call. The shape must not depend on n. How else can the compiled function receive n?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Pad outside, in NumPy. Compile, once, a function of the padded rows and of n; inside, `jnp.arange(size) < n` tells the real rows.
+# Pad outside of `jit`, with NumPy. Compile a function of the padded rows and of n once. In it, `jnp.arange(size) < n` is True for the real rows.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `mean` finds the bucket (the first that is at least n, or a ValueError), pads, and calls the compiled function with the padded array and n as a plain, traced int. There, `jnp.where` chooses between `feature` and 0 before the sum, and the sum is divided by n, not by the size.
+# `mean` finds the first bucket that is at least n, or raises a ValueError. It pads, and calls the compiled function with the padded array and with n as a traced int. In this function, `jnp.where` chooses between `feature` and 0 before the sum, and the sum is divided by n, not by the size.
 #
 # </details>
 
 
 # %% answer="jit-bucketed"
 def bucketed(feature, buckets):
-    """A function mean(rows (n, d)) -> (): the mean of feature: (size, d) -> (size,) over the rows, compiled once for
+    """A function mean(rows (n, d)) -> (), the mean of feature: (size, d) -> (size,) over the rows, compiled once for
     each of the sizes in buckets. Raises ValueError for more rows than the largest bucket."""
 
     ### BEGIN SOLUTION
@@ -1355,7 +1359,7 @@ got = ask(lambda rows: bucketed(inverse_norm, (4, 8))(rows), rows)
 compare(got, np.array((0.2 + 0.5 + 1) / 3, np.float32), label="the mean")
 
 # %% hidden="jit-bucketed" name="values" points=1
-"""Right for one row, for a full bucket, and one more; and operation by operation, without the compiler's help."""
+"""Right for one row, for a full bucket and for one row more, also operation by operation without the compiler."""
 
 
 def probe_means(tables):
@@ -1373,7 +1377,7 @@ def spoiled(got):
     return number and not np.isfinite(got).all()
 
 
-PADDING = "what `feature` makes of padding, inf perhaps, gets into it, and inf times 0 is NaN."
+PADDING = "results of `feature` for padding, such as inf, are part of it, and inf times 0 is NaN."
 sizes = [int(n) for n in inputs.rng().permutation([1, 2, 3, 4, 5])]
 tables = [inputs.rng().normal(size=(n, 4)).astype(np.float32) for n in sizes]
 for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
@@ -1381,7 +1385,7 @@ for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
     wanted = np.mean(1 / np.sqrt(np.sum(rows**2, axis=1)))
     require(n in (3, 5) or not spoiled(got), f"The mean with padding is not finite: {PADDING}")
     compare(got, np.array(wanted, np.float32), rtol=1e-3, label=f"the mean with {place}")
-# This compiler happens to turn "times mask" into a choice; another need not, and without one it is inf times 0.
+# This compiler turns a product with the mask into a selection. Others may not, and without a compiler it is inf times 0.
 rows = inputs.rng().normal(size=(2, 4)).astype(np.float32)
 wanted = np.array(np.mean(1 / np.sqrt(np.sum(rows**2, axis=1))), np.float32)
 got = ask(probe_plain, rows)
@@ -1398,10 +1402,10 @@ got = ask(probe_plain, rows)
 compare(got, np.float32(np.inf), label="the mean where the last row makes it inf, operation by operation,")
 
 # %% hidden="jit-bucketed" name="refuses" points=1
-"""Refuses more rows than the largest bucket holds with a ValueError."""
+"""Raises a ValueError for more rows than the largest bucket."""
 kind = error(lambda rows: bucketed(inverse_norm, (2, 4))(rows), np.ones((5, 2), np.float32))
-require(kind is not None, "More rows than the largest bucket holds are taken; wanted a ValueError.")
-require(kind == "ValueError", f"More rows than the largest bucket holds raise {kind}; wanted a ValueError.")
+require(kind is not None, "More rows than the largest bucket are accepted; wanted a ValueError.")
+require(kind == "ValueError", f"More rows than the largest bucket raise {kind}; wanted a ValueError.")
 
 # %% hidden="jit-bucketed" name="traces" points=2 observed=true
 """Traces the feature once for each bucket that is needed, and nothing else for a new number of rows."""
@@ -1431,32 +1435,32 @@ def probe_sizes(tables, others):
 order = inputs.rng().permutation([1, 2, 3])
 first, second = [int(order[0]), 4, 6], [*(int(n) for n in order[1:]), 5]
 sizes, plain, fresh = ask(probe_sizes, *([np.ones((n, 2), np.float32) for n in numbers] for numbers in (first, second)))
-require(not plain, "Python ran `feature` on plain values: it was called as it is, not compiled.")
+require(not plain, "Python ran `feature` on plain values, so it is not compiled.")
 require(
     set(sizes) <= {4, 6, 12},
-    "`feature` was given a number of rows that is no bucket: nothing was padded before it.",
+    "`feature` received a number of rows that is not a bucket. Pad the rows before you call it.",
 )
-require(12 not in sizes, "`feature` was given the largest bucket where a smaller one holds all rows.")
+require(12 not in sizes, "`feature` received the rows of the largest bucket where a smaller one is sufficient.")
 require(
     len(sizes) == 2,
-    f"Tables that need two buckets: `feature` was traced {len(sizes)} times. The key still knows n: pad before the compiled "
-    "function, compile that once, and hand n over as a traced number.",
+    f"Tables that need two buckets: `feature` was traced {len(sizes)} times. The key still depends on n. Pad before the "
+    "compiled function, compile it once, and pass n as a traced number.",
 )
 require(
     not fresh,
-    "A new number of rows in a bucket that is compiled already traces something anew: an operation of jnp outside of the compiled "
-    "function, on an array that still has n rows. Pad with NumPy.",
+    "A new number of rows causes a trace, although the program of its bucket is compiled already. A jnp operation outside of the "
+    "compiled function receives an array with n rows. Pad with NumPy.",
 )
 
 # %% [markdown] why="jit-bucketed"
-# Shapes are in the key, values are not: so the length travels as a traced number, and the shape takes a few values only. `where` chooses before the sum, so it does not matter what the feature makes of padding. **Next:** with n spread evenly from 1 to 1,024, how much work is padding for buckets 128, 256, 512, 1024, and how much for 256, 512, 768, 1024?
+# Shapes are in the key, and values are not. So the length is passed as a traced number, and there are only a few shapes. `where` chooses before the sum, so the result of the feature for padding does not matter. **Next:** Suppose that n is uniformly distributed from 1 to 1,024. How much of the work is padding for the buckets 128, 256, 512, 1024, and how much for 256, 512, 768, 1024?
 
 
-# %% equivalent="jit-bucketed" because="jnp.where takes every number that is not 0 as true."
+# %% equivalent="jit-bucketed" because="jnp.where treats every number other than 0 as true."
 # changed mask dtype, arange(X) < Y -> (arange(X) < Y).astype("float32"): real = jnp.arange(padded.shape[0]) < n
 
 
-# %% wrong="jit-bucketed" because="Compiles for every number of rows: right, but there are as many programs as lengths."
+# %% wrong="jit-bucketed" because="Compiles for every number of rows. The results are right, but there are as many programs as lengths."
 def bucketed(feature, buckets):
     compiled = jax.jit(lambda rows: jnp.mean(feature(rows)))
 
@@ -1468,7 +1472,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Pads inside the compiled function: the shape that goes in is in the key, so each length compiles."
+# %% wrong="jit-bucketed" because="Pads inside the compiled function. The key contains the shape of its argument, so each length compiles."
 def bucketed(feature, buckets):
     @jax.jit
     def mean(rows):
@@ -1482,7 +1486,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Multiplies by the mask: what the feature makes of padding may be inf, and inf times 0 is NaN."
+# %% wrong="jit-bucketed" because="Multiplies by the mask. The feature may be inf for padding, and inf times 0 is NaN."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1499,7 +1503,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Makes n static: each number of rows is a new key, although the shapes agree."
+# %% wrong="jit-bucketed" because="Makes n static, so each number of rows is a new key, although the shapes agree."
 def bucketed(feature, buckets):
     @functools.partial(jax.jit, static_argnames="n")
     def masked_mean(padded, n):
@@ -1515,7 +1519,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Multiplies by the mask: what the feature makes of padding may be inf, and inf times 0 is NaN."
+# %% wrong="jit-bucketed" because="Multiplies by the mask. The feature may be inf for padding, and inf times 0 is NaN."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, mask):
@@ -1548,7 +1552,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Wants a bucket larger than n: a full bucket moves on to the next, and the largest is refused."
+# %% wrong="jit-bucketed" because="Chooses a bucket larger than n, so a full bucket uses the next one, and the largest is rejected."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1564,7 +1568,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Cuts off what the largest bucket does not hold, without a word."
+# %% wrong="jit-bucketed" because="Drops the rows that exceed the largest bucket, without an error."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1579,7 +1583,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Always pads to the largest bucket: one program, but small tables pay for the largest."
+# %% wrong="jit-bucketed" because="Always pads to the largest bucket. There is one program, but small tables cost as much as the largest."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1594,7 +1598,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Pads with jnp outside of jit: that padding is itself compiled for every new number of rows."
+# %% wrong="jit-bucketed" because="Pads with jnp outside of jit. This padding is itself compiled for every new number of rows."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1624,7 +1628,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Leaves out what is not finite: that may be a row as well, and padding may be finite."
+# %% wrong="jit-bucketed" because="Leaves out results that are not finite. They may belong to a real row, and padding may be finite."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1641,7 +1645,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Leaves out the rows of zeros: that may be a real row as well."
+# %% wrong="jit-bucketed" because="Leaves out rows of zeros, which may be real rows."
 def bucketed(feature, buckets):
     @jax.jit
     def masked_mean(padded, n):
@@ -1658,7 +1662,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Pads with copies of the last row and multiplies by a mask: where that row gives inf, inf times 0 is NaN."
+# %% wrong="jit-bucketed" because="Pads with copies of the last row and multiplies by a mask. If the feature of that row is inf, inf times 0 is NaN."
 def bucketed(feature, buckets):
     @jax.jit
     def compiled(padded, n):
@@ -1675,7 +1679,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Cuts off the padding and averages outside of the compiled function: those operations are compiled again for each number of rows."
+# %% wrong="jit-bucketed" because="Removes the padding and averages outside of the compiled function. These operations are compiled again for each number of rows."
 def bucketed(feature, buckets):
     compiled = jax.jit(feature)
 
