@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 · jit: compile once, run many times
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core you can predict which calls compile, choose static arguments, decide what to compile, and donate memory.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core you can predict which calls compile, choose static arguments, decide what to compile, and donate memory.
 #
 # **Prerequisites.** Arrays (lesson 01) and tracing (02). Answer these questions from memory.
 #
@@ -74,12 +74,12 @@ for label, wanted, (fill, hatch) in zip(
 ):
     calls = [i for i, first in enumerate(is_first) if first == wanted]
     bars = axes.bar(calls, [took[i] for i in calls], color=fill, hatch=hatch, edgecolor=plots.INK, label=label)
-    axes.bar_label(bars, [f"{took[i]:.2g}" for i in calls], padding=2)
+    axes.bar_label(bars, [f"{took[i]:.2f}" for i in calls], padding=2)
 axes.set(yscale="log", ylim=(min(took) / 3, 40 * max(took)), ylabel="milliseconds,\nlogarithmic scale")
 axes.set(xticks=range(len(sizes)), xticklabels=sizes, xlabel="number of readings in each call, from left to right")
 axes.legend(loc="upper right", ncols=2)
 plots.show(
-    "Times of seven calls. " + "; ".join(f"{n} readings: {ms:.2g} ms" for n, ms in zip(sizes, took, strict=True)) + "."
+    "Times of seven calls. " + "; ".join(f"{n} readings: {ms:.2f} ms" for n, ms in zip(sizes, took, strict=True)) + "."
 )
 
 # %% [markdown]
@@ -94,9 +94,11 @@ with jax.log_compiles(True):
     compiled_score(weights, rng.normal(size=(67, 8)).astype(np.float32))
 
 # %% [markdown]
+# The log contains three stages.
+#
 # 1. **Trace.** Python runs your function on tracers, which gives a jaxpr (02).
 # 2. **[Lower](../docs/glossary.md#lower).** JAX translates the jaxpr to [StableHLO](../docs/glossary.md#stablehlo), the language that XLA reads. The log calls the result an MLIR module, because StableHLO is written in MLIR, a format for compilers.
-# 3. **Compile.** XLA generates machine code. This takes most of the time, for a large model minutes.
+# 3. **Compile.** XLA generates machine code. This usually takes most of the time. For a large model it can take minutes.
 
 # %% [markdown]
 # ## The cache key
@@ -104,7 +106,7 @@ with jax.log_compiles(True):
 #
 # ![Above left: the call compiled(w, 0.1, mode="fast") taken apart. In the key are the function object, how the arguments are passed, float32[3] for w, weak float32[] for 0.1, and the value "fast" of the static argument. The numbers in w and the value 0.1 are not. Right: a key seen before is a hit and runs the stored program; else trace, lower, compile, and store. Below, five more calls: new values hit; a new shape, dtype, static value, or an argument passed by name miss.](../images/jit_cache.svg)
 #
-# An array contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type. A container contributes its structure.
+# An array or a number contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type. A container contributes its structure.
 
 # %%
 for argument in (np.ones(3, np.float32), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.float32(1.0)):
@@ -250,7 +252,7 @@ for name, options in {"traced": {}, "static": {"static_argnames": "rate"}}.items
 
 # %% [markdown]
 # ## The function is in the key too
-# `jit` identifies a function by the object, not by its source code. A `lambda` or `def` that runs again creates a new object.
+# `jit` identifies a function by the object, not by its source code. Each time Python runs a `lambda` or `def`, it creates a new object.
 
 
 # %%
@@ -290,7 +292,7 @@ print("same shape:", shift(jnp.zeros(3))[0])
 print("new shape: ", shift(jnp.zeros(4))[0])
 
 # %% [markdown]
-# No error reports this mistake. What if the function closes over a mutable object? Compare a dict that it reads, a list that it changes, and an array reference, `jax.new_ref` (01).
+# No error reports this mistake. What if the function closes over a mutable object? Compare a dict that it reads, a list that it changes, and an array reference. `jax.new_ref` creates a reference to an array, which `[...]` reads and replaces.
 
 # %%
 settings, log, calls_seen = {"gain": 2.0}, [], jax.new_ref(jnp.zeros((), jnp.int32))
@@ -350,12 +352,12 @@ ways = {
 medians = time_ms(*[lambda way=way: way(params, xs, ys) for way in ways.values()], repeats=15)
 _, axes = plots.subplots(height=2)
 bars = axes.barh(list(ways), medians, color=plots.FILLS[0][0], edgecolor=plots.INK)
-axes.bar_label(bars, [f"{median:.2g} ms" for median in medians], padding=4)
+axes.bar_label(bars, [f"{median:.2f} ms" for median in medians], padding=4)
 axes.set(xlabel="median time of a step in milliseconds", xlim=(0, 1.2 * max(medians)))
 axes.invert_yaxis()
 plots.show(
     "Median time of a training step with jit on different parts. "
-    + "; ".join(f"jit on {name}: {median:.2g} ms" for name, median in zip(ways, medians, strict=True))
+    + "; ".join(f"jit on {name}: {median:.2f} ms" for name, median in zip(ways, medians, strict=True))
     + "."
 )
 
@@ -365,8 +367,6 @@ plots.show(
 # %% [markdown]
 # ## Donation: giving memory back
 # A training step replaces parameters by new ones of the same size. JAX keeps the old ones, because you may still use them. With `donate_argnames` you promise not to, and JAX can reuse their memory. This is called **[donation](../docs/glossary.md#donation)**.
-#
-# ![Left, jax.jit(update): before the call device memory holds params and gradient, after it params, gradient and new params, written beside. Right, with params donated: the new params are written over the old ones in place, the gradient is kept, and the old array is deleted.](../images/jit_donation.svg)
 
 
 # %%
@@ -400,7 +400,9 @@ print("old deleted:", old.is_deleted(), "  gradient deleted:", gradient.is_delet
 print_error(lambda: old + 1)
 
 # %% [markdown]
-# Donate what the results replace, such as parameters, optimizer state and caches. Do not donate a batch or a gradient that you want to log.
+# Donate what the results replace, such as parameters, optimizer state and caches. Do not donate a batch or a gradient that you want to log. The figure compares both programs.
+#
+# ![Left, jax.jit(update): before the call device memory holds params and gradient, after it params, gradient and new params, written beside. Right, with params donated: the new params are written over the old ones in place, the gradient is kept, and the old array is deleted.](../images/jit_donation.svg)
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
@@ -475,6 +477,9 @@ tree_sensor.offset = 100.0
 print(tree_sensor.shift(x)[0])
 
 # %% [markdown]
+# The method was traced only once, and the second call used the new offset.
+
+# %% [markdown]
 # ## Deeper: what the compiler merges
 # The compiler computes an operation only once if it occurs twice with the same inputs.
 
@@ -496,7 +501,7 @@ print(f"the same, with an inner jit {flops(inner, *example):12,.0f}")
 print(f"loss and grad, two programs {two_programs:12,.0f}")
 
 # %% [markdown]
-# The compiler does not use algebra to reduce the work. Matrix products are computed in the order in which you write them.
+# The compiler does not find every saving. For example, it computes matrix products in the order in which you write them.
 
 # %%
 matrix, vector = jnp.ones((256, 256)), jnp.ones(256)
@@ -512,7 +517,7 @@ import warnings
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    jax.jit(lambda params: params.sum(), donate_argnames="params").lower(gradient).compile()
+    jax.jit(lambda params: params.sum(), donate_argnames="params")(jnp.ones((64, 64)))
 print(caught[-1].message)
 
 # %% [markdown]

@@ -315,16 +315,21 @@ x = jnp.asarray(rng.normal(size=n), jnp.float32)
 y = rng.normal(size=(n, m)).astype(np.float32)
 pairs = [
     ("values only", "nothing", ((x, y), "a"), ((x + 1, y * 2), "a")),
-    ("a NumPy array for a JAX array", "nothing", ((x, y), "a"), ((np.array(x), y), "a")),
-    ("NumPy's float64 for float32, with 64-bit types off", "nothing", ((x, y), "a"), ((x, y.astype(np.float64)), "a")),
+    ("a NumPy array instead of a JAX array", "nothing", ((x, y), "a"), ((np.array(x), y), "a")),
+    (
+        "NumPy's float64 instead of float32, with 64-bit types disabled",
+        "nothing",
+        ((x, y), "a"),
+        ((x, y.astype(np.float64)), "a"),
+    ),
     ("a shape", "shape", ((x, y), "a"), ((x, y.T), "a")),
     ("an axis of size 1", "shape", ((x,), "a"), ((x[:, None],), "a")),
     ("a dtype", "dtype", ((y,), "a"), ((jnp.bfloat16(y),), "a")),
-    ("float16 for float32", "dtype", ((x, y), "a"), ((x, y.astype(np.float16)), "a")),
+    ("float16 instead of float32", "dtype", ((x, y), "a"), ((x, y.astype(np.float16)), "a")),
     ("the order in a dict", "nothing", (({"w": x, "b": y},), "a"), (({"b": y, "w": x},), "a")),
     ("the keys of a dict", "tree", (({"w": x, "b": x},), "a"), (({"w": x, "c": x},), "a")),
     ("the number of items", "tree", (([x, x],), "a"), (([x, x, x],), "a")),
-    ("a list for a tuple", "tree", (([x, y],), "a"), (((x, y),), "a")),
+    ("a list instead of a tuple", "tree", (([x, y],), "a"), (((x, y),), "a")),
     ("nesting", "tree", (([x, [y]],), "a"), (([[x], y],), "a")),
 ]
 shuffled = [int(i) for i in rng.permutation(len(pairs))]  # judged in one order, so no draw changes which fails first
@@ -342,18 +347,28 @@ x = jnp.asarray(rng.normal(size=n), jnp.float32)
 pairs = [
     ("the value of a Python number", "nothing", ((x, a), "a"), ((x, b), "a")),
     ("the value of an int in a dict", "nothing", (({"x": x, "n": n},), 1), (({"x": x, "n": m},), 1)),
-    ("a Python int for a Python float", "dtype", ((x, a), "a"), ((x, n), "a")),
-    ("an array of no dimensions for a Python float", "weak_type", ((x, a), "a"), ((x, jnp.float32(a)), "a")),
-    ("a Python int for an int32", "weak_type", (([x, jnp.int32(n)],), "a"), (([x, n],), "a")),
+    ("a Python int instead of a Python float", "dtype", ((x, a), "a"), ((x, n), "a")),
+    ("an array of shape () instead of a Python float", "weak_type", ((x, a), "a"), ((x, jnp.float32(a)), "a")),
+    ("a Python int instead of an int32", "weak_type", (([x, jnp.int32(n)],), "a"), (([x, n],), "a")),
     ("a static string", "static", ((x, a), "fast"), ((x, a), "slow")),
-    ("a static number, -2 for -1", "static", ((x, a), -1), ((x, a), -2)),
-    ("a static value, True for 1", "static", ((x,), True), ((x,), 1)),
-    ("a static value, a float for an int", "static", ((x,), n), ((x,), float(n))),
+    ("a static number, -2 instead of -1", "static", ((x, a), -1), ((x, a), -2)),
+    ("a static value, True instead of 1", "static", ((x,), True), ((x,), 1)),
+    ("a static value, a float instead of an int", "static", ((x,), n), ((x,), float(n))),
     ("a static number", "static", ((x, a), n), ((x, a), m)),
     ("an item of a static tuple", "static", ((x,), (n, "a")), ((x,), (m, "a"))),
-    ("a static tuple, with floats for equal ints", "nothing", ((x,), (n, m)), ((x,), (float(n), float(m)))),
-    ("a NumPy float64 for an array of no dimensions", "nothing", ((x, jnp.float32(a)), "a"), ((x, np.float64(b)), "a")),
-    ("an array made of a Python float for that float", "nothing", ((x, a), "a"), ((x, jnp.asarray(b)), "a")),
+    ("a static tuple, with floats instead of equal ints", "nothing", ((x,), (n, m)), ((x,), (float(n), float(m)))),
+    (
+        "a NumPy float64 instead of an array of shape ()",
+        "nothing",
+        ((x, jnp.float32(a)), "a"),
+        ((x, np.float64(b)), "a"),
+    ),
+    (
+        "an array created from a Python float instead of that float",
+        "nothing",
+        ((x, a), "a"),
+        ((x, jnp.asarray(b)), "a"),
+    ),
     ("values only, with an equal static tuple", "nothing", ((x, a), (n, "a")), ((x + 1, b), (n, "a"))),
 ]
 shuffled = [int(i) for i in rng.permutation(len(pairs))]
