@@ -510,7 +510,7 @@ print(f"A @ (A @ v)  {flops(lambda a, v: a @ (a @ v), matrix, vector):12,.0f}")
 
 # %% [markdown]
 # ## Deeper: donation in detail
-# The memory of a donated array is reused only by a result that fits. If no result fits, JAX usually warns when it compiles.
+# The memory of a donated array is reused for a result of the same shape and dtype. If no result has as many elements, JAX warns when it compiles.
 
 # %%
 import warnings
@@ -521,7 +521,7 @@ with warnings.catch_warnings(record=True) as caught:
 print(caught[-1].message)
 
 # %% [markdown]
-# If only the width of the dtype differs, **there is no warning**, and no memory is saved. Also, only the *outermost* `jit` can donate. So read the alias bytes.
+# If a result has as many elements but a dtype of another width, **there is no warning**, and no memory is saved. Also, only the *outermost* `jit` can donate. So read the alias bytes.
 
 # %%
 alias_bytes = lambda way: way.lower(gradient, gradient).compile().memory_analysis().alias_size_in_bytes
@@ -545,7 +545,7 @@ for options in ({"donate_argnums": 0}, {"donate_argnames": "params"}):
 
 # %% [markdown]
 # ## Deeper: update an array reference in place
-# A reference created by `jax.new_ref` (01) is an alternative to donation. A compiled function writes through it into the same memory. No array is deleted, so no variable becomes invalid. In exchange, you write an assignment instead of returning a result.
+# A reference created by `jax.new_ref` (01) is an alternative to donation. A compiled function can write to the referenced array, whose memory stays the same. No array is deleted, so no variable becomes invalid. In exchange, the function changes its argument instead of returning a result.
 
 
 # %%

@@ -316,12 +316,7 @@ y = rng.normal(size=(n, m)).astype(np.float32)
 pairs = [
     ("values only", "nothing", ((x, y), "a"), ((x + 1, y * 2), "a")),
     ("a NumPy array instead of a JAX array", "nothing", ((x, y), "a"), ((np.array(x), y), "a")),
-    (
-        "NumPy's float64 instead of float32, with 64-bit types disabled",
-        "nothing",
-        ((x, y), "a"),
-        ((x, y.astype(np.float64)), "a"),
-    ),
+    ("NumPy's float64 for float32, with 64-bit types off", "nothing", ((x, y), "a"), ((x, y.astype(np.float64)), "a")),
     ("a shape", "shape", ((x, y), "a"), ((x, y.T), "a")),
     ("an axis of size 1", "shape", ((x,), "a"), ((x[:, None],), "a")),
     ("a dtype", "dtype", ((y,), "a"), ((jnp.bfloat16(y),), "a")),
@@ -357,18 +352,8 @@ pairs = [
     ("a static number", "static", ((x, a), n), ((x, a), m)),
     ("an item of a static tuple", "static", ((x,), (n, "a")), ((x,), (m, "a"))),
     ("a static tuple, with floats instead of equal ints", "nothing", ((x,), (n, m)), ((x,), (float(n), float(m)))),
-    (
-        "a NumPy float64 instead of an array of shape ()",
-        "nothing",
-        ((x, jnp.float32(a)), "a"),
-        ((x, np.float64(b)), "a"),
-    ),
-    (
-        "an array created from a Python float instead of that float",
-        "nothing",
-        ((x, a), "a"),
-        ((x, jnp.asarray(b)), "a"),
-    ),
+    ("a NumPy float64 for an array of shape ()", "nothing", ((x, jnp.float32(a)), "a"), ((x, np.float64(b)), "a")),
+    ("an array made of a Python float for that float", "nothing", ((x, a), "a"), ((x, jnp.asarray(b)), "a")),
     ("values only, with an equal static tuple", "nothing", ((x, a), (n, "a")), ((x + 1, b), (n, "a"))),
 ]
 shuffled = [int(i) for i in rng.permutation(len(pairs))]
@@ -576,7 +561,7 @@ def explain_retrace(before, after):
 #
 # **Example.** `static_or_traced(damped)(x, 0.5, 1, False, 0)` with `x = [1, -2]` returns `[1 - 0.5 * 1 / 0.1, -2 + 0.5 * 2 / 0.1]`, which is `[-4, 8]`.
 #
-# **Judged.** Values. `rate` and `t` are inputs of the program, not constants in it. The program for one `clip` and `order` contains no operations of other cases. `step` is traced once for each pair of `clip` and `order`, as long as the types of `rate` and `t` do not change. **Not judged.** Speed.
+# **Judged.** The values are right. `rate` and `t` are inputs of the program, not constants in it. The program for one `clip` and `order` contains no operations of other cases. `step` is traced once for each pair of `clip` and `order`, as long as the types of `rate` and `t` do not change. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -764,7 +749,7 @@ def static_or_traced(step):
     return compiled
 
 
-# %% wrong="jit-static-or-traced" because="Treats the inspected order as a special case. Its program has the right size and computes wrong numbers."
+# %% wrong="jit-static-or-traced" because="Adds a special case for the order that is inspected. Its program has the right size but computes wrong numbers."
 def static_or_traced(step):
     def shown(x, rate, t, clip, order):
         return step(x, rate, t, clip, order) + (1 if order == 3 else 0)
@@ -793,7 +778,7 @@ def static_or_traced(step):
     return compiled
 
 
-# %% wrong="jit-static-or-traced" because="Stores one compiled closure for each order, which contains the flag of its first call."
+# %% wrong="jit-static-or-traced" because="Stores one compiled closure for each order. It contains the flag of its first call."
 def static_or_traced(step):
     programs = {}
 
@@ -834,7 +819,7 @@ def static_or_traced(step):
 #
 # **Example.** With rate 0.5 and momentum 0.9, `w = [1, 2]`, `velocity = [0, 1]` and `gradient = [2, 2]` give the velocity `[-1, -0.1]` and the weights `[0, 1.9]`.
 #
-# **Judged.** Values and dtypes. In the compiled program, the results reuse all bytes of `w` and `velocity`. `gradient` is not donated, because the caller logs it later. **Not judged.** Speed, and which option of `jit` you use.
+# **Judged.** Values and dtypes are right. In the compiled program, the results reuse all bytes of `w` and `velocity`. `gradient` is not donated, because the caller logs it later. **Not judged.** Speed, and which option of `jit` you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1051,7 +1036,7 @@ def donating_update(rate, momentum):
 #
 # **Example.** With `layer = neuron`, `w = [1, 0]`, `gain = 2.0`, the prediction for `x = [[0.5, 3]]` is 2 tanh(0.5) = 0.924. After `model.gain = 10.0` it is 4.62.
 #
-# **Judged.** Values before and after `w` and `gain` are replaced, for several layers, also in a shallow copy of a model that has predicted before. For one shape of `x`, `layer` is traced only once, even if `w` and `gain` are replaced often. **Not judged.** Other attributes and methods of the class.
+# **Judged.** The values are right before and after `w` and `gain` are replaced, for several layers, also in a shallow copy of a model that has predicted before. For one shape of `x`, `layer` is traced only once, even if `w` and `gain` are replaced often. **Not judged.** Other attributes and methods of the class.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1326,7 +1311,7 @@ class Model:
 #
 # **Example.** With `inverse_norm` from the setup (one over the length of each row) and buckets `(4, 8)`, the rows `[[3, 4], [0, 2], [1, 0]]` are padded to 4 and give the mean of 0.2, 0.5 and 1: 0.567.
 #
-# **Judged.** Values for every n up to the largest bucket, also where `feature` returns inf or NaN for the padding or for a row. The `ValueError`. The number of rows that `feature` receives, and that it is traced once for each bucket. Nothing else is traced for a new number of rows. **Not judged.** The values of the padding, and whether the program or NumPy computes the mean.
+# **Judged.** The values are right for every n up to the largest bucket, also where `feature` returns inf or NaN for the padding or for a row. Too many rows raise a `ValueError`. `feature` receives the number of rows of the right bucket and is traced once for each bucket. Nothing else is traced for a new number of rows. **Not judged.** The values of the padding, and whether the program or NumPy computes the mean.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1392,7 +1377,7 @@ def spoiled(got):
     return number and not np.isfinite(got).all()
 
 
-PADDING = "results of `feature` for padding, such as inf, are part of it, and inf times 0 is NaN."
+PADDING = "it includes results of `feature` for padding, such as inf, and inf times 0 is NaN."
 sizes = [int(n) for n in inputs.rng().permutation([1, 2, 3, 4, 5])]
 tables = [inputs.rng().normal(size=(n, 4)).astype(np.float32) for n in sizes]
 for n, rows, got in zip(sizes, tables, ask(probe_means, tables), strict=True):
