@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 · jit: compile once, run many times
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core you can predict which calls compile, choose static arguments, decide what to compile, and donate memory.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core you can predict which calls compile, choose static arguments, decide which function to compile, and donate memory.
 #
 # **Prerequisites.** Arrays (lesson 01) and tracing (02). Answer these questions from memory.
 #
@@ -67,15 +67,14 @@ batches = [rng.normal(size=(n, 8)).astype(np.float32) for n in sizes]
 took = [call_ms(lambda batch=batch: compiled_score(weights, batch)) for batch in batches]
 
 # %%
-is_first = [n not in sizes[:i] for i, n in enumerate(sizes)]
 _, axes = plots.subplots(height=2.6)
-for label, wanted, (fill, hatch) in zip(
-    ("first call with a size", "later call"), (True, False), plots.FILLS, strict=False
-):
-    calls = [i for i, first in enumerate(is_first) if first == wanted]
-    bars = axes.bar(calls, [took[i] for i in calls], color=fill, hatch=hatch, edgecolor=plots.INK, label=label)
-    axes.bar_label(bars, [f"{took[i]:.2f}" for i in calls], padding=2)
-axes.set(yscale="log", ylim=(min(took) / 3, 40 * max(took)), ylabel="milliseconds,\nlogarithmic scale")
+for label, marker, is_first in (("first call with a size", "D", True), ("later call with the size", "o", False)):
+    calls = [i for i, n in enumerate(sizes) if (n not in sizes[:i]) == is_first]
+    axes.plot(calls, [took[i] for i in calls], marker, markersize=7, label=label)
+for call, ms in enumerate(took):
+    axes.annotate(f"{ms:.2f} ms", (call, ms), xytext=(0, 8), textcoords="offset points", ha="center")
+axes.set(yscale="log", ylim=(min(took) / 3, 60 * max(took)), xlim=(-0.7, len(sizes) - 0.3))
+axes.set(ylabel="milliseconds,\nlogarithmic scale")
 axes.set(xticks=range(len(sizes)), xticklabels=sizes, xlabel="number of readings in each call, from left to right")
 axes.legend(loc="upper right", ncols=2)
 plots.show(
@@ -83,7 +82,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The first call is slow, because it compiles the function. The later calls are hundreds of times faster. But each new number of readings makes one call slow again. Why?
+# The first call is slow, because it compiles the function. The later calls with the same number of readings are more than a hundred times faster. But each new number makes one call slow again. Why?
 
 # %% [markdown]
 # ## What the slow call does
@@ -102,11 +101,9 @@ with jax.log_compiles(True):
 
 # %% [markdown]
 # ## The cache key
-# `jit` stores each compiled program in a cache. Every call has a **cache key**. If the cache has a program for this key (a **cache hit**), JAX runs it, and your Python code does not run. Otherwise (a **cache miss**), JAX traces and compiles the function.
+# `jit` stores each compiled program in a cache. Every call has a **cache key**. If the cache has a program for this key (a **cache hit**), JAX runs it, and your Python code does not run. Otherwise (a **cache miss**), JAX traces and compiles.
 #
-# ![Above left: the call compiled(w, 0.1, mode="fast") taken apart. In the key are the function object, how the arguments are passed, float32[3] for w, weak float32[] for 0.1, and the value "fast" of the static argument. The numbers in w and the value 0.1 are not. Right: a key seen before is a hit and runs the stored program; else trace, lower, compile, and store. Below, five more calls: new values hit; a new shape, dtype, static value, or an argument passed by name miss.](../images/jit_cache.svg)
-#
-# An array or a number contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type. A container contributes its structure.
+# An array or a number contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type. A container contributes its structure, in which `*` stands for an array or a number.
 
 # %%
 for argument in (np.ones(3, np.float32), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.float32(1.0)):
@@ -114,7 +111,7 @@ for argument in (np.ones(3, np.float32), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.floa
 print(jax.tree.structure({"w": 1.0, "b": 2.0}), jax.tree.structure([1.0, 2.0]), jax.tree.structure((1.0, None)))
 
 # %% [markdown]
-# Python runs a jitted function only while JAX traces it. So a counter in it detects cache misses.
+# Python runs a jitted function only while JAX traces it. So a counter in the function detects cache misses.
 
 
 # %%
@@ -145,7 +142,7 @@ def print_traces(function, *calls, **options):
 # %%
 x = jnp.ones(3)
 print_traces(
-    lambda x, factor=2.0: jax.tree.map(lambda leaf: factor * leaf, x),
+    lambda x, factor=2.0: jax.tree.map(lambda array: factor * array, x),  # factor times every array in x
     "f(x, 2.0)",
     "f(np.zeros(3), 7.0)",
     "f(x, 2)",
@@ -161,13 +158,13 @@ print_traces(
 )
 
 # %% [markdown]
-# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the matmul precision.
+# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. `f(x)` passes no second argument, so it has another key than `f(x, 2.0)`. The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the matmul precision.
 
 # %% [markdown] predict="jit-weak-loop"
 # `add(total, number)` is compiled. A loop starts with `total = 0.0` and runs `total = add(total, number)` for five float32 numbers. How many traces are there?
 #
 # - [ ] one | Every shape is `()` and every dtype is float32. But the first `total` is a Python number.
-# - [x] two | Right. `total` is weakly typed in the first call. From then on it is a result of `add`, which is not weakly typed.
+# - [x] two | Right. `total` is weakly typed in the first call. From then on it is a result of `add`, and this result is not weakly typed.
 # - [ ] five | Values are not in the key.
 
 
@@ -183,11 +180,11 @@ for number in np.arange(5, dtype=np.float32):
     total = add(total, number)
 
 # %% [markdown]
-# To trace only once, start such a loop from an array of the right dtype, such as `jnp.zeros(())`.
+# To trace once, start the loop from an array of the right dtype, such as `jnp.zeros(())`.
 
 # %% [markdown]
 # ## Ask JAX why
-# `jax.explain_cache_misses` explains each cache miss. `jax.no_tracing` makes tracing an error, for tests and for services that must not compile. Both are also settings for a whole run, such as `JAX_EXPLAIN_CACHE_MISSES=1 python serve.py`.
+# `jax.explain_cache_misses` explains each cache miss. `jax.no_tracing` makes tracing an error, for tests and for services that must not compile. You can also set both for a whole run, for example with `JAX_EXPLAIN_CACHE_MISSES=1 python serve.py`.
 
 
 # %%
@@ -226,8 +223,8 @@ print_error(lambda: jax.jit(lambda n: jnp.zeros(n))(3), length=100)
 # There are three solutions.
 #
 # - Decide **inside the program**, with `jnp.where`, or with `cond` and the loops of lesson 08.
-# - Decide **outside of `jit`**. For example, compile only the body of a loop.
-# - Make the argument **[static](../docs/glossary.md#static-argument)**. Python then receives its value while JAX traces, and the *value is part of the cache key*.
+# - Decide **outside of `jit`**. For example, compile only a loop's body.
+# - Make the argument **[static](../docs/glossary.md#static-argument)**. Python then receives its value while JAX traces, and the *value is part of the cache key*. The decorator is `@jax.jit(static_argnames="n")`.
 
 # %% [markdown] predict="jit-static"
 # `power` is compiled with `static_argnames="n"` and called with `n = 2`, `3`, `2`, `True` and `1`, in this order. How many traces are there?
@@ -241,7 +238,7 @@ print_traces(power, "f(x, 2)", "f(x, 3)", "f(x, 2)", "f(x, True)", "f(x, 1)", st
 print_error(lambda: jax.jit(power, static_argnames="n")(x, [1, 2]))
 
 # %% [markdown]
-# A static value must be hashable, so use a tuple instead of a list. Static arguments are for settings with **few values**, such as a flag or a number of layers. A learning rate changes often. If it is static, each new value compiles.
+# A static value must be hashable, so use a tuple instead of a list. Static arguments are for settings with **few values**, such as a flag or a number of layers. A learning rate changes often. If it is static, each new value causes a compilation.
 
 # %%
 rates = [0.1 / step for step in range(1, 13)]
@@ -270,11 +267,13 @@ for _ in range(3):
     compiled_double(x)
 
 # %% [markdown]
-# A `functools.partial` in the loop has the same effect. Call `jax.jit` at module level, or once before the loop.
+# A `functools.partial` in the loop has the same effect. Call `jax.jit` at module level, or once before the loop. The figure summarizes the cache key.
+#
+# ![Above left: the call compiled(w, 0.1, mode="fast") and its parts. The key contains the function object, how the arguments are passed, shape and dtype of w, the weak float32 type of 0.1, and the value "fast" of the static argument. It does not contain the numbers in w and the value 0.1. Right: if the cache has a program for the key, the call is a hit and runs the program; otherwise it is a miss, and JAX traces, lowers, compiles and stores the program. Below, five more calls. New values hit. A new shape, dtype or static value, and an argument passed by name, miss.](../images/jit_cache.svg)
 
 # %% [markdown]
 # ## Values from outside the function
-# A function can also use variables of the enclosing scope. It **closes over** them.
+# A function **closes over** the variables of the enclosing scope that it uses.
 
 # %% [markdown] predict="jit-global"
 # `shift` adds the global `offset`. It was traced with `offset = 1.0`. Then `offset` is set to 100.0, and `shift` is called with the same shape and with a new one. What do the three calls add?
@@ -292,7 +291,7 @@ print("same shape:", shift(jnp.zeros(3))[0])
 print("new shape: ", shift(jnp.zeros(4))[0])
 
 # %% [markdown]
-# No error reports this mistake. What if the function closes over a mutable object? Compare a dict that it reads, a list that it changes, and an array reference. `jax.new_ref` creates a reference to an array, which `[...]` reads and replaces.
+# No error reports this mistake. What if the function closes over a mutable object? Compare a dict that it reads, a list that it changes, and an array reference. `jax.new_ref` creates a reference to an array. Indexing it with `[...]` reads or replaces the array.
 
 # %%
 settings, log, calls_seen = {"gain": 2.0}, [], jax.new_ref(jnp.zeros((), jnp.int32))
@@ -310,7 +309,7 @@ for gain in (2.0, 50.0, 100.0):
     print("gain", gain, " result", amplify(x)[0], " log", log, " reference", calls_seen[...])
 
 # %% [markdown]
-# The gain 2.0 is a constant of the program, and the list grew once, while JAX traced. Only the reference is updated in each call. A lesson on mutable state (12) is planned. As a rule, **pass everything that may change as an argument, and return everything that you need**.
+# The gain 2.0 became a constant, and the list grew only while JAX traced. The reference is updated in each call. As a rule, **pass everything that may change as an argument, and return everything that you need**.
 
 # %% [markdown]
 # ## Compile the whole step
@@ -353,7 +352,7 @@ medians = time_ms(*[lambda way=way: way(params, xs, ys) for way in ways.values()
 _, axes = plots.subplots(height=2)
 bars = axes.barh(list(ways), medians, color=plots.FILLS[0][0], edgecolor=plots.INK)
 axes.bar_label(bars, [f"{median:.2f} ms" for median in medians], padding=4)
-axes.set(xlabel="median time of a step in milliseconds", xlim=(0, 1.2 * max(medians)))
+axes.set(ylabel="jit on", xlabel="median time of a step in milliseconds", xlim=(0, 1.2 * max(medians)))
 axes.invert_yaxis()
 plots.show(
     "Median time of a training step with jit on different parts. "
@@ -362,11 +361,11 @@ plots.show(
 )
 
 # %% [markdown]
-# Without `jit`, JAX dispatches each operation separately, which takes time. With `jit` on the whole step there is one dispatch. The compiler also sees all operations, so it can [fuse](../docs/glossary.md#fusion) them and omit unused results. **Put `jit` on the outermost function.** An inner `jit` does no harm, because its operations become part of the outer program.
+# Without `jit`, JAX dispatches each operation separately. With `jit` on the whole step there is one dispatch, and the compiler sees all operations. It can [fuse](../docs/glossary.md#fusion) them and omit unused results. **Put `jit` on the outermost function.** An inner `jit` does no harm, because its operations become part of the outer program.
 
 # %% [markdown]
 # ## Donation: giving memory back
-# A training step replaces parameters by new ones of the same size. JAX keeps the old ones, because you may still use them. With `donate_argnames` you promise not to, and JAX can reuse their memory. This is called **[donation](../docs/glossary.md#donation)**.
+# A training step replaces parameters by new ones of the same size. JAX keeps the old ones, because you may still use them. With `donate_argnames` you promise not to use them after the call, and JAX can reuse their memory. This is called **[donation](../docs/glossary.md#donation)**. The next cell compiles a step with and without donation, with the methods `lower` and `compile`, and prints the memory that it needs. The step does not run yet.
 
 
 # %%
@@ -383,7 +382,7 @@ for name, way in {"keeping": keeping, "donating": donating}.items():
     print(f"{name:9s} {needed >> 20} MiB for arguments and results, of which {alias >> 20} MiB are shared")
 
 # %% [markdown]
-# `alias_size_in_bytes` is the memory of arguments that the program reuses for results. So you can check a donation before you run it.
+# `alias_size_in_bytes` is the memory of arguments that the program reuses for results. You can check it before you run the program.
 
 # %% [markdown] predict="jit-donated"
 # `new = donating(old, gradient)`. What does `old` contain now?
@@ -400,16 +399,16 @@ print("old deleted:", old.is_deleted(), "  gradient deleted:", gradient.is_delet
 print_error(lambda: old + 1)
 
 # %% [markdown]
-# Donate what the results replace, such as parameters, optimizer state and caches. Do not donate a batch or a gradient that you want to log. The figure compares both programs.
+# Donate what the results replace, such as parameters and optimizer state. Do not donate arrays that you need later. The figure compares both programs.
 #
-# ![Left, jax.jit(update): before the call device memory holds params and gradient, after it params, gradient and new params, written beside. Right, with params donated: the new params are written over the old ones in place, the gradient is kept, and the old array is deleted.](../images/jit_donation.svg)
+# ![Left, jax.jit(update): before the call, device memory contains params and gradient. After it, params, gradient and new params, which needed new memory. Right, with params donated: the new params overwrite the old ones in place, gradient is kept, and the old array is deleted.](../images/jit_donation.svg)
 
 # %% [markdown]
-# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary) and the exercises.
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: methods
-# `self` is an argument like any other, but JAX does not accept it as an array. A common attempt to fix the error is to make `self` static.
+# A method receives its object as the argument `self`. The object is not an array, so JAX rejects it. A common attempt to fix the error is to make `self` static.
 
 # %%
 shifted = jax.jit(lambda offset, x: x + offset)
@@ -423,7 +422,7 @@ class Sensor:
     def plain(self, x):
         return x + self.offset
 
-    @functools.partial(jax.jit, static_argnames="self")
+    @jax.jit(static_argnames="self")
     def static(self, x):
         return x + self.offset
 
@@ -480,8 +479,8 @@ print(tree_sensor.shift(x)[0])
 # The method was traced only once, and the second call used the new offset.
 
 # %% [markdown]
-# ## Deeper: what the compiler merges
-# The compiler computes an operation only once if it occurs twice with the same inputs.
+# ## Deeper: repeated operations
+# The compiler rewrites a program before it runs. Which costs does it save?
 
 # %% [markdown] predict="jit-merge"
 # One compiled function returns `loss(params)` and `jax.grad(loss)(params)`. Its jaxpr contains the forward pass twice. How many floating-point operations (flops) does it need, compared with `value_and_grad`, which contains the forward pass once?
@@ -510,7 +509,7 @@ print(f"A @ (A @ v)  {flops(lambda a, v: a @ (a @ v), matrix, vector):12,.0f}")
 
 # %% [markdown]
 # ## Deeper: donation in detail
-# The memory of a donated array is reused for a result of the same shape and dtype. If no result has as many elements, JAX warns when it compiles.
+# The memory of a donated array is reused for a result of the same shape and dtype. If no remaining result has as many elements, JAX warns when it compiles.
 
 # %%
 import warnings
@@ -566,7 +565,7 @@ print("the same memory:", reference.unsafe_buffer_pointer() == pointer, "  first
 # ## Deeper: inputs of every length
 # In the service, the number of readings differs from call to call, and every new number compiles. Instead, choose a few sizes, called **buckets**. Pad each input with zeros to the next larger bucket, and mask the padding. Then there is one program for each bucket.
 #
-# ![Five rows of lengths 3, 2, 4, 6 and 7 arrive. The first three are padded with zeros to 4, the others to 8, on the host. Two programs are compiled once each, for every n up to 4 and up to 8. Inside, f is computed on the padding too, a mask jnp.arange(8) < n tells what is real, and where chooses.](../images/jit_buckets.svg)
+# ![Five inputs of lengths 3, 2, 4, 6 and 7. The first three are padded with zeros to 4, the others to 8, with NumPy. Two programs are compiled, one for every n up to 4 and one for every n up to 8. In the program for 8 with n = 6, f is also computed for the padding, the mask jnp.arange(8) < n is true for the input, and jnp.where replaces the rest by 0.](../images/jit_buckets.svg)
 
 
 # %%
@@ -595,19 +594,22 @@ for name, buckets in {"none": range(1, 257), "four": (32, 64, 128, 256), "one": 
     print(f"buckets: {name:5s} {programs:3d} programs, {ms:7.0f} ms, {waste:4.0%} of the work is padding")
 
 # %% [markdown]
-# If each bucket is twice as large as the one before, at most about half of the work is padding, except for inputs shorter than half of the smallest bucket. The length `n` is traced, so a new length is not a new key. There are two common mistakes.
+# If each bucket is twice as large as the one before, less than half of each input's work is padding, except for inputs that are no longer than half of the smallest bucket. The length `n` is traced, so a new length is not a new key. There are two common mistakes.
 #
 # - **Multiplying by the mask.** The function may return `-inf` or NaN for padding, and `-inf` times zero is NaN. Use `jnp.where`.
-# - **Padding with `jnp.pad`.** It is compiled for each new length. Pad with NumPy before the array becomes a JAX array.
+# - **Padding with `jnp.pad`.** Its operations are compiled for each new length. Pad with NumPy before the array becomes a JAX array.
 
 # %%
 energy, mask = jnp.log(jnp.array([1.0, 2.0, 0.0])), jnp.array([1.0, 1.0, 0.0])
 print("times the mask:", jnp.sum(energy * mask), "  where:", jnp.sum(jnp.where(mask == 1, energy, 0)))
+print("times a boolean mask:", jnp.sum(energy * (mask == 1)))
+jnp.pad(np.ones(300), (0, 10))  # compiles the operations for a length of 300
 with jax.no_tracing(True):
-    print_error(lambda: jnp.pad(signals[0], (0, 256 - len(signals[0]))))
+    jnp.pad(np.ones(300), (0, 10))  # cache hits
+    print_error(lambda: jnp.pad(np.ones(301), (0, 9)))
 
 # %% [markdown]
-# Under `jit`, the compiler may turn the product into a selection, so a test of the compiled function does not always show the first mistake.
+# The compiler turned the product with the boolean mask into a selection, so a test does not always show the first mistake. The last error names `convert_element_type`, the first operation of `jnp.pad`.
 
 # %% [markdown]
 # ## Deeper: programs on disk
@@ -635,16 +637,16 @@ import subprocess
 import sys
 import tempfile
 
-folder = tempfile.mkdtemp()
 environment = {
     **os.environ,
-    "JAX_COMPILATION_CACHE_DIR": folder,
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # by default, only what took at least 1 s is stored
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this notebook may use most of a GPU's memory
 }
-for process in ("first", "second"):
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    print(f"{process} process: {done.stdout.strip()} to compile, {len(os.listdir(folder))} files in the folder")
+with tempfile.TemporaryDirectory() as folder:
+    environment["JAX_COMPILATION_CACHE_DIR"] = folder
+    for process in ("first", "second"):
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        print(f"{process} process: {done.stdout.strip()} to compile, {len(os.listdir(folder))} files in the folder")
 
 # %% [markdown]
 # The second process still traces and lowers the function, but it loads the compiled program. In your own program, call `jax.config.update("jax_compilation_cache_dir", folder)` before anything is compiled. The programs in the folder are executed, so anyone who can write to it can run code in your process.
@@ -677,4 +679,4 @@ for process in ("first", "second"):
 # | speed | `jit` on the whole step |
 # | the memory of old parameters | `donate_argnames`, and the result under the same name |
 #
-# In the first exercise two lines are missing.
+# Continue with [the exercises](../exercises/03_jit/03_jit.ipynb).

@@ -331,7 +331,7 @@ shuffled = [int(i) for i in rng.permutation(len(pairs))]  # judged in one order,
 answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pairs[i][2:] for i in shuffled])
 for i, (what, wanted, _, _) in enumerate(pairs):
     answer = answers[shuffled.index(i)]
-    require(answer == wanted, f"The answer is wrong for a pair of calls that differ in {what}.")
+    require(answer == wanted, f"The answer is wrong for two calls with this difference: {what}.")
 
 # %% hidden="jit-explain-retrace" name="numbers" points=1
 """Right for Python numbers and for static values."""
@@ -360,7 +360,7 @@ shuffled = [int(i) for i in rng.permutation(len(pairs))]
 answers = ask(lambda calls: [explain_retrace(*pair) for pair in calls], [pairs[i][2:] for i in shuffled])
 for i, (what, wanted, _, _) in enumerate(pairs):
     answer = answers[shuffled.index(i)]
-    require(answer == wanted, f"The answer is wrong for a pair of calls that differ in {what}.")
+    require(answer == wanted, f"The answer is wrong for two calls with this difference: {what}.")
 
 # %% [markdown] why="jit-explain-retrace"
 # The key contains everything that a trace can depend on. This is the structure of the arguments, the type of each leaf as `jax.typeof` shows it, and the static values. The values of traced arguments cannot matter, because a tracer does not have them. **Next:** What else does the real key contain? Make a call under `jax.default_matmul_precision("highest")`, or with an argument on another device.
@@ -828,7 +828,7 @@ def static_or_traced(step):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.jit` has the option `donate_argnames`. The memory of a donated array can only be reused by a result of the same shape and dtype. What is the dtype of a bfloat16 array plus a float32 array?
+# `jax.jit` has the option `donate_argnames`. A result of the same shape and dtype reuses the memory of a donated array. What is the dtype of a bfloat16 array plus a float32 array?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1305,7 +1305,7 @@ class Model:
 # ## Every length, a few programs
 # *Needs: Deeper: inputs of every length.*
 #
-# **Goal.** This is a new setting. A service receives tables with any number of rows and computes the mean of a feature over the rows. Pad the tables to a few sizes, mask the padding, and compile once for each size.
+# **Goal.** A service receives tables with any number of rows and computes the mean of a feature over the rows. Pad the tables to a few sizes, mask the padding, and compile once for each size.
 #
 # **Signature.** `bucketed(feature, buckets)`. `feature` takes rows `(size, d)` and returns one number for each row, `(size,)`. `buckets` is a tuple of ints in increasing order. Returns a function `mean(rows)`, where `rows` is a NumPy array `(n, d)` float32 with n ≥ 1. Its result is the mean of `feature` over the n rows, a float32 `()`. `feature` always receives as many rows as the smallest bucket that is at least n. `mean` raises a `ValueError` if there are more rows than the largest bucket.
 #

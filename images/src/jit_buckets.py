@@ -1,4 +1,4 @@
-"""Draws bucketing: rows of any length are padded to one of two sizes, with a mask for what is real."""
+"""Draws bucketing: inputs of any length are padded to one of two sizes, and a mask marks the input."""
 
 from style import MAPPED, PLAIN, QUIET, RESULT, SHARED, WRONG, arrow, box, card, cells, save, words
 
@@ -8,9 +8,9 @@ words(axes, 8, 0.62, "five lengths, two buckets, two programs", size=13, bold=Tr
 size = 0.42
 lengths = [3, 2, 4, 6, 7]
 tops = [2.0, 2.85, 3.7, 5.35, 6.2]
-words(axes, 0.6, 1.45, "what arrives", size=11, align="left", bold=True)
-words(axes, 5.75, 1.45, "padded on the host", size=11, align="left", bold=True)
-words(axes, 10.35, 1.45, "its program", size=11, align="left", bold=True)
+words(axes, 0.6, 1.45, "input", size=11, align="left", bold=True)
+words(axes, 5.75, 1.45, "padded with NumPy", size=11, align="left", bold=True)
+words(axes, 10.35, 1.45, "program", size=11, align="left", bold=True)
 
 for length, top in zip(lengths, tops, strict=True):
     bucket = 4 if length <= 4 else 8
@@ -30,7 +30,7 @@ for top, height, bucket in ((2.0, 2.12, 4), (5.35, 1.27, 8)):
 
 # Below: the mask.
 axes.plot([0.6, 15.4], [7.35, 7.35], color="#c9c4b8", linewidth=1)
-words(axes, 0.6, 7.85, "inside the program", size=11, align="left", bold=True)
+words(axes, 0.6, 7.85, "inside the program for 8, with n = 6", size=11, align="left", bold=True)
 rows = [
     ("f(x)", [MAPPED] * 6 + [WRONG] * 2, ["f"] * 6 + ["?"] * 2),
     ("mask = jnp.arange(8) < n", [RESULT] * 6 + [PLAIN] * 2, ["T"] * 6 + ["F"] * 2),
@@ -40,8 +40,8 @@ for i, (code, fill, texts) in enumerate(rows):
     y = 8.15 + 0.68 * i
     words(axes, 0.6, y + size / 2, code, size=10, align="left", code=True)
     cells(axes, 5.75, y, 1, 8, [fill], size=size, words=[texts])
-words(axes, 9.5, 8.36, "what f makes of padding can be anything, even NaN", size=10, align="left")
-words(axes, 9.5, 9.04, "n is a traced number: a new length is no new key", size=10, align="left")
-words(axes, 9.5, 9.72, "choose with where; NaN times 0 would be NaN", size=10, align="left")
+words(axes, 9.5, 8.36, "f of the padding may be anything, even NaN", size=10, align="left")
+words(axes, 9.5, 9.04, "n is traced, so a new n is not a new key", size=10, align="left")
+words(axes, 9.5, 9.72, "where selects, because NaN times 0 is NaN", size=10, align="left")
 
 save(axes, __file__)
