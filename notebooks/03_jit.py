@@ -563,7 +563,7 @@ print("the same memory:", reference.unsafe_buffer_pointer() == pointer, "  first
 
 # %% [markdown]
 # ## Deeper: inputs of every length
-# In the service, the number of readings differs from call to call, and every new number compiles. Instead, choose a few sizes, called **buckets**. Pad each input with zeros to the next larger bucket, and mask the padding. Then there is one program for each bucket.
+# In the service, the number of readings differs from call to call, and every new number compiles. Instead, choose a few sizes, called **buckets**. Pad each input with zeros to the smallest bucket that is large enough, and mask the padding. Then there is one program for each bucket.
 #
 # ![Five inputs of lengths 3, 2, 4, 6 and 7. The first three are padded with zeros to 4, the others to 8, with NumPy. Two programs are compiled, one for every n up to 4 and one for every n up to 8. In the program for 8 with n = 6, f is also computed for the padding, the mask jnp.arange(8) < n is true for the input, and jnp.where replaces the rest by 0.](../images/jit_buckets.svg)
 
@@ -609,7 +609,7 @@ with jax.no_tracing(True):
     print_error(lambda: jnp.pad(np.ones(301), (0, 9)))
 
 # %% [markdown]
-# The compiler turned the product with the boolean mask into a selection, so a test does not always show the first mistake. The last error names `convert_element_type`, the first operation of `jnp.pad`.
+# The compiler turned the product with the boolean mask into a selection, so a test may pass despite the first mistake. The last error names `convert_element_type`, the first operation of `jnp.pad`.
 
 # %% [markdown]
 # ## Deeper: programs on disk
