@@ -202,7 +202,7 @@ def predict(network, x):
 def update(network, x, y):
     mean_loss = lambda network: jnp.mean((predict(network, x) - y) ** 2)
     value, gradients = jax.value_and_grad(mean_loss)(network)
-    return jax.tree.map(lambda p, g: p - 0.1 * g, network, gradients), value
+    return jax.tree.map(lambda p, g: p - 0.03 * g, network, gradients), value
 
 
 # %%
@@ -210,7 +210,7 @@ x = jnp.linspace(-1, 1, 64)[:, None]
 y = jnp.sin(4 * x) + jnp.asarray(rng.normal(scale=0.1, size=x.shape), jnp.float32)
 network, losses = init(1, 32, 32, 1), []
 before = predict(network, x)
-for _ in range(1000):
+for _ in range(2000):
     network, value = update(network, x, y)
     losses.append(float(value))
 after = predict(network, x)
