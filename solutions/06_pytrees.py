@@ -19,7 +19,7 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 class Layer(NamedTuple):
-    """The parameters of one layer; a named tuple is a container, with the names of its fields as keys."""
+    """The parameters of one layer. A named tuple is a container whose keys are the names of its fields."""
 
     w: jax.Array  # (k, d)
     b: jax.Array  # (k,)
@@ -46,10 +46,10 @@ def network_loss(model, x, y):
 
 
 def point_class():
-    """A new class of points, which JAX does not know yet."""
+    """Returns a new class of points, which is not registered."""
 
     class Point:
-        """x and y, float32 arrays of one shape, and the unit in which they are measured, such as "m"."""
+        """x and y, float32 arrays of the same shape, and their unit, such as "m"."""
 
         def __init__(self, x, y, unit):
             self.x, self.y, self.unit = x, y, unit
@@ -61,7 +61,7 @@ METRES = {"m": 1.0, "km": 1000.0, "ft": 0.3048}
 
 
 def metres_walked(point):
-    """How long the way to each point is, first along x and then along y, in metres: the shape of x"""
+    """The distance to each point in metres, first along x and then along y, with the shape of x."""
     return METRES[point.unit] * (point.x + point.y)
 
 
@@ -94,7 +94,7 @@ def metres_walked(point):
 
 # %% answer="pytrees-bytes"
 def tree_bytes(tree):
-    """The bytes of all leaves of a tree: arrays, or jax.ShapeDtypeStruct for arrays that do not exist."""
+    """Returns the bytes of all leaves of a tree, which are arrays or objects of jax.ShapeDtypeStruct."""
     total = 0
     for leaf in jax.tree.leaves(tree):
         ### BEGIN SOLUTION
@@ -111,12 +111,12 @@ for what, tree in (("the arrays", arrays), ("the shapes", shapes)):
     got = ask(tree_bytes, tree)
     require(
         isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == (),
-        f"For {what} the result is no number, but {type(got).__name__}.",
+        f"For {what} the result is not a number but {type(got).__name__}.",
     )
     require(got == 56, f"For {what} of the example the result is {got}; wanted 56.")
 
 # %% hidden="pytrees-bytes" name="values" points=1
-"""Right for arrays of any dtype in containers of any form."""
+"""Right for arrays of any dtype in any containers."""
 rng = inputs.rng()
 n, m = (int(size) for size in rng.integers(2, 9, size=2))
 trees = {
@@ -137,7 +137,7 @@ for what, (wanted, tree) in trees.items():
     require(number and int(got) == wanted, f"The number is not right for a tree with {what}.")
 
 # %% hidden="pytrees-bytes" name="shapes" points=2
-"""Right for shapes of petabytes, of which nothing is made."""
+"""Right for shapes of petabytes, for which no array is created."""
 k = int(inputs.rng().integers(1, 100))
 huge = {"table": jax.ShapeDtypeStruct((1024,) * 4, jnp.float32)}
 huge["head"] = Layer(jax.ShapeDtypeStruct((2**44, k), jnp.bfloat16), jax.ShapeDtypeStruct((2**44,), jnp.int8))
@@ -148,20 +148,20 @@ for what, wanted, tree in (*cases, ("shapes of petabytes", 2**42 + (2 * k + 1) *
     raised = error(tree_bytes, tree)
     require(
         raised != "OverflowError",
-        f"For {what} your answer raised OverflowError: a size does not fit into the 32 bits of JAX's whole numbers. "
-        "Count with Python's, which have no limit.",
+        f"For {what} your answer raised OverflowError, because a size exceeds the 32 bits of JAX's integers. "
+        "Count with Python integers, which have no limit.",
     )
     require(
         raised is None,
-        f"For {what} your answer raised {raised}. Shapes have no numbers, and none may be made: count with `.shape` "
-        "or `.size`, and `.dtype`.",
+        f"For {what} your answer raised {raised}. Shapes contain no numbers, and no array may be created. Count with "
+        "`.shape` or `.size`, and `.dtype`.",
     )
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
     require(
         number and int(got) == wanted,
         f"The number is not right for {what}."
-        + " Python's whole numbers have no limit; JAX's have 32 bits." * (tree is not small),
+        + " Python integers have no limit, and JAX integers have 32 bits." * (tree is not small),
     )
 
 # %% [markdown] why="pytrees-bytes"
@@ -272,7 +272,7 @@ def tree_bytes(tree):
 
 # %% answer="pytrees-transpose"
 def transpose_trees(trees):
-    """Of a list of n trees of one form makes one tree of that form, with n leaves stacked into each of its own."""
+    """Converts a list of n trees of the same structure to one tree, each of whose leaves stacks n leaves."""
     ### BEGIN SOLUTION
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     ### END SOLUTION
@@ -285,10 +285,10 @@ wanted = {"loss": np.array([2, 1.5], np.float32), "hits": [np.array([1, 1], np.i
 got = ask(transpose_trees, steps)
 compare(got, wanted)
 are_jax = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
-require(are_jax, "The leaves of the result are not JAX arrays: did NumPy stack them?")
+require(are_jax, "The leaves of the result are not JAX arrays. Did you stack them with NumPy?")
 
 # %% hidden="pytrees-transpose" name="values" points=1
-"""Right for nested containers of arrays, in their dtypes, and for a single tree; under jit."""
+"""Right under jit for nested containers of arrays, with their dtypes, and for a single tree."""
 
 
 def draw(rng):
@@ -310,7 +310,7 @@ for n in (4, 1):
     raised = error(lambda trees: jax.jit(transpose_trees)(trees), trees)
     require(
         raised is None,
-        "Under jit a function of NumPy's met a tracer, which holds no numbers: stack with `jnp`."
+        "Under jit, a NumPy function received a tracer, which contains no numbers. Stack with `jnp`."
         if raised == "TracerArrayConversionError"
         else f"For {n} tree{'s' * (n > 1)} of nested containers your answer raised {raised} under jit.",
         kind="raised",
@@ -318,14 +318,14 @@ for n in (4, 1):
     compare(program(transpose_trees, trees).run(trees), wanted, label=f"the result for {n} tree{'s' * (n > 1)}")
 
 # %% hidden="pytrees-transpose" name="refused" points=1
-"""Refuses trees of different forms."""
+"""Rejects trees of different structures."""
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 got = ask(transpose_trees, [{"a": x}, {"a": y}])
 compare(got, {"a": np.stack([x, y])}, label="the result for two trees of the same structure")
 pairs = {
     "other keys": [{"a": x, "b": y}, {"a": x, "c": y}],
-    "a key more in the first": [{"a": x, "b": y}, {"a": x}],
-    "a key more in the second": [{"a": x}, {"a": x, "b": y}],
+    "an additional key in the first": [{"a": x, "b": y}, {"a": x}],
+    "an additional key in the second": [{"a": x}, {"a": x, "b": y}],
     "a list and a tuple": [[x, y], (x, y)],
     "another nesting": [[x, [y, x]], [[x, y], x]],
 }
@@ -334,8 +334,8 @@ pairs["the second of three"] = [{"a": x}, {"b": y}, {"a": x}]
 for what, trees in pairs.items():
     require(
         error(transpose_trees, trees) is not None,
-        f"Trees that differ in form ({what}) were not refused. What one of them alone has would be lost, or leaves "
-        "would meet at wrong places.",
+        f"Trees with different structures ({what}) were not rejected. Leaves of only one tree would be lost, or leaves "
+        "from different places would be combined.",
     )
 
 # %% [markdown] why="pytrees-transpose"
@@ -446,7 +446,7 @@ def transpose_trees(trees):
 
 # %% answer="pytrees-rates"
 def step_by_parts(rates, params, gradients):
-    """p - rate * g for each parameter; rates is a prefix of params, and gradients has the form of params."""
+    """Returns p - rate * g for each parameter. rates is a prefix of params, gradients has the same structure."""
 
     ### BEGIN SOLUTION
     def step(rate, part, slopes):
@@ -506,7 +506,7 @@ for what, (rates, embed, first, second) in prefixes.items():
     compare(got, wanted, label=f"the result ({what})")
 
 # %% hidden="pytrees-rates" name="dtypes" points=1
-"""Parameters in 16 bits stay in 16 bits."""
+"""Parameters with 16 bits keep their dtype."""
 rng = inputs.rng()
 p, g = rng.normal(size=(2, 2, 3)).astype(np.float32)
 rates = {"half": np.float32(0.5), "brain": np.float32(0.25), "full": np.float32(2)}
@@ -624,7 +624,7 @@ def step_by_parts(rates, params, gradients):
 
 # %% answer="pytrees-by-path"
 def map_by_path(rules, tree):
-    """tree with each leaf changed by the function of the first of rules, pairs (pattern, function), that fits its name."""
+    """Changes each leaf by the function of the first pair (pattern, function) in rules that matches its name."""
 
     ### BEGIN SOLUTION
     def change(path, leaf):
@@ -651,7 +651,7 @@ wanted = {"embed": np.float32(1), "layers": [Layer(np.float32(4), np.float32(-3)
 compare(program(probe_example, tree).run(tree), wanted, label="the changed tree")
 
 # %% hidden="pytrees-by-path" name="first" points=1
-"""The first rule that fits decides, and only that one; without one a leaf stays."""
+"""Only the first matching rule is applied, and a leaf without a matching rule is not changed."""
 
 
 def probe_rules(rules, tree):
@@ -661,11 +661,11 @@ def probe_rules(rules, tree):
 KEYS = ("embed", "head", "norm")
 cases = {
     "no rules": ([], (1, 1, 1)),
-    "one rule that fits one leaf": ([("head", "double")], (1, 2, 1)),
-    "two rules that fit the same leaf": ([("head", "double"), ("head", "negate")], (1, 2, 1)),
-    "a later rule that fits all": ([("norm", "zero"), ("embed", "negate"), (".", "double")], (-1, 2, 0)),
-    "a first rule that fits all": ([("", "negate"), ("embed", "double")], (-1, -1, -1)),
-    "a rule that fits none": ([("tail", "zero"), ("norm", "double")], (1, 1, 2)),
+    "one rule that matches one leaf": ([("head", "double")], (1, 2, 1)),
+    "two rules that match the same leaf": ([("head", "double"), ("head", "negate")], (1, 2, 1)),
+    "a later rule that matches all": ([("norm", "zero"), ("embed", "negate"), (".", "double")], (-1, 2, 0)),
+    "a first rule that matches all": ([("", "negate"), ("embed", "double")], (-1, -1, -1)),
+    "a rule that matches no leaf": ([("tail", "zero"), ("norm", "double")], (1, 1, 2)),
 }
 rng = inputs.rng()
 for what, (rules, factors) in cases.items():
@@ -675,7 +675,7 @@ for what, (rules, factors) in cases.items():
     compare(got, wanted, label=f"the result ({what})")
 
 # %% hidden="pytrees-by-path" name="names" points=2
-"""Names are made of keys of every kind, and patterns are searched for in the whole name."""
+"""Names consist of keys of every type, and patterns are searched for in the whole name."""
 
 
 def probe_rules(rules, tree):
@@ -694,12 +694,12 @@ def draw(rng):
 
 # Factors in the order of the leaves: embed, layers/0/w, layers/0/b, layers/1/w, layers/1/b, pair/0, pair/1.
 cases = {
-    "a pattern of brackets and quotes, which are in no name": ([(r"[\[\]']", "double")], (1, 1, 1, 1, 1, 1, 1)),
-    "a pattern that fits a last key, and no whole name": ([("^[wb01]$", "double")], (1, 1, 1, 1, 1, 1, 1)),
+    "a pattern of brackets and quotes, which no name contains": ([(r"[\[\]']", "double")], (1, 1, 1, 1, 1, 1, 1)),
+    "a pattern that matches a last key, but no whole name": ([("^[wb01]$", "double")], (1, 1, 1, 1, 1, 1, 1)),
     "a pattern for the end of a name": ([("w$", "double")], (1, 2, 1, 2, 1, 1, 1)),
     "a pattern for the middle of a name": ([("/0/", "double")], (1, 2, 2, 1, 1, 1, 1)),
     "a pattern for the beginning of a name": ([("^pair", "negate")], (1, 1, 1, 1, 1, -1, -1)),
-    "a letter that several names hold": ([("b", "negate")], (-1, 1, -1, 1, -1, 1, 1)),
+    "a letter that several names contain": ([("b", "negate")], (-1, 1, -1, 1, -1, 1, 1)),
     "whole names": ([("^layers/1/b$", "zero"), ("^pair/1$", "double")], (1, 1, 1, 1, 0, 1, 2)),
     "a pattern with a choice": ([("layers/[01]/w|pair/0", "double")], (1, 2, 1, 2, 1, 2, 1)),
 }
@@ -707,7 +707,9 @@ rng = inputs.rng()
 for what, (rules, factors) in cases.items():
     tree = draw(rng)
     raised = error(probe_rules, rules, tree)
-    require(raised is None, f"A tree of dicts, lists, tuples and `Layer`s: your answer raised {raised}.", kind="raised")
+    require(
+        raised is None, f"For a tree of dicts, lists, tuples and `Layer`s your answer raised {raised}.", kind="raised"
+    )
     got = ask(probe_rules, rules, tree)
     (first, second), (one, other), scale = tree["layers"], tree["pair"], np.float32(factors)
     wanted = {
@@ -943,7 +945,7 @@ def map_by_path(rules, tree, name=""):
 
 # %% answer="pytrees-partition"
 def partition(wanted, tree):
-    """The pair (kept, rest): tree with None in place of the leaves for which wanted(leaf) is False, and True."""
+    """Returns (kept, rest), two copies of tree. None replaces unwanted leaves in kept and wanted leaves in rest."""
     ### BEGIN SOLUTION
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -952,7 +954,7 @@ def partition(wanted, tree):
 
 
 def combine(one, other):
-    """The tree that has, at each place, what is not None in one of the two."""
+    """Returns the tree that has, at each place, the value of one or other that is not None."""
     ### BEGIN SOLUTION
     pick = lambda mine, theirs: theirs if mine is None else mine
     return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
@@ -960,7 +962,7 @@ def combine(one, other):
 
 
 # %% check="pytrees-partition" name="example" points=1
-"""The example: three leaves, parted and put together."""
+"""The example: three leaves, split and combined."""
 
 
 def probe_example(tree):
@@ -974,7 +976,7 @@ compare(parts, ({**tree, "step": None, "name": None}, {**tree, "w": None}), labe
 compare(again, tree, label="`combine(kept, rest)`")
 
 # %% hidden="pytrees-partition" name="parts" points=1
-"""Parts trees of every form, by any function of a leaf."""
+"""Splits trees of any structure, by any function of a leaf."""
 rng = inputs.rng()
 x, y = rng.normal(size=(2, 3)).astype(np.float32)
 tree = {"a": [Layer(x, None), (0, "relu")], "b": {"c": y, "d": "", "e": []}, "f": False}
@@ -983,7 +985,7 @@ rest = {"a": [Layer(None, None), (0, "relu")], "b": {"c": None, "d": "", "e": []
 raised = error(lambda tree: partition(is_float, tree), tree)
 require(
     raised is None,
-    f"`partition` of nested containers raised {raised}: lists and named tuples are in it.",
+    f"`partition` of nested containers, with lists and named tuples, raised {raised}.",
     kind="raised",
 )
 compare(ask(lambda tree: partition(is_float, tree), tree), (kept, rest), label="`partition(is_float, tree)`")
@@ -1001,10 +1003,10 @@ def probe_asked(tree):
 
 asked = ask(probe_asked, tree)
 require(len(asked) > 0, "`wanted` was never called: the answer has to work for any function that it is given.")
-require(not any(asked), "`wanted` was called on `None`: None is no leaf, and a function of a leaf need not take it.")
+require(not any(asked), "`wanted` was called on `None`. None is not a leaf, and a function of a leaf may reject it.")
 
 # %% hidden="pytrees-partition" name="together" points=1
-"""Puts two parts together in either order, whatever the leaves are."""
+"""Combines two parts in either order, whatever the leaves are."""
 rng = inputs.rng()
 x, y = rng.normal(size=(2, 3)).astype(np.float32)
 zeros = np.zeros(2, np.float32)
@@ -1026,10 +1028,10 @@ only = {"w": None, "b": None}, {"w": x, "b": None}
 what = "`combine(kept, rest)` (both have `None` at one place)"
 compare(told(what, *only), only[1], label=what)
 for what, pair in (("`combine(kept, rest)`", (kept, rest)), ("`combine(rest, kept)`", (rest, kept))):
-    compare(told(f"{what} (nested containers, with `None` of their own)", *pair), tree, label=what)
+    compare(told(f"{what} (nested containers, which contain `None` themselves)", *pair), tree, label=what)
 
 # %% hidden="pytrees-partition" name="gradient" points=1
-"""Gradients by the floats of a model that holds a string and a counter."""
+"""Gradients with respect to the floats of a model that contains a string and a counter."""
 
 
 def probe_gradient(model, x, y):
@@ -1048,8 +1050,8 @@ y = np.float32(0.5)
 raised = error(probe_gradient, *draw(), y)
 require(
     raised is None,
-    f"The gradient by `kept` of a model with strings and a counter raised {raised}: is there something in `kept` that is "
-    "no float, or does `combine` meet what it cannot join?",
+    f"The gradient with respect to `kept`, for a model with strings and a counter, raised {raised}. Does `kept` contain "
+    "other leaves than floats, or does `combine` fail?",
     kind="raised",
 )
 made = program(probe_gradient, *draw(), y)
@@ -1241,7 +1243,7 @@ def combine(one, other):
 
 # %% answer="pytrees-register"
 def register_point(cls):
-    """Makes cls, with attributes x, y and unit, a container of x and y whose unit is part of its form; returns cls."""
+    """Registers cls as a container of its attributes x and y, with unit as part of its structure. Returns cls."""
     ### BEGIN SOLUTION
     return jax.tree_util.register_dataclass(cls, data_fields=["x", "y"], meta_fields=["unit"])
     ### END SOLUTION
@@ -1263,7 +1265,7 @@ compare(leaves, [1.0, 2.0], label="`jax.tree.leaves(point)`")
 compare(tenfold, [10.0, 20.0, "km"], label="the point times 10, [x, y, unit]")
 
 # %% hidden="pytrees-register" name="transformed" points=1
-"""Goes through jit, grad and vmap, and keeps its unit."""
+"""Works with jit, grad and vmap, and keeps its unit."""
 
 
 def probe_jit(x, y):
@@ -1289,14 +1291,14 @@ wanted = [np.float32(1000) * (x + y), np.float32(0.3048) * (x + y)]
 tried = {"jit": error(probe_jit, x, y), "grad": error(probe_grad, x, y), "vmap": error(probe_vmap, x, y)}
 for what, raised in tried.items():
     require(
-        raised is None, f"A point under {what} raised {raised}: are x and y the leaves, and only they?", kind="raised"
+        raised is None, f"A point under {what} raised {raised}. Are x and y its leaves, and no others?", kind="raised"
     )
-compare(ask(probe_jit, x, y), wanted, label="the ways in metres under jit (in km, in ft)")
+compare(ask(probe_jit, x, y), wanted, label="the distances in metres under jit (in km, in ft)")
 compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="the gradient, [x, y, unit]")
-compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="what vmap gives back, [x, y, unit]")
+compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="the result of vmap, [x, y, unit]")
 
 # %% hidden="pytrees-register" name="names" points=1
-"""The leaves are x and y, in this order and by these names."""
+"""The leaves are x and y, in this order and with these names."""
 
 
 def probe_names(x, y):
@@ -1309,15 +1311,15 @@ x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 raised = error(probe_names, x, y)
 require(raised is None, f"`leaves_with_path` of a list of points raised {raised}.", kind="raised")
 got = ask(probe_names, x, y)
-require(len(got) == 4, f"Two points have {len(got)} leaves together; wanted x and y of each.")
+require(len(got) == 4, f"Two points together have {len(got)} leaves; wanted x and y of each.")
 compare([leaf for _, leaf in got], [x, y, y, x], label="the leaves of two points")
 require(
     [name for name, _ in got] == ["points/0/x", "points/0/y", "points/1/x", "points/1/y"],
-    "In a path the two leaves are not called x and y: the way you registered the class gives JAX no names, only places.",
+    "The names of the two leaves in a path are not x and y. Register the class with keys, not only with positions.",
 )
 
 # %% hidden="pytrees-register" name="units" points=1
-"""Points of one unit are mapped together; points of different units are refused."""
+"""Points of the same unit are mapped together, and points of different units are rejected."""
 
 
 def probe_add(x, y, unit, other):
@@ -1329,15 +1331,15 @@ def probe_add(x, y, unit, other):
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 for unit in ("m", "ft"):
     raised = error(probe_add, x, y, unit, unit)
-    require(raised is None, f"A map over two points of one unit raised {raised}.", kind="raised")
+    require(raised is None, f"A map over two points of the same unit raised {raised}.", kind="raised")
     compare(ask(probe_add, x, y, unit, unit), [x + y, y + y, unit], label="the sum of two points, [x, y, unit]")
 require(
     error(probe_add, x, y, "m", "ft") is not None,
-    "A point in m and one in ft were added up, leaf by leaf. The unit has to be part of the form: then JAX refuses.",
+    "A point in m and one in ft were added leaf by leaf. Make the unit part of the structure, so that JAX rejects this.",
 )
 
 # %% hidden="pytrees-register" name="traces" points=1 observed=true
-"""Another unit is traced anew; other numbers, or the same unit again, are not."""
+"""A new unit causes a trace. Other numbers, or a unit that was used before, do not."""
 
 
 def probe_traces(x, y):
@@ -1355,17 +1357,20 @@ x, y = inputs.rng().uniform(1, 2, size=(2, 4)).astype(np.float32)
 raised = error(probe_traces, x, y)
 require(
     raised is None,
-    f"A jitted function, called with points in km and then in ft, raised {raised}.",
+    f"A jitted function that was called with points in km and then in ft raised {raised}.",
     kind="raised",
 )
 last, calls = ask(probe_traces, x, y)
-compare(last, 2000 * x, label="the way of the last point")
+compare(last, 2000 * x, label="the distance of the last point")
 require(
     calls[1] == calls[0],
-    "Other numbers in x and y were traced anew: something besides the leaves holds them. Only the unit belongs to the form.",
+    "Other numbers in x and y caused another trace. Only the unit may be part of the structure, and not the numbers.",
 )
-require(calls[2] == calls[1] + 1, "Another unit was not traced anew: it has to be part of the form.")
-require(calls[3] == calls[2], "A unit that was there before was traced anew: two equal units have to be equal.")
+require(calls[2] == calls[1] + 1, "Another unit did not cause a trace. The unit must be part of the structure.")
+require(
+    calls[3] == calls[2],
+    "A unit that was used before caused another trace. The static parts of two points with equal units must be equal.",
+)
 
 # %% [markdown] why="pytrees-register"
 # Data become leaves and therefore tracers. Static attributes, which JAX calls `meta_fields`, become part of the treedef. `jit` has the treedef in its cache key, and `map` compares treedefs. A value that Python needs during tracing is static, such as a unit, the name of an activation or a flag. A value that changes at each step is data. **Next:** Suppose that `unit` were a number, such as metres per unit, and a leaf. How often would each function be traced?
@@ -1483,7 +1488,7 @@ def register_point(cls):
 
 # %% answer="pytrees-checkpoint"
 def to_arrays(tree):
-    """A NumPy array for each leaf of a tree, by name: its keys joined by "/"."""
+    """Returns a dict with a NumPy array for each leaf of a tree, named by its keys joined by "/"."""
     ### BEGIN SOLUTION
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1491,8 +1496,8 @@ def to_arrays(tree):
 
 
 def from_arrays(like, arrays):
-    """A tree of the form and dtypes of `like`, filled from a dict of arrays by name. KeyError, ValueError: no such
-    name, another shape."""
+    """Returns a tree with the structure and dtypes of `like` and the arrays of the same names. Raises KeyError for a
+    missing name and ValueError for another shape."""
 
     ### BEGIN SOLUTION
     def find(path, leaf):
@@ -1507,18 +1512,18 @@ def from_arrays(like, arrays):
 
 
 # %% check="pytrees-checkpoint" name="example" points=1
-"""The example, out and back."""
+"""The example, converted and restored."""
 w, b = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6], np.float32)
 tree = {"layers": [Layer(w, b)]}
 arrays = ask(to_arrays, jax.tree.map(jnp.asarray, tree))
 compare(arrays, {"layers/0/w": w, "layers/0/b": b}, label="`to_arrays(tree)`")
-require(all(isinstance(array, np.ndarray) for array in arrays.values()), "`to_arrays` has to give NumPy's arrays.")
+require(all(isinstance(array, np.ndarray) for array in arrays.values()), "`to_arrays` must return NumPy arrays.")
 again = ask(from_arrays, tree, arrays)
 compare(again, tree, label="`from_arrays(tree, arrays)`")
-require(all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(again)), "`from_arrays` has to give JAX arrays.")
+require(all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(again)), "`from_arrays` must return JAX arrays.")
 
 # %% hidden="pytrees-checkpoint" name="out" points=1
-"""Gives every leaf of a large model a name of its own."""
+"""Every leaf of a large model has its own name."""
 rng = inputs.rng()
 layers = [Layer(rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).astype(np.float16)) for _ in range(12)]
 head = jnp.asarray(rng.normal(size=3), jnp.bfloat16)
@@ -1532,16 +1537,16 @@ require(
     kind="raised",
 )
 got = ask(to_arrays, model)
-require(isinstance(got, dict), f"`to_arrays` gives a {type(got).__name__}; wanted a dict.")
+require(isinstance(got, dict), f"`to_arrays` returns a {type(got).__name__}; wanted a dict.")
 require(
     len(got) == len(wanted),
-    f"A model with {len(wanted)} leaves has {len(got)} arrays: every leaf needs a name that no other one has.",
+    f"A model with {len(wanted)} leaves has {len(got)} arrays. Every leaf needs a unique name.",
 )
 compare(got, wanted, label="`to_arrays(model)`")
-require(all(isinstance(array, np.ndarray) for array in got.values()), "`to_arrays` has to give NumPy's arrays.")
+require(all(isinstance(array, np.ndarray) for array in got.values()), "`to_arrays` must return NumPy arrays.")
 
 # %% hidden="pytrees-checkpoint" name="back" points=2
-"""Fills arrays or shapes by name, in whatever order the file has them, in the dtypes of `like`."""
+"""Loads arrays by name, in any order of the file, with the dtypes of `like`."""
 rng = inputs.rng()
 draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
 model = {"layers": [Layer(draw(2, 2), draw(2)) for _ in range(12)], "pair": (draw(2), draw(2)), "none": None}
@@ -1553,50 +1558,56 @@ ordered = dict(sorted(arrays.items()))
 raised = error(from_arrays, like, ordered)
 require(
     raised is None,
-    f"`from_arrays` into shapes in lists, tuples and `None`, from a file with its names in sorted order, raised {raised}.",
+    f"`from_arrays` into shapes in lists, tuples and `None`, from a file with sorted names, raised {raised}.",
     kind="raised",
 )
-compare(ask(from_arrays, like, ordered), model, label="the result of `from_arrays` with names in sorted order")
+compare(ask(from_arrays, like, ordered), model, label="the result of `from_arrays` with sorted names")
 names = list(arrays)
 mixed = {names[i]: arrays[names[i]] for i in rng.permutation(len(names))} | {"optimizer/step": np.int32(3)}
 raised = error(from_arrays, like, mixed)
-require(raised is None, f"`from_arrays` from a file with a name more than `like` needs raised {raised}.", kind="raised")
-compare(ask(from_arrays, like, mixed), model, label="the result of `from_arrays` with a name more")
+require(raised is None, f"`from_arrays` from a file with an additional name raised {raised}.", kind="raised")
+compare(ask(from_arrays, like, mixed), model, label="the result of `from_arrays` with an additional name")
 smaller = {"pair": (np.zeros(2, np.float16), jax.ShapeDtypeStruct((2,), jnp.float32))}
 wanted = {"pair": (model["pair"][0].astype(np.float16), model["pair"][1])}
 raised = error(from_arrays, smaller, mixed)
-require(raised is None, f"`from_arrays` of a part of the names, one into float16, raised {raised}.", kind="raised")
+require(raised is None, f"`from_arrays` with a part of the names, one as float16, raised {raised}.", kind="raised")
 got = ask(from_arrays, smaller, mixed)
 compare(
     got,
     wanted,
-    label="the result of `from_arrays` into another dtype, of a part of the names",
+    label="the result of `from_arrays` with another dtype and a part of the names",
 )
-require(all(isinstance(leaf, jax.Array) for leaf in got["pair"]), "`from_arrays` has to give JAX arrays.")
+require(all(isinstance(leaf, jax.Array) for leaf in got["pair"]), "`from_arrays` must return JAX arrays.")
 
 # %% hidden="pytrees-checkpoint" name="refused" points=1
-"""Refuses a file in which a name is missing or an array has another shape."""
+"""Rejects a file in which a name is missing or an array has another shape."""
 w, b = inputs.rng().normal(size=(2, 4)).astype(np.float32)
 like = {"layers": [Layer(np.zeros((2, 2), np.float32), np.zeros(4, np.float32))]}
 good = {"layers/0/w": w.reshape(2, 2), "layers/0/b": b}
 raised = error(from_arrays, like, good)
-require(raised is None, f"`from_arrays` of one layer's arrays, all of the right shape, raised {raised}.", kind="raised")
+require(
+    raised is None,
+    f"`from_arrays` with the arrays of one layer, all of the right shape, raised {raised}.",
+    kind="raised",
+)
 compare(ask(from_arrays, like, good), {"layers": [Layer(w.reshape(2, 2), b)]}, label="the result of `from_arrays`")
 without = {"layers/0/w": w.reshape(2, 2), "layers/1/b": b}
 raised = error(from_arrays, like, without)
 require(
     raised is not None,
-    "A name that `like` has and the file has not went unnoticed; wanted a KeyError. Nothing may stand in for it, neither "
-    "the leaf of `like` nor another array.",
+    "A name of `like` that the file does not contain must raise KeyError. Do not replace the missing array by the leaf "
+    "of `like` or by another array.",
 )
 require(
-    raised == "KeyError", f"For a name that the file has not it should raise KeyError, and not {raised}.", kind="raised"
+    raised == "KeyError",
+    f"For a name that the file does not contain it must raise KeyError, and not {raised}.",
+    kind="raised",
 )
 for what, array in (("as many numbers in another shape", w), ("a shape that could be broadcast", w[:1])):
     raised = error(from_arrays, like, {"layers/0/w": array, "layers/0/b": b})
-    require(raised is not None, f"An array of {what} should end with ValueError, and was taken.")
+    require(raised is not None, f"An array of {what} must raise ValueError, but it was accepted.")
     require(
-        raised == "ValueError", f"For an array of {what} it should raise ValueError, and not {raised}.", kind="raised"
+        raised == "ValueError", f"For an array of {what} it must raise ValueError, and not {raised}.", kind="raised"
     )
 
 # %% [markdown] why="pytrees-checkpoint"
