@@ -83,7 +83,7 @@ for name, part in model.items():
     print(f"{name:8s} {sum(leaf.nbytes for leaf in jax.tree.leaves(part)) / 2**20:.3f} MiB")
 
 # %% [markdown]
-# The table of words takes more than half of the memory. Every part of a pytree is a pytree too, so the same line works for the parts.
+# The table of words takes more than half of the memory. Every part of a pytree is a pytree too, even a single array, so the same line works for the parts.
 #
 # The size of an array depends only on its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with a `jax.ShapeDtypeStruct` for each array. You can thus plan a model before you create it.
 
@@ -266,10 +266,11 @@ def loss(layer, x):
 layer = {"w": jnp.ones(3), "b": None, "name": "first"}
 print_error(lambda: jax.grad(loss)(layer, 2.0))
 print_error(lambda: jax.grad(loss)({"w": jnp.ones(3), "b": None, "step": 7}, 2.0))
+print_error(lambda: jax.jit(loss)(layer, 2.0))
 print(jax.grad(loss)({"w": jnp.ones(3), "b": None}, 2.0))
 
 # %% [markdown]
-# All transformations accept `None`, because it contains no leaves. `jit` rejects strings too. It accepts integers, but traces them. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure, which needs a class.
+# All transformations accept `None`, because it contains no leaves. `grad` rejects integers, and `jit` rejects strings too. `jit` accepts integers, but traces them. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure, which needs a class.
 
 # %% [markdown]
 # ## Names of leaves
@@ -541,7 +542,7 @@ print(apply_mask(Masked(jnp.ones(3), np.array([1, 0, 1]))))
 print_error(lambda: apply_mask(Masked(jnp.ones(3), np.array([1, 0, 1]))))
 
 # %% [markdown]
-# **The constructor checks its arguments.** JAX also builds objects of your class from tracers, single examples, and placeholders such as `object()` or the axes of `in_axes`. A constructor that checks or converts its arguments may reject them.
+# **The constructor checks its arguments.** JAX also builds objects of your class from tracers, single examples, and placeholders such as `object()` or the axes of `in_axes`. `jax.jacobian` of a function from a pytree to a pytree even nests objects of your class in each other. A constructor that checks or converts its arguments may reject such values.
 
 
 # %%
@@ -558,6 +559,7 @@ class Strict:
 strict = Strict(jnp.ones((3, 2)))
 print(jax.jit(lambda strict: strict.rows.sum())(strict))
 print_error(lambda: jax.vmap(lambda strict: strict.rows.sum())(strict))
+print_error(lambda: jax.jacobian(lambda strict: strict)(strict))
 
 # %% [markdown]
 # Check and convert arguments in a separate function that creates objects. Alternatively, write an unflatten function that does not call the constructor.
@@ -597,7 +599,7 @@ print("equal gradients:", bool(jnp.allclose(tied_gradient["into"], tied_gradient
 
 # %% [markdown]
 # ## Deeper: few large arrays or many small ones
-# `jit` flattens its arguments at every call, and the time grows with the number of leaves.
+# `jit` flattens its arguments at every call.
 
 # %% [markdown] predict="pytrees-leaves-cost"
 # A jitted function adds 1 to 100,000 numbers. They are stored in 1 array, or in 1,000 arrays of 100 numbers. The call with 1,000 arrays takes …

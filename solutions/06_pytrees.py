@@ -421,7 +421,7 @@ def transpose_trees(trees):
 # ## A learning rate for each part
 # **Goal.** Update a whole model by one step of gradient descent in which each part has its own learning rate. For example, the rate is zero for the embedding, small for the layers and large for the head. A part can be a single array or half of the model.
 #
-# **Signature.** `step_by_parts(rates, params, gradients)`. `params` is a pytree of float arrays of any dtype, and `gradients` has the same structure, shapes and dtypes. `rates` is a prefix of `params`. It has the same structure but may end earlier, with a float32 number `()` that applies to everything below. Returns the new parameters `p - rate * g`, with the structure and the dtypes of `params`.
+# **Signature.** `step_by_parts(rates, params, gradients)`. `params` is a pytree of float arrays of any dtype, and `gradients` has the same structure, shapes and dtypes. `rates` is a prefix of `params`. It has the containers of `params`, but may end earlier, with a float32 number `()` that applies to everything below. Returns the new parameters `p - rate * g`, with the structure and the dtypes of `params`.
 #
 # **Example.** `rates = {"embed": 0.0, "head": 0.5}`, `params = {"embed": 1.0, "head": Layer(w=2.0, b=3.0)}` and gradients that are 1 everywhere give `{"embed": 1.0, "head": Layer(w=1.5, b=2.5)}`.
 #
