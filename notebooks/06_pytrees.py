@@ -28,7 +28,7 @@
 
 # %%
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ def normal(*shape):
 
 
 model = {
-    "words": normal(5000, 128),
+    "words": normal(5000, 128),  # a vector for each of 5,000 words
     "layers": [{"up": (normal(128, 512), jnp.zeros(512)), "down": (normal(512, 128), None)} for _ in range(3)],
     "head": {"w": normal(128, 10), "scale": jnp.ones(128, jnp.bfloat16)},
 }
@@ -74,7 +74,7 @@ def megabytes_by_hand(node):
 print(f"by hand: {megabytes_by_hand(model):.3f} MiB")
 
 # %% [markdown]
-# This function handles four types of containers, and the next model may use a fifth. JAX has the same problem with the arguments of every function that it transforms. Its solution is the [**pytree**](../docs/glossary.md#pytree), a tree of nested containers. The ends of the tree are its [**leaves**](../docs/glossary.md#leaf), usually arrays.
+# This function handles dicts, lists, tuples and `None`, and the next model may contain another type. JAX has the same problem with the arguments of every function that it transforms. Its solution is the [**pytree**](../docs/glossary.md#pytree), a tree of nested containers. The values at the ends of this tree are its [**leaves**](../docs/glossary.md#leaf), usually arrays.
 
 # %%
 leaves = jax.tree.leaves(model)
@@ -85,7 +85,7 @@ for name, part in model.items():
 # %% [markdown]
 # The table of words takes more than half of the memory. Every part of a pytree is a pytree too, even a single array, so the same line works for the parts.
 #
-# The size of an array depends only on its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with a `jax.ShapeDtypeStruct` for each array. You can thus plan a model before you create it.
+# The size of an array depends only on its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with a `jax.ShapeDtypeStruct` in place of each array. With it you can plan a model before you create it.
 
 # %%
 plan = jax.eval_shape(lambda: {"w": jnp.ones((1_000_000, 1_000_000)), "b": jnp.zeros(1_000_000)})
@@ -123,7 +123,7 @@ class Range(NamedTuple):
 
 
 for tree in (Range(0.0, 1.0), [[], {}, None, ()], {"activation": "relu"}, [{1, 2}]):
-    print(f"{tree!s:26s} {len(jax.tree.leaves(tree))} leaves: {jax.tree.leaves(tree)}")
+    print(f"{tree!s:26s} leaves: {jax.tree.leaves(tree)}")
 
 # %% [markdown]
 # The treedef of the arguments is part of the [cache key](../docs/glossary.md#cache-key) of `jit`.
@@ -137,7 +137,14 @@ for tree in (Range(0.0, 1.0), [[], {}, None, ()], {"activation": "relu"}, [{1, 2
 
 # %%
 traces = []
-total = jax.jit(lambda tree: (traces.append(type(tree).__name__), sum(jax.tree.leaves(tree)))[1])
+
+
+@jax.jit
+def total(tree):
+    traces.append(type(tree).__name__)  # runs only while JAX traces
+    return sum(jax.tree.leaves(tree))
+
+
 for tree in ({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0}, [1.0, 2.0], (1.0, 2.0)):
     total(tree)
 print("traced for", traces)
@@ -148,11 +155,11 @@ print("traced for", traces)
 
 # %%
 half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), model)
-print("in bfloat16:", sum(leaf.nbytes for leaf in jax.tree.leaves(half)) / 2**20, "MiB")
+print(f"in bfloat16: {sum(leaf.nbytes for leaf in jax.tree.leaves(half)) / 2**20:.3f} MiB")
 
 errors = jax.tree.map(lambda exact, rounded: float(jnp.sum((exact - rounded) ** 2)), model, half)
-print("squared errors of the first layer:", errors["layers"][0])
-print("norm of all errors:", jnp.sqrt(jax.tree.reduce(jnp.add, errors)))
+print("squared errors of the first layer:", jax.tree.map(lambda error: round(error, 5), errors["layers"][0]))
+print(f"norm of all errors: {jax.tree.reduce(jnp.add, errors) ** 0.5:.3f}")
 
 # %% [markdown]
 # Next, suppose that you have a dict of shapes and want an array for each shape.
@@ -161,7 +168,7 @@ print("norm of all errors:", jnp.sqrt(jax.tree.reduce(jnp.add, errors)))
 # What does `jax.tree.map(jnp.zeros, {"w": (3, 2), "b": (2,)})` return?
 #
 # - [ ] under "w" a 3 × 2 matrix, under "b" a vector of 2 | This was the intention. But the leaves of this pytree are the numbers 3, 2 and 2.
-# - [x] under "w" a vector of 3 and a vector of 2, under "b" a vector of 2 | Right. A shape is a tuple, so its numbers are the leaves. No error reports the mistake.
+# - [x] under "w" a vector of 3 and a vector of 2, under "b" a vector of 2 | Right. A shape is a tuple and so a container, and its numbers are the leaves. No error reports the mistake.
 # - [ ] an error, because `jnp.zeros` receives a number instead of a shape | `jnp.zeros(3)` is allowed and returns a vector of 3.
 
 # %%
@@ -173,7 +180,7 @@ print("with is_leaf:   ", jax.tree.map(jnp.shape, zeros))
 # %% [markdown]
 # JAX calls `is_leaf` on each node, from the root down. If it returns True, the node counts as a leaf. Many mistakes with pytrees are of this kind: a container was meant as a leaf, or a leaf as a container.
 #
-# Another common mistake is to combine pytrees whose structures differ. The error message describes the difference.
+# Another common mistake is to combine pytrees whose structures differ. The error message describes the place and the difference.
 
 # %%
 gradient = {"w": jnp.ones(3), "b": jnp.ones(())}
@@ -183,7 +190,7 @@ print_error(lambda: jax.tree.map(jnp.add, {"layers": [1, 2]}, {"layers": (1, 2)}
 
 # %% [markdown]
 # ## Train parameters in any container
-# All transformations accept functions of pytrees. `jax.grad` returns a [gradient](../docs/glossary.md#gradient) with the structure of the parameters, so a single `jax.tree.map` updates them all. In this example, the parameters are a list of dicts.
+# All transformations accept functions of pytrees. `jax.grad` returns a [gradient](../docs/glossary.md#gradient) with the structure of the parameters, so a single `jax.tree.map` updates them all. The next cells fit a small network to noisy points of a sine curve. Its parameters are a list of dicts, one for each layer.
 
 
 # %%
@@ -220,10 +227,10 @@ _, (left, right) = plots.subplots(1, 2, height=2.7)
 left.semilogy(losses)
 left.set(xlabel="step", ylabel="mean loss")
 right.plot(x, y, ".", color=plots.QUIET, label="data")
-right.plot(x, before, label="before training")
+right.plot(x, before, label="before")
 right.plot(x, after, label="after training")
 right.set(xlabel="x", ylabel="y")
-right.legend()
+right.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=1.2)
 plots.show(
     f"Left: the mean loss over {len(losses)} steps falls from {losses[0]:.2f} to {losses[-1]:.3f}. Right: 64 noisy points of "
     f"sin(4x). The largest distance of the network from sin(4x) is {jnp.abs(before - jnp.sin(4 * x)).max():.1f} before "
@@ -231,20 +238,23 @@ plots.show(
 )
 
 # %% [markdown]
-# `update` mentions no layer and no parameter. It works for every network for which `predict` is defined.
+# `update` does not depend on the number of layers or the names of the parameters. It works for any parameters that `predict` accepts.
 
 # %% [markdown]
 # ## One value for a whole part
-# The *first* pytree decides where `jax.tree.map` stops. At each of its leaves, `f` also receives what the other pytrees contain at the same place, even if it is a container. So the first pytree can be smaller, for example with one learning rate for each part.
+# The *first* pytree decides where `jax.tree.map` stops. At each of its leaves, `f` also receives what the other pytrees contain at the same place, even if that is a container. The first pytree can therefore be smaller. In this example, it contains one factor for each part of the model.
 
 # %%
-rates = {"words": 0.1, "layers": 1.0, "head": 1.0}
-scaled = jax.tree.map(lambda rate, part: jax.tree.map(lambda leaf: rate * leaf, part), rates, model)
-print("largest entry of words:", model["words"].max(), "becomes", scaled["words"].max())
-print("a rate for each leaf:", jax.tree.broadcast(rates, model)["layers"][0])
+factors = {"words": 0.1, "layers": 1.0, "head": 1.0}
+scaled = jax.tree.map(lambda factor, part: jax.tree.map(lambda leaf: factor * leaf, part), factors, model)
+print(f"largest entry of words: {model['words'].max():.4f} becomes {scaled['words'].max():.4f}")
+print("a factor for each leaf:", jax.tree.broadcast(factors, model)["layers"][0])
+
+dot = lambda inputs: jnp.dot(inputs["w"], inputs["x"])
+print("one w, three x:", jax.vmap(dot, in_axes=({"w": None, "x": 0},))({"w": jnp.ones(2), "x": jnp.ones((3, 2))}))
 
 # %% [markdown]
-# `rates` is a **prefix** of `model`. `jax.tree.broadcast` repeats each value of the prefix for all leaves of its part. The option `in_axes` of `vmap` is also a prefix, of the arguments. In `in_axes`, `None` counts as a leaf that means "not mapped".
+# `factors` is a **prefix** of `model`. `jax.tree.broadcast` repeats each value of the prefix for all leaves of its part. The option `in_axes` of `vmap` is a prefix of the tuple of arguments. In `in_axes`, `None` counts as a leaf and means "not mapped".
 
 # %% [markdown]
 # ## None, strings and settings
@@ -264,13 +274,13 @@ def loss(layer, x):
 
 
 layer = {"w": jnp.ones(3), "b": None, "name": "first"}
-print_error(lambda: jax.grad(loss)(layer, 2.0))
-print_error(lambda: jax.grad(loss)({"w": jnp.ones(3), "b": None, "step": 7}, 2.0))
-print_error(lambda: jax.jit(loss)(layer, 2.0))
+print_error(lambda: jax.grad(loss)(layer, 2.0))  # a string
+print_error(lambda: jax.grad(loss)({"w": jnp.ones(3), "b": None, "step": 7}, 2.0))  # an integer
+print_error(lambda: jax.jit(loss)(layer, 2.0))  # a string under jit
 print(jax.grad(loss)({"w": jnp.ones(3), "b": None}, 2.0))
 
 # %% [markdown]
-# All transformations accept `None`, because it contains no leaves. `grad` rejects integers, and `jit` rejects strings too. `jit` accepts integers, but traces them. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure, which needs a class.
+# All transformations accept `None`, because it has no leaves. `grad` rejects strings and integers, and `jit` rejects strings. `jit` accepts integers, but traces them. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure, which needs a class.
 
 # %% [markdown]
 # ## Names of leaves
@@ -329,7 +339,7 @@ print("leaves:", len(jax.tree.leaves(plain)), type(jax.tree.leaves(plain)[0]).__
 print_error(lambda: jax.jit(lambda layer: layer.w)(plain))
 
 # %% [markdown]
-# The decorator `register_dataclass` makes a dataclass a container. Its fields become children. A field that is declared with `jax.tree.static()` is **static**, so its value becomes part of the treedef.
+# The decorator `register_dataclass` makes a dataclass a container. Each field becomes a **child**, which can be an array or another pytree. A field that is declared with `jax.tree.static()` is **static**, and its value becomes part of the treedef.
 
 
 # %%
@@ -341,11 +351,10 @@ class Dense:
     activation: str = jax.tree.static(default="tanh")
 
     def __call__(self, x):
-        seen.append(self.activation)  # runs only while JAX traces
         return getattr(jnp, self.activation)(self.w @ x + self.b)
 
 
-seen, dense = [], Dense(normal(4, 4), jnp.zeros(4))
+dense = Dense(normal(4, 4), jnp.zeros(4))
 print("leaves: ", jax.tree.map(jnp.shape, jax.tree.leaves(dense)))
 print("treedef:", jax.tree.structure(dense))
 
@@ -357,12 +366,20 @@ print("treedef:", jax.tree.structure(dense))
 # - [ ] five times | A new object does not cause a trace. The cache key contains its treedef and the shapes and dtypes of its leaves.
 
 # %%
-forward = jax.jit(lambda layer, x: layer(x))
+traced = []
+
+
+@jax.jit
+def forward(layer, x):
+    traced.append(layer.activation)  # runs only while JAX traces
+    return layer(x)
+
+
 more = jax.tree.map(lambda leaf: leaf + 1, dense)  # a Dense again
 sine = Dense(dense.w, dense.b, "sin")
 for layer in (dense, more, sine, Dense(more.w, more.b, "tanh"), Dense(more.w, more.b, "sin")):
     forward(layer, jnp.ones(4))
-print("traced for", seen)
+print("traced for", traced)
 
 # %% [markdown]
 # ![A Dense object with w, b and activation. The data fields w and b become leaves. They are tracers under jit, and have gradients and batch axes. The static field activation becomes part of the treedef and so of the cache key of jit. Python can read it while JAX traces, and another value requires another trace.](../images/pytrees_static.svg)
@@ -377,13 +394,13 @@ print("vmap returns a", type(ensemble).__name__, "with", jax.tree.map(jnp.shape,
 print_error(lambda: jax.tree.map(jnp.add, dense, sine), length=400)
 
 # %% [markdown]
-# The error in the last line is useful, because layers with different activations should not be added. As a rule, values that change or are differentiated are data. Values that Python reads during tracing are static. Optimizer states (09) and Flax modules (10) are containers of the same kind.
+# The error in the last line is useful, because layers with different activations should not be added. As a rule, values that change or are differentiated are data. Values that Python reads during tracing are static. Optimizer states (09) and Flax modules (10) are pytrees too.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: which types are containers
-# JAX finds containers in a registry of types. It ignores inheritance, so a subclass of `dict` is a leaf. Named tuples are the only exception. *All* fields of a named tuple are children, including a string that is meant as a setting.
+# JAX finds containers in a registry of types, which also contains `OrderedDict` and `defaultdict`. It ignores inheritance, so a subclass of `dict` is a leaf. Named tuples are the only exception. *All* fields of a named tuple are children, including a string that is meant as a setting.
 
 
 # %%
@@ -396,9 +413,10 @@ class Person(NamedTuple):
     age: float
 
 
-for tree in ([Settings(a=1)], Person("Ada", 36.0), OrderedDict(w=1, b=2), [None, None]):
-    print(f"{tree!s:36s} {jax.tree.leaves(tree)}")
-print("with is_leaf:", jax.tree.leaves([None, None], is_leaf=lambda node: node is None))
+for tree in (Settings(a=1), Person("Ada", 36.0), OrderedDict(w=1, b=2), defaultdict(int, w=1, b=2)):
+    print(f"{type(tree).__name__:12s} leaves: {jax.tree.leaves(tree)}")
+print("dict, OrderedDict equal:", jax.tree.structure({"w": 1, "b": 2}) == jax.tree.structure(OrderedDict(w=1, b=2)))
+print("None as a leaf:", jax.tree.leaves([None, 1], is_leaf=lambda node: node is None))
 
 # %% [markdown]
 # An `OrderedDict` keeps its insertion order, because the order is part of its structure. A dict and an `OrderedDict` with the same content therefore have different treedefs. The keys of a dict are sorted, which fails for strings mixed with numbers.
@@ -408,7 +426,7 @@ print_error(lambda: jax.tree.leaves({"w": 1, 2: 3}))
 
 # %% [markdown]
 # ## Deeper: what transformations do with a pytree
-# Primitives and jaxprs contain only arrays. A transformation flattens the arguments, works on the list of leaves, and unflattens the results. The jaxpr of `predict` has one input for each leaf of its first argument, and one for `x`.
+# The values in a jaxpr are arrays, and not containers. A transformation flattens the arguments, works on the list of leaves, and unflattens the results. The jaxpr of `predict` has one input for each leaf of its first argument, and one for `x`.
 
 # %%
 small_network = init(1, 2, 1)
@@ -421,19 +439,21 @@ print(jax.make_jaxpr(predict)(small_network, x[:3]))
 
 # %%
 def estimated_gradient(function, tree, step=1e-2):
-    flat, structure = jax.tree.flatten(tree)
-    estimates = []
-    for i, leaf in enumerate(flat):
-        shifted = lambda amount, i=i, leaf=leaf: structure.unflatten([*flat[:i], leaf + amount, *flat[i + 1 :]])
-        units = jnp.eye(leaf.size).reshape(leaf.size, *leaf.shape)
-        difference = lambda unit: function(shifted(step * unit)) - function(shifted(-step * unit))
-        estimates.append(jnp.stack([difference(unit) for unit in units]).reshape(leaf.shape) / (2 * step))
-    return structure.unflatten(estimates)
+    leaves, treedef = jax.tree.flatten(tree)
+
+    def derivative(i, index):  # with respect to one number of leaf i
+        shifted = lambda amount: [*leaves[:i], leaves[i].at[index].add(amount), *leaves[i + 1 :]]
+        above, below = (function(treedef.unflatten(shifted(amount))) for amount in (step, -step))
+        return (above - below) / (2 * step)
+
+    estimate = lambda i, leaf: jnp.array([derivative(i, index) for index in np.ndindex(leaf.shape)])
+    return treedef.unflatten([estimate(i, leaf).reshape(leaf.shape) for i, leaf in enumerate(leaves)])
 
 
-mean_output = lambda tree: predict(tree, x).mean()
+mean_output = lambda tree: predict(tree, x[:3]).mean()
 estimate, exact_gradient = estimated_gradient(mean_output, small_network), jax.grad(mean_output)(small_network)
-jax.tree.map(lambda a, b: bool(jnp.allclose(a, b, atol=1e-2)), estimate, exact_gradient)
+print("largest entry:", jax.tree.map(lambda leaf: round(float(jnp.abs(leaf).max()), 4), exact_gradient))
+print("largest error:", jax.tree.map(lambda a, b: round(float(jnp.abs(a - b).max()), 4), estimate, exact_gradient))
 
 # %% [markdown]
 # ## Deeper: classes that are not dataclasses
@@ -450,7 +470,7 @@ jax.tree_util.register_dataclass(Scale, data_fields=["by"], meta_fields=["unit"]
 print(jax.tree.structure(Scale(1.5, "cm")), jax.tree.leaves(Scale(1.5, "cm")))
 
 # %% [markdown]
-# For other classes, such as one from a library, write two functions. The first flattens an object into pairs of a key and a child, and into its static part. The second builds an object from the static part and the children.
+# For other classes, such as one from a library, write two functions. The first flattens an object into pairs of a key and a child, and into its static part, which the JAX documentation calls `aux_data`. The second builds an object from the static part and the children.
 
 # %%
 flatten_box = lambda box: ([(jax.tree_util.GetAttrKey("w"), box.w)], box.by)
@@ -481,8 +501,19 @@ for path, leaf in jax.tree.leaves_with_path({"pair": Pair(1.0, 2.0)}):
     print(jax.tree_util.keystr(path), leaf)
 
 # %% [markdown]
-# `jax.tree_util.register_static` registers a class whose objects contain settings only. They have no leaves, and each object must be hashable, because it becomes part of the treedef.
-#
+# `jax.tree_util.register_static` registers a class whose objects contain settings only. They have no leaves. Each object becomes part of the treedef, so it must be hashable. A frozen dataclass is.
+
+
+# %%
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Options:
+    activation: str
+
+
+print(jax.tree.structure([Options("relu"), 1.5]), jax.tree.leaves([Options("relu"), 1.5]))
+
+# %% [markdown]
 # A function is a leaf, which `jit` rejects. `jax.tree_util.Partial` is a container for a function and its bound arguments. The function is static, and the arguments are children.
 
 # %%
@@ -542,7 +573,28 @@ print(apply_mask(Masked(jnp.ones(3), np.array([1, 0, 1]))))
 print_error(lambda: apply_mask(Masked(jnp.ones(3), np.array([1, 0, 1]))))
 
 # %% [markdown]
-# **The constructor checks its arguments.** JAX also builds objects of your class from tracers, single examples, and placeholders such as `object()` or the axes of `in_axes`. `jax.jacobian` of a function from a pytree to a pytree even nests objects of your class in each other. A constructor that checks or converts its arguments may reject such values.
+# **The constructor checks its arguments.** JAX also builds objects of your class from other values than arrays. The next class records their types.
+
+
+# %%
+@jax.tree_util.register_dataclass
+@dataclass
+class Recorded:
+    rows: jax.Array
+
+    def __post_init__(self):
+        received.add(type(self.rows).__name__)
+
+
+received = set()
+recorded = Recorded(jnp.ones((3, 2)))
+for transformation in (jax.jit, jax.vmap, jax.jacobian):
+    received.clear()
+    transformation(lambda recorded: recorded)(recorded)
+    print(f"{transformation.__name__:8s}", sorted(received))
+
+# %% [markdown]
+# The constructor receives tracers and placeholders such as `None`. The Jacobian of a function from a pytree to a pytree nests one pytree in the other, so the constructor even receives objects of its own class. Under `vmap`, an array has one axis less. A constructor that checks or converts its argument may reject such values.
 
 
 # %%
@@ -557,7 +609,7 @@ class Strict:
 
 
 strict = Strict(jnp.ones((3, 2)))
-print(jax.jit(lambda strict: strict.rows.sum())(strict))
+print("under jit:", jax.jit(lambda strict: strict.rows.sum())(strict))
 print_error(lambda: jax.vmap(lambda strict: strict.rows.sum())(strict))
 print_error(lambda: jax.jacobian(lambda strict: strict)(strict))
 
@@ -655,7 +707,7 @@ print("vector", vector.shape, " Hessian", curvature.shape, " restored:", jax.tre
 # If the function of a `map` returns a pair, the result is a pytree of pairs. `jax.tree.transpose` converts it to a pair of pytrees. It needs the treedefs of the outer and the inner container.
 
 # %%
-pairs = jax.tree.map(lambda leaf: (float(leaf.min()), float(leaf.max())), dense)
+pairs = jax.tree.map(lambda leaf: (round(float(leaf.min()), 2), round(float(leaf.max()), 2)), dense)
 print("a layer of pairs:", pairs)
 print("a pair of layers:", jax.tree.transpose(jax.tree.structure(dense), jax.tree.structure((0, 0)), pairs))
 

@@ -73,7 +73,7 @@ def metres_walked(point):
 #
 # **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, for arrays and for shapes.
 #
-# **Judged.** The number, for many dtypes and containers. No array may be created, because the shapes can stand for petabytes. **Not judged.** Speed.
+# **Judged.** The number, for many dtypes and containers. No array may be created, because the shapes can describe petabytes. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -168,7 +168,7 @@ for what, wanted, tree in (*cases, ("shapes of petabytes", 2**42 + (2 * k + 1) *
 # `jax.tree.leaves` flattens any container, and the shape and the dtype of an array determine its size. `jax.eval_shape` returns such a pytree of shapes for any function, including one that creates a model. **Next:** Which of your numbers would change if you also counted the optimizer state?
 
 
-# %% wrong="pytrees-bytes" because="Asks each leaf for `nbytes`, which an array has and a ShapeDtypeStruct does not."
+# %% wrong="pytrees-bytes" because="Reads `nbytes` of each leaf, which an array has and a ShapeDtypeStruct does not."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -920,7 +920,9 @@ def map_by_path(rules, tree, name=""):
 # ## What is trained, and what is not
 # **Goal.** A model contains weights together with strings, settings and counters, and neither `jit` nor `grad` accepts all of these. Split the model into one pytree of the wanted leaves and one of the rest, and combine them again later. Equinox is built on this pair of functions.
 #
-# **Signature.** `partition(wanted, tree)`. `wanted` is a function of a leaf that returns True or False. `None` is not a leaf, so `wanted` is never called on it. Returns a pair `(kept, rest)`. Both have the structure of `tree`, except that `kept` has `None` in place of each leaf that is not wanted, and `rest` in place of each leaf that is. `combine(one, other)` is the inverse. At each place it takes the value that is not `None`, from either argument.
+# **Signature.** `partition(wanted, tree)`. `wanted` is a function of a leaf that returns True or False. `None` is not a leaf, so `wanted` is never called on it. Returns a pair `(kept, rest)`. Both have the structure of `tree`, except that `kept` has `None` in place of each leaf that is not wanted, and `rest` in place of each leaf that is wanted.
+#
+# `combine(one, other)` is the inverse. At each place it takes the value that is not `None`, from either argument.
 #
 # **Example.** With `is_float` from the setup, `{"w": [1., 2.], "step": 3, "name": "net"}` (an array, an int and a string) is split into `{"w": [1., 2.], "step": None, "name": None}` and `{"w": None, "step": 3, "name": "net"}`. `combine` of both, in any order, returns the original.
 #
@@ -1002,7 +1004,7 @@ def probe_asked(tree):
 
 
 asked = ask(probe_asked, tree)
-require(len(asked) > 0, "`wanted` was never called: the answer has to work for any function that it is given.")
+require(len(asked) > 0, "`wanted` was never called. The answer must work for any function `wanted`.")
 require(not any(asked), "`wanted` was called on `None`. None is not a leaf, and a function of a leaf may reject it.")
 
 # %% hidden="pytrees-partition" name="together" points=1
@@ -1051,7 +1053,7 @@ raised = error(probe_gradient, *draw(), y)
 require(
     raised is None,
     f"The gradient with respect to `kept`, for a model with strings and a counter, raised {raised}. Does `kept` contain "
-    "other leaves than floats, or does `combine` fail?",
+    "leaves other than floats, or does `combine` fail?",
     kind="raised",
 )
 made = program(probe_gradient, *draw(), y)
@@ -1222,7 +1224,7 @@ def combine(one, other):
 #
 # **Example.** For `point = cls(1.0, 2.0, "km")`, `jax.tree.leaves(point)` is `[1.0, 2.0]`, and `jax.tree.map(lambda leaf: 10 * leaf, point)` is a point with `x` 10.0, `y` 20.0 and `unit` "km".
 #
-# **Judged.** The leaves and their names in a path. Points under `jit`, `grad` and `vmap`. Points of different units are never mapped together. A jitted function is traced again for another unit, but not for other numbers. **Not judged.** Which registration function you use, and the type of the keys `x` and `y` in a path.
+# **Judged.** The leaves and their names in a path. Points under `jit`, `grad` and `vmap`. A map over points of different units must raise an exception. A jitted function is traced again for another unit, but not for other numbers. **Not judged.** Which registration function you use, and the type of the keys `x` and `y` in a path.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1290,9 +1292,7 @@ x, y = inputs.rng().uniform(1, 2, size=(2, 5)).astype(np.float32)
 wanted = [np.float32(1000) * (x + y), np.float32(0.3048) * (x + y)]
 tried = {"jit": error(probe_jit, x, y), "grad": error(probe_grad, x, y), "vmap": error(probe_vmap, x, y)}
 for what, raised in tried.items():
-    require(
-        raised is None, f"A point under {what} raised {raised}. Are x and y its leaves, and no others?", kind="raised"
-    )
+    require(raised is None, f"A point under {what} raised {raised}. Are x and y its only leaves?", kind="raised")
 compare(ask(probe_jit, x, y), wanted, label="the distances in metres under jit (in km, in ft)")
 compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="the gradient, [x, y, unit]")
 compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="the result of vmap, [x, y, unit]")
@@ -1463,7 +1463,9 @@ def register_point(cls):
 # ## Into a file and back
 # **Goal.** A file format for arrays, such as that of `np.savez`, stores names and arrays, but no containers. Convert a model to this format, and load it into a pytree again.
 #
-# **Signature.** `to_arrays(tree)`. `tree` is a pytree of arrays. Returns a dict with a NumPy array for each leaf, whose name consists of its keys joined by `/`. `from_arrays(like, arrays)`. `like` is a pytree of arrays or of `jax.ShapeDtypeStruct`. `arrays` is such a dict, in any order, and may contain more than `like` needs. Returns a pytree with the structure of `like`. Each leaf is the array of the same name, as a JAX array with the dtype of the leaf of `like`. A name that is missing in `arrays` raises `KeyError`. An array with another shape than the leaf raises `ValueError`.
+# **Signature.** `to_arrays(tree)`. `tree` is a pytree of arrays. Returns a dict with a NumPy array for each leaf, whose name consists of its keys joined by `/`.
+#
+# `from_arrays(like, arrays)`. `like` is a pytree of arrays or of `jax.ShapeDtypeStruct`. `arrays` is such a dict, in any order, and may contain more than `like` needs. Returns a pytree with the structure of `like`. Each leaf is the array of the same name, as a JAX array with the dtype of the leaf of `like`. A name that is missing in `arrays` raises `KeyError`. An array whose shape differs from that of the leaf raises `ValueError`.
 #
 # **Example.** `to_arrays({"layers": [Layer(w, b)]})` is `{"layers/0/w": w, "layers/0/b": b}`.
 #

@@ -36,5 +36,7 @@ box(axes, 11.2, 4.5, 4.1, 2.2, "", fill=SHARED)
 words(axes, 13.25, 4.9, "the cache key of jit", size=10, bold=True)
 words(axes, 13.25, 5.8, "Python reads it during tracing.\nEach value has\nits own program.", size=10)
 
-words(axes, 8, 7.45, "Other weights use the same program.  Another activation is traced again.", size=10, bold=True)
+words(
+    axes, 8, 7.45, "Other weights use the same program.  Another activation requires another trace.", size=10, bold=True
+)
 save(axes, __file__)
