@@ -151,7 +151,7 @@ print("traced for", traces)
 
 # %% [markdown]
 # ## Compute with every leaf
-# `jax.tree.map(f, tree)` calls `f` on each leaf and returns a pytree of the same structure. If you pass several pytrees, `f` receives the leaves at the same position. `jax.tree.reduce` combines all leaves into one value.
+# `jax.tree.map(f, tree)` calls `f` on each leaf and returns a pytree of the same structure. If you pass several pytrees, `f` receives the leaves at the same position. `jax.tree.reduce` combines all leaves into one value. The next cell rounds the model to `bfloat16` and measures the rounding errors.
 
 # %%
 half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), model)
@@ -161,11 +161,8 @@ errors = jax.tree.map(lambda exact, rounded: float(jnp.sum((exact - rounded) ** 
 print("squared errors of the first layer:", jax.tree.map(lambda error: round(error, 5), errors["layers"][0]))
 print(f"norm of all errors: {jax.tree.reduce(jnp.add, errors) ** 0.5:.3f}")
 
-# %% [markdown]
-# Next, suppose that you have a dict of shapes and want an array for each shape.
-
 # %% [markdown] predict="pytrees-shapes"
-# What does `jax.tree.map(jnp.zeros, {"w": (3, 2), "b": (2,)})` return?
+# You have a dict of shapes and want an array for each shape. What does `jax.tree.map(jnp.zeros, {"w": (3, 2), "b": (2,)})` return?
 #
 # - [ ] under "w" a 3 × 2 matrix, under "b" a vector of 2 | This was the intention. But the leaves of this pytree are the numbers 3, 2 and 2.
 # - [x] under "w" a vector of 3 and a vector of 2, under "b" a vector of 2 | Right. A shape is a tuple and so a container, and its numbers are the leaves. No error reports the mistake.
@@ -178,7 +175,7 @@ zeros = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda node: isinstance(node, tu
 print("with is_leaf:   ", jax.tree.map(jnp.shape, zeros))
 
 # %% [markdown]
-# JAX calls `is_leaf` on each node, from the root down. If it returns True, the node counts as a leaf. Many mistakes with pytrees are of this kind: a container was meant as a leaf, or a leaf as a container.
+# JAX calls `is_leaf` on each node, from the root down. If it returns True, the node counts as a leaf. Many mistakes with pytrees confuse a container with a leaf.
 #
 # Another common mistake is to combine pytrees whose structures differ. The error message describes the place and the difference.
 
