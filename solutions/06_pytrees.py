@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 06 · Exercises: pytrees
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# A word that comes back: a tree's **form** is everything about it but its leaves, so its kinds of containers, their keys and lengths, their static fields, and where `None` stands. `jax.tree.structure` shows it.
+# The **structure** of a pytree is everything except its leaves: the types of its containers, their keys and lengths, their static fields, and the places of `None`. `jax.tree.structure` returns it as a treedef.
 
 # %% setup
 from grader.checks import ask, compare, counted, error, inputs, program, require
@@ -19,7 +19,7 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 
 class Layer(NamedTuple):
-    """The parameters of one layer; a named tuple is a container, with the names of its fields as keys."""
+    """The parameters of one layer. A named tuple is a container whose keys are the names of its fields."""
 
     w: jax.Array  # (k, d)
     b: jax.Array  # (k,)
@@ -46,10 +46,10 @@ def network_loss(model, x, y):
 
 
 def point_class():
-    """A new class of points, which JAX does not know yet."""
+    """Returns a new class of points, which is not registered."""
 
     class Point:
-        """x and y, float32 arrays of one shape, and the unit in which they are measured, such as "m"."""
+        """x and y, float32 arrays of the same shape, and their unit, such as "m"."""
 
         def __init__(self, x, y, unit):
             self.x, self.y, self.unit = x, y, unit
@@ -61,40 +61,40 @@ METRES = {"m": 1.0, "km": 1000.0, "ft": 0.3048}
 
 
 def metres_walked(point):
-    """How long the way to each point is, first along x and then along y, in metres: the shape of x"""
+    """The distance to each point in metres, first along x and then along y, with the shape of x."""
     return METRES[point.unit] * (point.x + point.y)
 
 
 # %% [markdown] task="pytrees-bytes" stars=1 minutes=8 skills="01_arrays,06_pytrees"
 # ## The size of a model that does not exist
-# **Goal.** How much memory will the parameters of a model take? Answer it for a model that is there, and for one of which there are only shapes. One line is missing.
+# **Goal.** How much memory will the parameters of a model take? Compute this number for a model of arrays, and for a model of which you have only the shapes and dtypes. One line is missing.
 #
-# **Signature.** `tree_bytes(tree)`: `tree` is a container of any form. Its leaves are arrays, JAX's or NumPy's, or `jax.ShapeDtypeStruct`, which holds a shape and a dtype and no numbers. Returns one number: the bytes of all leaves together.
+# **Signature.** `tree_bytes(tree)`. `tree` is any pytree. Its leaves are JAX or NumPy arrays, or objects of `jax.ShapeDtypeStruct`, which have a shape and a dtype but no numbers. Returns one number, the bytes of all leaves together.
 #
-# **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, whether these are arrays or shapes.
+# **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, for arrays and for shapes.
 #
-# **Judged.** The number, for many dtypes and containers; that nothing is made: the shapes may stand for petabytes. **Not judged.** Speed.
+# **Judged.** The number, for many dtypes and containers. No array may be created, because the shapes can describe petabytes. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Make a shape, `jax.ShapeDtypeStruct((3, 4), jnp.float32)`, and look at its attributes (a dot, then Tab). Which of them does an array have as well?
+# Create `jax.ShapeDtypeStruct((3, 4), jnp.float32)` and look at its attributes (type a dot, then press Tab). Which of them does an array have too?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# An array knows its bytes as `nbytes`; a shape does not. But both know how many numbers there are, and of which dtype.
+# An array has the attribute `nbytes`, and a `ShapeDtypeStruct` does not. But both have a number of elements and a dtype.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A NumPy dtype has an `itemsize`, the bytes of one number. Add to the total; do not replace it.
+# A NumPy dtype has an `itemsize`, the bytes of one element. Add to the total instead of replacing it.
 #
 # </details>
 
 
 # %% answer="pytrees-bytes"
 def tree_bytes(tree):
-    """The bytes of all leaves of a tree: arrays, or jax.ShapeDtypeStruct for arrays that do not exist."""
+    """Returns the bytes of all leaves of a tree, which are arrays or objects of jax.ShapeDtypeStruct."""
     total = 0
     for leaf in jax.tree.leaves(tree):
         ### BEGIN SOLUTION
@@ -111,12 +111,12 @@ for what, tree in (("the arrays", arrays), ("the shapes", shapes)):
     got = ask(tree_bytes, tree)
     require(
         isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == (),
-        f"For {what} the result is no number, but {type(got).__name__}.",
+        f"For {what} the result is not a number but {type(got).__name__}.",
     )
     require(got == 56, f"For {what} of the example the result is {got}; wanted 56.")
 
 # %% hidden="pytrees-bytes" name="values" points=1
-"""Right for arrays of any dtype in containers of any form."""
+"""Right for arrays of any dtype in any containers."""
 rng = inputs.rng()
 n, m = (int(size) for size in rng.integers(2, 9, size=2))
 trees = {
@@ -137,7 +137,7 @@ for what, (wanted, tree) in trees.items():
     require(number and int(got) == wanted, f"The number is not right for a tree with {what}.")
 
 # %% hidden="pytrees-bytes" name="shapes" points=2
-"""Right for shapes of petabytes, of which nothing is made."""
+"""Right for shapes of petabytes, for which no array is created."""
 k = int(inputs.rng().integers(1, 100))
 huge = {"table": jax.ShapeDtypeStruct((1024,) * 4, jnp.float32)}
 huge["head"] = Layer(jax.ShapeDtypeStruct((2**44, k), jnp.bfloat16), jax.ShapeDtypeStruct((2**44,), jnp.int8))
@@ -148,27 +148,27 @@ for what, wanted, tree in (*cases, ("shapes of petabytes", 2**42 + (2 * k + 1) *
     raised = error(tree_bytes, tree)
     require(
         raised != "OverflowError",
-        f"For {what} your answer raised OverflowError: a size does not fit into the 32 bits of JAX's whole numbers. "
-        "Count with Python's, which have no limit.",
+        f"For {what} your answer raised OverflowError, because a size exceeds the 32 bits of JAX's integers. "
+        "Count with Python integers, which have no limit.",
     )
     require(
         raised is None,
-        f"For {what} your answer raised {raised}. Shapes have no numbers, and none may be made: count with `.shape` "
-        "or `.size`, and `.dtype`.",
+        f"For {what} your answer raised {raised}. Shapes contain no numbers, and no array may be created. Count with "
+        "`.shape` or `.size`, and `.dtype`.",
     )
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
     require(
         number and int(got) == wanted,
         f"The number is not right for {what}."
-        + " Python's whole numbers have no limit; JAX's have 32 bits." * (tree is not small),
+        + " Python integers have no limit, and JAX integers have 32 bits." * (tree is not small),
     )
 
 # %% [markdown] why="pytrees-bytes"
-# `jax.tree.leaves` takes any form of container apart, and a shape and a dtype say all about memory. `jax.eval_shape` gives such a tree of shapes for every function, also for one that makes a model. **Next:** which of your numbers would change if the optimizer's state were counted too?
+# `jax.tree.leaves` flattens any container, and the shape and the dtype of an array determine its size. `jax.eval_shape` returns such a pytree of shapes for any function, including one that creates a model. **Next:** Which of your numbers would change if you also counted the optimizer state?
 
 
-# %% wrong="pytrees-bytes" because="Asks each leaf for nbytes: an array has it, a shape has not."
+# %% wrong="pytrees-bytes" because="Reads `nbytes` of each leaf, which an array has and a ShapeDtypeStruct does not."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -176,7 +176,7 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Makes an array of each shape to see how large it is: 4 TiB are asked for."
+# %% wrong="pytrees-bytes" because="Creates an array of each shape to measure it, and so requests 4 TiB."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -184,7 +184,7 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Counts numbers instead of bytes."
+# %% wrong="pytrees-bytes" because="Counts elements instead of bytes."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -192,7 +192,7 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Takes every number for 4 bytes, whatever its dtype."
+# %% wrong="pytrees-bytes" because="Assumes 4 bytes for each element, whatever the dtype."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -200,7 +200,7 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Replaces the total with every leaf: only the last one is counted."
+# %% wrong="pytrees-bytes" because="Replaces the total at every leaf, so only the last leaf is counted."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -208,7 +208,7 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Multiplies with jnp.prod: 32 bits cannot count beyond 2 GiB, and the product wraps around."
+# %% wrong="pytrees-bytes" because="Multiplies with jnp.prod, whose 32-bit integers overflow for large shapes."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -216,12 +216,12 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Makes a NumPy array of each shape to ask it for nbytes: there is no memory for 4 TiB."
+# %% wrong="pytrees-bytes" because="Creates a NumPy array of each shape to read its `nbytes`, but there is no memory for 4 TiB."
 def tree_bytes(tree):
     return sum(np.zeros(leaf.shape, leaf.dtype).nbytes for leaf in jax.tree.leaves(tree))
 
 
-# %% wrong="pytrees-bytes" because="Asks finfo for the bits of a number: only floats have it, integers and booleans are refused."
+# %% wrong="pytrees-bytes" because="Uses finfo for the bits of an element, which accepts only float dtypes and rejects integers and booleans."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -245,34 +245,34 @@ def tree_bytes(tree):
 
 # %% [markdown] task="pytrees-transpose" stars=1 minutes=10 skills="03_jit,06_pytrees,pytrees-bytes"
 # ## A list of dicts, a dict of lists
-# **Goal.** Training leaves a list behind, with a container of metrics for each step. To draw it you want *one* container, with all steps in each array. The same turn makes one ensemble of a list of models.
+# **Goal.** A training loop returns a list with a container of metrics for each step. For a plot, you want *one* container whose arrays hold all steps. The same operation combines a list of models into one ensemble.
 #
-# **Signature.** `transpose_trees(trees)`: a list of n trees, at least one, all of one form; their leaves are arrays or Python numbers, and leaves at the same place have the same shape and dtype. Returns one tree of that form. Each leaf is a JAX array with the n leaves stacked along a new axis 0, in order.
+# **Signature.** `transpose_trees(trees)`. `trees` is a list of n pytrees of the same structure, with n at least 1. Their leaves are arrays or Python numbers, and leaves at the same place have the same shape and dtype. Returns one pytree of this structure. Each leaf is a JAX array that contains the n leaves in order, stacked along a new axis 0.
 #
-# **Example.** `[{"loss": 2.0, "hits": [1, 0]}, {"loss": 1.5, "hits": [1, 1]}]` gives `{"loss": [2.0, 1.5], "hits": [[1, 1], [0, 1]]}`. The inner list of hits is a container: each of its two numbers becomes an array of two steps.
+# **Example.** `[{"loss": 2.0, "hits": [1, 0]}, {"loss": 1.5, "hits": [1, 1]}]` gives `{"loss": [2.0, 1.5], "hits": [[1, 1], [0, 1]]}`. The inner list of hits is a container, so each of its two numbers becomes an array of two steps.
 #
-# **Judged.** Form, values and dtypes, also under `jit`; that trees of different forms are refused with an exception. **Not judged.** Which exception.
+# **Judged.** Structure, values and dtypes, also under `jit`. Pytrees of different structures must raise an exception. **Not judged.** The type of the exception.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.tree.map(f, a, b)` calls `f` with two leaves that stand at the same place. With three trees?
+# `jax.tree.map(f, a, b)` calls `f` with two leaves from the same place. How would you call it with three pytrees?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# The trees come as a list, and a list is a container as well: mapped over, it is part of the form. Hand its items over one by one, with a star.
+# The argument is a list of pytrees. A list is a container too, so if you map over it, it becomes part of the structure. Pass its items as separate arguments, with a star.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A function may take any number of arguments: `lambda *leaves: ...`. Those are the n leaves of one place; `jnp.stack` does the rest.
+# A function can accept any number of arguments, as in `lambda *leaves: ...`. These are the n leaves at one place, and `jnp.stack` combines them.
 #
 # </details>
 
 
 # %% answer="pytrees-transpose"
 def transpose_trees(trees):
-    """Of a list of n trees of one form makes one tree of that form, with n leaves stacked into each of its own."""
+    """Converts a list of n trees of the same structure to one tree, each of whose leaves stacks n leaves."""
     ### BEGIN SOLUTION
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     ### END SOLUTION
@@ -285,10 +285,10 @@ wanted = {"loss": np.array([2, 1.5], np.float32), "hits": [np.array([1, 1], np.i
 got = ask(transpose_trees, steps)
 compare(got, wanted)
 are_jax = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
-require(are_jax, "The leaves of the result are not JAX arrays: did NumPy stack them?")
+require(are_jax, "The leaves of the result are not JAX arrays. Did you stack them with NumPy?")
 
 # %% hidden="pytrees-transpose" name="values" points=1
-"""Right for nested containers of arrays, in their dtypes, and for a single tree; under jit."""
+"""Right under jit for nested containers of arrays, with their dtypes, and for a single tree."""
 
 
 def draw(rng):
@@ -310,7 +310,7 @@ for n in (4, 1):
     raised = error(lambda trees: jax.jit(transpose_trees)(trees), trees)
     require(
         raised is None,
-        "Under jit a function of NumPy's met a tracer, which holds no numbers: stack with `jnp`."
+        "Under jit, a NumPy function received a tracer, which contains no numbers. Stack with `jnp`."
         if raised == "TracerArrayConversionError"
         else f"For {n} tree{'s' * (n > 1)} of nested containers your answer raised {raised} under jit.",
         kind="raised",
@@ -318,14 +318,14 @@ for n in (4, 1):
     compare(program(transpose_trees, trees).run(trees), wanted, label=f"the result for {n} tree{'s' * (n > 1)}")
 
 # %% hidden="pytrees-transpose" name="refused" points=1
-"""Refuses trees of different forms."""
+"""Rejects trees of different structures."""
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 got = ask(transpose_trees, [{"a": x}, {"a": y}])
 compare(got, {"a": np.stack([x, y])}, label="the result for two trees of the same structure")
 pairs = {
     "other keys": [{"a": x, "b": y}, {"a": x, "c": y}],
-    "a key more in the first": [{"a": x, "b": y}, {"a": x}],
-    "a key more in the second": [{"a": x}, {"a": x, "b": y}],
+    "an additional key in the first": [{"a": x, "b": y}, {"a": x}],
+    "an additional key in the second": [{"a": x}, {"a": x, "b": y}],
     "a list and a tuple": [[x, y], (x, y)],
     "another nesting": [[x, [y, x]], [[x, y], x]],
 }
@@ -334,35 +334,35 @@ pairs["the second of three"] = [{"a": x}, {"b": y}, {"a": x}]
 for what, trees in pairs.items():
     require(
         error(transpose_trees, trees) is not None,
-        f"Trees that differ in form ({what}) were not refused. What one of them alone has would be lost, or leaves "
-        "would meet at wrong places.",
+        f"Trees with different structures ({what}) were not rejected. Leaves of only one tree would be lost, or leaves "
+        "from different places would be combined.",
     )
 
 # %% [markdown] why="pytrees-transpose"
-# `jax.tree.map` walks through all trees at once and compares their forms on the way. That is why it is safer than two lists of leaves, which meet by number only. **Next:** how do you take tree i out of the result again? And what does `jax.vmap` over the result do?
+# `jax.tree.map` walks through all pytrees together and compares their structures. This is safer than several lists of leaves, which are matched only by position. **Next:** How do you extract pytree i from the result? What does `jax.vmap` over the result do?
 
 
-# %% wrong="pytrees-transpose" because="Maps over the list without a star: the list is part of the form, and each leaf is stacked by itself."
+# %% wrong="pytrees-transpose" because="Maps over the list without a star. The list is then part of the structure, and each leaf is stacked alone."
 def transpose_trees(trees):
     return jax.tree.map(jnp.stack, trees)
 
 
-# %% wrong="pytrees-transpose" because="Knows one level of a dict only: what is nested deeper is handed to stack as a container."
+# %% wrong="pytrees-transpose" because="Handles only one level of a dict, so stack receives the containers below it."
 def transpose_trees(trees):
     return {key: jnp.stack([tree[key] for tree in trees]) for key in trees[0]}
 
 
-# %% wrong="pytrees-transpose" because="Collects the leaves into lists, which are containers again, and not arrays."
+# %% wrong="pytrees-transpose" because="Collects the leaves into lists, which are containers and not arrays."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: list(leaves), *trees)
 
 
-# %% wrong="pytrees-transpose" because="Joins the arrays along the axis that they have, instead of stacking them along a new one."
+# %% wrong="pytrees-transpose" because="Joins the arrays along an existing axis instead of stacking them along a new one."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.concatenate([jnp.atleast_1d(leaf) for leaf in leaves]), *trees)
 
 
-# %% wrong="pytrees-transpose" because="Stacks with NumPy and repairs the dtypes: the leaves are no JAX arrays, and under jit NumPy meets a tracer."
+# %% wrong="pytrees-transpose" because="Stacks with NumPy and corrects the dtypes. The leaves are not JAX arrays, and under jit NumPy receives a tracer."
 def transpose_trees(trees):
     def stack(*leaves):
         stacked = np.stack(leaves)
@@ -371,12 +371,12 @@ def transpose_trees(trees):
     return jax.tree.map(stack, *trees)
 
 
-# %% wrong="pytrees-transpose" because="Stacks with NumPy and hands the result to JAX: under jit NumPy meets a tracer."
+# %% wrong="pytrees-transpose" because="Stacks with NumPy and converts the result to a JAX array. Under jit, NumPy receives a tracer."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
 
 
-# %% wrong="pytrees-transpose" because="Uses hstack, which stacks numbers, but joins arrays along an axis that they have."
+# %% wrong="pytrees-transpose" because="Uses hstack, which stacks numbers but joins arrays along an existing axis."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.hstack(leaves), *trees)
 
@@ -390,12 +390,12 @@ def transpose_trees(trees):
     return jax.tree.unflatten(form, [jnp.stack(column) for column in columns])
 
 
-# %% wrong="pytrees-transpose" because="Stacks along the last axis: the steps have to be the first."
+# %% wrong="pytrees-transpose" because="Stacks along the last axis instead of the first."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=-1), *trees)
 
 
-# %% wrong="pytrees-transpose" because="Takes the leaves by number and the form of the first tree for granted: another form goes through unseen."
+# %% wrong="pytrees-transpose" because="Combines leaves by position and assumes the structure of the first tree, so a different structure is not noticed."
 def transpose_trees(trees):
     columns = zip(*(jax.tree.leaves(tree) for tree in trees), strict=True)
     return jax.tree.unflatten(jax.tree.structure(trees[0]), [jnp.stack(column) for column in columns])
@@ -419,34 +419,34 @@ def transpose_trees(trees):
 
 # %% [markdown] task="pytrees-rates" stars=2 minutes=12 skills="01_arrays,06_pytrees,pytrees-transpose"
 # ## A learning rate for each part
-# **Goal.** One step downhill for a whole model, in which each part has a learning rate of its own: none for the embedding, a small one for the layers, a large one for the head. A part may be a single array or half of the model.
+# **Goal.** Update a whole model by one step of gradient descent in which each part has its own learning rate. For example, the rate is zero for the embedding, small for the layers and large for the head. A part can be a single array or half of the model.
 #
-# **Signature.** `step_by_parts(rates, params, gradients)`: `params` is a container of float arrays of any dtype, `gradients` has its form, shapes and dtypes. `rates` is a prefix of `params`: of the same form, but it may end earlier; where it does stands one float32 number `()`, which holds for everything below. Returns the new parameters, `p - rate * g` for each, in the form and the dtypes of `params`.
+# **Signature.** `step_by_parts(rates, params, gradients)`. `params` is a pytree of float arrays of any dtype, and `gradients` has the same structure, shapes and dtypes. `rates` is a prefix of `params`. It has the containers of `params`, but may end earlier, with a float32 number `()` that applies to everything below. Returns the new parameters `p - rate * g`, with the structure and the dtypes of `params`.
 #
 # **Example.** `rates = {"embed": 0.0, "head": 0.5}`, `params = {"embed": 1.0, "head": Layer(w=2.0, b=3.0)}` and gradients that are 1 everywhere give `{"embed": 1.0, "head": Layer(w=1.5, b=2.5)}`.
 #
-# **Judged.** Values, form and dtypes, for prefixes of every depth: a single number for the whole model, and one for each leaf. **Not judged.** The last digit in 16 bits.
+# **Judged.** Values, structure and dtypes, for prefixes of every depth, from a single number for the whole model to one for each leaf. **Not judged.** The last digit of 16-bit numbers.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In `jax.tree.map(f, first, second)`, which of the two decides where the walk ends? And what is `f` given from the other?
+# In `jax.tree.map(f, first, second)`, which pytree decides where the walk stops? What does `f` receive from the other one?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# With `rates` first, your function gets one rate and two *containers*. You know what to do with two containers of one form. Or spread the rates out before you begin.
+# If `rates` comes first, your function receives one rate and two *containers* of the same structure. Alternatively, repeat the rates for each leaf before you start.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A map in a map: the outer one over `rates`, `params` and `gradients`, the inner one over what it is given of the last two. Beside a float32 rate, parameters in 16 bits become float32: turn the result back, `.astype(p.dtype)`.
+# Nest two maps. The outer one is over `rates`, `params` and `gradients`, and the inner one over the two containers that it receives. A float32 rate converts 16-bit parameters to float32, so convert the result back with `.astype(p.dtype)`.
 #
 # </details>
 
 
 # %% answer="pytrees-rates"
 def step_by_parts(rates, params, gradients):
-    """p - rate * g for each parameter; rates is a prefix of params, and gradients has the form of params."""
+    """Returns p - rate * g for each parameter. rates is a prefix of params, gradients has the same structure."""
 
     ### BEGIN SOLUTION
     def step(rate, part, slopes):
@@ -506,7 +506,7 @@ for what, (rates, embed, first, second) in prefixes.items():
     compare(got, wanted, label=f"the result ({what})")
 
 # %% hidden="pytrees-rates" name="dtypes" points=1
-"""Parameters in 16 bits stay in 16 bits."""
+"""Parameters with 16 bits keep their dtype."""
 rng = inputs.rng()
 p, g = rng.normal(size=(2, 2, 3)).astype(np.float32)
 rates = {"half": np.float32(0.5), "brain": np.float32(0.25), "full": np.float32(2)}
@@ -517,20 +517,20 @@ wanted = {name: [(p - rates[name] * g).astype(dtype)] for name, dtype in forms.i
 compare(got, wanted, atol=0.05, label="the new parameters")
 
 # %% [markdown] why="pytrees-rates"
-# The first tree leads: where `rates` has a leaf, the function is given whole parts of the others, and a part is a tree. `in_axes` and shardings are prefixes in the same way. **Next:** Optax (lesson 09) asks for labels in the place of rates, such as "frozen" and "fast". Why is that better, when each part is to have an optimizer of its own?
+# The first pytree decides where `map` stops. At a leaf of `rates`, the function receives whole parts of the other pytrees, and each part is a pytree too. `in_axes` and shardings are prefixes in the same way. **Next:** Optax (lesson 09) accepts labels instead of rates, such as "frozen" and "fast". Why are labels better if each part needs its own optimizer?
 
 
-# %% wrong="pytrees-rates" because="Computes as if every rate met an array: where the prefix ends early, it meets a container."
+# %% wrong="pytrees-rates" because="Assumes that every rate meets an array. Where the prefix ends early, it meets a container."
 def step_by_parts(rates, params, gradients):
     return jax.tree.map(lambda rate, p, g: (p - rate * g).astype(p.dtype), rates, params, gradients)
 
 
-# %% wrong="pytrees-rates" because="Lets the parameters lead: the walk goes on where the rates have ended."
+# %% wrong="pytrees-rates" because="Passes the parameters first, so the walk continues below the leaves of the rates."
 def step_by_parts(rates, params, gradients):
     return jax.tree.map(lambda p, rate, g: (p - rate * g).astype(p.dtype), params, rates, gradients)
 
 
-# %% wrong="pytrees-rates" because="Takes one rate for each key at the top: deeper prefixes and a single number do not fit."
+# %% wrong="pytrees-rates" because="Uses one rate for each top-level key, so deeper prefixes and a single number do not work."
 def step_by_parts(rates, params, gradients):
     new = {}
     for key in params:
@@ -538,7 +538,7 @@ def step_by_parts(rates, params, gradients):
     return new
 
 
-# %% wrong="pytrees-rates" because="Rebuilds a named tuple as if it were a list: its constructor takes one argument for each field."
+# %% wrong="pytrees-rates" because="Rebuilds a named tuple like a list, but its constructor takes one argument for each field."
 def step_by_parts(rates, params, gradients):
     if isinstance(rates, dict):
         return {key: step_by_parts(rates[key], params[key], gradients[key]) for key in rates}
@@ -547,7 +547,7 @@ def step_by_parts(rates, params, gradients):
     return jax.tree.map(lambda p, g: (p - rates * g).astype(p.dtype), params, gradients)
 
 
-# %% wrong="pytrees-rates" because="Adds the gradient: that is uphill."
+# %% wrong="pytrees-rates" because="Adds the gradient instead of subtracting it, which increases the loss."
 def step_by_parts(rates, params, gradients):
     def step(rate, part, slopes):
         return jax.tree.map(lambda p, g: (p + rate * g).astype(p.dtype), part, slopes)
@@ -555,7 +555,7 @@ def step_by_parts(rates, params, gradients):
     return jax.tree.map(step, rates, params, gradients)
 
 
-# %% wrong="pytrees-rates" because="Leaves the dtype to promotion: a float32 rate makes float32 of parameters in 16 bits."
+# %% wrong="pytrees-rates" because="Leaves the dtype to promotion, so a float32 rate converts 16-bit parameters to float32."
 def step_by_parts(rates, params, gradients):
     def step(rate, part, slopes):
         return jax.tree.map(lambda p, g: p - rate * g, part, slopes)
@@ -563,7 +563,7 @@ def step_by_parts(rates, params, gradients):
     return jax.tree.map(step, rates, params, gradients)
 
 
-# %% wrong="pytrees-rates" because="Gives back the steps alone, without the parameters that they start from."
+# %% wrong="pytrees-rates" because="Returns the steps without the parameters to which they should be added."
 def step_by_parts(rates, params, gradients):
     def step(rate, slopes):
         return jax.tree.map(lambda g: (-rate * g).astype(g.dtype), slopes)
@@ -571,7 +571,7 @@ def step_by_parts(rates, params, gradients):
     return jax.tree.map(step, rates, gradients)
 
 
-# %% wrong="pytrees-rates" because="Gives all rates the dtype of the first leaf, which is wrong where dtypes are mixed."
+# %% wrong="pytrees-rates" because="Converts all results to the dtype of the first leaf, which is wrong for mixed dtypes."
 def step_by_parts(rates, params, gradients):
     dtype = jax.tree.leaves(params)[0].dtype
 
@@ -597,34 +597,34 @@ def step_by_parts(rates, params, gradients):
 
 # %% [markdown] task="pytrees-by-path" stars=2 minutes=15 skills="06_pytrees,pytrees-rates"
 # ## Rules by name
-# **Goal.** No weight decay for biases, half the learning rate for the embedding, this layer on that device: large training programs hold a short table of rules, each for the parameters whose *names* fit a pattern. Write the function that goes by such a table.
+# **Goal.** Large training programs contain a short table of rules, such as no weight decay for biases, or half the learning rate for the embedding. Each rule applies to the parameters whose *names* match a pattern. Write the function that applies such a table.
 #
-# **Signature.** `map_by_path(rules, tree)`: `tree` is a container of arrays. A leaf's name is made of its keys, joined by `/`: the weights of a `Layer` may be `layers/0/w`. `rules` is a list of pairs `(pattern, function)`: a regular expression, and a function of a leaf. The first pattern that is found *somewhere* in the name decides (`re.search`): the leaf becomes `function(leaf)`. A leaf that no pattern fits stays as it is. Returns a tree of the same form.
+# **Signature.** `map_by_path(rules, tree)`. `tree` is a pytree of arrays. The name of a leaf consists of its keys, joined by `/`, such as `layers/0/w` for the weights of a `Layer`. `rules` is a list of pairs `(pattern, function)` of a regular expression and a function of a leaf. The first pattern that is found *anywhere* in the name (`re.search`) decides, and the leaf becomes `function(leaf)`. A leaf without a matching pattern is not changed. Returns a pytree of the same structure.
 #
-# **Example.** `{"embed": 1.0, "layers": [Layer(w=2.0, b=3.0)]}` has the names `embed`, `layers/0/w` and `layers/0/b`. With the rules `[("w$", double), ("^layers", negate)]` it becomes `{"embed": 1.0, "layers": [Layer(w=4.0, b=-3.0)]}`.
+# **Example.** `{"embed": 1.0, "layers": [Layer(w=2.0, b=3.0)]}` has the names `embed`, `layers/0/w` and `layers/0/b`. The rules `[("w$", double), ("^layers", negate)]` convert it to `{"embed": 1.0, "layers": [Layer(w=4.0, b=-3.0)]}`.
 #
-# **Judged.** Values and form, for dicts, lists, tuples and named tuples, and for keys of any text, such as `layer-norm` or `block.1`. **Not judged.** Patterns that are no regular expressions; keys that contain `/`.
+# **Judged.** Values and structure, for dicts, lists, tuples and named tuples, and for keys with any text, such as `layer-norm` or `block.1`. **Not judged.** Patterns that are not regular expressions, and keys that contain `/`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.tree.map` tells its function the leaf and not the place. Which of its relatives tells both?
+# `jax.tree.map` passes only the leaf to its function. Which related function also passes its place?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.tree.map_with_path` calls a function of a path and a leaf. A path is a tuple of keys of several kinds: those of a dict, a list and a named tuple have different attributes. `jax.tree_util.keystr` makes text of all of them.
+# `jax.tree.map_with_path` calls a function of a path and a leaf. A path is a tuple of keys. The keys of a dict, a list and a named tuple are of different types with different attributes, and `jax.tree_util.keystr` converts all of them to text.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `keystr` takes `simple=True` and a `separator`. Then go through the rules in order, and leave the function with the first one that fits; behind the loop stands the leaf as it was.
+# `keystr` accepts `simple=True` and a `separator`. Iterate over the rules in order, and return from the function at the first match. After the loop, return the leaf unchanged.
 #
 # </details>
 
 
 # %% answer="pytrees-by-path"
 def map_by_path(rules, tree):
-    """tree with each leaf changed by the function of the first of rules, pairs (pattern, function), that fits its name."""
+    """Changes each leaf by the function of the first pair (pattern, function) in rules that matches its name."""
 
     ### BEGIN SOLUTION
     def change(path, leaf):
@@ -651,7 +651,7 @@ wanted = {"embed": np.float32(1), "layers": [Layer(np.float32(4), np.float32(-3)
 compare(program(probe_example, tree).run(tree), wanted, label="the changed tree")
 
 # %% hidden="pytrees-by-path" name="first" points=1
-"""The first rule that fits decides, and only that one; without one a leaf stays."""
+"""Only the first matching rule is applied, and a leaf without a matching rule is not changed."""
 
 
 def probe_rules(rules, tree):
@@ -661,11 +661,11 @@ def probe_rules(rules, tree):
 KEYS = ("embed", "head", "norm")
 cases = {
     "no rules": ([], (1, 1, 1)),
-    "one rule that fits one leaf": ([("head", "double")], (1, 2, 1)),
-    "two rules that fit the same leaf": ([("head", "double"), ("head", "negate")], (1, 2, 1)),
-    "a later rule that fits all": ([("norm", "zero"), ("embed", "negate"), (".", "double")], (-1, 2, 0)),
-    "a first rule that fits all": ([("", "negate"), ("embed", "double")], (-1, -1, -1)),
-    "a rule that fits none": ([("tail", "zero"), ("norm", "double")], (1, 1, 2)),
+    "one rule that matches one leaf": ([("head", "double")], (1, 2, 1)),
+    "two rules that match the same leaf": ([("head", "double"), ("head", "negate")], (1, 2, 1)),
+    "a later rule that matches all": ([("norm", "zero"), ("embed", "negate"), (".", "double")], (-1, 2, 0)),
+    "a first rule that matches all": ([("", "negate"), ("embed", "double")], (-1, -1, -1)),
+    "a rule that matches no leaf": ([("tail", "zero"), ("norm", "double")], (1, 1, 2)),
 }
 rng = inputs.rng()
 for what, (rules, factors) in cases.items():
@@ -675,7 +675,7 @@ for what, (rules, factors) in cases.items():
     compare(got, wanted, label=f"the result ({what})")
 
 # %% hidden="pytrees-by-path" name="names" points=2
-"""Names are made of keys of every kind, and patterns are searched for in the whole name."""
+"""Names consist of keys of every type, and patterns are searched for in the whole name."""
 
 
 def probe_rules(rules, tree):
@@ -694,12 +694,12 @@ def draw(rng):
 
 # Factors in the order of the leaves: embed, layers/0/w, layers/0/b, layers/1/w, layers/1/b, pair/0, pair/1.
 cases = {
-    "a pattern of brackets and quotes, which are in no name": ([(r"[\[\]']", "double")], (1, 1, 1, 1, 1, 1, 1)),
-    "a pattern that fits a last key, and no whole name": ([("^[wb01]$", "double")], (1, 1, 1, 1, 1, 1, 1)),
+    "a pattern of brackets and quotes, which no name contains": ([(r"[\[\]']", "double")], (1, 1, 1, 1, 1, 1, 1)),
+    "a pattern that matches a last key, but no whole name": ([("^[wb01]$", "double")], (1, 1, 1, 1, 1, 1, 1)),
     "a pattern for the end of a name": ([("w$", "double")], (1, 2, 1, 2, 1, 1, 1)),
     "a pattern for the middle of a name": ([("/0/", "double")], (1, 2, 2, 1, 1, 1, 1)),
     "a pattern for the beginning of a name": ([("^pair", "negate")], (1, 1, 1, 1, 1, -1, -1)),
-    "a letter that several names hold": ([("b", "negate")], (-1, 1, -1, 1, -1, 1, 1)),
+    "a letter that several names contain": ([("b", "negate")], (-1, 1, -1, 1, -1, 1, 1)),
     "whole names": ([("^layers/1/b$", "zero"), ("^pair/1$", "double")], (1, 1, 1, 1, 0, 1, 2)),
     "a pattern with a choice": ([("layers/[01]/w|pair/0", "double")], (1, 2, 1, 2, 1, 2, 1)),
 }
@@ -707,7 +707,9 @@ rng = inputs.rng()
 for what, (rules, factors) in cases.items():
     tree = draw(rng)
     raised = error(probe_rules, rules, tree)
-    require(raised is None, f"A tree of dicts, lists, tuples and `Layer`s: your answer raised {raised}.", kind="raised")
+    require(
+        raised is None, f"For a tree of dicts, lists, tuples and `Layer`s your answer raised {raised}.", kind="raised"
+    )
     got = ask(probe_rules, rules, tree)
     (first, second), (one, other), scale = tree["layers"], tree["pair"], np.float32(factors)
     wanted = {
@@ -733,10 +735,10 @@ for what, (rules, factors) in cases.items():
     compare(ask(probe_rules, rules, tree(*leaves)), wanted, label=f"the result ({what})")
 
 # %% [markdown] why="pytrees-by-path"
-# `map_with_path` gives each leaf's place as keys that say their kind, so one function serves every container, classes of your own included. Tables like this one assign weight decay, learning rates and, from lesson 16 on, devices. **Next:** a rule with a typing mistake fits nothing, silently. How would you find rules that were never used?
+# `map_with_path` passes the place of each leaf as keys of known types, so one function works for every container, including your own classes. Tables like this one assign weight decay, learning rates and, from lesson 16 on, shardings. **Next:** A rule with a typing mistake matches nothing and raises no error. How would you find rules that were never used?
 
 
-# %% wrong="pytrees-by-path" because="Goes on after a rule that fits: the last one decides."
+# %% wrong="pytrees-by-path" because="Continues after a match, so the last matching rule decides."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -749,7 +751,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Applies every rule that fits, one after the other."
+# %% wrong="pytrees-by-path" because="Applies every matching rule, one after the other."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -761,7 +763,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Matches from the beginning of the name only: that is re.match."
+# %% wrong="pytrees-by-path" because="Matches only at the beginning of the name, with re.match."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -773,7 +775,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Takes the plain keystr for the name: it is written like Python code, with brackets, quotes and dots."
+# %% wrong="pytrees-by-path" because="Uses keystr without options as the name, which is Python code with brackets, quotes and dots."
 def map_by_path(rules, tree):
     def change(path, leaf):
         for pattern, function in rules:
@@ -784,7 +786,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Asks every key for .key: those of dicts have it, those of lists have .idx and those of named tuples .name."
+# %% wrong="pytrees-by-path" because="Reads .key of every key. Keys of dicts have it, but those of lists have .idx and those of named tuples .name."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = "/".join(str(key.key) for key in path)
@@ -796,7 +798,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Looks at the last key alone: where in the tree it stands is lost."
+# %% wrong="pytrees-by-path" because="Uses only the last key, so the position in the tree is lost."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = jax.tree_util.keystr(path[-1:], simple=True)
@@ -808,7 +810,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Picks the words out of keystr's text: keys with a hyphen, a dot or a space fall to pieces."
+# %% wrong="pytrees-by-path" because="Extracts the words from the text of keystr, which splits keys with a hyphen, a dot or a space."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = "/".join(re.findall(r"\w+", jax.tree_util.keystr(path)))
@@ -820,7 +822,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Searches each key by itself: the start, the end and the slashes of the whole name are lost."
+# %% wrong="pytrees-by-path" because="Searches each key separately, so the start, the end and the slashes of the whole name are lost."
 def map_by_path(rules, tree):
     def change(path, leaf):
         keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
@@ -832,7 +834,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Makes a list of a plain tuple: the kind of container is part of the form."
+# %% wrong="pytrees-by-path" because="Returns a list for a plain tuple, but the type of a container is part of the structure."
 def map_by_path(rules, tree, name=""):
     inside = lambda key, node: map_by_path(rules, node, f"{name}/{key}" if name else str(key))
     if isinstance(tree, dict):
@@ -846,7 +848,7 @@ def map_by_path(rules, tree, name=""):
     return next((function for pattern, function in rules if re.search(pattern, name)), lambda leaf: leaf)(tree)
 
 
-# %% wrong="pytrees-by-path" because="Forgets the leaves that no rule fits: the function ends without a result, and None takes their place."
+# %% wrong="pytrees-by-path" because="Forgets leaves without a matching rule. The function then returns None, which replaces them."
 def map_by_path(rules, tree):
     def change(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -857,7 +859,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Replaces brackets, quotes and dots in keystr's text: dots inside a key become slashes too."
+# %% wrong="pytrees-by-path" because="Replaces brackets, quotes and dots in the text of keystr, so dots inside a key become slashes too."
 def map_by_path(rules, tree):
 
     def change(path, leaf):
@@ -870,7 +872,7 @@ def map_by_path(rules, tree):
     return jax.tree.map_with_path(change, tree)
 
 
-# %% wrong="pytrees-by-path" because="Walks through containers by hand and takes a plain tuple for a leaf."
+# %% wrong="pytrees-by-path" because="Walks through containers by hand and treats a plain tuple as a leaf."
 def map_by_path(rules, tree):
 
     def walk(keys, node):
@@ -915,35 +917,37 @@ def map_by_path(rules, tree, name=""):
 
 
 # %% [markdown] task="pytrees-partition" stars=2 minutes=20 skills="03_jit,04_grad,06_pytrees,pytrees-transpose"
-# ## What trains, and what does not
-# **Goal.** A model holds weights beside strings, settings and counters, and neither `jit` nor `grad` takes all of these. Part it: what is wanted goes into one tree, the rest into another, and later the two become one again. Equinox is built on this pair of functions.
+# ## What is trained, and what is not
+# **Goal.** A model contains weights together with strings, settings and counters, and neither `jit` nor `grad` accepts all of these. Split the model into one pytree of the wanted leaves and one of the rest, and combine them again later. Equinox is built on this pair of functions.
 #
-# **Signature.** `partition(wanted, tree)`: `wanted` is a function of a leaf that gives True or False; `None` is no leaf, so `wanted` is never called on it. Returns a pair `(kept, rest)`, both of the form of `tree` but for one thing: `kept` has `None` where the leaf is not wanted, `rest` where it is. `combine(one, other)` is the way back: at each place it takes what is not `None`, from whichever of the two has it.
+# **Signature.** `partition(wanted, tree)`. `wanted` is a function of a leaf that returns True or False. `None` is not a leaf, so `wanted` is never called on it. Returns a pair `(kept, rest)`. Both have the structure of `tree`, except that `kept` has `None` in place of each leaf that is not wanted, and `rest` in place of each leaf that is wanted.
 #
-# **Example.** With `is_float` from the setup, `{"w": [1., 2.], "step": 3, "name": "net"}` (an array, an int, a string) is parted into `{"w": [1., 2.], "step": None, "name": None}` and `{"w": None, "step": 3, "name": "net"}`. `combine` of both, in any order, is the tree again.
+# `combine(one, other)` is the inverse. At each place it takes the value that is not `None`, from either argument.
 #
-# **Judged.** Both functions, for leaves of every kind, zeros and empty strings among them, and for trees that have `None` of their own; gradients by `kept`. **Not judged.** `combine` of trees that do not belong together.
+# **Example.** With `is_float` from the setup, `{"w": [1., 2.], "step": 3, "name": "net"}` (an array, an int and a string) is split into `{"w": [1., 2.], "step": None, "name": None}` and `{"w": None, "step": 3, "name": "net"}`. `combine` of both, in any order, returns the original.
+#
+# **Judged.** Both functions, for leaves of every type, including zeros and empty strings, and for pytrees that contain `None` themselves. Gradients with respect to `kept`. **Not judged.** `combine` of pytrees that do not belong together.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.tree.map` may give back `None` for a leaf. What does it do with `None` that it *meets*?
+# The function of `jax.tree.map` may return `None`. What does `jax.tree.map` do with a `None` in its *argument*?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `None` is an empty container: it is part of the form, and `map` finds the forms of `kept` and `rest` different. The argument `is_leaf` is a function that makes leaves of things which are none.
+# `None` is an empty container, so it is part of the structure, and the structures of `kept` and `rest` differ. With the argument `is_leaf`, a node can count as a leaf.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# For `combine`, let `is_leaf` say True for `None`. Then choose by `is None`: a zero or an empty string counts as false in Python, and an array as neither.
+# In `combine`, let `is_leaf` return True for `None`. Then decide with `is None`. A zero or an empty string is false in Python, and an array of several numbers is neither true nor false.
 #
 # </details>
 
 
 # %% answer="pytrees-partition"
 def partition(wanted, tree):
-    """The pair (kept, rest): tree with None in place of the leaves for which wanted(leaf) is False, and True."""
+    """Returns (kept, rest), two copies of tree. None replaces unwanted leaves in kept and wanted leaves in rest."""
     ### BEGIN SOLUTION
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -952,7 +956,7 @@ def partition(wanted, tree):
 
 
 def combine(one, other):
-    """The tree that has, at each place, what is not None in one of the two."""
+    """Returns the tree that has, at each place, the value of one or other that is not None."""
     ### BEGIN SOLUTION
     pick = lambda mine, theirs: theirs if mine is None else mine
     return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
@@ -960,7 +964,7 @@ def combine(one, other):
 
 
 # %% check="pytrees-partition" name="example" points=1
-"""The example: three leaves, parted and put together."""
+"""The example: three leaves, split and combined."""
 
 
 def probe_example(tree):
@@ -974,7 +978,7 @@ compare(parts, ({**tree, "step": None, "name": None}, {**tree, "w": None}), labe
 compare(again, tree, label="`combine(kept, rest)`")
 
 # %% hidden="pytrees-partition" name="parts" points=1
-"""Parts trees of every form, by any function of a leaf."""
+"""Splits trees of any structure, by any function of a leaf."""
 rng = inputs.rng()
 x, y = rng.normal(size=(2, 3)).astype(np.float32)
 tree = {"a": [Layer(x, None), (0, "relu")], "b": {"c": y, "d": "", "e": []}, "f": False}
@@ -983,7 +987,7 @@ rest = {"a": [Layer(None, None), (0, "relu")], "b": {"c": None, "d": "", "e": []
 raised = error(lambda tree: partition(is_float, tree), tree)
 require(
     raised is None,
-    f"`partition` of nested containers raised {raised}: lists and named tuples are in it.",
+    f"`partition` of nested containers, with lists and named tuples, raised {raised}.",
     kind="raised",
 )
 compare(ask(lambda tree: partition(is_float, tree), tree), (kept, rest), label="`partition(is_float, tree)`")
@@ -1000,11 +1004,11 @@ def probe_asked(tree):
 
 
 asked = ask(probe_asked, tree)
-require(len(asked) > 0, "`wanted` was never called: the answer has to work for any function that it is given.")
-require(not any(asked), "`wanted` was called on `None`: None is no leaf, and a function of a leaf need not take it.")
+require(len(asked) > 0, "`wanted` was never called. The answer must work for any function `wanted`.")
+require(not any(asked), "`wanted` was called on `None`. None is not a leaf, and a function of a leaf may reject it.")
 
 # %% hidden="pytrees-partition" name="together" points=1
-"""Puts two parts together in either order, whatever the leaves are."""
+"""Combines two parts in either order, whatever the leaves are."""
 rng = inputs.rng()
 x, y = rng.normal(size=(2, 3)).astype(np.float32)
 zeros = np.zeros(2, np.float32)
@@ -1026,10 +1030,10 @@ only = {"w": None, "b": None}, {"w": x, "b": None}
 what = "`combine(kept, rest)` (both have `None` at one place)"
 compare(told(what, *only), only[1], label=what)
 for what, pair in (("`combine(kept, rest)`", (kept, rest)), ("`combine(rest, kept)`", (rest, kept))):
-    compare(told(f"{what} (nested containers, with `None` of their own)", *pair), tree, label=what)
+    compare(told(f"{what} (nested containers, which contain `None` themselves)", *pair), tree, label=what)
 
 # %% hidden="pytrees-partition" name="gradient" points=1
-"""Gradients by the floats of a model that holds a string and a counter."""
+"""Gradients with respect to the floats of a model that contains a string and a counter."""
 
 
 def probe_gradient(model, x, y):
@@ -1048,8 +1052,8 @@ y = np.float32(0.5)
 raised = error(probe_gradient, *draw(), y)
 require(
     raised is None,
-    f"The gradient by `kept` of a model with strings and a counter raised {raised}: is there something in `kept` that is "
-    "no float, or does `combine` meet what it cannot join?",
+    f"The gradient with respect to `kept`, for a model with strings and a counter, raised {raised}. Does `kept` contain "
+    "leaves other than floats, or does `combine` fail?",
     kind="raised",
 )
 made = program(probe_gradient, *draw(), y)
@@ -1064,10 +1068,10 @@ for _ in range(2):
     compare(made.run(model, x, y), wanted, atol=1e-4, label="`(loss, gradient)`")
 
 # %% [markdown] why="pytrees-partition"
-# `None` is a container with nothing in it, so a tree with `None` in place of what `grad` refuses is a tree that `grad` takes, and the form stays: the gradient fits onto `kept`. **Next:** how would you freeze a layer, floats and all, with `map_by_path` and this?
+# `None` is a container without leaves. Therefore `grad` accepts a pytree in which `None` replaces the leaves that it would reject, and the gradient has the structure of `kept`. **Next:** How would you freeze one layer, including its floats, with `map_by_path` and these functions?
 
 
-# %% wrong="pytrees-partition" because="Puts together without is_leaf: None is part of the form, and the two forms differ."
+# %% wrong="pytrees-partition" because="Combines without is_leaf. None is part of the structure, so the two structures differ."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -1078,7 +1082,7 @@ def combine(one, other):
     return jax.tree.map(lambda mine, theirs: theirs if mine is None else mine, one, other)
 
 
-# %% wrong="pytrees-partition" because="Chooses with `or`: zero, False and the empty string count as nothing, and an array as neither true nor false."
+# %% wrong="pytrees-partition" because="Chooses with `or`. Zero, False and the empty string are false, and an array of several numbers is neither true nor false."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -1089,7 +1093,7 @@ def combine(one, other):
     return jax.tree.map(lambda mine, theirs: mine or theirs, one, other, is_leaf=lambda node: node is None)
 
 
-# %% wrong="pytrees-partition" because="Makes leaves of None in partition too, so that wanted is called on None."
+# %% wrong="pytrees-partition" because="Makes None a leaf in partition too, so wanted is called on None."
 def partition(wanted, tree):
     none = lambda node: node is None
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree, is_leaf=none)
@@ -1102,7 +1106,7 @@ def combine(one, other):
     return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
 
 
-# %% wrong="pytrees-partition" because="Takes arrays as they are and chooses the rest with `or`: zero, False and the empty string are lost."
+# %% wrong="pytrees-partition" because="Checks for arrays but chooses everything else with `or`, so zero, False and the empty string are lost."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -1114,7 +1118,7 @@ def combine(one, other):
     return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
 
 
-# %% wrong="pytrees-partition" because="Takes the first that is not None and expects one: where the tree has None of its own there is none."
+# %% wrong="pytrees-partition" because="Takes the first value that is not None and assumes that there is one. A None of the tree itself has no other value."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -1126,7 +1130,7 @@ def combine(one, other):
     return jax.tree.map(first, one, other, is_leaf=lambda node: node is None)
 
 
-# %% wrong="pytrees-partition" because="Leaves everything in the rest: its floats are there twice."
+# %% wrong="pytrees-partition" because="Leaves everything in the rest, so the floats are in both parts."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     return kept, tree
@@ -1137,7 +1141,7 @@ def combine(one, other):
     return jax.tree.map(pick, one, other, is_leaf=lambda node: node is None)
 
 
-# %% wrong="pytrees-partition" because="Puts 0 in place of what is not wanted: a 0 is a leaf, None is none."
+# %% wrong="pytrees-partition" because="Replaces unwanted leaves by 0, which is a leaf, while None is not."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else 0, tree)
     rest = jax.tree.map(lambda leaf: 0 if wanted(leaf) else leaf, tree)
@@ -1148,7 +1152,7 @@ def combine(one, other):
     return jax.tree.map(lambda mine, theirs: theirs if type(mine) is int else mine, one, other)
 
 
-# %% wrong="pytrees-partition" because="Takes two lists of leaves out of the tree: the form is lost, and with it where each leaf belongs."
+# %% wrong="pytrees-partition" because="Returns two lists of leaves, so the structure and the place of each leaf are lost."
 def partition(wanted, tree):
     leaves = jax.tree.leaves(tree)
     return [leaf for leaf in leaves if wanted(leaf)], [leaf for leaf in leaves if not wanted(leaf)]
@@ -1158,7 +1162,7 @@ def combine(one, other):
     return [*one, *other]
 
 
-# %% wrong="pytrees-partition" because="Drops what is not wanted from the dict: the keys are part of the form. And it looks at one level only."
+# %% wrong="pytrees-partition" because="Removes unwanted entries from the dict, but the keys are part of the structure. It also handles only one level."
 def partition(wanted, tree):
     kept = {key: leaf for key, leaf in tree.items() if wanted(leaf)}
     return kept, {key: leaf for key, leaf in tree.items() if key not in kept}
@@ -1168,7 +1172,7 @@ def combine(one, other):
     return {**one, **other}
 
 
-# %% wrong="pytrees-partition" because="Always takes the second where it has something, and None where it has nothing."
+# %% wrong="pytrees-partition" because="Always takes the value of the second tree, which is None where only the first has a value."
 def partition(wanted, tree):
     kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
     rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
@@ -1211,35 +1215,37 @@ def combine(one, other):
 
 
 # %% [markdown] task="pytrees-register" stars=2 minutes=20 skills="03_jit,04_grad,05_vmap,06_pytrees,pytrees-partition"
-# ## A class that JAX can see into
-# **Goal.** A class of your own is a leaf that no transformation takes. Tell JAX what is in it: which attributes are data, and which are static and belong to the form.
+# ## A class as a container
+# *Needs: Deeper: classes that are not dataclasses.*
 #
-# **Signature.** `register_point(cls)`: `cls` has the attributes `x` and `y`, arrays of one shape, and `unit`, a string; `cls(x, y, unit)` makes an instance. Afterwards an instance is a container with the leaves `x` and `y`, in this order, under these names, and `unit` is part of its form. Returns `cls`, so that `register_point` may stand above a class as a decorator. Each class is registered once.
+# **Goal.** An object of an unregistered class is a leaf that no transformation accepts. Register a class, so that JAX treats some attributes as data, and others as static parts of the structure.
+#
+# **Signature.** `register_point(cls)`. `cls` has the attributes `x` and `y`, arrays of the same shape, and `unit`, a string. `cls(x, y, unit)` creates an object. After the call, an object is a container with the leaves `x` and `y`, in this order and with these names, and `unit` is part of its structure. Returns `cls`, so that `register_point` can be used as a decorator. Each class is registered once.
 #
 # **Example.** For `point = cls(1.0, 2.0, "km")`, `jax.tree.leaves(point)` is `[1.0, 2.0]`, and `jax.tree.map(lambda leaf: 10 * leaf, point)` is a point with `x` 10.0, `y` 20.0 and `unit` "km".
 #
-# **Judged.** Leaves, their names in a path; points under `jit`, `grad` and `vmap`; that points of different units are never mapped together; that a jitted function is traced anew for another unit, and not for other numbers. **Not judged.** Which of the ways to register you take; of which kind the keys `x` and `y` in a path are.
+# **Judged.** The leaves and their names in a path. Points under `jit`, `grad` and `vmap`. A map over points of different units must raise an exception. A jitted function is traced again for another unit, but not for other numbers. **Not judged.** Which registration function you use, and the type of the keys `x` and `y` in a path.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which of the three may be a tracer? And which one does Python need to know while it traces, to look up a factor?
+# Which of the three attributes may be a tracer? Which one does Python need during tracing, to look up a factor?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Static is what belongs to the form. The lesson's function for a class that is no dataclass serves here; so does `register_dataclass`, which takes any class that can be made from its attributes by name, with a list of what is data and one of what is static.
+# Static attributes belong to the structure. You can use the lesson's functions for a class that is not a dataclass. `register_dataclass` is shorter. It accepts any class whose constructor takes all attributes by name, with a list of the data and a list of the static attributes.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# The arguments of `jax.tree_util.register_dataclass` are the class, then `data_fields` and `meta_fields`, both lists of names. And give the class back.
+# The arguments of `jax.tree_util.register_dataclass` are the class, `data_fields` and `meta_fields`. The last two are lists of names. Remember to return the class.
 #
 # </details>
 
 
 # %% answer="pytrees-register"
 def register_point(cls):
-    """Makes cls, with attributes x, y and unit, a container of x and y whose unit is part of its form; returns cls."""
+    """Registers cls as a container of its attributes x and y, with unit as part of its structure. Returns cls."""
     ### BEGIN SOLUTION
     return jax.tree_util.register_dataclass(cls, data_fields=["x", "y"], meta_fields=["unit"])
     ### END SOLUTION
@@ -1261,7 +1267,7 @@ compare(leaves, [1.0, 2.0], label="`jax.tree.leaves(point)`")
 compare(tenfold, [10.0, 20.0, "km"], label="the point times 10, [x, y, unit]")
 
 # %% hidden="pytrees-register" name="transformed" points=1
-"""Goes through jit, grad and vmap, and keeps its unit."""
+"""Works with jit, grad and vmap, and keeps its unit."""
 
 
 def probe_jit(x, y):
@@ -1286,15 +1292,13 @@ x, y = inputs.rng().uniform(1, 2, size=(2, 5)).astype(np.float32)
 wanted = [np.float32(1000) * (x + y), np.float32(0.3048) * (x + y)]
 tried = {"jit": error(probe_jit, x, y), "grad": error(probe_grad, x, y), "vmap": error(probe_vmap, x, y)}
 for what, raised in tried.items():
-    require(
-        raised is None, f"A point under {what} raised {raised}: are x and y the leaves, and only they?", kind="raised"
-    )
-compare(ask(probe_jit, x, y), wanted, label="the ways in metres under jit (in km, in ft)")
+    require(raised is None, f"A point under {what} raised {raised}. Are x and y its only leaves?", kind="raised")
+compare(ask(probe_jit, x, y), wanted, label="the distances in metres under jit (in km, in ft)")
 compare(ask(probe_grad, x, y), [1000 * (2 * x + y), 1000 * x, "km"], label="the gradient, [x, y, unit]")
-compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="what vmap gives back, [x, y, unit]")
+compare(ask(probe_vmap, x, y), [x - y, y, "ft"], label="the result of vmap, [x, y, unit]")
 
 # %% hidden="pytrees-register" name="names" points=1
-"""The leaves are x and y, in this order and by these names."""
+"""The leaves are x and y, in this order and with these names."""
 
 
 def probe_names(x, y):
@@ -1307,15 +1311,15 @@ x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 raised = error(probe_names, x, y)
 require(raised is None, f"`leaves_with_path` of a list of points raised {raised}.", kind="raised")
 got = ask(probe_names, x, y)
-require(len(got) == 4, f"Two points have {len(got)} leaves together; wanted x and y of each.")
+require(len(got) == 4, f"Two points together have {len(got)} leaves; wanted x and y of each.")
 compare([leaf for _, leaf in got], [x, y, y, x], label="the leaves of two points")
 require(
     [name for name, _ in got] == ["points/0/x", "points/0/y", "points/1/x", "points/1/y"],
-    "In a path the two leaves are not called x and y: the way you registered the class gives JAX no names, only places.",
+    "The names of the two leaves in a path are not x and y. Register the class with keys, not only with positions.",
 )
 
 # %% hidden="pytrees-register" name="units" points=1
-"""Points of one unit are mapped together; points of different units are refused."""
+"""Points of the same unit are mapped together, and points of different units are rejected."""
 
 
 def probe_add(x, y, unit, other):
@@ -1327,15 +1331,15 @@ def probe_add(x, y, unit, other):
 x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 for unit in ("m", "ft"):
     raised = error(probe_add, x, y, unit, unit)
-    require(raised is None, f"A map over two points of one unit raised {raised}.", kind="raised")
+    require(raised is None, f"A map over two points of the same unit raised {raised}.", kind="raised")
     compare(ask(probe_add, x, y, unit, unit), [x + y, y + y, unit], label="the sum of two points, [x, y, unit]")
 require(
     error(probe_add, x, y, "m", "ft") is not None,
-    "A point in m and one in ft were added up, leaf by leaf. The unit has to be part of the form: then JAX refuses.",
+    "A point in m and one in ft were added leaf by leaf. Make the unit part of the structure, so that JAX rejects this.",
 )
 
 # %% hidden="pytrees-register" name="traces" points=1 observed=true
-"""Another unit is traced anew; other numbers, or the same unit again, are not."""
+"""A new unit causes a trace. Other numbers, or a unit that was used before, do not."""
 
 
 def probe_traces(x, y):
@@ -1353,38 +1357,41 @@ x, y = inputs.rng().uniform(1, 2, size=(2, 4)).astype(np.float32)
 raised = error(probe_traces, x, y)
 require(
     raised is None,
-    f"A jitted function, called with points in km and then in ft, raised {raised}.",
+    f"A jitted function that was called with points in km and then in ft raised {raised}.",
     kind="raised",
 )
 last, calls = ask(probe_traces, x, y)
-compare(last, 2000 * x, label="the way of the last point")
+compare(last, 2000 * x, label="the distance of the last point")
 require(
     calls[1] == calls[0],
-    "Other numbers in x and y were traced anew: something besides the leaves holds them. Only the unit belongs to the form.",
+    "Other numbers in x and y caused another trace. Only the unit may be part of the structure, and not the numbers.",
 )
-require(calls[2] == calls[1] + 1, "Another unit was not traced anew: it has to be part of the form.")
-require(calls[3] == calls[2], "A unit that was there before was traced anew: two equal units have to be equal.")
+require(calls[2] == calls[1] + 1, "Another unit did not cause a trace. The unit must be part of the structure.")
+require(
+    calls[3] == calls[2],
+    "A unit that was used before caused another trace. The static parts of two points with equal units must be equal.",
+)
 
 # %% [markdown] why="pytrees-register"
-# Data become leaves, and so tracers; what is static (JAX: `meta_fields`) goes into the form, which `jit` has in its key and `map` compares. What Python must know while it traces (a unit, an activation's name, a flag) is static; whatever changes at each step is data. **Next:** what would be traced how often if `unit` were a number, such as metres for each unit, and a leaf?
+# Data become leaves and therefore tracers. Static attributes, which JAX calls `meta_fields`, become part of the treedef. `jit` has the treedef in its cache key, and `map` compares treedefs. A value that Python needs during tracing is static, such as a unit, the name of an activation or a flag. A value that changes at each step is data. **Next:** Suppose that `unit` were a number, such as metres per unit, and a leaf. How often would each function be traced?
 
 
-# %% wrong="pytrees-register" because="Makes the unit a leaf: a string is no array, and jit, grad and vmap refuse it."
+# %% wrong="pytrees-register" because="Makes the unit a leaf. A string is not an array, so jit, grad and vmap reject it."
 def register_point(cls):
     return jax.tree_util.register_dataclass(cls, data_fields=["x", "y", "unit"], meta_fields=[])
 
 
-# %% wrong="pytrees-register" because="Makes everything part of the form: a point has no leaves, and nothing in it is traced."
+# %% wrong="pytrees-register" because="Makes everything part of the structure. A point then has no leaves, and nothing in it is traced."
 def register_point(cls):
     return jax.tree_util.register_static(cls)
 
 
-# %% wrong="pytrees-register" because="Puts y among the settings: it is no leaf, and an array cannot be compared as part of a form."
+# %% wrong="pytrees-register" because="Makes y static. It is then not a leaf, and arrays in treedefs cannot be compared."
 def register_point(cls):
     return jax.tree_util.register_dataclass(cls, data_fields=["x"], meta_fields=["y", "unit"])
 
 
-# %% wrong="pytrees-register" because="Puts the point together in another order than it was taken apart: x and y change places."
+# %% wrong="pytrees-register" because="Builds the point with its children in the wrong order, so x and y are swapped."
 def register_point(cls):
     apart = lambda point: ((("x", point.x), ("y", point.y)), point.unit)
     keyed = lambda point: ([(jax.tree_util.GetAttrKey(name), leaf) for name, leaf in apart(point)[0]], point.unit)
@@ -1392,7 +1399,7 @@ def register_point(cls):
     return cls
 
 
-# %% wrong="pytrees-register" because="Forgets the unit on the way, and writes one of its own: everything comes back in metres."
+# %% wrong="pytrees-register" because="Loses the unit when it flattens the point and always rebuilds it in metres."
 def register_point(cls):
     key = jax.tree_util.GetAttrKey
     apart = lambda point: ([(key("x"), point.x), (key("y"), point.y)], None)
@@ -1400,14 +1407,14 @@ def register_point(cls):
     return cls
 
 
-# %% wrong="pytrees-register" because="Registers without keys: JAX then knows the leaves by their places alone."
+# %% wrong="pytrees-register" because="Registers without keys, so the paths of the leaves contain indices instead of names."
 def register_point(cls):
     apart = lambda point: ((point.x, point.y), point.unit)
     jax.tree_util.register_pytree_node(cls, apart, lambda unit, leaves: cls(*leaves, unit))
     return cls
 
 
-# %% wrong="pytrees-register" because="Keeps the whole point as a setting, to put it together from: two points are never equal, and each is traced."
+# %% wrong="pytrees-register" because="Stores the whole point as its static part. Two points are never equal, so each one is traced."
 def register_point(cls):
     key = jax.tree_util.GetAttrKey
     apart = lambda point: ([(key("x"), point.x), (key("y"), point.y)], point)
@@ -1415,7 +1422,7 @@ def register_point(cls):
     return cls
 
 
-# %% wrong="pytrees-register" because="Keeps the unit in a closure and not in the form: all points share the unit that was seen last."
+# %% wrong="pytrees-register" because="Stores the unit in a closure instead of the structure, so all points share the last unit."
 def register_point(cls):
     seen, key = {}, jax.tree_util.GetAttrKey
 
@@ -1454,34 +1461,36 @@ def register_point(cls):
 
 # %% [markdown] task="pytrees-checkpoint" stars=2 minutes=20 skills="01_arrays,06_pytrees,pytrees-by-path"
 # ## Into a file and back
-# **Goal.** A new setting: a file of arrays (such as `np.savez` writes) knows names and arrays, and nothing of containers. Save a model into such a form, and load it into a tree again.
+# **Goal.** A file format for arrays, such as that of `np.savez`, stores names and arrays, but no containers. Convert a model to this format, and load it into a pytree again.
 #
-# **Signature.** `to_arrays(tree)`: a tree of arrays. Returns a dict with a NumPy array for each leaf, under its keys joined by `/`. `from_arrays(like, arrays)`: `like` is a tree of arrays or `jax.ShapeDtypeStruct`, `arrays` such a dict, in any order, perhaps with more in it than `like` needs. Returns a tree of the form of `like`, in which each leaf is the array of its name as a JAX array with the dtype of the leaf in `like`. Where a name is missing in `arrays`, it raises `KeyError`; where an array has another shape than the leaf, `ValueError`.
+# **Signature.** `to_arrays(tree)`. `tree` is a pytree of arrays. Returns a dict with a NumPy array for each leaf, whose name consists of its keys joined by `/`.
+#
+# `from_arrays(like, arrays)`. `like` is a pytree of arrays or of `jax.ShapeDtypeStruct`. `arrays` is such a dict, in any order, and may contain more than `like` needs. Returns a pytree with the structure of `like`. Each leaf is the array of the same name, as a JAX array with the dtype of the leaf of `like`. A name that is missing in `arrays` raises `KeyError`. An array whose shape differs from that of the leaf raises `ValueError`.
 #
 # **Example.** `to_arrays({"layers": [Layer(w, b)]})` is `{"layers/0/w": w, "layers/0/b": b}`.
 #
-# **Judged.** Names, values, dtypes and form, for models of many layers and for files that hold something else; that NumPy's arrays go out and JAX's come back; both exceptions. **Not judged.** Writing the file.
+# **Judged.** Names, values, dtypes and structure, for models of many layers and for files with additional arrays. `to_arrays` returns NumPy arrays and `from_arrays` returns JAX arrays. Both exceptions. **Not judged.** Writing the file.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# For the way out you need all leaves with their paths. For the way back you need a tree of the form of `like`, in which what is put at a place depends on the path. Which two functions of `jax.tree` are that?
+# `to_arrays` needs all leaves with their paths. `from_arrays` needs a pytree with the structure of `like`, in which each leaf depends on its path. Which two functions of `jax.tree` do this?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Do not count: names are sorted differently from leaves, `layers/10` before `layers/2`. Ask for each array by its name, and `arrays[name]` raises `KeyError` by itself.
+# Do not rely on the order. Names are sorted differently from leaves, with `layers/10` before `layers/2`. Look up each array by its name. `arrays[name]` raises `KeyError` without further code.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A small function from a path to a name serves both ways. Going back, a function of a path and a leaf of `like` finds the array, compares the two shapes, and makes a JAX array of it with the leaf's dtype.
+# Both directions can share a small function that converts a path to a name. For `from_arrays`, write a function of a path and a leaf of `like`. It finds the array, compares the two shapes, and creates a JAX array with the dtype of the leaf.
 #
 # </details>
 
 
 # %% answer="pytrees-checkpoint"
 def to_arrays(tree):
-    """A NumPy array for each leaf of a tree, by name: its keys joined by "/"."""
+    """Returns a dict with a NumPy array for each leaf of a tree, named by its keys joined by "/"."""
     ### BEGIN SOLUTION
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1489,8 +1498,8 @@ def to_arrays(tree):
 
 
 def from_arrays(like, arrays):
-    """A tree of the form and dtypes of `like`, filled from a dict of arrays by name. KeyError, ValueError: no such
-    name, another shape."""
+    """Returns a tree with the structure and dtypes of `like` and the arrays of the same names. Raises KeyError for a
+    missing name and ValueError for another shape."""
 
     ### BEGIN SOLUTION
     def find(path, leaf):
@@ -1505,18 +1514,18 @@ def from_arrays(like, arrays):
 
 
 # %% check="pytrees-checkpoint" name="example" points=1
-"""The example, out and back."""
+"""The example, converted and restored."""
 w, b = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6], np.float32)
 tree = {"layers": [Layer(w, b)]}
 arrays = ask(to_arrays, jax.tree.map(jnp.asarray, tree))
 compare(arrays, {"layers/0/w": w, "layers/0/b": b}, label="`to_arrays(tree)`")
-require(all(isinstance(array, np.ndarray) for array in arrays.values()), "`to_arrays` has to give NumPy's arrays.")
+require(all(isinstance(array, np.ndarray) for array in arrays.values()), "`to_arrays` must return NumPy arrays.")
 again = ask(from_arrays, tree, arrays)
 compare(again, tree, label="`from_arrays(tree, arrays)`")
-require(all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(again)), "`from_arrays` has to give JAX arrays.")
+require(all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(again)), "`from_arrays` must return JAX arrays.")
 
 # %% hidden="pytrees-checkpoint" name="out" points=1
-"""Gives every leaf of a large model a name of its own."""
+"""Every leaf of a large model has its own name."""
 rng = inputs.rng()
 layers = [Layer(rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).astype(np.float16)) for _ in range(12)]
 head = jnp.asarray(rng.normal(size=3), jnp.bfloat16)
@@ -1530,16 +1539,16 @@ require(
     kind="raised",
 )
 got = ask(to_arrays, model)
-require(isinstance(got, dict), f"`to_arrays` gives a {type(got).__name__}; wanted a dict.")
+require(isinstance(got, dict), f"`to_arrays` returns a {type(got).__name__}; wanted a dict.")
 require(
     len(got) == len(wanted),
-    f"A model with {len(wanted)} leaves has {len(got)} arrays: every leaf needs a name that no other one has.",
+    f"A model with {len(wanted)} leaves has {len(got)} arrays. Every leaf needs a unique name.",
 )
 compare(got, wanted, label="`to_arrays(model)`")
-require(all(isinstance(array, np.ndarray) for array in got.values()), "`to_arrays` has to give NumPy's arrays.")
+require(all(isinstance(array, np.ndarray) for array in got.values()), "`to_arrays` must return NumPy arrays.")
 
 # %% hidden="pytrees-checkpoint" name="back" points=2
-"""Fills arrays or shapes by name, in whatever order the file has them, in the dtypes of `like`."""
+"""Loads arrays by name, in any order of the file, with the dtypes of `like`."""
 rng = inputs.rng()
 draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
 model = {"layers": [Layer(draw(2, 2), draw(2)) for _ in range(12)], "pair": (draw(2), draw(2)), "none": None}
@@ -1551,57 +1560,63 @@ ordered = dict(sorted(arrays.items()))
 raised = error(from_arrays, like, ordered)
 require(
     raised is None,
-    f"`from_arrays` into shapes in lists, tuples and `None`, from a file with its names in sorted order, raised {raised}.",
+    f"`from_arrays` into shapes in lists, tuples and `None`, from a file with sorted names, raised {raised}.",
     kind="raised",
 )
-compare(ask(from_arrays, like, ordered), model, label="the result of `from_arrays` with names in sorted order")
+compare(ask(from_arrays, like, ordered), model, label="the result of `from_arrays` with sorted names")
 names = list(arrays)
 mixed = {names[i]: arrays[names[i]] for i in rng.permutation(len(names))} | {"optimizer/step": np.int32(3)}
 raised = error(from_arrays, like, mixed)
-require(raised is None, f"`from_arrays` from a file with a name more than `like` needs raised {raised}.", kind="raised")
-compare(ask(from_arrays, like, mixed), model, label="the result of `from_arrays` with a name more")
+require(raised is None, f"`from_arrays` from a file with an additional name raised {raised}.", kind="raised")
+compare(ask(from_arrays, like, mixed), model, label="the result of `from_arrays` with an additional name")
 smaller = {"pair": (np.zeros(2, np.float16), jax.ShapeDtypeStruct((2,), jnp.float32))}
 wanted = {"pair": (model["pair"][0].astype(np.float16), model["pair"][1])}
 raised = error(from_arrays, smaller, mixed)
-require(raised is None, f"`from_arrays` of a part of the names, one into float16, raised {raised}.", kind="raised")
+require(raised is None, f"`from_arrays` with a part of the names, one as float16, raised {raised}.", kind="raised")
 got = ask(from_arrays, smaller, mixed)
 compare(
     got,
     wanted,
-    label="the result of `from_arrays` into another dtype, of a part of the names",
+    label="the result of `from_arrays` with another dtype and a part of the names",
 )
-require(all(isinstance(leaf, jax.Array) for leaf in got["pair"]), "`from_arrays` has to give JAX arrays.")
+require(all(isinstance(leaf, jax.Array) for leaf in got["pair"]), "`from_arrays` must return JAX arrays.")
 
 # %% hidden="pytrees-checkpoint" name="refused" points=1
-"""Refuses a file in which a name is missing or an array has another shape."""
+"""Rejects a file in which a name is missing or an array has another shape."""
 w, b = inputs.rng().normal(size=(2, 4)).astype(np.float32)
 like = {"layers": [Layer(np.zeros((2, 2), np.float32), np.zeros(4, np.float32))]}
 good = {"layers/0/w": w.reshape(2, 2), "layers/0/b": b}
 raised = error(from_arrays, like, good)
-require(raised is None, f"`from_arrays` of one layer's arrays, all of the right shape, raised {raised}.", kind="raised")
+require(
+    raised is None,
+    f"`from_arrays` with the arrays of one layer, all of the right shape, raised {raised}.",
+    kind="raised",
+)
 compare(ask(from_arrays, like, good), {"layers": [Layer(w.reshape(2, 2), b)]}, label="the result of `from_arrays`")
 without = {"layers/0/w": w.reshape(2, 2), "layers/1/b": b}
 raised = error(from_arrays, like, without)
 require(
     raised is not None,
-    "A name that `like` has and the file has not went unnoticed; wanted a KeyError. Nothing may stand in for it, neither "
-    "the leaf of `like` nor another array.",
+    "A name of `like` that the file does not contain must raise KeyError. Do not replace the missing array by the leaf "
+    "of `like` or by another array.",
 )
 require(
-    raised == "KeyError", f"For a name that the file has not it should raise KeyError, and not {raised}.", kind="raised"
+    raised == "KeyError",
+    f"For a name that the file does not contain it must raise KeyError, and not {raised}.",
+    kind="raised",
 )
 for what, array in (("as many numbers in another shape", w), ("a shape that could be broadcast", w[:1])):
     raised = error(from_arrays, like, {"layers/0/w": array, "layers/0/b": b})
-    require(raised is not None, f"An array of {what} should end with ValueError, and was taken.")
+    require(raised is not None, f"An array of {what} must raise ValueError, but it was accepted.")
     require(
-        raised == "ValueError", f"For an array of {what} it should raise ValueError, and not {raised}.", kind="raised"
+        raised == "ValueError", f"For an array of {what} it must raise ValueError, and not {raised}.", kind="raised"
     )
 
 # %% [markdown] why="pytrees-checkpoint"
-# Names survive where places do not: a sorted file, a layer more, a field renamed in one place and not in the other. That is why checkpoints go by path, and why `like`, which may be a tree of shapes, decides about form and dtype. **Next:** which forms of containers could give two leaves the same name here?
+# Names stay valid where positions do not, such as in a sorted file or after a layer is added. Checkpoint libraries therefore store arrays by path. `like`, which may be a pytree of shapes, determines the structure and the dtypes. **Next:** For which containers would two leaves have the same name here?
 
 
-# %% wrong="pytrees-checkpoint" because="Counts on the order: a file has its names sorted, layers/10 before layers/2, and the arrays land in other layers."
+# %% wrong="pytrees-checkpoint" because="Relies on the order. The names in a file may be sorted, with layers/10 before layers/2, so arrays end up in other layers."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1615,7 +1630,7 @@ def from_arrays(like, arrays):
     return form.unflatten([jnp.asarray(array, leaf.dtype) for leaf, array in zip(leaves, arrays.values(), strict=True)])
 
 
-# %% wrong="pytrees-checkpoint" because="Puts the two kinds of array the wrong way round: JAX's go out, and NumPy's come back."
+# %% wrong="pytrees-checkpoint" because="Confuses the two kinds of arrays, returning JAX arrays from to_arrays and NumPy arrays from from_arrays."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): jnp.asarray(leaf) for path, leaf in named}
@@ -1631,7 +1646,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Asserts the shape: an AssertionError is another exception than the ValueError that callers wait for."
+# %% wrong="pytrees-checkpoint" because="Asserts the shape, which raises AssertionError instead of the ValueError that callers expect."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1646,7 +1661,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Names a leaf by its last key: all layers have a w, and the last one is kept."
+# %% wrong="pytrees-checkpoint" because="Names each leaf by its last key. All layers have a w, so only the last one remains."
 def to_arrays(tree):
     return {
         jax.tree_util.keystr(path[-1:], simple=True): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(tree)
@@ -1663,7 +1678,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Keeps what is in `like` where the file has nothing: that part of the model is silently not loaded."
+# %% wrong="pytrees-checkpoint" because="Keeps the value of `like` where the file has no array, so a part of the model is silently not loaded."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1679,7 +1694,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Forces every array into the shape of the model: numbers of another layer may fit by luck."
+# %% wrong="pytrees-checkpoint" because="Reshapes every array to the shape in the model, which accepts arrays of another layer with the same size."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1693,7 +1708,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Broadcasts every array to the shape of the model: one row is repeated for all."
+# %% wrong="pytrees-checkpoint" because="Broadcasts every array to the shape in the model, so a single row is repeated."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1707,7 +1722,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Checks that all names are there, and then takes the arrays in the order of the file."
+# %% wrong="pytrees-checkpoint" because="Checks that all names exist, but then takes the arrays in the order of the file."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1725,7 +1740,7 @@ def from_arrays(like, arrays):
     return form.unflatten([jnp.asarray(array, leaf.dtype) for leaf, array in zip(leaves, needed, strict=True)])
 
 
-# %% wrong="pytrees-checkpoint" because="Takes the file's dtype: a model in float16 comes back in float32, and is twice as large."
+# %% wrong="pytrees-checkpoint" because="Keeps the dtype of the file. A float16 model is then loaded as float32 and takes twice the memory."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}
@@ -1741,7 +1756,7 @@ def from_arrays(like, arrays):
     return jax.tree.map_with_path(find, like)
 
 
-# %% wrong="pytrees-checkpoint" because="Builds dicts out of the names: lists, tuples and named tuples come back as dicts."
+# %% wrong="pytrees-checkpoint" because="Builds dicts from the names, so lists, tuples and named tuples become dicts."
 def to_arrays(tree):
     named = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in named}

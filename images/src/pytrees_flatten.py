@@ -1,4 +1,4 @@
-"""Draws a tree as JAX sees it: containers above, leaves in a row below, and flatten and unflatten beside it."""
+"""Draws a pytree with containers above and leaves in a row below, and flatten and unflatten next to it."""
 
 from style import EDGE, MAPPED, PLAIN, QUIET, SHARED, arrow, box, card, cells, save, words
 
@@ -21,12 +21,12 @@ words(axes, 1.15, 4.7, "[0]", size=10, code=True)
 arrow(axes, (2.2, 4.07), (2.7, 4.85))
 words(axes, 2.85, 4.4, "[1]", size=10, code=True)
 box(axes, 2.0, 4.9, 1.6, 0.6, "None", fill=SHARED, size=9)
-words(axes, 2.8, 5.72, "a container of nothing", size=8, colour=QUIET)
+words(axes, 2.8, 5.72, "an empty container", size=8, colour=QUIET)
 
 for x, leaf in ((1.0, "3"), (3.9, "2"), (6.6, "1")):
     cells(axes, x, LEAVES, 1, 1, MAPPED, size=0.6, words=[[leaf]])
-words(axes, 4.1, 7.15, "leaves, from left to right", size=10, bold=True)
-words(axes, 4.1, 7.6, "whatever JAX does not know as a container", size=9, colour=QUIET)
+words(axes, 4.1, 7.15, "leaves, in this order", size=10, bold=True)
+words(axes, 4.1, 7.6, "every object that is not a container", size=9, colour=QUIET)
 
 axes.plot([8.3, 8.3], [0.5, 7.7], color=EDGE, linewidth=1)
 
@@ -35,16 +35,16 @@ cells(axes, 9.2, 2.35, 1, 3, MAPPED, size=0.6, words=[["3", "2", "1"]])
 words(axes, 10.1, 1.75, "leaves", size=11, bold=True)
 words(axes, 10.1, 3.4, "a list", size=9, colour=QUIET)
 box(axes, 11.6, 2.25, 3.9, 0.8, "{'a': (*, None),\n 'b': *, 'w': *}", fill=SHARED, size=9.5)
-words(axes, 13.55, 1.75, "form", size=11, bold=True)
-words(axes, 13.55, 3.4, "kinds, keys, lengths, None", size=9, colour=QUIET)
+words(axes, 13.55, 1.75, "treedef", size=11, bold=True)
+words(axes, 13.55, 3.4, "types, keys, lengths, None", size=9, colour=QUIET)
 
 box(axes, 8.9, 4.35, 2.4, 0.75, "f(leaf)", fill=PLAIN)
 arrow(axes, (10.1, 3.65), (10.1, 4.3))
-words(axes, 11.5, 4.72, "computed with, traced", size=9, align="left", colour=QUIET)
-words(axes, 13.0, 5.85, "compared,\nin the key of jit", size=9, colour=QUIET)
+words(axes, 11.5, 4.72, "computed, traced", size=9, align="left", colour=QUIET)
+words(axes, 13.0, 5.85, "compared, part of\nthe cache key of jit", size=9, colour=QUIET)
 arrow(axes, (10.1, 5.12), (11.4, 6.6))
 arrow(axes, (15.1, 3.65), (14.3, 6.6), dashed=True)
-words(axes, 12.1, 7.0, "jax.tree.unflatten(form, leaves)", size=11, code=True, bold=True)
-words(axes, 12.1, 7.5, "together: a tree of the same form, jax.tree.map", size=9, colour=QUIET)
+words(axes, 12.1, 7.0, "jax.tree.unflatten(treedef, leaves)", size=11, code=True, bold=True)
+words(axes, 12.1, 7.5, "both steps together: jax.tree.map, same structure", size=9, colour=QUIET)
 
 save(axes, __file__)

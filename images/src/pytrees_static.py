@@ -1,4 +1,4 @@
-"""Draws what becomes of a registered class: data fields become leaves and tracers, static fields belong to the form."""
+"""Draws a registered class, whose data fields become leaves and whose static fields become part of the treedef."""
 
 from style import MAPPED, PLAIN, QUIET, SHARED, arrow, box, card, cells, save, words
 
@@ -21,20 +21,22 @@ arrow(axes, (4.9, 5.1), (6.3, 5.6))
 words(axes, 8.1, 1.2, "leaves", size=11, bold=True)
 cells(axes, 6.6, 2.0, 2, 3, MAPPED)
 cells(axes, 8.5, 2.2, 1, 2, MAPPED)
-words(axes, 8.1, 3.35, "change at each step", size=9, colour=QUIET)
-words(axes, 8.1, 4.6, "form", size=11, bold=True)
+words(axes, 8.1, 3.35, "may change at each step", size=9, colour=QUIET)
+words(axes, 8.1, 4.6, "treedef", size=11, bold=True)
 box(axes, 6.5, 5.1, 3.3, 0.95, "Dense['tanh'](*, *)", fill=SHARED, size=9.5)
-words(axes, 8.1, 6.5, "compared, never computed with", size=9, colour=QUIET)
+words(axes, 8.1, 6.5, "compared, not computed with", size=9, colour=QUIET)
 
 arrow(axes, (9.9, 2.45), (11.1, 2.45))
 arrow(axes, (9.9, 5.58), (11.1, 5.58))
 
 box(axes, 11.2, 1.35, 4.1, 2.2, "", fill=PLAIN)
 words(axes, 13.25, 1.75, "arguments of the program", size=10, bold=True)
-words(axes, 13.25, 2.65, "tracers under jit,\nslopes from grad,\na batch axis by vmap", size=10)
+words(axes, 13.25, 2.65, "tracers under jit,\ngradients from grad,\na batch axis from vmap", size=10)
 box(axes, 11.2, 4.5, 4.1, 2.2, "", fill=SHARED)
-words(axes, 13.25, 4.9, "the key of jit", size=10, bold=True)
-words(axes, 13.25, 5.8, "Python reads it while tracing;\nanother value is\nanother program", size=10)
+words(axes, 13.25, 4.9, "the cache key of jit", size=10, bold=True)
+words(axes, 13.25, 5.8, "Python reads it during tracing.\nEach value has\nits own program.", size=10)
 
-words(axes, 8, 7.45, "Other weights: the same program again.  Another activation: traced anew.", size=10, bold=True)
+words(
+    axes, 8, 7.45, "Other weights use the same program.  Another activation requires another trace.", size=10, bold=True
+)
 save(axes, __file__)
