@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 08 · control flow: loops and branches inside a program
 #
-# *The core takes about 30 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/08_control_flow/08_control_flow.ipynb).* After the core you can put a loop or a branch into a compiled program, choose a loop that can be differentiated or one that stops early, predict what `vmap` does to it, and simulate a thousand environments at once.
+# *The core takes about 30 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/08_control_flow/08_control_flow.ipynb).* After the core you can put a loop or a branch into a compiled program, choose a loop that can be differentiated or one that stops early, predict what `vmap` does with it, and simulate a thousand environments at once.
 #
 # **Prerequisites.** Tracing (lesson 02), `jit` (03), `grad` (04), `vmap` (05), pytrees (06) and keys (07). Answer these questions from memory.
 #
@@ -121,7 +121,7 @@ right.legend()
 plots.show(
     f"Left: the angle of the pendulum swings between {angles.max():.1f} and {angles.min():.1f}, less with every swing. "
     f"Right: the time to compile {', '.join(map(str, lengths))} iterations. The Python loop takes "
-    f"{', '.join(f'{s:.2f}' for s in unrolled_seconds)} seconds, and scan {', '.join(f'{s:.2f}' for s in scan_seconds)}."
+    f"{np.array(unrolled_seconds)} seconds, and scan {np.array(scan_seconds)}."
 )
 
 # %% [markdown]
@@ -185,7 +185,7 @@ print_error(lambda: jax.lax.scan(lambda found, x: (jnp.append(found, x), None), 
 
 # %% [markdown]
 # ## cond: run one of two branches
-# `jax.lax.cond(condition, true_branch, false_branch, *operands)` puts both branches into the program. At run time, the value of the condition decides which one runs. `jnp.where` computes both of its arguments.
+# `jax.lax.cond(condition, true_branch, false_branch, *operands)` puts both branches into the program. At run time, the value of the condition decides which one runs. `jnp.where` selects between two results, so both are computed. In the next cell, `heavy` multiplies matrices 300 times with `fori_loop`, which is explained below.
 
 
 # %%
@@ -253,7 +253,7 @@ for angle in (0.1, 0.5, 2.0):
     print(f"from {angle}: {steps:3d} steps, then at {last_angle:.4f}")
 
 # %% [markdown]
-# The function was traced once, so one program ran all three simulations. The number of iterations depends on values, and this has a price. [Reverse mode](../docs/glossary.md#reverse-mode) stores values of each iteration, and JAX must know beforehand how much memory they need. Forward mode works.
+# The function was traced once, so one program ran all three simulations. The number of iterations depends on values, and this has a price. [Reverse mode](../docs/glossary.md#reverse-mode) stores values of each iteration, its [residuals](../docs/glossary.md#residual), and JAX must know beforehand how much memory they need. So only forward mode can differentiate a `while_loop`.
 
 # %%
 doublings = lambda x: jax.lax.while_loop(lambda x: x < 100, lambda x: 2 * x, x)
@@ -297,7 +297,7 @@ print("value and gradient:", *jax.value_and_grad(frozen_doublings)(3.0))
 # `vmap` maps `doublings` over 100,000 numbers. One of them needs sixty iterations, and each of the others needs two. How long does this take?
 #
 # - [ ] as long as if all needed two | The loop cannot end before that one number is done.
-# - [ ] no time, as it is an error: a loop has one condition | The condition of the mapped loop is whether any number is unfinished.
+# - [ ] it fails, because a loop has only one condition | The condition of the mapped loop is whether any number is unfinished.
 # - [x] as long as if all needed sixty | Right. The loop runs until the last number is done. Numbers that are done keep their values.
 
 # %%
@@ -311,7 +311,7 @@ for name, took in zip(cases, case_ms, strict=True):
 
 # %% [markdown]
 # ## A thousand simulations at once
-# A pole stands on a cart and falls unless the cart is pushed. The state consists of position, velocity, angle and angular velocity. In reinforcement learning, cart and pole are an **environment**, and a simulation from start to end is an **episode**. Here the **controller** consists of four numbers. It pushes with the force `gains @ state`, limited to ten newtons.
+# A pole stands on a cart and falls unless the cart is pushed. The state consists of position, velocity, angle and angular velocity, here called spin. In reinforcement learning, cart and pole are an **environment**, and a simulation from start to end is an **episode**. Here the **controller** consists of four numbers. It pushes with the force `gains @ state`, limited to ten newtons.
 
 
 # %%
@@ -365,13 +365,13 @@ for (name, gains), (upper, lower) in zip(controllers.items(), panels.T, strict=T
 panels[0, 0].set_ylabel("angle (radians)")
 panels[1, 0].set_ylabel("position (metres)")
 plots.show(
-    "Angle and position over four seconds, 40 poles for each of four controllers. Without a force all poles fall. The more "
-    "of the state a controller uses, the calmer are the curves. Of 1000 poles, these stay upright: "
+    "Angle and position over four seconds, 40 poles for each of four controllers. Without a force all poles fall. The "
+    "more of the state a controller uses, the calmer are the curves. Of 1000 poles, these stay upright: "
     f"{'; '.join(f'{name}, {share}' for name, share in upright.items())}."
 )
 
 # %% [markdown]
-# A controller that uses only the angle makes the pole swing wider and wider. With the angular velocity too, the pole stays upright, but the cart drifts away. With the whole state, the cart also returns.
+# A controller that uses only the angle makes the pole swing wider and wider. With the spin too, the pole stays upright, but the cart drifts away. With the whole state, the cart also returns.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
@@ -392,10 +392,12 @@ entries = jnp.array([2.0, 3.0, 4.0])
 print_error(lambda: jax.jit(sum_first)(entries, 2), length=160)
 print("n is static:  ", jax.jit(sum_first, static_argnums=1)(entries, 2))
 print("n is a shape: ", jax.jit(lambda xs: sum_first(xs, xs.shape[0]))(entries))
+by_fori = lambda xs, n: jax.lax.fori_loop(0, n, lambda i, total: total + xs[i], 0.0)
+print("n is traced:  ", jax.jit(by_fori)(entries, 2))
 print("gradient:     ", jax.grad(sum_first)(entries, 2))
 
 # %% [markdown]
-# With a static n, JAX compiles a program for each value of n. `grad` without `jit` passes concrete values, so it accepts Python's control flow (05).
+# With a static n, JAX compiles a program for each value of n. A `fori_loop` accepts a traced n, so one program serves all values. `grad` without `jit` works with concrete values, so it accepts Python's control flow (05).
 #
 # A shape cannot depend on a traced value either. Keep the full shape and mask the entries that do not count.
 
@@ -434,7 +436,7 @@ for index in (-1, 0, 1, 2, 7):
     print(f"branch {index:2d}:", jax.lax.switch(index, shapes, 2.0))
 
 # %% [markdown]
-# For each entry of an array there are three more functions. `jax.lax.select` takes arrays of equal shape and dtype, and `jnp.where` calls it after broadcasting. `jnp.select` takes lists of conditions and arrays. `jnp.piecewise` takes a list of functions instead.
+# Three more functions choose for each entry of an array, as `jnp.where` does. `jax.lax.select` takes a condition and two arrays of equal shape and dtype, which `jnp.where` broadcasts and converts first. `jnp.select` takes a list of conditions and a list of arrays. `jnp.piecewise` takes a list of functions instead of arrays.
 
 # %%
 points = jnp.array([-2.0, 0.5, 3.0])
@@ -485,7 +487,7 @@ for name, body in bodies.items():
 
 # %% [markdown]
 # ## Deeper: what the backward pass stores
-# Reverse mode through a `scan` stores the [residuals](../docs/glossary.md#residual) of each iteration. These are the values that the derivative rules need in the backward pass. They are stacked, with the number of iterations as the leading axis.
+# Reverse mode through a `scan` stores the residuals of each iteration. These are the values that the derivative rules need in the backward pass. They are stacked, with the number of iterations as the leading axis.
 
 
 # %%
@@ -581,8 +583,9 @@ for gains, label in ((controllers["angle and spin"], "before training"), (traine
 right.set(xlabel="seconds", ylabel="mean distance (metres)")
 right.legend()
 plots.show(
-    f"Left: the cost during training, from {values[0]:.3f} to {values[-1]:.3f}. Right: the mean distance of 1000 carts from "
-    f"the middle of the track over four seconds, before and after training. The trained gains are {np.asarray(trained)}."
+    f"Left: the cost during training, from {values[0]:.3f} to {values[-1]:.3f}. Right: the mean distance of 1000 "
+    f"carts from the middle of the track over four seconds, before and after training. The trained gains are "
+    f"{np.asarray(trained)}."
 )
 
 # %% [markdown]

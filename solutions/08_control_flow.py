@@ -2,7 +2,7 @@
 # # 08 · Exercises: control flow
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# Several exercises require "one loop". This is a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each create one. A Python loop, or a `scan` with `unroll=True`, creates none, because JAX writes its body into the program once for each iteration.
+# All exercises but *A batch that does not fit* need only the core of this lesson. Several of them require "one loop". This is a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each create one. A Python loop, or a `scan` with `unroll=True`, creates none, because JAX writes its body into the program once for each iteration.
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -1582,6 +1582,8 @@ def early_stop(loss, params, batches, rate):
 
 # %% [markdown] task="control-implicit" stars=3 minutes=25 skills="04_grad,control-newton"
 # ## The derivative of a solution, without the search
+# *Needs: lesson 04, Deeper: a derivative rule of your own.*
+#
 # **Goal.** `newton_sqrt` in the setup searches for y with y² = a and stops when y is accurate enough. Reverse mode rejects its `while_loop`. But the derivative of the solution follows from the equation, however the solution was found. Differentiating y² = a gives 2y · dy = da. Make the search differentiable, any number of times.
 #
 # **Signature.** `implicit_sqrt(a)`. `a` is a positive float32 `()`. The result `()` is that of `newton_sqrt(a)`, up to rounding.
