@@ -144,7 +144,16 @@ print(f"1000 steps in one scan:              {scan_ms:7.2f} ms")
 
 # %% [markdown]
 # ## scan: carry, inputs, outputs
-# The body takes `(carry, x)` and returns `(carry, y)`. Each iteration passes the [carry](../docs/glossary.md#carry) to the next one. `scan` slices the inputs `xs` along their leading axis, and stacks the outputs along a new leading axis. Carry, inputs and outputs may each be a pytree.
+# The body takes `(carry, x)` and returns `(carry, y)`. Each iteration passes the [carry](../docs/glossary.md#carry) to the next one. `scan` slices the inputs `xs` along their leading axis, and stacks the outputs along a new leading axis. Carry, inputs and outputs may each be a pytree. For arrays, this Python function computes the same.
+#
+# ```python
+# def scan(body, carry, xs):
+#     ys = []
+#     for x in xs:
+#         carry, y = body(carry, x)
+#         ys.append(y)
+#     return carry, jnp.stack(ys)
+# ```
 #
 # ![scan as a row of equal boxes, one for each iteration. The carry passes through them from left to right, from the initial carry to the one that is returned. Each box receives one slice of the inputs from above and returns one output below.](../images/control_scan.svg)
 #
@@ -166,7 +175,7 @@ print("at the end", balance, "  interest", outputs["interest"], "  overdrawn", o
 print(jax.make_jaxpr(lambda flows: jax.lax.scan(month, 0.0, flows))(flows))
 
 # %% [markdown]
-# The [jaxpr](../docs/glossary.md#jaxpr) of the body is a parameter of the `scan`. It is there once.
+# The program contains the [jaxpr](../docs/glossary.md#jaxpr) of the body once, as a parameter of the `scan`.
 
 # %% [markdown] predict="control-carry"
 # `jax.lax.scan(lambda total, x: (total + x, None), jnp.int32(0), jnp.ones(3))` adds three floats. What is the result?
@@ -214,7 +223,7 @@ print_error(lambda: jax.lax.cond(True, lambda: 1, lambda: 1.0), length=420)
 # `jax.vmap(by_cond)(matrices, jnp.zeros(8, bool))` maps over eight matrices, and all eight conditions are false. How long does it take?
 #
 # - [x] as long as the heavy branch on all eight | Right. One program serves all examples. As their conditions may differ, it computes both branches and then selects.
-# - [ ] hardly any time: the light branch on all eight | This is true of one condition. Here each matrix has its own.
+# - [ ] hardly any time: the light branch on all eight | This would be true of one condition. Here each matrix has its own.
 # - [ ] an error: cond takes one condition | `by_cond` is written for one example. `vmap` turns its `cond` into an operation that takes eight conditions.
 
 # %%
@@ -229,7 +238,14 @@ print(f"a condition for each matrix: {own_ms:6.2f} ms\none condition for all:   
 
 # %% [markdown]
 # ## while_loop: stop when the work is done
-# `jax.lax.while_loop(condition, body, carry)` evaluates the condition before each iteration, on the device. Both functions take the carry only, and there are no stacked outputs. When is the pendulum at rest?
+# `jax.lax.while_loop(condition, body, carry)` evaluates the condition before each iteration, on the device. Both functions take the carry only, and there are no stacked outputs.
+#
+# ```python
+# while condition(carry):
+#     carry = body(carry)
+# ```
+#
+# When is the pendulum at rest?
 
 
 # %%
@@ -253,7 +269,7 @@ for angle in (0.1, 0.5, 2.0):
     print(f"from {angle}: {steps:3d} steps, then at {last_angle:.4f}")
 
 # %% [markdown]
-# The function was traced once, so one program ran all three simulations. The number of iterations depends on values, and this has a price. [Reverse mode](../docs/glossary.md#reverse-mode) stores values of each iteration, its [residuals](../docs/glossary.md#residual), and JAX must know beforehand how much memory they need. So only forward mode can differentiate a `while_loop`.
+# `tracing` was printed once, so one program ran all three simulations. The number of iterations depends on values, and this has a price. [Reverse mode](../docs/glossary.md#reverse-mode) stores values of each iteration, its [residuals](../docs/glossary.md#residual), and JAX must know beforehand how much memory they need. So only forward mode can differentiate a `while_loop`.
 
 # %%
 doublings = lambda x: jax.lax.while_loop(lambda x: x < 100, lambda x: 2 * x, x)
@@ -262,6 +278,11 @@ print_error(lambda: jax.grad(doublings)(3.0), length=420)
 
 # %% [markdown]
 # The third loop, `jax.lax.fori_loop(start, stop, body, carry)`, passes an index and the carry to its body.
+#
+# ```python
+# for i in range(start, stop):
+#     carry = body(i, carry)
+# ```
 
 # %% [markdown] predict="control-fori"
 # `power(x, n)` is `jax.lax.fori_loop(0, n, lambda i, y: y * x, 1.0)`. Which derivatives with respect to x exist: (a) `jax.grad(lambda x: power(x, 3))`, (b) `jax.grad(power)` under `jit`, where n is a traced argument?
