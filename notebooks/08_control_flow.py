@@ -107,7 +107,7 @@ end, angles = scan_loop(pendulum, 300)
 print("angle and speed after 300 steps:", end, "  all angles:", angles.shape)
 
 # %% [markdown]
-# The result is the same, and the only operation is the [scan](../docs/glossary.md#scan), for any length. It also returns the angle of each step, which the left panel shows.
+# The result is the same, and the only operation is the [scan](../docs/glossary.md#scan), for any length. It also returns the angle of each step, which the left panel below shows.
 
 # %%
 _, (left, right) = plots.subplots(1, 2, height=2.6)
@@ -411,11 +411,11 @@ def sum_first(xs, n):
 
 entries = jnp.array([2.0, 3.0, 4.0])
 print_error(lambda: jax.jit(sum_first)(entries, 2), length=160)
-print("n is static:  ", jax.jit(sum_first, static_argnums=1)(entries, 2))
-print("n is a shape: ", jax.jit(lambda xs: sum_first(xs, xs.shape[0]))(entries))
+print("n is static:   ", jax.jit(sum_first, static_argnums=1)(entries, 2))
+print("n from a shape:", jax.jit(lambda xs: sum_first(xs, xs.shape[0]))(entries))
 by_fori = lambda xs, n: jax.lax.fori_loop(0, n, lambda i, total: total + xs[i], 0.0)
-print("n is traced:  ", jax.jit(by_fori)(entries, 2))
-print("gradient:     ", jax.grad(sum_first)(entries, 2))
+print("n is traced:   ", jax.jit(by_fori)(entries, 2))
+print("gradient:      ", jax.grad(sum_first)(entries, 2))
 
 # %% [markdown]
 # With a static n, JAX compiles a program for each value of n. A `fori_loop` accepts a traced n, so one program serves all values. `grad` without `jit` works with concrete values, so it accepts Python's control flow (05).

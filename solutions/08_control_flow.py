@@ -339,7 +339,7 @@ def piecewise(x):
 
 
 # %% check="control-piecewise" name="example" points=1
-"""The example: a value in each piece, and a negative one."""
+"""The example: a value in each part, and a negative one."""
 x = np.array([-2, 0.5, 4, 400], np.float32)
 compare(program(piecewise, x).run(x), np.array([-2, 0.5, 3, 19], np.float32), label="the values")
 
@@ -1019,7 +1019,7 @@ def newton_root(f, start, tolerance):
 
 # %% answer="control-chunks"
 def chunked_map(f, xs, size):
-    """What jax.vmap(f)(xs) gives for xs (n, ...), with `size` rows worked on at a time."""
+    """The result of jax.vmap(f)(xs) for xs (n, ...), computed for `size` rows at a time."""
     ### BEGIN SOLUTION
     n = len(xs)
     size = min(size, n)
@@ -1241,7 +1241,7 @@ made = program(lambda params, batches: early_stop(miss, params, batches, 0.25), 
 compare(made.run(params, batches), ({"w": np.array([2], np.float32)}, np.int32(1)), label="(params, steps)")
 
 # %% hidden="control-stop" name="nan" points=2
-"""With a NaN in the middle, at the start, or nowhere, the parameters are those before it."""
+"""The last good parameters, with a NaN in the middle, at the start, or nowhere."""
 
 
 def by_hand(w, xs, ys, rate, n):
@@ -1358,8 +1358,8 @@ got = tilted.run({"w": np.zeros(2, np.float32)}, {"x": xs, "y": ys})
 if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
     require(
         int(got[1]) > big,
-        "The run ends at a step whose loss and new parameters are all finite. A large number is still finite; the sum of "
-        "several, or of their squares, may not be.",
+        "The run ends at a step whose loss and new parameters are all finite. A large number is still finite, but the "
+        "sum of several, or of their squares, may not be.",
     )
 w = -2 * xs.astype(np.float64).sum(axis=0)
 compare(got, ({"w": w.astype(np.float32)}, np.int32(6)), label="a run with large parameters: (params, steps)")
