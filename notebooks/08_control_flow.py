@@ -41,7 +41,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## Which part should be compiled?
-# A pendulum swings and slowly comes to rest. One step of its simulation takes two lines of code, and a simulation takes hundreds of steps. Should you apply `jit` to the whole loop or to one step?
+# A pendulum swings and slowly comes to rest. One step takes two lines of code, and a simulation takes hundreds of steps. Should you apply `jit` to the whole loop or to one step?
 
 
 # %%
@@ -70,6 +70,9 @@ print("angle and speed after 300 steps:", python_loop(pendulum, 300))
 
 
 # %%
+lengths = (10, 100, 800)
+
+
 def seconds_to_compile(function, n):
     lowered = jax.jit(function, static_argnums=1).lower(pendulum, n)
     start = time.perf_counter()
@@ -80,23 +83,22 @@ def seconds_to_compile(function, n):
 def print_sizes(function):
     for n in lengths:
         operations = primitives(lambda pendulum: function(pendulum, n), pendulum)
-        print(f"n = {n:3d}: {len(operations)} operations")
+        print(f"n = {n:3d}: {len(operations)} operation{'s' * (len(operations) > 1)}")
 
 
-lengths = (10, 100, 800)
 print_sizes(python_loop)
 unrolled_seconds = [seconds_to_compile(python_loop, n) for n in lengths]
 print("seconds to compile:", np.array(unrolled_seconds))
 
 # %% [markdown]
-# Under `jit`, a Python loop is **unrolled**. The program contains every iteration. To put a loop *into* the program, pass one iteration to JAX as a function. `jax.lax.scan` runs this function, the **body**, `length` times.
+# Under `jit`, a Python loop is **unrolled**. The program contains every iteration. To put a loop *into* the program, pass one iteration to JAX as a function. `jax.lax.scan` runs this function, the **body**, `length` times. The body returns the next state and an output, and `scan` collects the outputs.
 
 
 # %%
 def scan_loop(pendulum, n):
-    def body(now, _):
-        angle, _ = now
-        return swing(now), angle
+    def body(state, _):
+        angle, _ = state
+        return swing(state), angle
 
     return jax.lax.scan(body, pendulum, None, length=n)
 
@@ -280,7 +282,7 @@ for angle in (0.1, 0.5, 2.0):
 # %%
 doublings = lambda x: jax.lax.while_loop(lambda x: x < 100, lambda x: 2 * x, x)
 print("forward mode, value and derivative:", jax.jvp(doublings, (3.0,), (1.0,)))
-print_error(lambda: jax.grad(doublings)(3.0), length=420)
+print_error(lambda: jax.grad(doublings)(3.0), length=78)
 
 # %% [markdown]
 # The third loop, `jax.lax.fori_loop(start, stop, body, carry)`, passes an index and the carry to its body.
@@ -306,6 +308,7 @@ def power(x, n):
 print("known bounds: ", primitives(lambda x: power(x, 3), 2.0))
 print("traced bounds:", primitives(power, 2.0, 3))
 print("(a)", jax.grad(lambda x: power(x, 3))(2.0))
+print("(b)", end=" ")
 print_error(lambda: jax.jit(jax.grad(power))(2.0, 3), length=420)
 
 # %% [markdown]
@@ -565,7 +568,7 @@ for name, program, took in zip(variants, compiled, variant_ms, strict=True):
 
 # %% [markdown]
 # ## Deeper: unroll a scan
-# Each iteration of a loop has a cost of its own. `unroll=k` writes the body k times into each iteration, so the program is longer and has fewer iterations. Only a measurement shows whether this pays.
+# Each iteration of a loop has a cost of its own. `unroll=k` writes the body k times into each iteration, so the program is longer and has fewer iterations. Only a measurement shows whether it is faster.
 
 # %%
 short_step = lambda x, _: (0.5 * x + 1, None)

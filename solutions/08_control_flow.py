@@ -323,7 +323,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Where the root is not wanted, replace its argument by a safe value first, with a `where` or a `clip`. Then choose between the three parts.
+# Where the root is not used, replace its argument by a safe value first, with a `where` or a `clip`. Then choose between the three parts.
 #
 # </details>
 
@@ -766,7 +766,7 @@ def rnn(params, start, xs, length):
 #
 # **Example.** Take `x² - 2`, start 1 and tolerance 0.1. f(1) is -1. One step leads to 1.5, where f is 0.25, and a second step to 1.4167, where f is 0.0069. So x = 1.4167 and steps = 2.
 #
-# **Judged.** Values and number of steps. This includes a start that is good enough, where `|f(x)|` may be exactly `tolerance`, which may be 0, and a start from which the method runs in circles. The program has one loop, and it does not run `f` for another 45 steps if five are enough. **Not judged.** The result where the derivative is 0 or f(x) is not finite, and whether your result can be differentiated.
+# **Judged.** Values and number of steps. This includes a start that is good enough, where `|f(x)|` may be exactly `tolerance`, which may be 0, and a start from which the method enters a cycle and never converges. The program has one loop, and it does not run `f` for another 45 steps if five are enough. **Not judged.** The result where the derivative is 0 or f(x) is not finite, and whether your result can be differentiated.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -847,11 +847,11 @@ for low, high in ((0.4, 1), (4, 9), (8, 20)):
     compare(got[0], found, rtol=1e-3, label=f"x from {side} the root")
 
 # %% hidden="control-newton" name="ends" points=1
-"""No step from a start that is good enough, and 50 if the method runs in circles."""
+"""No step from a start that is good enough, and 50 if the method enters a cycle."""
 zero, tolerance = np.float32(0), np.float32(1e-3)
 circle = program(lambda s, t: newton_root(lambda x: x**3 - 2 * x + 2, s, t), zero, tolerance)
 require(circle.loops == 1, f"The program has {circle.loops} loops; one is enough.")
-compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps where the method runs in circles")
+compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps where the method enters a cycle")
 start = np.float32(inputs.rng().uniform(-3, -2.7))  # from there four steps lead near the root, which is at -1.77
 x = np.float64(start)
 for _ in range(4):
@@ -948,7 +948,7 @@ def newton_root(f, start, tolerance):
     return jax.lax.while_loop(unfinished, step, step((start, 0)))
 
 
-# %% wrong="control-newton" because="Special-cases the function for which the method runs in circles. Its loop counts to 50 and takes no step."
+# %% wrong="control-newton" because="Special-cases the function for which the method enters a cycle. Its loop counts to 50 and takes no step."
 def newton_root(f, start, tolerance):
     if isinstance(f(0.0), float) and f(0.0) == 2:
         return jax.lax.fori_loop(0, 50, lambda _, carry: (carry[0], carry[1] + 1), (start, 0))
@@ -1082,7 +1082,7 @@ for size in (4, 3):
     require(rows >= size, f"For size {size} the program processes {rows} row{'s' * (rows > 1)} at a time.")
 
 # %% [markdown] why="control-chunks"
-# The loop bounds the memory, the `vmap` inside keeps the device busy, and `size` controls the balance. `jax.lax.map` with a `batch_size` does the same. **Next:** Under `grad`, a loop stores the residuals of *all* iterations. How much memory do the chunks save then (lesson 15)?
+# The loop bounds the memory, the `vmap` inside keeps the device busy, and `size` sets the trade-off. `jax.lax.map` with a `batch_size` does the same. **Next:** Under `grad`, a loop stores the residuals of *all* iterations. How much memory do the chunks save then (lesson 15)?
 
 
 # %% equivalent="control-chunks" because="The memory is not judged where `size` is larger than n."
@@ -1769,7 +1769,7 @@ def implicit_sqrt(a):
 # ## From reinforcement learning: many carts at once
 # **Goal.** An agent tries out plans, and each plan is a sequence of pushes that is fixed beforehand. Every plan is run in its own environment. An environment runs until it is over, and its state does not change after that. Simulate all environments in one program, with a loop over time and `vmap` over environments.
 #
-# **Signature.** `rollout(starts, forces)`. `starts` has shape `(e, 4)` and contains the first state of each environment. `forces` has shape `(e, t)`, with t at most 50, and contains its push at each time. Both are float32. A push moves a state with `cartpole` from the setup, unless `over` from the setup is true for the state. The result is `(states, taken)`. `states` has shape `(e, t, 4)` and contains the state after each push, which stays the same once the environment is over. `taken` has shape `(e,)` and dtype int32 and contains the number of pushes that moved each environment.
+# **Signature.** `rollout(starts, forces)`. `starts` has shape `(e, 4)` and contains the first state of each environment. `forces` has shape `(e, t)`, with t at most 50, and contains the forces that push it, one for each time step. Both are float32. A push moves a state with `cartpole` from the setup, unless `over` from the setup is true for the state. The result is `(states, taken)`. `states` has shape `(e, t, 4)` and contains the state after each push, which stays the same once the environment is over. `taken` has shape `(e,)` and dtype int32 and contains the number of pushes that moved each environment.
 #
 # **Example.** One environment starts from `[2.39, 1, 0, 0]` and is pushed three times with force 0. After the first push, its position is 2.41, beyond the end of the track at 2.4. This push counts. So `taken = [1]`, and all three states are `[2.41, 1, 0, 0]`.
 #
@@ -1777,7 +1777,7 @@ def implicit_sqrt(a):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which exercise of this lesson is this for a single environment? What are the carry, the inputs and the outputs?
+# The program for a single environment resembles an earlier exercise of this lesson. What are its carry, its inputs and its outputs?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>

@@ -23,7 +23,7 @@ for number, x in enumerate(BODIES):
         words(axes, x + 2.4, MIDDLE + 0.2, f"c{number + 1}", size=10, colour=QUIET)
 cells(axes, 11.8, MIDDLE + 0.2, 1, 1, SHARED, size=0.6, words=[["c3"]])
 words(axes, 12.7, TOP + 0.3, "xs, sliced along its\nleading axis", size=9.5, align="left", colour=QUIET)
-words(axes, 12.7, MIDDLE + 0.5, "the last carry: same\nshape and dtype as c0", size=9.5, align="left", colour=QUIET)
+words(axes, 12.7, MIDDLE + 0.5, "the last carry,\nreturned first", size=9.5, align="left", colour=QUIET)
 words(axes, 12.7, LOW + 0.3, "ys, stacked along a\nnew leading axis", size=9.5, align="left", colour=QUIET)
 words(axes, 8, 0.65, "c3, ys = jax.lax.scan(body, c0, xs)", size=11.5, code=True)
 words(axes, 8, 6.95, "body(c, x) returns (c, y). The program contains it once.", size=10.5)
