@@ -760,7 +760,7 @@ def rnn(params, start, xs, length):
 
 # %% [markdown] task="control-newton" stars=2 minutes=18 skills="03_jit,04_grad,control-train"
 # ## Stop when the root is good enough
-# **Goal.** Newton's method finds a root of a function, where the function is 0. It replaces x by `x - f(x) / f'(x)` again and again. It needs five steps or thirty, depending on the start. Take no more steps than necessary.
+# **Goal.** Newton's method finds a root of a function, which is a point where the function is 0. It repeatedly replaces x by `x - f(x) / f'(x)`. It needs five steps or thirty, depending on the start. Take no more steps than necessary.
 #
 # **Signature.** `newton_root(f, start, tolerance)`. `f` takes a float32 number `()` and returns one. `start` and `tolerance` are float32 `()` and may be traced. Take steps until `|f(x)|` is at most `tolerance` or 50 steps have been taken. The result is `(x, steps)`, with the last x and the number of steps, int32 `()`.
 #
