@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import random
 from pathlib import Path
+from typing import Any
 
 from grader.course import Course, Exercise
 from grader.course.build import exercises_path
@@ -29,7 +30,14 @@ def make(course: Course, lesson: str, folder: Path, count: int) -> list[str]:
         answers = {exercise.id: _answer(exercise, kind, rng) for exercise in course.lesson(lesson).exercises}
         notebook = fill(exercises_path(course, lesson), {name: text for name, text in answers.items() if text})
         own = f"print('learner {number} was here')\n"
-        cell = {"cell_type": "code", "execution_count": None, "id": "own", "metadata": {}, "outputs": [], "source": own}
+        cell: dict[str, Any] = {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": "own",
+            "metadata": {},
+            "outputs": [],
+            "source": own,
+        }
         notebook["cells"].insert(3, cell)
         learners.append(f"{kind}-{number:03}")
         write(notebook, folder / learners[-1] / lesson / f"{lesson}.ipynb")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from grader.course import Course, Lesson
 from grader.grading.batch import cores, find, imports
 from grader.grading.executors import CompileCache
 from grader.grading.plan import JudgeExercise, plan
+from grader.program.endpoints import begin as begin_process
 from grader.sandbox.zygote import QUICK, warm_up
 
 
@@ -41,7 +42,7 @@ def score(submission: Submission, lesson: Lesson, only: str | None = None) -> fl
         if only not in (None, step.exercise.id):
             continue
         for check in step.exercise.checks if not step.untouched else ():
-            inputs.begin(f"{submission.fingerprint}/{check.id}")
+            inputs.begin(f"{submission.digest}/{check.id}")
             points.append(check.points if _try(check.source, f"<check {check.id}>", names) else 0.0)
     return total(points)
 
@@ -63,14 +64,23 @@ def ready(course: Course, lesson: Lesson, compiled: CompileCache) -> Callable[[]
 
     def begin() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(1, 2)
-        compiled.begin()
+        begin_process(**compiled.terms)
 
     return begin
 
 
+def _score_in_fork(submission: Submission, lesson: Lesson, begin: Callable[[], None], writing: int) -> None:
+    try:
+        begin()
+        os.write(writing, f"{score(submission, lesson)}\n".encode())
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
 def main() -> None:
-    """Score a folder of submissions; prints their sum."""
+    """Score a folder of submissions; prints their sum. A notebook without a score ends the run with its traceback."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("lesson")
@@ -88,12 +98,11 @@ def main() -> None:
         if waiting and running < cores(None, len(waiting) + running):
             submission = waiting.pop(0)
             if os.fork() == 0:
-                begin()
-                os.write(writing, f"{score(submission, lesson)}\n".encode())
-                os._exit(0)
+                _score_in_fork(submission, lesson, begin, writing)
             running += 1
         else:
-            os.wait()
+            if os.wait()[1]:
+                raise SystemExit("A notebook has no score.")
             running -= 1
     os.close(writing)
     with os.fdopen(reading) as stream:
@@ -102,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -66,7 +66,7 @@ def measure(lesson: str, count: int, stock: bool) -> list[str]:
         mine, floors, starts = [], [], []
         for _ in range(3):
             mine.append(grade(folder, lesson, scratch))
-            floors.append(run([sys.executable, "-m", "benchmarks.floor", str(folder), lesson], ROOT, **WARM))
+            floors.append(run([sys.executable, "-m", "benchmarks.floor", str(folder), lesson], ROOT, WARM))
             starts.append(grade(one, lesson, scratch))
         grade(folder, lesson, scratch)
         points = sum(result["score"] for result in json.loads((scratch / "ours.json").read_text())["results"])

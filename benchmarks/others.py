@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -39,10 +40,12 @@ def test_{number}(env):
 """
 
 
-def run(command: list[str], cwd: Path, allowed: tuple[int, ...] = (0,), **variables: str) -> float:
+def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None, allowed: tuple[int, ...] = (0,)) -> float:
     """Seconds on the clock. Raises RuntimeError with what the command said when it fails."""
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=cwd, env=environment() | variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env={**environment(), **(more or {})}, capture_output=True, text=True, check=False
+    )
     if done.returncode not in allowed:
         said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{said}")

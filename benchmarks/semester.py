@@ -16,7 +16,7 @@ from benchmarks import classroom
 from benchmarks.others import ROOT, run
 from grader.course import Course
 from grader.grading import batch
-from grader.grading.cache import ResultCache, environment_fingerprint
+from grader.grading.cache import Parts, ResultCache, environment_fingerprint
 
 GRADED = 10  # notebooks of each lesson that are really graded: one of each kind of learner
 
@@ -41,10 +41,10 @@ def change(course: Course, lesson: str, number: int) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace("was here", "was here again"), encoding="utf-8")
 
 
-def hand_in(course: Course, lesson: str, learners: range, version: str) -> None:
+def hand_in(course: Course, lesson: str, learners: range, edition: Parts) -> None:
     """Put the notebooks of these learners in place, and keep their results."""
     entries = batch.find(course.root / "build" / "graded really", course, lesson)
-    ledger, graded = ResultCache(course, batch.secret(course), version), batch.graded_before(course, entries, version)
+    ledger, graded = ResultCache(course, batch.secret(course), edition), batch.graded_before(course, entries, edition)
     for number in learners:
         entry = entries[number % len(entries)]
         text = entry.path.read_text(encoding="utf-8").replace("was here", f"was here, says {number}")

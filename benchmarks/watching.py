@@ -100,7 +100,8 @@ def own(root: Path, name: str) -> dict[str, list[float]]:
     from grader.grading.executors import CompileCache
 
     course = Course(root)
-    lesson, found = course.lesson(name), {}
+    lesson = course.lesson(name)
+    found: dict[str, list[float]] = {}
     begin = floor.ready(course, lesson, CompileCache.of_our_own(course.root / "build", name).for_learners)
     for exercise in lesson.exercises:
         found[exercise.id] = []
