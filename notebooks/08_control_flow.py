@@ -277,7 +277,7 @@ for angle in (0.1, 0.5, 2.0):
     print(f"from {angle}: {steps:3d} steps, then at {last_angle:.4f}")
 
 # %% [markdown]
-# `tracing` was printed once, so one program ran all three simulations. The number of iterations depends on values, which has a cost. [Reverse mode](../docs/glossary.md#reverse-mode) stores values of each iteration, its [residuals](../docs/glossary.md#residual), and JAX must know beforehand how much memory they need. So only forward mode can differentiate a `while_loop`.
+# `tracing` was printed once, so one program ran all three simulations. The number of iterations depends on values, which has a cost. [Reverse mode](../docs/glossary.md#reverse-mode) stores values of each iteration, its [residuals](../docs/glossary.md#residual), and JAX must know beforehand how much memory they need. So only forward mode can differentiate a `while_loop`. The next loop doubles a number until it is at least 100.
 
 # %%
 doublings = lambda x: jax.lax.while_loop(lambda x: x < 100, lambda x: 2 * x, x)
@@ -312,7 +312,7 @@ print("(b)", end=" ")
 print_error(lambda: jax.jit(jax.grad(power))(2.0, 3), length=420)
 
 # %% [markdown]
-# If you need both an early end and a gradient, scan up to a limit and **freeze** the carry. `jnp.where` then keeps the old carry once the work is done. The remaining iterations are still computed, and their results are discarded.
+# If you need both an early end and a gradient, scan up to a maximum length and **freeze** the carry. `jnp.where` then keeps the old carry once the work is done. The remaining iterations are still computed, and their results are discarded.
 
 
 # %%
@@ -331,7 +331,8 @@ print("value and gradient:", *jax.value_and_grad(frozen_doublings)(3.0))
 # - [x] as long as if all needed sixty | Right. The loop runs until the last number is done. Numbers that are done keep their values.
 
 # %%
-need_two, need_sixty = jnp.full(100_000, 30.0), jnp.full(100_000, 100 / 2.0**60)
+need_two = jnp.full(100_000, 30.0)
+need_sixty = jnp.full(100_000, 100 / 2.0**60)  # doubled sixty times, this is 100
 one_needs_sixty = need_two.at[7].set(need_sixty[7])
 mapped = jax.jit(jax.vmap(doublings))
 cases = {"all need two": need_two, "one needs sixty": one_needs_sixty, "all need sixty": need_sixty}
