@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 08 · Exercises: control flow
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# "One loop" means a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each make one; a Python loop, or a `scan` with `unroll=True`, makes none and writes its body out once for each iteration.
+# All exercises but *A batch that does not fit* need only the core of this lesson. Several of them require "one loop". This is a loop of the compiled program. `scan`, `fori_loop`, `while_loop` and `lax.map` each create one. A Python loop, or a `scan` with `unroll=True`, creates none, because JAX writes its body into the program once for each iteration.
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -30,20 +30,20 @@ def tilt(params, batch):
 
 
 def blur(row):
-    """Three sums over 512 detectors: (d,) -> (3,). On the way there are d times 512 numbers."""
+    """Three statistics of 512 detectors: (d,) -> (3,). An intermediate array holds d times 512 numbers."""
     waves = jnp.sin(row[:, None] * jnp.arange(512.0))
     return jnp.stack([jnp.sum(waves), jnp.sum(waves**2), jnp.max(waves)])
 
 
 def newton_sqrt(a):
-    """The square root of a positive number, by Newton's steps until |y² - a| is at most a millionth of a: () -> ()"""
+    """The square root of a positive number, by Newton steps until |y² - a| is at most a millionth of a: () -> ()"""
     unfinished = lambda carry: (jnp.abs(carry[0] ** 2 - a) > 1e-6 * a) & (carry[1] < 60)
     better = lambda carry: ((carry[0] + a / carry[0]) / 2, carry[1] + 1)
     return jax.lax.while_loop(unfinished, better, (jnp.ones_like(a), 0))[0]
 
 
 def cartpole(state, force):
-    """A pole on a cart, 0.02 s later: position, speed, angle and turning speed (4,), force () -> (4,)"""
+    """A pole on a cart, 0.02 s later: position, velocity, angle and angular velocity (4,), force () -> (4,)"""
     position, speed, angle, turning = state
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
     push = (force + 0.05 * turning**2 * sine) / 1.1
@@ -59,27 +59,27 @@ def over(state):
 
 # %% [markdown] task="control-train" stars=1 minutes=10 skills="03_jit,04_grad,06_pytrees"
 # ## n steps, one loop
-# **Goal.** Train for n steps in one compiled program whose size does not depend on n. One step is written below; two lines are missing: what a turn of the loop hands on, and the loop.
+# **Goal.** Train for n steps in one compiled program whose size does not depend on n. One training step is given. Two lines are missing, the result of the loop body and the loop itself.
 #
-# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`: `loss(params, xs, ys)` gives `()`; `params` is a dict of arrays with any names, `xs` is `(m, d)`, `ys` is `(m,)`, all float32; `rate` is a float, `n` a Python int, 1 or more. Returns `(params, losses)`: the parameters after n steps, and `losses`, `(n,)`, the loss *before* each step.
+# **Signature.** `train_n_steps(loss, params, xs, ys, rate, n)`. `loss(params, xs, ys)` returns `()`. `params` is a dict of arrays with any names, `xs` has shape `(m, d)` and `ys` has shape `(m,)`, all float32. `rate` is a float, and `n` is a Python int of at least 1. The result is `(params, losses)`, with the parameters after n steps. `losses` has shape `(n,)` and contains the loss *before* each step.
 #
-# **Example.** With `squared_error` from the setup, one point `xs = [[1]]`, `ys = [4]`, `w = [0]`, `b = 0` and rate 0.25: the error is -4, the loss 16, and both slopes are -8. After one step `w = [2]`, `b = 2`, and the point is met: a second step changes nothing, and `losses` is `[16, 0]`.
+# **Example.** Take `squared_error` from the setup, one point `xs = [[1]]`, `ys = [4]`, `w = [0]`, `b = 0` and the rate 0.25. The error is -4, the loss is 16, and the gradients with respect to `w` and `b` are both -8. After one step, `w = [2]` and `b = 2`, and the error is 0. The second step changes nothing, and `losses` is `[16, 0]`.
 #
-# **Judged.** Values; that the program has one loop, and is as large for 40 steps as for 4. **Not judged.** Which kind of loop it is.
+# **Judged.** Values. The program has one loop and is the same size for 40 steps as for 4. **Not judged.** The kind of loop.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `step` takes what the turn before left, and something to read, which is not needed here. What are the two things that it has to return?
+# `step` receives the carry of the previous iteration, and an input, which is not needed here. Which two values does it have to return?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# First what the next turn starts from, then what is collected, one for each turn. There is nothing to read, so the loop has to be told how long it is.
+# Return first the carry of the next iteration, then the output that is collected for this one. There are no inputs, so the loop needs its length.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.lax.scan` takes the function, the first carry, and what is read (`None`, if nothing is); `length` says how many turns. It returns the last carry and everything collected.
+# `jax.lax.scan` takes the function, the first carry, and the inputs, which may be `None`. `length` is the number of iterations. The result is the last carry and all outputs.
 #
 # </details>
 
@@ -114,7 +114,7 @@ compare(made.run(params, xs, ys), wanted, label="(params, losses)")
 
 
 def probe_renamed(params, xs, ys, n):
-    loss = lambda p, xs, ys: squared_error({"w": p["slopes"], "b": p["offset"]}, xs, ys)
+    loss = lambda p, xs, ys: squared_error({"w": p["weights"], "b": p["offset"]}, xs, ys)
     return train_n_steps(loss, params, xs, ys, 0.1, n)
 
 
@@ -132,7 +132,7 @@ for n in (1, 6):
     params = {"w": rng.normal(size=3).astype(np.float32), "b": np.float32(rng.normal())}
     xs, ys = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=5).astype(np.float32)
     trained, losses = by_hand(params, xs, ys, 0.1, n)
-    params, trained = ({"slopes": model["w"], "offset": model["b"]} for model in (params, trained))
+    params, trained = ({"weights": model["w"], "offset": model["b"]} for model in (params, trained))
     raised = error(probe_renamed, *jax.tree.map(jnp.asarray, (params, xs, ys)), n)
     require(raised != "KeyError", 'For parameters that are not called "w" and "b" your answer raised KeyError.')
     made = program(probe_renamed, params, xs, ys, n)
@@ -140,7 +140,7 @@ for n in (1, 6):
     require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (params, losses).")
     if n > 1 and getattr(got[1], "shape", None) == (n,):
         shifted = np.allclose(got[1][:-1], losses[1:], rtol=1e-3) and not np.allclose(got[1][0], losses[0], rtol=1e-3)
-        require(not shifted, "The losses are those after each step; wanted are those before it.")
+        require(not shifted, "The losses are those after each step; wanted: those before it.")
     compare(got, (trained, losses), label="(params, losses)")
 
 # %% hidden="control-train" name="program" points=2
@@ -175,10 +175,10 @@ for step in range(40):
         )
 
 # %% [markdown] why="control-train"
-# `scan` traces `step` once, whatever n is, and the program holds it once, in a loop. So compiling takes the same time for ten steps as for a million. **Next:** every step here sees the same data. Where in the call would a new batch for each step go in?
+# `scan` traces `step` once for any n, and the program contains it once, in a loop. So compilation takes as long for ten steps as for a million. **Next:** Every step here uses the same data. Where in the call would you pass a new batch for each step?
 
 
-# %% wrong="control-train" because="Loops in Python: the values are right, and the program grows with n."
+# %% wrong="control-train" because="Loops in Python, which gives the right values, but the program grows with n."
 def train_n_steps(loss, params, xs, ys, rate, n):
     losses = []
     for _ in range(n):
@@ -188,7 +188,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return params, jnp.stack(losses)
 
 
-# %% wrong="control-train" because="Hands on the old parameters: every turn takes the first step again."
+# %% wrong="control-train" because="Returns the old parameters as the carry, so every iteration repeats the first step."
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(params, _):
         value, slopes = jax.value_and_grad(loss)(params, xs, ys)
@@ -199,7 +199,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return params, losses
 
 
-# %% wrong="control-train" because="Swaps what is handed on and what is collected: the next turn would start from a loss."
+# %% wrong="control-train" because="Swaps the carry and the output, so the next iteration would start from a loss."
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(params, _):
         value, slopes = jax.value_and_grad(loss)(params, xs, ys)
@@ -210,7 +210,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return params, losses
 
 
-# %% wrong="control-train" because="Unrolls the scan: no loop is left, and the program grows with n."
+# %% wrong="control-train" because="Unrolls the scan, so no loop is left and the program grows with n."
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(params, _):
         value, slopes = jax.value_and_grad(loss)(params, xs, ys)
@@ -229,7 +229,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return params, jax.lax.map(lambda before: loss(before, xs, ys), history)
 
 
-# %% wrong="control-train" because="Writes the step for parameters called w and b."
+# %% wrong="control-train" because="Assumes that the parameters are called w and b."
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(params, _):
         value, slopes = jax.value_and_grad(loss)(params, xs, ys)
@@ -248,7 +248,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return jax.lax.scan(step, params, None, length=n)
 
 
-# %% wrong="control-train" because="Lets the loop read the data row by row: each step sees one example, and there are as many steps as rows."
+# %% wrong="control-train" because="Passes the data as inputs of the scan, so each step sees one example, and there are as many steps as rows."
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(params, row):
         x, y = row
@@ -258,7 +258,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return jax.lax.scan(step, params, (xs, ys))
 
 
-# %% wrong="control-train" because="Special-cases the sizes whose programs are inspected: their loop does not train, and all other loops are unrolled in Python."
+# %% wrong="control-train" because="Special-cases the sizes whose programs are inspected. Their loop does not train, and all other loops are unrolled in Python."
 def train_n_steps(loss, params, xs, ys, rate, n):
     if n in (4, 40):
         return jax.lax.scan(lambda params, _: (params, loss(params, xs, ys)), params, None, length=n)
@@ -270,7 +270,7 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return params, jnp.stack(losses)
 
 
-# %% wrong="control-train" because="Keeps only the last loss, as a loop without collecting does."
+# %% wrong="control-train" because="Keeps only the last loss, because fori_loop has no stacked outputs."
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(i, carry):
         params, _ = carry
@@ -302,28 +302,28 @@ def train_n_steps(loss, params, xs, ys, rate, n):
 
 
 # %% [markdown] task="control-piecewise" stars=1 minutes=12 skills="01_arrays,04_grad"
-# ## A soft ceiling, in three pieces
-# **Goal.** Rare, huge values shall not rule a model: small ones pass, large ones are pressed together, and above 100 nothing counts any more. Three pieces, chosen for each entry by itself, with a gradient that is finite everywhere.
+# ## A soft ceiling in three parts
+# **Goal.** Outliers should not dominate a model. Write a function that passes small values unchanged, compresses larger ones, and is constant above 100. It treats each entry separately, and its gradient is finite everywhere.
 #
-# **Signature.** `piecewise(x)`: `x` is `(n,)` float32, of any sign. Returns `(n,)`: `x` where x is at most 1, `2√x - 1` where it is between 1 and 100, and 19 where it is 100 or more.
+# **Signature.** `piecewise(x)`. `x` has shape `(n,)` and dtype float32, with any sign. The result has shape `(n,)`. It is `x` where x is at most 1, `2√x - 1` where x is between 1 and 100, and 19 where x is at least 100.
 #
 # **Example.** `[-2, 0.5, 4, 400]` gives `[-2, 0.5, 3, 19]`, and the gradient of the sum of these is `[1, 1, 0.5, 0]`.
 #
-# **Judged.** Values, also of infinite entries, and gradients by reverse and forward mode, for all entries at once. **Not judged.** The gradient at exactly 1 and 100, and what `piecewise` makes of NaN.
+# **Judged.** Values, also of infinite entries. Gradients in reverse and forward mode, for all entries at once. **Not judged.** The gradient at exactly 1 and 100, and the result for NaN.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `cond` chooses for one number. Which function chooses for each entry of an array, and what does it compute to do so?
+# `cond` chooses once, by one condition. Which function chooses for each entry of an array, and what does it compute for this?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jnp.where` computes both sides. What is the slope of the square root at 0, and at -2? It is multiplied by 0, and that does not help (lesson 04).
+# `jnp.where` computes both sides. What is the derivative of the square root at 0 and at -2? Multiplying it by 0 does not remove it (lesson 04).
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Put something harmless under the root where the root is not wanted: a `where` before it, or a `clip`. Then choose between the pieces.
+# Where the root is not used, replace its argument by a safe value first, with a `where` or a `clip`. Then choose between the three parts.
 #
 # </details>
 
@@ -339,12 +339,12 @@ def piecewise(x):
 
 
 # %% check="control-piecewise" name="example" points=1
-"""The example: a value in each piece, and a negative one."""
+"""The example: a value in each part, and a negative one."""
 x = np.array([-2, 0.5, 4, 400], np.float32)
 compare(program(piecewise, x).run(x), np.array([-2, 0.5, 3, 19], np.float32), label="the values")
 
 # %% hidden="control-piecewise" name="values" points=1
-"""Every piece, and where they meet."""
+"""Right in every part, and where two parts meet."""
 rng = inputs.rng()
 edges = np.array([-1e4, 0, 1, 100, 1e4])
 x = rng.permutation(np.concatenate([edges, rng.uniform(-3, 1, 4), rng.uniform(1, 100, 4), rng.uniform(100, 300, 4)]))
@@ -367,7 +367,7 @@ x = np.float32([np.inf, -np.inf, 4])
 compare(ask(probe_plain, jnp.asarray(x)), np.float32([19, -np.inf, 3]), label="the result for infinite entries")
 
 # %% hidden="control-piecewise" name="gradients" points=2
-"""Finite gradients in every piece, by reverse and by forward mode."""
+"""Finite gradients in every part, in reverse and in forward mode."""
 
 
 def probe_slopes(x, weights):
@@ -386,7 +386,7 @@ if getattr(back, "shape", None) == (12,):
     for what, those in (("is negative", x < 0), ("is 0", x == 0), ("is between 0 and 1", (x > 0) & (x < 1))):
         require(
             np.isfinite(np.asarray(back)[those]).all(),
-            f"The gradient is not finite where x {what}: the root sees those entries too, and its slope there is inf or NaN, "
+            f"The gradient is not finite where x {what}: the root is computed there too, and its derivative is inf or NaN, "
             "which times 0 is NaN.",
         )
     middle = (x > 1) & (x < 100)
@@ -396,29 +396,29 @@ if getattr(back, "shape", None) == (12,):
     )
     require(not np.any(np.asarray(back)[x > 100]), "Above 100 the result is constant, and the gradient is not 0.")
 compare(back, slopes.astype(np.float32), label="the gradient")
-compare(forward, slopes.astype(np.float32), label="the slopes by forward mode")
+compare(forward, slopes.astype(np.float32), label="the derivatives in forward mode")
 
 # %% [markdown] why="control-piecewise"
-# `where` computes all pieces for all entries and chooses afterwards; that is how one instruction can treat a whole array. So no piece may be given what it cannot stand, neither on the way forward nor on the way back. **Next:** if one piece cost a hundred times as much as the others, and x were a single number, what would you use?
+# `where` computes all parts for all entries and selects afterwards, so one operation can process a whole array. Each part must therefore be safe for every entry that it receives, in the forward pass and in the backward pass. **Next:** If one part took a hundred times as long as the others, and x were a single number, what would you use?
 
 
-# %% equivalent="control-piecewise" because="At 1 and at 100 both pieces have the same value, and the gradient there is not judged."
+# %% equivalent="control-piecewise" because="At 1 and at 100 two parts have the same value, and the gradient there is not judged."
 # moved bound, X > Y -> X >= Y: middle = (x > 1) & (x < 100)
 # moved bound, X < Y -> X <= Y: middle = (x > 1) & (x < 100)
 
 
-# %% wrong="control-piecewise" because="One where around the root: it still sees the negative values, and 0 times its slope there is NaN."
+# %% wrong="control-piecewise" because="Uses a single where, around the root. The root still receives the negative values, and 0 times its derivative there is NaN."
 def piecewise(x):
     return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * jnp.sqrt(x) - 1, 19.0))
 
 
-# %% wrong="control-piecewise" because="Uses cond, which chooses once for the whole array: its condition has to be a single truth."
+# %% wrong="control-piecewise" because="Uses cond, which chooses once for the whole array and needs a single condition."
 def piecewise(x):
     inner = lambda x: jax.lax.cond(x < 100, lambda x: 2 * jnp.sqrt(x) - 1, lambda x: jnp.full_like(x, 19), x)
     return jax.lax.cond(x <= 1, lambda x: x, inner, x)
 
 
-# %% wrong="control-piecewise" because="Asks with a Python if, which takes one branch for all entries."
+# %% wrong="control-piecewise" because="Uses a Python if, which takes one branch for all entries."
 def piecewise(x):
     if jnp.max(x) <= 1:
         return x
@@ -427,19 +427,19 @@ def piecewise(x):
     return 2 * jnp.sqrt(x) - 1
 
 
-# %% wrong="control-piecewise" because="Guards the root against negative values only: at 0 its slope is inf, and 0 times inf is NaN."
+# %% wrong="control-piecewise" because="Protects the root from negative values only. At 0 its derivative is inf, and 0 times inf is NaN."
 def piecewise(x):
     pressed = 2 * jnp.sqrt(jnp.maximum(x, 0.0)) - 1
     return jnp.where(x <= 1, x, jnp.where(x < 100, pressed, 19.0))
 
 
-# %% wrong="control-piecewise" because="Stops the gradient under the root to keep NaN out: the middle piece has slope 0."
+# %% wrong="control-piecewise" because="Stops the gradient under the root to avoid NaN, so the gradient of the middle part is 0."
 def piecewise(x):
     harmless = jax.lax.stop_gradient(jnp.clip(x, 1, 100))
     return jnp.where(x <= 1, x, 2 * jnp.sqrt(harmless) - 1)
 
 
-# %% wrong="control-piecewise" because="Writes the slopes down in a custom_vjp, which forward mode refuses."
+# %% wrong="control-piecewise" because="Defines the gradient with a custom_vjp, which forward mode rejects."
 def piecewise(x):
     @jax.custom_vjp
     def pieces(x):
@@ -450,19 +450,19 @@ def piecewise(x):
     return pieces(x)
 
 
-# %% wrong="control-piecewise" because="Adds up the pieces times 0 or 1: an infinite entry times 0 is NaN."
+# %% wrong="control-piecewise" because="Adds the parts multiplied by 0 or 1. An infinite entry times 0 is NaN."
 def piecewise(x):
     low, high = (x <= 1).astype(x.dtype), (x >= 100).astype(x.dtype)
     root = 2 * jnp.sqrt(jnp.clip(x, 1, 100)) - 1
     return low * x + (1 - low) * (1 - high) * root + 19 * high
 
 
-# %% wrong="control-piecewise" because="Lets the middle piece go on for ever: at 100 the values still meet, above they do not."
+# %% wrong="control-piecewise" because="Does not end the middle part. Its value is right at 100, but too large above it."
 def piecewise(x):
     return jnp.where(x <= 1, x, 2 * jnp.sqrt(jnp.where(x > 1, x, 1.0)) - 1)
 
 
-# %% wrong="control-piecewise" because="Cleans the values with nan_to_num: the NaN in the slope was never in the values."
+# %% wrong="control-piecewise" because="Replaces NaN in the values with nan_to_num, but the NaN is in the derivative."
 def piecewise(x):
     pressed = jnp.nan_to_num(2 * jnp.sqrt(x) - 1)
     return jnp.where(x <= 1, x, jnp.where(x < 100, pressed, 19.0))
@@ -490,27 +490,27 @@ def piecewise(x):
 
 # %% [markdown] task="control-rnn" stars=2 minutes=18 skills="05_vmap,control-train,control-piecewise"
 # ## A network that reads a sequence
-# **Goal.** A recurrent network reads one vector after the other and keeps a state. Sequences in a batch differ in length, so the short ones are padded at the end. The padding must not change the state, whatever stands in it, NaN included.
+# **Goal.** A recurrent network reads a sequence of vectors and keeps a state. The sequences of a batch differ in length, so the short ones are padded at the end. The padding must not change the state, whatever it contains, including NaN.
 #
-# **Signature.** `rnn(params, start, xs, length)`: `params` is `{"w": (h, h), "u": (h, d), "b": (h,)}`, `start` is `(h,)`, `xs` is `(t, d)`, all float32; `length` is an int32 `()`, from 0 to t. Step i makes the state `tanh(w @ state + u @ xs[i] + b)` if `i < length`; later steps leave it as it is. Returns `(last, states)`: the state at the end, `(h,)`, and the state after every step, `(t, h)`.
+# **Signature.** `rnn(params, start, xs, length)`. `params` is `{"w": (h, h), "u": (h, d), "b": (h,)}`, `start` has shape `(h,)` and `xs` has shape `(t, d)`, all float32. `length` is an int32 `()`, from 0 to t. If `i < length`, step i sets the state to `tanh(w @ state + u @ xs[i] + b)`. Later steps leave the state unchanged. The result is `(last, states)`, with the state at the end, `(h,)`, and the state after each step, `(t, h)`.
 #
-# **Example.** With `w = [[0, 1], [0, 0]]`, `u = [[1], [0]]`, `b = [0, 0]`, start `[0, 0.5]` and length 1, the sequence `[[0], [9]]` gives `last = [tanh(0.5), 0]`, and both rows of `states` are the same; with length 0 all of them stay at `[0, 0.5]`.
+# **Example.** Take `w = [[0, 1], [0, 0]]`, `u = [[1], [0]]`, `b = [0, 0]`, start `[0, 0.5]` and length 1. The sequence `[[0], [9]]` gives `last = [tanh(0.5), 0]`, and both rows of `states` are the same. With length 0, all of them stay at `[0, 0.5]`.
 #
-# **Judged.** Values, for one sequence, also operation by operation (`jax.disable_jit`), and for a batch under `vmap`; one loop, and a program that does not grow with t. **Not judged.** Whether the padding is computed and thrown away.
+# **Judged.** Values, for one sequence, also operation by operation (`jax.disable_jit`), and for a batch under `vmap`. The program has one loop and does not grow with t. **Not judged.** Whether the padding is computed and discarded.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What goes from turn to turn, what is read in each, and what is collected?
+# What is the carry of this loop, what are its inputs, and what are its outputs?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `length` is traced: it cannot cut the sequence, as shapes must be known, and it cannot be asked with `if`. But each turn can choose between the new state and the old one, if it knows its number.
+# `length` is traced. It cannot be used to slice the sequence, because shapes must be known, and a Python `if` rejects it. But each iteration can choose between the new and the old state, if it knows its index.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Scan over two things at once: the rows of `xs` and the numbers 0, 1, 2, ... Choose with `jnp.where`, and return what you chose twice: to hand on, and to collect.
+# Scan over two inputs, the rows of `xs` and the indices 0, 1, 2, ... Choose with `jnp.where`, and return the chosen state twice, as the carry and as the output.
 #
 # </details>
 
@@ -531,7 +531,7 @@ def rnn(params, start, xs, length):
 
 
 # %% check="control-rnn" name="example" points=1
-"""The example: one real row and one of padding; then nothing but padding."""
+"""The example: one real row and one row of padding, then only padding."""
 params = {"w": np.float32([[0, 1], [0, 0]]), "u": np.float32([[1], [0]]), "b": np.zeros(2, np.float32)}
 start, xs, one = np.array([0, 0.5], np.float32), np.array([[0], [9]], np.float32), np.int32(1)
 made = program(rnn, params, start, xs, one)
@@ -573,13 +573,13 @@ if getattr(got[0], "shape", None) == (5, 3):
         other_side = np.stack([by_hand(turned, start, x, length)[0] for x, length in zip(xs, lengths, strict=True)])
         require(
             not np.allclose(got[0], other_side, atol=1e-3),
-            f"The last states are those for {' and '.join(names)} transposed: on which side of its product does a "
-            "matrix stand?",
+            f"The last states are those for {' and '.join(names)} transposed: on which side of the product is the "
+            "matrix?",
         )
 compare(got[0], last, label="the last states of a batch")
 if getattr(got[1], "shape", None) == (5, 6, 3):
     early = np.allclose(got[1][:, 1:], states[:, :-1], atol=1e-3)
-    require(not early, "The states are those before each step; wanted are those after it.")
+    require(not early, "The states are those before each step; wanted: those after it.")
 compare(got[1], states, label="the states of a batch")
 
 
@@ -616,10 +616,10 @@ compare(
 )
 
 # %% [markdown] why="control-rnn"
-# The state is the carry, the rows are what is read, the states are what is collected: that is the pattern of `scan`, in Python `itertools.accumulate`. `where` on the carry freezes it. **Next:** padding is computed and thrown away here. When would `while_loop` save work, and what would it cost you (think of `grad`)?
+# The state is the carry, the rows are the inputs, and the states are the outputs. This is the pattern of `scan`, which Python has as `itertools.accumulate`. A `where` on the carry freezes it. **Next:** The padding is computed and discarded here. When would a `while_loop` save work, and what would you lose (think of `grad`)?
 
 
-# %% wrong="control-rnn" because="Reads the padding too: the state goes on changing after the sequence has ended."
+# %% wrong="control-rnn" because="Reads the padding too, so the state keeps changing after the end of the sequence."
 def rnn(params, start, xs, length):
     def read(state, x):
         state = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
@@ -628,7 +628,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, xs)
 
 
-# %% wrong="control-rnn" because="Sets the padding to 0 and reads it: the state changes even if there is nothing to read."
+# %% wrong="control-rnn" because="Sets the padding to 0 and reads it. The state changes even if the input is 0."
 def rnn(params, start, xs, length):
     def read(state, x):
         state = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
@@ -637,7 +637,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, jnp.where(jnp.arange(len(xs))[:, None] < length, xs, 0))
 
 
-# %% wrong="control-rnn" because="Cuts the sequence at a traced length: the shape would depend on a value."
+# %% wrong="control-rnn" because="Slices the sequence at a traced length, so the shape would depend on a value."
 def rnn(params, start, xs, length):
     def read(state, x):
         state = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
@@ -646,7 +646,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, xs[:length])
 
 
-# %% wrong="control-rnn" because="Collects the state before the step instead of after it."
+# %% wrong="control-rnn" because="Outputs the state before the step instead of after it."
 def rnn(params, start, xs, length):
     def read(state, numbered):
         i, x = numbered
@@ -656,7 +656,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
-# %% wrong="control-rnn" because="Loops in Python: right, and the program grows with the sequence."
+# %% wrong="control-rnn" because="Loops in Python, which gives the right values, but the program grows with the sequence."
 def rnn(params, start, xs, length):
     state, states = start, []
     for i in range(len(xs)):
@@ -666,7 +666,7 @@ def rnn(params, start, xs, length):
     return state, jnp.stack(states)
 
 
-# %% wrong="control-rnn" because="Counts from 1: step `length` is still taken."
+# %% wrong="control-rnn" because="Counts from 1, so step `length` is still taken."
 def rnn(params, start, xs, length):
     def read(state, numbered):
         i, x = numbered
@@ -677,7 +677,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
-# %% wrong="control-rnn" because="Multiplies from the other side: row vectors, as other libraries have them, need w transposed."
+# %% wrong="control-rnn" because="Multiplies from the other side. Row vectors, which other libraries use, need w transposed."
 def rnn(params, start, xs, length):
     def read(state, numbered):
         i, x = numbered
@@ -688,7 +688,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
-# %% wrong="control-rnn" because="Special-cases the sizes whose programs are inspected: their loop does not read, and all other loops are unrolled in Python."
+# %% wrong="control-rnn" because="Special-cases the sizes whose programs are inspected. Their loop reads nothing, and all other loops are unrolled in Python."
 def rnn(params, start, xs, length):
     if len(xs) in (5, 50):
         return jax.lax.scan(lambda state, x: (state, state), start, xs)
@@ -700,7 +700,7 @@ def rnn(params, start, xs, length):
     return state, jnp.stack(states)
 
 
-# %% wrong="control-rnn" because="Writes the state on the left of w alone: each of its numbers meets a column of w in place of a row."
+# %% wrong="control-rnn" because="Multiplies only w from the left, so the columns of w are used instead of its rows."
 def rnn(params, start, xs, length):
     def read(state, numbered):
         i, x = numbered
@@ -711,7 +711,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
-# %% wrong="control-rnn" because="Mixes the new and the old state by a factor of 0 or 1: NaN in the padding times 0 is NaN."
+# %% wrong="control-rnn" because="Combines the new and the old state with a factor of 0 or 1. NaN in the padding times 0 is NaN."
 def rnn(params, start, xs, length):
     def read(state, numbered):
         i, x = numbered
@@ -723,7 +723,7 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
-# %% wrong="control-rnn" because="Adds b outside of tanh."
+# %% wrong="control-rnn" because="Adds b outside tanh."
 def rnn(params, start, xs, length):
     def read(state, numbered):
         i, x = numbered
@@ -759,28 +759,28 @@ def rnn(params, start, xs, length):
 
 
 # %% [markdown] task="control-newton" stars=2 minutes=18 skills="03_jit,04_grad,control-train"
-# ## Until it is good enough
-# **Goal.** Newton's method finds where a function is 0: from x go to `x - f(x) / f'(x)`, again and again. It needs five steps or thirty, depending on where it starts; no more than needed are to be taken.
+# ## Stop when the root is good enough
+# **Goal.** Newton's method finds a root of a function, which is a point where the function is 0. It repeatedly replaces x by `x - f(x) / f'(x)`. It needs five steps or thirty, depending on the start. Take no more steps than necessary.
 #
-# **Signature.** `newton_root(f, start, tolerance)`: `f` takes a float32 number `()` and gives one; `start` and `tolerance` are float32 `()`, and may be traced. Steps are taken until `|f(x)|` is at most `tolerance`, or until 50 have been taken. Returns `(x, steps)`: the last x, and how many steps were taken, int32 `()`.
+# **Signature.** `newton_root(f, start, tolerance)`. `f` takes a float32 number `()` and returns one. `start` and `tolerance` are float32 `()` and may be traced. Take steps until `|f(x)|` is at most `tolerance` or 50 steps have been taken. The result is `(x, steps)`, with the last x and the number of steps, int32 `()`.
 #
-# **Example.** For `x² - 2` from 1 with tolerance 0.1: f(1) is -1, one step leads to 1.5 with f = 0.25, a second one to 1.4167 with f = 0.0069. So x = 1.4167, and steps = 2.
+# **Example.** Take `x² - 2`, start 1 and tolerance 0.1. f(1) is -1. One step leads to 1.5, where f is 0.25, and a second step to 1.4167, where f is 0.0069. So x = 1.4167 and steps = 2.
 #
-# **Judged.** Values and number of steps, also from a start that is good enough (`|f(x)|` may be exactly `tolerance`, and that may be 0), and when the method goes in circles; one loop; that `f` is not run for another 45 steps when five were enough. **Not judged.** What comes out where the slope is 0 or f(x) is not finite, and whether your result can be differentiated.
+# **Judged.** Values and number of steps. This includes a start that is good enough, where `|f(x)|` may be exactly `tolerance`, which may be 0, and a start from which the method enters a cycle and never converges. The program has one loop, and it does not run `f` for another 45 steps if five are enough. **Not judged.** The result where the derivative is 0 or f(x) is not finite, and whether your result can be differentiated.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many turns the loop makes depends on values. Which of the loops can do that?
+# The number of iterations depends on values. Which of the loops allows this?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `while_loop` takes a condition and a step, both of one argument: everything that either needs to know goes along in it. What do they need?
+# `while_loop` takes a condition and a body. Both take one argument, the carry, so everything that they need must be in it. What do they need?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# A pair of x and the count. *Go on* means: not yet good enough, **and** fewer than 50 steps. Combine with `&`; Python's `and` would ask for a truth while tracing.
+# Carry a pair of x and the number of steps. The loop continues if x is not yet good enough **and** fewer than 50 steps have been taken. Combine the conditions with `&`, because Python's `and` needs a concrete value.
 #
 # </details>
 
@@ -830,7 +830,7 @@ def draw(low, high):
         rng = inputs.rng()
         c, x, tolerance = rng.uniform(5, 10), rng.uniform(low, high), 10 ** rng.uniform(-3, -1)
         found, steps, close, move = by_hand(c, x, tolerance)
-        # Who looks at the last step instead of f has to count otherwise.
+        # An answer that tests the last step instead of f gets a different count.
         if close > 0.3 and 3 <= steps < 20 and move > 1.5 * tolerance:
             return np.float32([c, x, tolerance]), np.float32(found), np.int32(steps)
 
@@ -842,16 +842,16 @@ for low, high in ((0.4, 1), (4, 9), (8, 20)):
     got = made.run(c, x, tolerance)
     require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (x, steps).")
     started = low < 1 and getattr(got[1], "shape", None) == () and int(got[1]) == 0
-    require(not started, "From a start where f is below 0 no step is taken: is it |f| that is compared?")
+    require(not started, "From a start where f is below 0, no step is taken. Do you compare |f|?")
     compare(got[1], steps, label=f"the number of steps from {side} the root")
     compare(got[0], found, rtol=1e-3, label=f"x from {side} the root")
 
 # %% hidden="control-newton" name="ends" points=1
-"""No step from a start that is good enough, and 50 when the method goes in circles."""
+"""No step from a start that is good enough, and 50 if the method enters a cycle."""
 zero, tolerance = np.float32(0), np.float32(1e-3)
 circle = program(lambda s, t: newton_root(lambda x: x**3 - 2 * x + 2, s, t), zero, tolerance)
 require(circle.loops == 1, f"The program has {circle.loops} loops; one is enough.")
-compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps where the method goes in circles")
+compare(circle.run(zero, tolerance)[1], np.int32(50), label="the number of steps where the method enters a cycle")
 start = np.float32(inputs.rng().uniform(-3, -2.7))  # from there four steps lead near the root, which is at -1.77
 x = np.float64(start)
 for _ in range(4):
@@ -860,18 +860,18 @@ got = circle.run(start, tolerance)
 compare(got, (np.float32(x), np.int32(4)), label="the result from a start that leads to the root, (x, steps)")
 exact = program(lambda s, t: newton_root(lambda x: (x - 9) * (x + 1), s, t), zero, tolerance)
 got = exact.run(np.float32(9), tolerance)
-require(int(np.max(got[1])) == 0, "A step is taken from a start that is good enough already.")
+require(int(np.max(got[1])) == 0, "A step is taken from a start that is already good enough.")
 compare(got, (np.float32(9), np.int32(0)), label="a start that is good enough: (x, steps)")
 for start, tie in ((8, 9), (9, 0)):  # f(8) is -9, f(9) is 0
     got = exact.run(np.float32(start), np.float32(tie))
     require(
         int(np.max(got[1])) == 0,
-        "A step is taken from a start where |f(x)| is exactly `tolerance`: that is good enough already.",
+        "A step is taken from a start where |f(x)| is exactly `tolerance`, which is already good enough.",
     )
     compare(got, (np.float32(start), np.int32(0)), label="a start where |f| is exactly the tolerance: (x, steps)")
 
 # %% hidden="control-newton" name="early" points=1 observed=true
-"""f is not run any more once x is good enough."""
+"""f no longer runs once x is good enough."""
 
 
 def probe_runs(c, start, tolerance):
@@ -890,14 +890,15 @@ def probe_runs(c, start, tolerance):
 c, start = np.float32(inputs.rng().uniform(5, 10)), np.float32(3)
 runs = ask(probe_runs, c, start, np.float32(1e-2))
 require(
-    runs < 40, f"Four steps or so are enough here, and `f` was run {runs} times: the loop goes on after it is done."
+    runs < 40,
+    f"About four steps are enough here, but `f` was run {runs} times. The loop continues after x is good enough.",
 )
 
 # %% [markdown] why="control-newton"
-# `while_loop` asks its condition before each turn, on the device, so nothing has to come back to Python to decide. That freedom has a price: how much there would be to keep for the way back is not known beforehand, so reverse mode refuses it. **Next:** under `vmap` with a thousand starts, how many turns does the loop make?
+# `while_loop` evaluates its condition before each iteration, on the device, so Python decides nothing during the loop. The cost is reverse mode. It cannot differentiate this loop, because the memory for the residuals of an unknown number of iterations is unknown. **Next:** Under `vmap` with a thousand starts, how many iterations does the loop run?
 
 
-# %% wrong="control-newton" because="Uses Python's while: under jit, f(x) is a tracer, and nobody knows whether it is small."
+# %% wrong="control-newton" because="Uses Python's while. Under jit, f(x) is a tracer, which has no value to compare."
 def newton_root(f, start, tolerance):
     x, steps = start, 0
     while abs(f(x)) > tolerance and steps < 50:
@@ -905,13 +906,13 @@ def newton_root(f, start, tolerance):
     return x, jnp.int32(steps)
 
 
-# %% wrong="control-newton" because="Always takes 50 steps, and says so."
+# %% wrong="control-newton" because="Always takes 50 steps and returns 50."
 def newton_root(f, start, tolerance):
     step = lambda i, x: x - f(x) / jax.grad(f)(x)
     return jax.lax.fori_loop(0, 50, step, start), jnp.int32(50)
 
 
-# %% wrong="control-newton" because="Takes 50 turns and keeps x still when it is good enough: the answer is right, the work is done all the same."
+# %% wrong="control-newton" because="Runs 50 iterations and freezes x when it is good enough. The result is right, but all the work is done."
 def newton_root(f, start, tolerance):
     def step(i, carry):
         x, steps = carry
@@ -922,13 +923,13 @@ def newton_root(f, start, tolerance):
     return jax.lax.fori_loop(0, 50, step, (start, 0))
 
 
-# %% wrong="control-newton" because="Compares f and not |f|: below 0 every x seems good enough."
+# %% wrong="control-newton" because="Compares f instead of |f|, so every x with a negative f counts as good enough."
 def newton_root(f, start, tolerance):
     step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
     return jax.lax.while_loop(lambda carry: (f(carry[0]) > tolerance) & (carry[1] < 50), step, (start, 0))
 
 
-# %% wrong="control-newton" because="Stops when x hardly moves: that is one step later than when f is small."
+# %% wrong="control-newton" because="Stops when x hardly changes, which is one step later than when f is small."
 def newton_root(f, start, tolerance):
     def step(carry):
         x, _, steps = carry
@@ -940,14 +941,14 @@ def newton_root(f, start, tolerance):
     return x, steps
 
 
-# %% wrong="control-newton" because="Tests after the step: from a good start one step is taken nevertheless."
+# %% wrong="control-newton" because="Tests after the step, so a step is taken even from a good start."
 def newton_root(f, start, tolerance):
     step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
     unfinished = lambda carry: (jnp.abs(f(carry[0])) > tolerance) & (carry[1] < 50)
     return jax.lax.while_loop(unfinished, step, step((start, 0)))
 
 
-# %% wrong="control-newton" because="Special-cases the function on which the method goes in circles: its loop counts to 50 and takes no step."
+# %% wrong="control-newton" because="Special-cases the function for which the method enters a cycle. Its loop counts to 50 and takes no step."
 def newton_root(f, start, tolerance):
     if isinstance(f(0.0), float) and f(0.0) == 2:
         return jax.lax.fori_loop(0, 50, lambda _, carry: (carry[0], carry[1] + 1), (start, 0))
@@ -956,7 +957,7 @@ def newton_root(f, start, tolerance):
     return jax.lax.while_loop(unfinished, step, (start, 0))
 
 
-# %% wrong="control-newton" because="Goes on while |f| is at least the tolerance: a start that meets it exactly is good enough already."
+# %% wrong="control-newton" because="Continues while |f| is at least the tolerance, but a start where they are equal is already good enough."
 def newton_root(f, start, tolerance):
     step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
     unfinished = lambda carry: (jnp.abs(f(carry[0])) >= tolerance) & (carry[1] < 50)
@@ -989,34 +990,36 @@ def newton_root(f, start, tolerance):
 
 # %% [markdown] task="control-chunks" stars=2 minutes=20 skills="05_vmap,control-rnn"
 # ## A batch that does not fit
-# **Goal.** `vmap` runs a function on all rows at once, and needs the memory for all of them at once. One row after the other needs little, and is slow. Between the two: `size` rows at a time, one such chunk after the other.
+# *Needs: Deeper: one row at a time.*
 #
-# **Signature.** `chunked_map(f, xs, size)`: `f` takes an array `(…)` and gives one, perhaps of another shape and dtype; `xs` is `(n, …)` float32; `size` is a Python int, 1 or more, which need not divide n, and may be larger than it. Returns what `jax.vmap(f)(xs)` would.
+# **Goal.** `vmap` runs a function on all rows at once and needs memory for all of them. One row at a time needs little memory but is slow. Write the method in between, which processes chunks of `size` rows, one chunk after another.
 #
-# **Example.** Seven rows with `size=3`: two chunks of three rows and one that is not full.
+# **Signature.** `chunked_map(f, xs, size)`. `f` takes an array `(…)` and returns one, perhaps of another shape and dtype. `xs` has shape `(n, …)` and dtype float32. `size` is a Python int of at least 1. It need not divide n and may be larger than n. The result is that of `jax.vmap(f)(xs)`.
 #
-# **Judged.** Values, for every n and size, and for rows that are numbers, vectors or matrices; one loop; that `size` rows are worked on together. `blur` from the setup makes d times 512 numbers of a row, so the largest array in the program holds `size` times d times 512 of them, not more and not fewer. **Not judged.** What is done with the last chunk (it may be padded), and the memory where `size` is larger than n.
+# **Example.** For seven rows and `size=3`, there are two full chunks of three rows and one chunk that is not full.
+#
+# **Judged.** Values, for every n and size, and for rows that are numbers, vectors or matrices. The program has one loop and processes `size` rows together. `blur` from the setup computes d times 512 numbers for each row, so the largest array of the program must hold exactly `size` times d times 512 numbers. **Not judged.** How the last chunk is processed (it may be padded), and the memory where `size` is larger than n.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A loop reads one entry of the leading axis in each turn. Which shape should the thing have that it reads?
+# A loop reads one entry of the leading axis in each iteration. What shape should its input have?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `(chunks, size, …)`. If n is no multiple of `size`, there are entries too few for this. What may be put there, and when must it go again?
+# The shape is `(chunks, size, …)`. If n is not a multiple of `size`, there are too few rows for it. How can you fill up the last chunk, and when do you remove the extra rows?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Pad the leading axis (`-n % size` rows are missing), reshape, loop over the chunks with `jax.vmap(f)` as the body, join the leading two axes of the result, cut to n.
+# Pad the leading axis by the `-n % size` missing rows and reshape. Loop over the chunks with `jax.vmap(f)` as the body. Join the two leading axes of the result and keep the first n rows.
 #
 # </details>
 
 
 # %% answer="control-chunks"
 def chunked_map(f, xs, size):
-    """What jax.vmap(f)(xs) gives for xs (n, ...), with `size` rows worked on at a time."""
+    """The result of jax.vmap(f)(xs) for xs (n, ...), computed for `size` rows at a time."""
     ### BEGIN SOLUTION
     n = len(xs)
     size = min(size, n)
@@ -1034,7 +1037,7 @@ made = program(lambda xs: chunked_map(lambda row: 10 * row[::-1], xs, 3), xs)
 compare(made.run(xs), 10 * xs[:, ::-1])
 
 # %% hidden="control-chunks" name="values" points=2
-"""Right when the size divides n, when it does not, when it is larger than n, and whatever shape a row has."""
+"""Right if the size divides n, if it does not, if it is larger than n, and for rows of any shape."""
 
 
 def probe_rows(xs):
@@ -1059,7 +1062,7 @@ for n, size in ((6, 2), (7, 3), (5, 1), (3, 8), (4, 4)):
     compare(made.run(xs, size), wanted, label=f"the result for {n} rows and size {size}")
 xs = inputs.rng().normal(size=5).astype(np.float32)
 made = program(lambda xs: chunked_map(lambda x: jnp.int32(1000 * x), xs, 2), xs)
-compare(made.run(xs), np.int32(np.float32(1000) * xs), label="the result for numbers, of which `f` makes integers,")
+compare(made.run(xs), np.int32(np.float32(1000) * xs), label="the result for numbers that `f` converts to integers")
 
 # %% hidden="control-chunks" name="program" points=2
 """One loop, and `size` rows at a time."""
@@ -1070,33 +1073,33 @@ for size in (4, 3):
     made = program(lambda xs, size: chunked_map(blur, xs, size), xs, size)
     compare(made.run(xs, size), wanted, rtol=1e-3, label="the result")
     rows = round(made.intermediates / (8 * 512))
-    require(rows <= size, f"For size {size} the program works on {rows} rows together.")
+    require(rows <= size, f"For size {size} the program processes {rows} rows together.")
     require(
         made.loops == 1,
-        f"The program has {made.loops} loops; one is wanted, over the chunks."
-        + " Does Python loop?" * (not made.loops),
+        f"The program has {made.loops} loops; wanted: one, over the chunks."
+        + " Is there a Python loop?" * (not made.loops),
     )
-    require(rows >= size, f"For size {size} the program works on {rows} row{'s' * (rows > 1)} at a time.")
+    require(rows >= size, f"For size {size} the program processes {rows} row{'s' * (rows > 1)} at a time.")
 
 # %% [markdown] why="control-chunks"
-# The loop bounds the memory, `vmap` within keeps the device busy, and `size` is the dial between them. `jax.lax.map` does it too, if it is given a `batch_size`. **Next:** under `grad`, a loop keeps what the way back needs for *all* turns. What is left of the saving then (lesson 15)?
+# The loop bounds the memory, the `vmap` inside keeps the device busy, and `size` sets the trade-off. `jax.lax.map` with a `batch_size` does the same. **Next:** Under `grad`, a loop stores the residuals of *all* iterations. How much memory do the chunks save then (lesson 15)?
 
 
 # %% equivalent="control-chunks" because="The memory is not judged where `size` is larger than n."
 # dropped edge, min(X, Y) -> X: size = min(size, n)
 
 
-# %% wrong="control-chunks" because="Maps one row after the other: little memory, and n turns."
+# %% wrong="control-chunks" because="Maps one row after another, which needs little memory but n iterations."
 def chunked_map(f, xs, size):
     return jax.lax.map(f, xs)
 
 
-# %% wrong="control-chunks" because="Runs all rows at once, as vmap does: the memory is not bounded."
+# %% wrong="control-chunks" because="Runs all rows at once, as vmap does, so the memory is not bounded."
 def chunked_map(f, xs, size):
     return jax.vmap(f)(xs)
 
 
-# %% wrong="control-chunks" because="Loops over the chunks in Python: the program has each of them written out."
+# %% wrong="control-chunks" because="Loops over the chunks in Python, so the program contains the body once for each chunk."
 def chunked_map(f, xs, size):
     return jnp.concatenate([jax.vmap(f)(xs[i : i + size]) for i in range(0, len(xs), size)])
 
@@ -1108,21 +1111,21 @@ def chunked_map(f, xs, size):
     return ys.reshape(full * size, *ys.shape[2:])
 
 
-# %% wrong="control-chunks" because="Forgets to cut off what the padding gave."
+# %% wrong="control-chunks" because="Does not remove the results of the padding."
 def chunked_map(f, xs, size):
     padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
     ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
     return ys.reshape(-1, *ys.shape[2:])
 
 
-# %% wrong="control-chunks" because="Makes `size` chunks in place of chunks of `size` rows."
+# %% wrong="control-chunks" because="Makes `size` chunks instead of chunks of `size` rows."
 def chunked_map(f, xs, size):
     padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
     ys = jax.lax.map(jax.vmap(f), padded.reshape(size, -1, *xs.shape[1:]))
     return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
 
 
-# %% wrong="control-chunks" because="Deals the rows out like cards: chunk by chunk they come back in another order."
+# %% wrong="control-chunks" because="Assigns the rows to the chunks in turn, so the results come back in a different order."
 def chunked_map(f, xs, size):
     padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
     dealt = jnp.swapaxes(padded.reshape(size, -1, *xs.shape[1:]), 0, 1)
@@ -1130,14 +1133,14 @@ def chunked_map(f, xs, size):
     return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
 
 
-# %% wrong="control-chunks" because="Gives the results the shape of the rows: f may give another."
+# %% wrong="control-chunks" because="Gives the results the shape of the rows, but f may return another shape."
 def chunked_map(f, xs, size):
     padded = jnp.concatenate([xs, jnp.zeros((-len(xs) % size, *xs.shape[1:]))])
     ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
     return ys.reshape(padded.shape)[: len(xs)]
 
 
-# %% wrong="control-chunks" because="Moves the last slice back to be full: with a size larger than n there is no such slice."
+# %% wrong="control-chunks" because="Shifts the last slice back so that it is full. If the size is larger than n, there is no such slice."
 def chunked_map(f, xs, size):
     def turn(i, ys):
         chunk = jax.lax.dynamic_slice_in_dim(xs, i * size, size)
@@ -1147,7 +1150,7 @@ def chunked_map(f, xs, size):
     return jax.lax.fori_loop(0, -(-len(xs) // size), turn, jnp.zeros((len(xs), *row.shape), row.dtype))
 
 
-# %% wrong="control-chunks" because="Collects the results in an array of the dtype of xs: f may give integers."
+# %% wrong="control-chunks" because="Stores the results in an array of the dtype of xs, but f may return integers."
 def chunked_map(f, xs, size):
     full = jnp.pad(xs, [(0, -len(xs) % size)] + [(0, 0)] * (xs.ndim - 1))
     ys = jnp.zeros((len(full), *jax.eval_shape(f, xs[0]).shape), xs.dtype)
@@ -1160,7 +1163,7 @@ def chunked_map(f, xs, size):
     return jax.lax.fori_loop(0, len(full) // size, turn, ys)[: len(xs)]
 
 
-# %% wrong="control-chunks" because="Pads as if a row were a vector: rows that are numbers have no second axis, matrices a third."
+# %% wrong="control-chunks" because="Pads as if each row were a vector. Rows that are numbers have no second axis, and matrices have a third."
 def chunked_map(f, xs, size):
     padded = jnp.pad(xs, [(0, -len(xs) % size), (0, 0)])
     ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
@@ -1186,27 +1189,27 @@ def chunked_map(f, xs, size):
 
 # %% [markdown] task="control-stop" stars=3 minutes=25 skills="04_grad,06_pytrees,control-train,control-piecewise"
 # ## Stop before it is too late
-# **Goal.** A training run meets one bad batch, a NaN comes up, and an hour later all parameters are NaN. Stop at that step instead, in one compiled program, and give back the last parameters that were good.
+# **Goal.** One bad batch puts a NaN into a training run, and an hour later all parameters are NaN. Stop at that step instead, in one compiled program, and return the last good parameters.
 #
-# **Signature.** `early_stop(loss, params, batches, rate)`: `loss(params, batch)` gives `()`; `params` is a dict of float32 arrays; `batches` is a dict of arrays with a leading axis of n, and step i uses the i-th entry of each; `rate` is a float. A step goes down the gradient, `rate` times. It is **good** if its loss (at the parameters before it) and every entry of the parameters after it are finite; NaN and both infinities are not. At the first step that is not good the run ends: neither this step nor a later one changes anything. Returns `(params, steps)`: the parameters after the last step before that, and how many good steps those were, int32 `()`.
+# **Signature.** `early_stop(loss, params, batches, rate)`. `loss(params, batch)` returns `()`, and `params` is a dict of float32 arrays. `batches` is a dict of arrays with a leading axis of size n, and step i uses entry i of each. `rate` is a float. A step is gradient descent with this rate. It is **good** if its loss, at the parameters before it, and every entry of the parameters after it are finite. NaN and both infinities are not finite. The run ends at the first step that is not good, so neither this step nor a later one changes anything. The result is `(params, steps)`, with the parameters after the last good step and the number of good steps, int32 `()`.
 #
-# **Example.** With `miss` from the setup, `w = [1]`, rate 0.25 and three batches `x = [[1], [1], [1]]`, `y = [3, NaN, 3]`: the first step leads from 1 to 2, the second is bad. Returned are `w = [2]` and steps = 1.
+# **Example.** Take `miss` from the setup, `w = [1]`, the rate 0.25 and three batches `x = [[1], [1], [1]]`, `y = [3, NaN, 3]`. The first step leads from 1 to 2, and the second is bad. The result is `w = [2]` and steps = 1.
 #
-# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step, and for parameters that are huge but finite; that one loop does it, in a program that does not grow with n. **Not judged.** Whether steps after the bad one are computed and thrown away.
+# **Judged.** Values, for NaN and inf in the loss, in the gradient and in the step, and for parameters that are huge but finite. The program has one loop and does not grow with n. **Not judged.** Whether steps after the bad one are computed and discarded.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# In which order does a step do these: compute the loss, compute the new parameters, look whether they are good, decide what to hand on?
+# In which order does a step compute the loss, compute the new parameters, test whether both are finite, and choose the next carry?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Choose between the old and the new parameters *after* looking at the new ones, leaf by leaf, with `where`. And once stopped, always stopped: that is one more thing to carry along.
+# Choose between the old and the new parameters *after* testing the new ones, leaf by leaf, with `where`. Once stopped, the run stays stopped. This information also belongs in the carry.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Carry `(params, steps, running)`. `running` becomes `running & isfinite(loss) & (all of isfinite(leaf)) for every new leaf`. It then chooses the parameters, and it can be added to `steps`.
+# Carry `(params, steps, running)`. Set `running` to `running & isfinite(loss)` and combine it with `all(isfinite(leaf))` for each new leaf. Then `running` selects the parameters, and it can be added to `steps`.
 #
 # </details>
 
@@ -1238,7 +1241,7 @@ made = program(lambda params, batches: early_stop(miss, params, batches, 0.25), 
 compare(made.run(params, batches), ({"w": np.array([2], np.float32)}, np.int32(1)), label="(params, steps)")
 
 # %% hidden="control-stop" name="nan" points=2
-"""A NaN in the middle, at the start, or nowhere: the parameters before it, and nothing after it."""
+"""The last good parameters, with a NaN in the middle, at the start, or nowhere."""
 
 
 def by_hand(w, xs, ys, rate, n):
@@ -1265,12 +1268,12 @@ for at in (7, bad, 0):
     entries = got[0].get("w") if isinstance(got[0], dict) else None
     if getattr(entries, "shape", None) == (3,):
         require(
-            np.isfinite(entries).all(), f"{where.capitalize()} the parameters are not finite: a poisoned step was kept."
+            np.isfinite(entries).all(), f"{where.capitalize()} the parameters are not finite: the bad step was applied."
         )
         skipped = by_hand(w, xs[np.arange(7) != at], ys[np.arange(7) != at], 0.1, 6) if at < 7 else w + np.inf
         require(
             not np.allclose(entries, skipped, rtol=1e-3),
-            "The bad step was left out, and the run went on after it: it is to end.",
+            "The bad step was left out, but the run continued after it. It must end there.",
         )
         if at > 0:
             early = by_hand(w, xs, ys, 0.1, at - 1)
@@ -1278,7 +1281,7 @@ for at in (7, bad, 0):
     compare(got, ({"w": by_hand(w, xs, ys, 0.1, at).astype(np.float32)}, np.int32(at)), label=f"the result {where}")
 
 # %% hidden="control-stop" name="inf" points=1
-"""Infinite counts: in the loss alone, in the gradient, and in the step alone."""
+"""An infinite value ends the run, in the loss alone, in the gradient, or in the step alone."""
 rng = inputs.rng()
 made = program(
     lambda params, batches: early_stop(tilt, params, batches, 10.0),
@@ -1311,13 +1314,13 @@ for what in kinds:
         xs[bad, 0] = np.inf if "NaN" in what else 1e38
     got, wanted = made.run({"w": start, "b": b}, {"x": xs, "y": ys}), start - 10 * xs[:bad].sum(axis=0)
     results[what] = got, ({"w": wanted.astype(np.float32), "b": b}, np.int32(bad))
-# All of them before any is compared: which of them are missed tells one idea from another.
+# All of them run before any is compared, because the set of missed ones identifies the misconception.
 missed = [
     what
     for what, (got, (_, steps)) in results.items()
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == () and int(got[1]) > steps
 ]
-require(not missed, f"The run goes on after {', and after '.join(missed)}.")
+require(not missed, f"The run continues after {', and after '.join(missed)}.")
 for what, (got, wanted) in results.items():
     compare(got, wanted, label=f"a run with {what}: (params, steps)")
 
@@ -1341,9 +1344,9 @@ got = missed.run({"w": np.float32([w])}, {"x": np.full((6, 1), 10, np.float32), 
 if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
     require(
         int(got[1]) > big,
-        "A step is refused because the loss at its *new* parameters is not finite; that loss belongs to the next step.",
+        "A step is rejected because the loss at its *new* parameters is not finite. That loss belongs to the next step.",
     )
-    require(int(got[1]) == big + 1, "The run goes on after an infinite loss.")
+    require(int(got[1]) == big + 1, "The run continues after an infinite loss.")
 for y in ys[: big + 1]:
     w = w - 40 * (10 * w - y)
 compare(
@@ -1355,8 +1358,8 @@ got = tilted.run({"w": np.zeros(2, np.float32)}, {"x": xs, "y": ys})
 if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
     require(
         int(got[1]) > big,
-        "The run ends at a step whose loss and new parameters are all finite. A large number is still finite; the sum of "
-        "several, or of their squares, may not be.",
+        "The run ends at a step whose loss and new parameters are all finite. A large number is still finite, but the "
+        "sum of several, or of their squares, may not be.",
     )
 w = -2 * xs.astype(np.float64).sum(axis=0)
 compare(got, ({"w": w.astype(np.float32)}, np.int32(6)), label="a run with large parameters: (params, steps)")
@@ -1387,10 +1390,10 @@ for made, n in ((few, 5), (many, 50)):
     compare(got, wanted, label=f"the result for {n} batches, (params, steps)")
 
 # %% [markdown] why="control-stop"
-# The decision is made from the new parameters and applied before they are handed on; so the poison never enters the carry. A choice made one turn later can only keep what is already spoilt. **Next:** the steps after the end are still computed here. How would you write it with `while_loop`, and which would you rather have on an accelerator?
+# The test uses the new parameters, and its result is applied before they become the carry, so no NaN enters the carry. If the choice came one iteration later, it could only preserve parameters that are already NaN. **Next:** The steps after the end are still computed here. How would you write the function with `while_loop`, and which version would you prefer on an accelerator?
 
 
-# %% wrong="control-stop" because="Notices the NaN one step late: the poisoned update is kept, and only later ones are skipped."
+# %% wrong="control-stop" because="Detects the NaN one step late, so the bad update is applied and only later ones are skipped."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1404,7 +1407,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Leaves the bad step out and goes on after it: nothing remembers that the run has ended."
+# %% wrong="control-stop" because="Skips the bad step and continues after it, because the carry does not record that the run has ended."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps = carry
@@ -1416,7 +1419,7 @@ def early_stop(loss, params, batches, rate):
     return jax.lax.scan(step, (params, 0), batches)[0]
 
 
-# %% wrong="control-stop" because="Looks for NaN only: an infinite loss or step passes."
+# %% wrong="control-stop" because="Tests for NaN only, so an infinite loss or step passes."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1430,7 +1433,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Looks at the loss only: a finite loss can have a gradient that is not."
+# %% wrong="control-stop" because="Tests the loss only, but a finite loss can have a gradient that is not finite."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1443,7 +1446,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Looks at loss and gradient, not at the new parameters: a finite gradient times the rate can overflow."
+# %% wrong="control-stop" because="Tests the loss and the gradient, but not the new parameters. A finite gradient times the rate can overflow."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1457,7 +1460,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Looks at the new parameters only: the loss can be infinite where they are not."
+# %% wrong="control-stop" because="Tests the new parameters only, but the loss can be infinite where they are finite."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1472,7 +1475,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Adds up the squares of the parameters and asks whether the sum is finite: large numbers make it infinite."
+# %% wrong="control-stop" because="Tests whether the sum of the squared parameters is finite, but large finite numbers make it infinite."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1486,7 +1489,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Asks for the loss at the new parameters too: that is the next step's, on a batch of its own."
+# %% wrong="control-stop" because="Also tests the loss at the new parameters, which belongs to the next step and its own batch."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1500,7 +1503,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Multiplies the step by 0 to leave it out: 0 times NaN is NaN."
+# %% wrong="control-stop" because="Multiplies the step by 0 to skip it, but 0 times NaN is NaN."
 def early_stop(loss, params, batches, rate):
     def step(carry, batch):
         params, steps, running = carry
@@ -1514,7 +1517,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Special-cases the sizes whose programs are inspected: their loop only counts, and all other loops are unrolled in Python."
+# %% wrong="control-stop" because="Special-cases the sizes whose programs are inspected. Their loop only counts, and all other loops are unrolled in Python."
 def early_stop(loss, params, batches, rate):
     n = len(jax.tree.leaves(batches)[0])
     steps, running = jnp.int32(0), jnp.array(True)
@@ -1530,7 +1533,7 @@ def early_stop(loss, params, batches, rate):
     return params, steps
 
 
-# %% wrong="control-stop" because="Breaks out of a Python loop: under jit the condition is a tracer."
+# %% wrong="control-stop" because="Breaks out of a Python loop, but under jit the condition is a tracer."
 def early_stop(loss, params, batches, rate):
     steps = 0
     for i in range(len(jax.tree.leaves(batches)[0])):
@@ -1578,28 +1581,30 @@ def early_stop(loss, params, batches, rate):
 
 
 # %% [markdown] task="control-implicit" stars=3 minutes=25 skills="04_grad,control-newton"
-# ## The slope of an answer, without the search
-# **Goal.** `newton_sqrt` in the setup searches for y with y² = a, and stops when it is good enough. Reverse mode refuses its `while_loop`. And it need not go through it: how the answer moves with a follows from the equation, however it was found. From y² = a, 2y · dy = da. Make the search differentiable, as often as one likes.
+# ## The derivative of a solution, without the search
+# *Needs: lesson 04, Deeper: a derivative rule of your own.*
 #
-# **Signature.** `implicit_sqrt(a)`: `a` is a positive float32 `()`. Returns `()`: what `newton_sqrt(a)` finds, up to rounding.
+# **Goal.** `newton_sqrt` in the setup searches for y with y² = a and stops when y is accurate enough. Reverse mode rejects its `while_loop`. But the derivative of the solution follows from the equation, however the solution was found. Differentiating y² = a gives 2y · dy = da. Make the search differentiable, any number of times.
 #
-# **Example.** `implicit_sqrt(4)` is 2, its slope there is 1/(2 · 2) = 0.25, and the slope of the slope -1/(4 · 2³) = -0.03125.
+# **Signature.** `implicit_sqrt(a)`. `a` is a positive float32 `()`. The result `()` is that of `newton_sqrt(a)`, up to rounding.
 #
-# **Judged.** Values; first and second derivatives by reverse mode, also under `vmap`; that the program of value and gradient together has exactly one loop: the search. **Not judged.** Forward mode, third derivatives.
+# **Example.** `implicit_sqrt(4)` is 2. Its derivative there is 1/(2 · 2) = 0.25, and its second derivative is -1/(4 · 2³) = -0.03125.
+#
+# **Judged.** Values, and first and second derivatives in reverse mode, also under `vmap`. The program of value and gradient together has exactly one loop, the search. **Not judged.** Forward mode and third derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which transformation of lesson 04 lets you say yourself how a result moves with its arguments?
+# Which transformation of lesson 04 lets you define the derivative of a function yourself?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.custom_jvp`: its rule gets the value and the push, and returns the result and the push of the result, which is the push divided by 2y. For the second derivative the rule itself is differentiated. So how should it get y?
+# A rule for `jax.custom_jvp` receives the value and the tangent of a. It returns the result and the tangent of the result, which is the tangent of a divided by 2y. For the second derivative, JAX differentiates the rule itself. How should the rule compute y?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In the rule, get y by calling the function **that has the rule**, not `newton_sqrt`. Then y, too, knows how it moves.
+# In the rule, compute y by calling the function **that has the rule**, not `newton_sqrt`. Then JAX can differentiate y too.
 #
 # </details>
 
@@ -1623,30 +1628,30 @@ def implicit_sqrt(a):
 
 
 # %% check="control-implicit" name="example" points=1
-"""The example: the root of 4, and its slope."""
+"""The example: the root of 4 and its derivative."""
 a = np.float32(4)
 got = program(lambda a: [implicit_sqrt(a), jax.grad(implicit_sqrt)(a)], a).run(a)
-compare(got, [np.float32(2), np.float32(0.25)], label="[root, slope]")
+compare(got, [np.float32(2), np.float32(0.25)], label="[root, derivative]")
 
 # %% hidden="control-implicit" name="slopes" points=2
-"""Right values and slopes, for many numbers at once, with one loop."""
+"""Right values and derivatives, for many numbers at once, with one loop."""
 made = program(lambda a: jax.vmap(jax.value_and_grad(implicit_sqrt))(a), np.ones(5, np.float32))
 for _ in range(2):
     a = inputs.rng().uniform(0.2, 40, size=5).astype(np.float32)
     values, slopes = made.run(a)
     compare(values, np.sqrt(a), label="the roots")
-    compare(slopes, 0.5 / np.sqrt(a), label="the slopes")
+    compare(slopes, 0.5 / np.sqrt(a), label="the derivatives")
 both = program(lambda a: jax.value_and_grad(implicit_sqrt)(a), a[0])
-compare(both.run(a[0]), (np.sqrt(a[0]), 0.5 / np.sqrt(a[0])), label="the result for one number, (root, slope)")
-require(both.loops > 0, "The program has no loop: `newton_sqrt` is not what finds the root.")
+compare(both.run(a[0]), (np.sqrt(a[0]), 0.5 / np.sqrt(a[0])), label="the result for one number, (root, derivative)")
+require(both.loops > 0, "The program has no loop, so `newton_sqrt` does not compute the root.")
 require(
     both.loops == 1,
-    f"The program of value and gradient has {both.loops} loops, and the search is one: the derivative goes through the "
-    "steps, or the search is made again for it.",
+    f"The program of value and gradient has {both.loops} loops; wanted: one, the search. The derivative goes through the "
+    "steps of the search, or repeats the search.",
 )
 
 # %% hidden="control-implicit" name="second" points=2
-"""The slope of the slope is right, too."""
+"""The second derivative is right too."""
 
 
 def probe_second(a):
@@ -1656,40 +1661,40 @@ def probe_second(a):
 a = inputs.rng().uniform(0.5, 9, size=4).astype(np.float32)
 require(
     error(probe_second, a) != "ValueError",
-    "For the slope of the slope, reverse mode comes to a while_loop without a rule of its own. If you have written a rule "
-    "for the slope, where does that get its y?",
+    "For the second derivative, reverse mode reaches a while_loop without a rule of its own. If you have defined a rule, "
+    "how does it compute y?",
 )
 got = program(probe_second, a).run(a)
 constant = getattr(got, "shape", None) == (4,) and not np.any(got)
-require(not constant, "The slope of the slope is 0: y is held constant somewhere.")
+require(not constant, "The second derivative is 0: y is held constant somewhere.")
 compare(got, (-0.25 / np.sqrt(a) ** 3).astype(np.float32), label="the second derivatives")
 
 # %% [markdown] why="control-implicit"
-# This is the implicit function theorem: differentiate the equation that the answer fulfils, not the search for it. One search, one division, nothing to keep; solvers, fixed points and whole optimisations are made differentiable like this (`jax.lax.custom_root`, and the library Optimistix). **Next:** y fulfils cos(y) = a·y. What does your rule become?
+# This is the implicit function theorem. It differentiates the equation that the solution satisfies, not the search. The program contains one search and one division, and stores no residuals of the loop. Solvers, fixed points and whole optimizations are made differentiable in this way (`jax.lax.custom_root`, and the library Optimistix). **Next:** Suppose that y satisfies cos(y) = a·y. What is your rule then?
 
 
-# %% wrong="control-implicit" because="Calls the search without a rule: reverse mode refuses a while_loop."
+# %% wrong="control-implicit" because="Calls the search without a rule, but reverse mode rejects a while_loop."
 def implicit_sqrt(a):
     return newton_sqrt(a)
 
 
-# %% wrong="control-implicit" because="Takes a fixed number of steps, so that reverse mode accepts the loop: it then goes back through every step."
+# %% wrong="control-implicit" because="Takes a fixed number of steps, so that reverse mode accepts the loop. The backward pass then goes through every step."
 def implicit_sqrt(a):
     return jax.lax.fori_loop(0, 40, lambda i, y: (y + a / y) / 2, jnp.ones_like(a))
 
 
-# %% wrong="control-implicit" because="Calls the library's square root: right, but nothing is searched, and with another equation there is none."
+# %% wrong="control-implicit" because="Calls the library's square root. The values are right, but there is no search, and other equations have no such function."
 def implicit_sqrt(a):
     return jnp.sqrt(a)
 
 
-# %% wrong="control-implicit" because="Holds the found root constant and takes one more Newton step: the first slope is right, the second one is not."
+# %% wrong="control-implicit" because="Holds the root constant and takes one more Newton step. The first derivative is right, but the second is not."
 def implicit_sqrt(a):
     y = jax.lax.stop_gradient(newton_sqrt(a))
     return y - (y**2 - a) / (2 * y)
 
 
-# %% wrong="control-implicit" because="In the rule, calls the search and not the function that has the rule: the second derivative comes to the loop again."
+# %% wrong="control-implicit" because="In the rule, calls the search instead of the function that has the rule, so the second derivative reaches the loop."
 def implicit_sqrt(a):
     @jax.custom_jvp
     def root(a):
@@ -1703,7 +1708,7 @@ def implicit_sqrt(a):
     return root(a)
 
 
-# %% wrong="control-implicit" because="Divides by 2a: the equation has 2y in front of dy."
+# %% wrong="control-implicit" because="Divides by 2a, but the equation contains 2y · dy."
 def implicit_sqrt(a):
     @jax.custom_jvp
     def root(a):
@@ -1716,7 +1721,7 @@ def implicit_sqrt(a):
     return root(a)
 
 
-# %% wrong="control-implicit" because="Stops the gradient of y in the rule: for the slope of the slope, y is then a constant."
+# %% wrong="control-implicit" because="Stops the gradient of y in the rule, so y is a constant for the second derivative."
 def implicit_sqrt(a):
     @jax.custom_jvp
     def root(a):
@@ -1730,7 +1735,7 @@ def implicit_sqrt(a):
     return root(a)
 
 
-# %% wrong="control-implicit" because="Keeps a, not the root, for the way back, and searches once more there."
+# %% wrong="control-implicit" because="Stores a instead of the root for the backward pass, and searches again there."
 def implicit_sqrt(a):
     @jax.custom_vjp
     def root(a):
@@ -1762,27 +1767,27 @@ def implicit_sqrt(a):
 
 # %% [markdown] task="control-rollout" stars=2 minutes=20 skills="05_vmap,control-rnn,control-stop"
 # ## From reinforcement learning: many carts at once
-# **Goal.** A new setting. A learner of control tries out plans: sequences of pushes, decided beforehand, each in an environment of its own. Each environment goes on until it is over, and then stands still. All of them in one program: a loop over time, `vmap` over environments.
+# **Goal.** An agent tries out plans, and each plan is a sequence of pushes that is fixed beforehand. Every plan is run in its own environment. An environment runs until it is over, and its state does not change after that. Simulate all environments in one program, with a loop over time and `vmap` over environments.
 #
-# **Signature.** `rollout(starts, forces)`: `starts` is `(e, 4)`, the first state of each environment, `forces` is `(e, t)`, its push at each time, all float32, with t at most 50. A push moves a state by `cartpole` from the setup, unless `over` (there too) says of the state that it has ended. Returns `(states, taken)`: the state after each push, `(e, t, 4)`, where one that is over stays as it is, and how many pushes moved each environment, `(e,)` int32.
+# **Signature.** `rollout(starts, forces)`. `starts` has shape `(e, 4)` and contains the first state of each environment. `forces` has shape `(e, t)`, with t at most 50, and contains the forces that push it, one for each time step. Both are float32. A push moves a state with `cartpole` from the setup, unless `over` from the setup is true for the state. The result is `(states, taken)`. `states` has shape `(e, t, 4)` and contains the state after each push, which stays the same once the environment is over. `taken` has shape `(e,)` and dtype int32 and contains the number of pushes that moved each environment.
 #
-# **Example.** One environment that starts from `[2.39, 1, 0, 0]`, pushed three times with 0. After the first push it is at 2.41, past the end of its track at 2.4; that push counts. So `taken = [1]`, and all three states are `[2.41, 1, 0, 0]`.
+# **Example.** One environment starts from `[2.39, 1, 0, 0]` and is pushed three times with force 0. After the first push, its position is 2.41, beyond the end of the track at 2.4. This push counts. So `taken = [1]`, and all three states are `[2.41, 1, 0, 0]`.
 #
-# **Judged.** Values, also where an environment is over at once; one loop; a program that grows neither with t nor with e. **Not judged.** Whether environments that are over are computed and thrown away.
+# **Judged.** Values, also where an environment is over at the start. The program has one loop and grows neither with t nor with e. **Not judged.** Whether environments that are over are computed and discarded.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# If you had one environment, which exercise of this lesson would that be? What goes from turn to turn, what is read, what is collected?
+# The program for a single environment resembles an earlier exercise of this lesson. What are its carry, its inputs and its outputs?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Two things are collected in a turn: the state after it, and whether it moved. The second one, added up over time, is `taken`. Write it for one environment, and let `vmap` do the rest.
+# Each iteration has two outputs, the state after it and whether the environment moved. The sum of the second over time is `taken`. Write the loop for one environment, and map it with `vmap`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `over(state)` of a state that stands still stays true. So no flag has to be carried: ask it before the push, choose with `where`, and collect its opposite.
+# Once `over(state)` is true, it stays true, because the state no longer changes. So the carry needs no flag. Evaluate `over` before the push, choose with `where`, and output its negation.
 #
 # </details>
 
@@ -1809,7 +1814,7 @@ wanted = np.tile(np.array([2.41, 1, 0, 0], np.float32), (1, 3, 1)), np.array([1]
 compare(program(rollout, starts, forces).run(starts, forces), wanted, label="(states, taken)")
 
 # %% hidden="control-rollout" name="values" points=2
-"""Right for environments that end early, late, at once and not at all."""
+"""Right for environments that end early, late, at the start and not at all."""
 
 
 def by_hand(state, forces):
@@ -1856,19 +1861,19 @@ if getattr(got[0], "shape", None) == (e, t, 4):
     result = np.asarray(got[0])
     before = np.concatenate([starts[:, None], states[:, :-1]], axis=1)
     require(
-        not np.allclose(result, before, atol=1e-3), "The states are those before each push; wanted are those after it."
+        not np.allclose(result, before, atol=1e-3), "The states are those before each push; wanted: those after it."
     )
     ended = np.arange(t) > taken[:, None]  # two states in a row that are over
     still = np.diff(result, axis=1, prepend=starts[:, None])[ended]
-    require(np.all(np.abs(still) < 1e-6), "An environment that is over goes on moving.")
+    require(np.all(np.abs(still) < 1e-6), "An environment that is over continues to move.")
 compare(got[0], states.astype(np.float32), rtol=1e-3, atol=1e-3, label="the array of states")
 if getattr(got[1], "shape", None) == (e,):
     extra = np.asarray(got[1]).astype(int) - taken
-    require(not np.any(extra[taken == 0]), "An environment that is over at once is counted as pushed.")
-    require(not np.any(extra[taken == t]), "Where an environment is never over, not all of its pushes are counted.")
+    require(not np.any(extra[taken == 0]), "An environment that is over at the start is counted as pushed.")
+    require(not np.any(extra[taken == t]), "If an environment is never over, not all of its pushes are counted.")
     require(
         not np.all(extra[(taken > 0) & (taken < t)] == -1),
-        "The push after which an environment is over is not counted; it moved the state.",
+        "The push after which an environment is over is not counted, but it moved the state.",
     )
 compare(got[1], taken.astype(np.int32), label="the number of pushes taken")
 
@@ -1898,9 +1903,9 @@ for e, t in ((3, 5), (3, 20), (12, 5)):
     starts = starts.astype(np.float32)
     made = program(rollout, starts, forces)
     sizes[e, t] = made.operations
-    require(made.loops > 0, "The program has no loop: Python writes every step out.")
+    require(made.loops > 0, "The program has no loop: a Python loop writes every step out.")
     require(
-        made.loops == 1, f"The program has {made.loops} loops; one over time is enough, the environments go together."
+        made.loops == 1, f"The program has {made.loops} loops; one over time is enough, for all environments together."
     )
     states, taken = made.outputs
     sizes_of = f"{e} environments and {t} pushes"
@@ -1912,14 +1917,14 @@ require(sizes[3, 5] == sizes[3, 20], "The program grows with time: is there a Py
 require(sizes[3, 5] == sizes[12, 5], "The program grows with the number of environments: is there a Python loop?")
 
 # %% [markdown] why="control-rollout"
-# A simulator that is itself a JAX program runs thousands of environments in lockstep on one device, and no state goes back to Python between two steps. **Next:** the plan is fixed beforehand here. What changes in the loop's body if a network chooses each push from the state, and how would you get the gradient of the outcome by its weights?
+# A simulator that is itself a JAX program runs thousands of environments in lockstep on one device, and no state is copied back to Python between two steps. **Next:** Here each plan is fixed beforehand. What changes in the loop body if a network chooses each push from the state, and how would you compute the gradient of the outcome with respect to its weights?
 
 
-# %% equivalent="control-rollout" because="All states are finite, so the product with 0 or 1 chooses as `where` does."
+# %% equivalent="control-rollout" because="All states are finite, so the product with 0 or 1 selects the same values as `where`."
 # product for where, where(X, E, F) -> X * E + (1 - X) * F: state = jnp.where(moves, cartpole(state, force), state)
 
 
-# %% wrong="control-rollout" because="Goes on after the end: nothing asks whether the environment is over."
+# %% wrong="control-rollout" because="Continues after the end, because the result of `over` is never applied to the state."
 def rollout(starts, forces):
     def push(state, force):
         moves = ~over(state)
@@ -1930,7 +1935,7 @@ def rollout(starts, forces):
     return states, jnp.sum(moved, axis=1)
 
 
-# %% wrong="control-rollout" because="Scans over the environments as if they were time: each starts where the one before ended."
+# %% wrong="control-rollout" because="Scans over the environments as if they were time, so each starts where the previous one ended."
 def rollout(starts, forces):
     def push(state, force):
         moves = jax.vmap(lambda s: ~over(s))(state)
@@ -1941,7 +1946,7 @@ def rollout(starts, forces):
     return jnp.swapaxes(states, 0, 1), jnp.sum(moved, axis=0)
 
 
-# %% wrong="control-rollout" because="Collects the states before the pushes."
+# %% wrong="control-rollout" because="Outputs the states before the pushes."
 def rollout(starts, forces):
     def push(state, force):
         moves = ~over(state)
@@ -1951,7 +1956,7 @@ def rollout(starts, forces):
     return states, jnp.sum(moved, axis=1)
 
 
-# %% wrong="control-rollout" because="Asks after the push whether it counts: the last push, which ended it, is left out."
+# %% wrong="control-rollout" because="Evaluates `over` after the push, so the push that ended the environment is not counted."
 def rollout(starts, forces):
     def push(state, force):
         state = jnp.where(over(state), state, cartpole(state, force))
@@ -1961,7 +1966,7 @@ def rollout(starts, forces):
     return states, jnp.sum(moved, axis=1)
 
 
-# %% wrong="control-rollout" because="Goes through the environments in Python: one loop for each of them."
+# %% wrong="control-rollout" because="Loops over the environments in Python, so the program has a loop for each of them."
 def rollout(starts, forces):
     def push(state, force):
         moves = ~over(state)
@@ -1972,7 +1977,7 @@ def rollout(starts, forces):
     return jnp.stack([states for states, _ in runs]), jnp.stack([jnp.sum(moved) for _, moved in runs])
 
 
-# %% wrong="control-rollout" because="Takes a step back: with the old state instead of the new one, an environment stops before its last push."
+# %% wrong="control-rollout" because="Tests the new state and keeps the old one, so an environment stops before its last push."
 def rollout(starts, forces):
     def push(state, force):
         new = cartpole(state, force)
@@ -1984,7 +1989,7 @@ def rollout(starts, forces):
     return states, jnp.sum(moved, axis=1)
 
 
-# %% wrong="control-rollout" because="Special-cases the sizes whose programs are inspected: their loop moves nothing, and all other loops are unrolled in Python."
+# %% wrong="control-rollout" because="Special-cases the sizes whose programs are inspected. Their loop moves nothing, and all other loops are unrolled in Python."
 def rollout(starts, forces):
     if forces.shape in ((3, 5), (3, 20), (12, 5)):
         _, states = jax.lax.scan(lambda states, force: (states, states), starts, forces.T)
@@ -1998,7 +2003,7 @@ def rollout(starts, forces):
     return jnp.stack(after, axis=1), taken.astype(jnp.int32)
 
 
-# %% wrong="control-rollout" because="Starts with a flag that all are running: an environment that is over at once is pushed once."
+# %% wrong="control-rollout" because="Starts with a flag that every environment is running, so an environment that is over at the start is pushed once."
 def rollout(starts, forces):
     def push(carry, force):
         state, running = carry
@@ -2012,7 +2017,7 @@ def rollout(starts, forces):
     return jax.vmap(one)(starts, forces)
 
 
-# %% wrong="control-rollout" because="Counts up to the first state that is over with argmax: it is 0 where none is."
+# %% wrong="control-rollout" because="Finds the first state that is over with argmax, which is 0 if there is none."
 def rollout(starts, forces):
     def push(state, force):
         state = jnp.where(over(state), state, cartpole(state, force))
@@ -2025,7 +2030,7 @@ def rollout(starts, forces):
     return jax.vmap(one)(starts, forces)
 
 
-# %% wrong="control-rollout" because="Maps over the environments with lax.map: a loop around the loop over time."
+# %% wrong="control-rollout" because="Maps over the environments with lax.map, which is a loop around the loop over time."
 def rollout(starts, forces):
     def push(state, force):
         moves = ~over(state)
@@ -2039,7 +2044,7 @@ def rollout(starts, forces):
     return jax.lax.map(one, (starts, forces))
 
 
-# %% wrong="control-rollout" because="Leaves time in front: a scan over a batch collects along its own axis first."
+# %% wrong="control-rollout" because="Leaves time as the first axis, because a scan over a batch stacks its outputs along a new leading axis."
 def rollout(starts, forces):
     def push(states, forces):
         moves = ~jax.vmap(over)(states)

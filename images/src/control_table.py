@@ -1,4 +1,4 @@
-"""Draws the table of loops and branches: what each may depend on, what it becomes, and what can be done with it."""
+"""Draws the table of loops and branches: what each may depend on, what programs contain, which transformations work."""
 
 from matplotlib.patches import Rectangle
 from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, SHARED, WRONG, card, save, words
@@ -10,13 +10,13 @@ ROWS = (
     (
         PLAIN,
         "if  for  while",
-        "what is known\nwhile tracing",
+        "what is known\nduring tracing",
         "the branch taken;\nthe body n times",
         YES,
         YES,
-        "as it is",
+        "unchanged",
     ),
-    (MAPPED, "where", "values, entry\nby entry", "both sides,\nboth computed", YES, ("care!", SHARED), "as it is"),
+    (MAPPED, "where", "values, entry\nby entry", "both sides,\nboth computed", YES, ("NaN?", SHARED), "unchanged"),
     (
         MAPPED,
         "cond  switch",
@@ -24,19 +24,19 @@ ROWS = (
         "all branches,\none runs",
         YES,
         YES,
-        "mapped condition:\nall run, then a choice",
+        "mapped condition: all\nrun, then a selection",
     ),
     (RESULT, "scan", "a known length", "the body once", YES, YES, "one loop for all"),
     (RESULT, "fori_loop", "known bounds", "is a scan", YES, YES, "one loop for all"),
-    (SHARED, "fori_loop", "traced bounds", "is a while_loop", YES, NO, "mapped bounds:\nuntil the last is done"),
+    (SHARED, "fori_loop", "traced bounds", "is a while_loop", YES, NO, "mapped bounds: runs\nuntil the last is done"),
     (
         SHARED,
         "while_loop",
-        "values, asked\nbefore each turn",
+        "values, tested before\neach iteration",
         "condition and\nbody once",
         YES,
         NO,
-        "until the last is done",
+        "runs until the last\nis done",
     ),
 )
 STEP, FIRST = 1.15, 1.5
@@ -70,6 +70,8 @@ for number, (colour, name, depends, becomes, forward, reverse, mapped) in enumer
         words(axes, x + 0.75, top + STEP / 2, word, size=10)
     words(axes, COLUMNS[5] + 0.15, top + STEP / 2, mapped, size=10, align="left")
 bottom = FIRST + STEP * len(ROWS)
-legend = "grey: runs while tracing     blue: branches     green: a known number of turns     yellow: an open one"
+legend = (
+    "grey: runs during tracing     blue: branches     green: known number of iterations     yellow: depends on values"
+)
 words(axes, 10, bottom + 0.4, legend, size=9.5, colour=QUIET)
 save(axes, __file__)
