@@ -41,7 +41,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## Why does the resumed run differ?
-# A training run adds random noise in every step. It stops after step 2 and is resumed with the same seed. Steps 3 to 5 should get the same noise as in a run that never stopped. Here is the part that draws the noise, written with NumPy.
+# A training run adds random noise in every step. It stops after step 2 and is resumed with the same seed. Steps 3 to 5 should get the same noise as in a run that never stopped. Here is the noise, drawn with NumPy.
 
 # %%
 generator = np.random.default_rng(7)
@@ -54,7 +54,7 @@ print("steps 3 to 5, resumed run: ", np.array(resumed))
 # %% [markdown]
 # The resumed run draws different numbers. NumPy's generator has a hidden **state**, which changes with every draw. A number therefore depends on how many numbers were drawn before it, anywhere in the program.
 #
-# A checkpoint could store this state. But numbers would still have to be drawn one after the other, and a jitted function cannot change a state, because it must be [pure](../docs/glossary.md#pure-function) (02).
+# A checkpoint could store this state. But numbers would still have to be drawn one after the other, and a jitted function cannot change a hidden state, because it must be [pure](../docs/glossary.md#pure-function) (02).
 #
 # ## A key is a value
 # JAX has no such generator. It has **[keys](../docs/glossary.md#key)**, which are immutable arrays. You create a key from a seed and pass it to each function that draws random numbers.
@@ -109,7 +109,7 @@ print("by log probabilities: ", jax.random.categorical(keys[5], jnp.log(jnp.arra
 # %% [markdown]
 # The [`jax.random` page](https://docs.jax.dev/en/latest/jax.random.html) lists all samplers.
 #
-# The one rule of randomness in JAX is to **never use a key twice**. Splitting counts as a use. After a split, do not use the parent key again. (This lesson breaks the rule for `key`, so that you can compare outputs.)
+# There is one rule. **Never use a key twice**, and splitting counts as a use. (This lesson breaks the rule for `key`, so that you can compare outputs.)
 #
 # ![Left: key is split in three, each child is used once, one child is split again. Every arrow leads to another key, each leaf is used once. Right, two mistakes: one key is used by two samplers, which then draw from the same bits; and a key is split and is also used.](../images/random_tree.svg)
 #
@@ -128,7 +128,7 @@ print(jax.random.normal(key, (2, 3)).ravel())
 print(jax.random.normal(key, (4, 2)).ravel())
 
 # %% [markdown]
-# Different samplers share numbers, too. Suppose that you simulate the trial of a drug that has no effect. Each of 10,000 patients gets the drug or a placebo at random, and the response of each patient is a normal random number.
+# Different samplers use the same random bits, too. Suppose that you simulate the trial of a drug that has no effect. Each of 10,000 patients gets the drug or a placebo at random, and the response of each patient is a normal random number.
 
 
 # %%
@@ -178,7 +178,7 @@ with jax.debug_key_reuse(True):
 # The check also covers jitted functions and loops. It does not cover `fold_in`, our next function.
 #
 # ## Fold in: the key of a step
-# `jax.random.fold_in(key, number)` derives a new key from a key and an integer. It returns the key *of* step 700, of layer 3 or of example 12,345, and does not need the keys before it. Here is the noise of our run again, first with a chain of splits.
+# `jax.random.fold_in(key, number)` derives a new key from a key and an integer. It returns the key *of* step 700, of layer 3 or of example 12,345, and does not need the keys before it. Here is the noise of our run again, first with a chain of splits. Many programs write `key, subkey = jax.random.split(key)` for this, which replaces the used key.
 
 # %%
 root = jax.random.key(7)
@@ -208,7 +208,7 @@ print("resumed, step 3:", noise_of_step(3))
 # %% [markdown] predict="random-collide"
 # Let `a = jax.random.split(key, 3)[2]` and `b = jax.random.fold_in(key, 2)`. How are they related?
 #
-# - [ ] They are unrelated, as they come from two functions. | Both functions apply the same cipher to one key and one number, which is 2 here.
+# - [ ] They are unrelated, as they come from two functions. | Both functions apply Threefry to a key and a number, which is 2 here.
 # - [x] They are the same key. | Right, in today's JAX. So never split a key that you also fold numbers into.
 # - [ ] `b` is a child of `a`. | Both are children of `key`.
 
@@ -216,9 +216,10 @@ print("resumed, step 3:", noise_of_step(3))
 print("the same key:", jax.random.split(key, 3)[2] == jax.random.fold_in(key, 2))
 
 # %% [markdown]
-# This is why 0.454 occurs in both rows of noise above. JAX does not document that these keys agree, and may change it. A simple habit avoids the problem. **Each key has one job**. Pass it to one sampler, or split it once, or fold different numbers into it.
+# This is why 0.454 occurs in both rows of noise above, where `root` was split and also folded into. JAX does not document that the keys agree, so this may change. A simple habit avoids the problem. **Each key has one job.** Pass it to one sampler, or split it once, or fold different numbers into it.
 #
 # ## Under jit
+# In a jitted function, it matters where the key comes from.
 
 # %% [markdown] predict="random-jit"
 # `noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))`. What do three calls of `noisy(0.0)` return?
@@ -240,8 +241,8 @@ print([round(float(noisy(0.0)), 3) for _ in range(3)])
 def noisy_step(key, step, x):
     print("tracing", jax.typeof(key), jax.typeof(step))
     noise_key, dropout_key = jax.random.split(jax.random.fold_in(key, step))
-    noisy = x + jax.random.normal(noise_key, x.shape)
-    return jnp.where(jax.random.bernoulli(dropout_key, 0.5, x.shape), noisy, 0)
+    x = x + jax.random.normal(noise_key, x.shape)
+    return jnp.where(jax.random.bernoulli(dropout_key, 0.5, x.shape), x, 0)
 
 
 for seed, step in ((7, 0), (7, 1), (10, 0)):
@@ -283,7 +284,7 @@ print("one key, (4,): ", jax.random.normal(key, (4,)))
 print("NumPy, 3 draws:", np.array(complete[:3]), "  one draw of 3:", np.random.default_rng(7).normal(size=3))
 
 # %% [markdown]
-# `vmap` returns the same numbers as the loop, and the array has different ones. In NumPy, three draws of one number and one draw of three numbers agree. JAX does not have this *sequential equivalence*. In return, number i of an array depends only on the key and on i, so JAX can compute all numbers in parallel. Each of several devices can draw its own part, without communication.
+# `vmap` over keys returns the same numbers as the loop, and one call with one key returns different numbers. In NumPy, three draws of one number and one draw of three numbers agree. JAX does not have this *sequential equivalence*. In return, number i of an array depends only on the key and on i, so JAX can compute all numbers in parallel. Several devices can each draw their own part, without communication.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
@@ -310,7 +311,7 @@ with jax.debug_key_reuse(True):
     print("shared by vmap: ", jax.vmap(lambda x: x + jax.random.normal(shared))(jnp.zeros(3)))
 
 # %% [markdown]
-# If you reuse a key on purpose, `jax.random.clone` tells the check that you mean it. The clone is the same key. To check a whole program, call `jax.config.update("jax_debug_key_reuse", True)`.
+# If you reuse a key on purpose, pass a copy made with `jax.random.clone`, which the check treats as a new key. The clone has the same data. To check a whole program, call `jax.config.update("jax_debug_key_reuse", True)`.
 
 # %%
 with jax.debug_key_reuse(True):
@@ -334,7 +335,7 @@ chain_ms, fold_ms = time_ms(lambda: key_by_chain(2000), lambda: jax.random.fold_
 print(f"key of step 1999: chain of splits {chain_ms:.1f} ms, fold_in {fold_ms:.3f} ms")
 
 # %% [markdown]
-# In a deep tree, two keys can also be equal by chance. From the second of them on, the chain repeats itself. The default keys have 64 bits, so this is unlikely before several billion splits. The generator `philox2x32` has keys of only 32 bits, so it shows the effect earlier. `scan` (08) runs the chain as a compiled loop.
+# In a long chain, two keys can also be equal by chance. From the second of them on, the chain repeats itself. The default keys have 64 bits, so this is unlikely in a chain of fewer than a billion splits. The generator `philox2x32` has keys of only 32 bits, so it shows the effect much earlier. `scan` (08) runs the chain as a compiled loop.
 
 
 # %%
@@ -379,9 +380,9 @@ def difference(key, other):
     return simulated_loss(0.51, key) - simulated_loss(0.50, other)
 
 
-ones, others = jax.random.split(jax.random.key(1), (2, 200))  # an array of keys of shape (2, 200)
-for name, chosen in {"two keys": others, "same key": ones}.items():
-    differences = jax.vmap(difference)(ones, chosen)
+one_side, other_side = jax.random.split(jax.random.key(1), (2, 200))  # an array of keys of shape (2, 200)
+for name, chosen in {"two keys": other_side, "same key": one_side}.items():
+    differences = jax.vmap(difference)(one_side, chosen)
     print(f"{name}: mean difference {differences.mean():.5f}, standard deviation {differences.std():.5f}")
 
 # %% [markdown]
@@ -395,7 +396,7 @@ print(f"at sigma = 3: variance {variance(3.0):.2f}, derivative {jax.grad(varianc
 
 # %% [markdown]
 # ## Deeper: limits of 32 bits
-# Integers have 32 bits in JAX unless 64-bit types are enabled. Only the lower 32 bits of a seed count, so do not use a date with a time as a seed. `fold_in` also takes 32-bit integers, and discards a fraction without an error.
+# Integers have 32 bits in JAX unless 64-bit types are enabled. Only the lower 32 bits of a seed count, so two long seeds, such as dates with times, can give the same key. `fold_in` also takes 32-bit integers, and discards a fraction without an error.
 
 # %%
 print("the same seed:  ", jax.random.key(5) == jax.random.key(2**32 + 5))
@@ -415,9 +416,8 @@ print("the same number:", jax.random.fold_in(key, 2) == jax.random.fold_in(key, 
 for seed in range(4):
     uniform = jax.random.uniform(jax.random.key(seed), (2**24,))
     print(f"zeros: {jnp.sum(uniform == 0)}   longest waiting time: {jnp.max(-jnp.log(uniform))}")
-print(
-    f"largest uniform number: {uniform.max():.8f}   longest time from 1 - uniform: {jnp.max(-jnp.log1p(-uniform)):.1f}"
-)
+print(f"largest uniform number: {uniform.max():.8f}")
+print(f"longest waiting time from 1 - uniform: {jnp.max(-jnp.log1p(-uniform)):.1f}")
 
 # %% [markdown]
 # `uniform` can return 0 but not 1. Use the sampler for the distribution that you need, here `jax.random.exponential`. Low precision has even fewer values, so draw in float32 and round afterwards.
@@ -425,11 +425,9 @@ print(
 # %%
 coarse = jax.random.uniform(key, (100_000,), jnp.bfloat16)
 print("distinct values in bfloat16:", len(np.unique(np.asarray(coarse, np.float32))))
-rare = {mode: jax.random.bernoulli(key, 1e-9, (2**24,), mode=mode).sum() for mode in ("low", "high")}
-print(
-    "times that an event with probability 1e-9 occurs in 16 million draws:",
-    {m: int(count) for m, count in rare.items()},
-)
+for mode in ("low", "high"):
+    count = jax.random.bernoulli(key, 1e-9, (2**24,), mode=mode).sum()
+    print(f"events of probability 1e-9 in 16 million draws, mode {mode!r}: {count}")
 
 # %% [markdown]
 # For the same reason, `bernoulli` is wrong for probabilities below about 1e-7. Use `mode="high"` for them.
@@ -475,7 +473,7 @@ print("shape on one device:", parts.addressable_shards[3].data.shape, "  same nu
 
 # %% [markdown]
 # ## Deeper: other generators
-# JAX has several generators. The argument `dtype` of `jax.random.key` selects one of them. (In older code the argument is `impl`.) The generator `rbg` uses an algorithm of XLA that is [the fastest on TPUs](https://docs.jax.dev/en/latest/jax.random.html).
+# JAX has several generators. The argument `dtype` of `jax.random.key` selects one of them, and the setting `jax_default_prng_impl` changes the default. The generator `rbg` uses an algorithm of XLA that is fast on TPUs.
 
 # %%
 bits = jax.jit(lambda key: jax.random.bits(key, (2**22,)))
@@ -496,7 +494,7 @@ for name in ("threefry2x32", "rbg"):
     print("  examples 9, 0, 7:", numbered(jnp.array([9, 0, 7])), "  7, 0, 9:", numbered(jnp.array([7, 0, 9])))
 
 # %% [markdown]
-# Under `vmap`, `rbg` draws for the whole batch with the first key and ignores the other keys. The results differ from those of a loop. The noise of an example depends on its batch, although its number is folded in. Also, only the Threefry and Philox generators return the same numbers on CPU, GPU and TPU. Use the default unless a profile (14) shows that random numbers take much of the time.
+# Under `vmap`, `rbg` draws for the whole batch with the first key and ignores the other keys. The results differ from those of a loop. The noise of an example depends on its batch, although its number is folded in. Also, only the Threefry and Philox generators return [the same bits on CPU, GPU and TPU](https://docs.jax.dev/en/latest/jax.random.html). Use the default unless a profile (14) shows that random numbers take much of the time.
 
 # %% [markdown]
 # ## Deeper: keys in files

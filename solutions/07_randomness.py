@@ -4,7 +4,7 @@
 #
 # All exercises need only the core of the lesson. `key` is always a single typed key, such as `jax.random.key(0)`. Unless a task prescribes how to derive keys from it, you may choose.
 #
-# Several exercises require "the same program at any size". This means that more rows give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows. A program made with `vmap` does not grow, and neither does a loop of JAX (08).
+# Several exercises require a program that has the same number of operations at any size. JAX unrolls a Python loop, so its program grows with the number of iterations. A program made with `vmap` does not grow, and neither does a loop of JAX, such as `jax.lax.map` (08).
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -92,7 +92,7 @@ for i in range(3):
             not agree(drawn[i], drawn[j]),
             f"Layer {i} repeats numbers of layer {j}. Both were drawn with the same key.",
         )
-    # Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
+    # Bounds of seven standard errors, which a right answer exceeds once in 10^11 draws.
     error_of_mean = drawn[i].size ** -0.5
     require(abs(drawn[i].mean()) < 7 * error_of_mean, f"The mean of the weights of layer {i} is not 0.")
     spread = drawn[i].std()
@@ -215,11 +215,11 @@ def init_mlp(key, sizes):
 #
 # **Example.** `dropout(jax.random.key(0), 3, jnp.arange(1.0, 7.0), 0.25)` returns `[1.3333, 2.6667, 0, 5.3333, 6.6667, 0]`.
 #
-# **Judged.** The values for several layers, shapes and rates, and the dtype. **Not judged.** A `rate` of 1, with which nothing is kept. Entries of `x` that are NaN or inf. Which function derives the layer's key, as long as it is the prescribed key.
+# **Judged.** The values for several layers, shapes and rates, and the dtype. **Not judged.** A `rate` of 1, with which nothing is kept, and entries of `x` that are NaN or inf. You may derive the layer's key with any function that returns the prescribed key.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# There are three similar quantities here, the probability to be dropped, the probability to be kept, and the factor for kept entries. Which of them is `rate`?
+# There are three similar quantities here: the probability to be dropped, the probability to be kept, and the factor for kept entries. Which of them is `rate`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -480,7 +480,7 @@ backward = ask(lambda key, other, places: [(step_key(other, 3, 3), step_key(key,
 compare(backward[::-1], forward, label="the list of keys from calls in the reverse order")
 
 # %% [markdown] why="random-step-key"
-# Each key is a *function* of the first key, the step and the purpose. So no state has to be passed on, stored or kept in step. **Next:** Eight machines each need their own noise in every step. What would you fold in?
+# Each key is a *function* of the first key, the step and the purpose. So no state has to be passed from step to step, or stored. **Next:** Eight machines each need their own noise in every step. What would you fold in?
 
 
 # %% wrong="random-step-key" because="Folds in the sum of step and purpose, so neighbouring steps share keys."
@@ -563,9 +563,9 @@ def step_key(key, step, purpose):
 #
 # **Signature.** `shuffled_epochs(key, steps, n, size)`. `steps` is `(m,)`, int32, in any order. There are `n` examples, and a batch has `size` of them. Both are Python ints. An epoch has `n // size` steps, so steps 0 to `n // size` - 1 are the first epoch. The result is `(m, size)`, int32. Row i contains the indices, from 0 to n - 1, of the examples in the batch of step `steps[i]`.
 #
-# **Example.** `shuffled_epochs(key, jnp.array([0, 1, 2]), 6, 2)` contains each of 0 to 5 once, in some order. Steps `[3, 4, 5]` do too, in a different order. With n = 7 an epoch also has three steps, and leaves out one example.
+# **Example.** `shuffled_epochs(key, jnp.array([0, 1, 2]), 6, 2)` contains each of 0 to 5 once, in some order. The result for steps `[3, 4, 5]` does too, in a different order. With n = 7 an epoch also has three steps, and leaves out one example.
 #
-# **Judged.** No example occurs twice in an epoch. Every epoch has its own order, and leaves out different examples if the batches do not use all of them. Single examples are shuffled, not whole batches. A row depends only on key, step, `n` and `size`. The traced program has the same number of operations for any number of steps. **Not judged.** How you derive the keys. That each row draws the order of a whole epoch.
+# **Judged.** No example occurs twice in an epoch. Every epoch has its own order, and leaves out different examples if the batches do not use all of them. Single examples are shuffled, not whole batches. A row depends only on key, step, `n` and `size`. The traced program has the same number of operations for any number of steps. **Not judged.** How you derive the keys, and that each row draws the order of a whole epoch.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -800,7 +800,7 @@ def shuffled_epochs(key, steps, n, size):
 #
 # **Example.** With `x = [0, 0, 3]`, every resample has three entries, so each mean is 0, 1, 2 or 3. Their probabilities are 8/27, 12/27, 6/27 and 1/27.
 #
-# **Judged.** Each resample is as large as the sample and is drawn with replacement. All entries are equally likely. All draws and all resamples are independent, also if there are thousands of them. The same key gives the same means, and different keys give different means. The traced program has the same number of operations for any n. **Not judged.** Which sampler you use. Whether you draw the resamples at once or in a loop of JAX.
+# **Judged.** Each resample is as large as the sample and is drawn with replacement. All entries are equally likely. All draws and all resamples are independent, also if there are thousands of them. The same key gives the same means, and different keys give different means. The traced program has the same number of operations for any n. **Not judged.** Which sampler you use, and whether you draw the resamples at once or in a loop of JAX.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -885,7 +885,7 @@ require(not np.array_equal(got[:16], got[16:32]), "Two keys give the same means.
 require(
     not (counts.max(1) == 5).all(), "Each mean is a single entry of the sample. Draw as many entries as the sample has."
 )
-# Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
+# Bounds of seven standard errors, which a right answer exceeds once in 10^11 draws.
 share = counts.sum(0) / (5 * n)
 require(share.min() > 0.01, "One entry of the sample is never drawn. Is the first or the last one left out?")
 neighbours = np.mean(counts[1:] * counts[:-1])
@@ -1220,13 +1220,13 @@ def ensemble(key, init, n):
 
 # %% [markdown] task="random-kicks" stars=2 minutes=20 skills="05_vmap,random-step-key,random-ensemble"
 # ## Particles in a fluid
-# **Goal.** This exercise has a new setting. In a simulation, every particle gets a random kick in every step. The particles are distributed over several machines. Their positions in memory change all the time, and they move between machines. The result of the simulation must not depend on this distribution. So a particle's kick may depend only on its id and on the step.
+# **Goal.** This exercise has a new setting. In a simulation, every particle gets a random kick in every step. The particles are distributed over several machines. Their positions in memory change all the time, and they move between machines. The result of the simulation must not depend on where a particle is stored. So a particle's kick may depend only on its id and on the step.
 #
 # **Signature.** `kick(key, step, ids, positions, strength)`. `step` is an int from 0 to 1,000,000, perhaps traced. `ids` is `(n,)`, int32, with different numbers of at least 0. `positions` is `(n, 3)`, float32, and `strength` is a float. The result is `(n, 3)`, the positions, each moved by `strength` times three normal random numbers (mean 0, standard deviation 1). These numbers are independent for every particle, step and coordinate.
 #
 # **Example.** Let a, b, c be the rows of `kick(key, 5, [7, 8, 9], zeros of (3, 3), 1.0)`. Then `kick(key, 5, [9, 7], zeros of (2, 3), 1.0)` has the rows c, a. In step 6 the rows are different.
 #
-# **Judged.** A kick depends only on key, step and id. The distribution. No two kicks share a key, for small and large ids, in near and distant steps. The traced program has the same number of operations for any number of particles. **Not judged.** How you derive the keys.
+# **Judged.** A kick depends only on key, step and id. The kicks are normally distributed. No two kicks share a key, for small and large ids, in near and distant steps. The traced program has the same number of operations for any number of particles. **Not judged.** How you derive the keys.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1355,7 +1355,7 @@ require(
 many = program(kick, key, np.int32(700), ids, positions, strength)
 now, then = (np.asarray(many.run(key, np.int32(step), ids, positions, strength), np.float64) for step in (700, 701))
 compare(now.astype(np.float32), np.zeros((n, 3), np.float32), atol=1e9, label="the positions")
-# Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
+# Bounds of seven standard errors, which a right answer exceeds once in 10^11 draws.
 bound = 7 / n**0.5
 require(
     np.abs(now.mean(0)).max() < bound,
