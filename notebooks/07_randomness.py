@@ -154,9 +154,9 @@ panels[0].set(ylabel="patients")
 panels[0].legend(loc="upper left")
 (drug, placebo), (drug_reused, placebo_reused) = means.values()
 plots.show(
-    f"Histograms of the response in both groups. With two keys, they are nearly the same bell curve, with means "
-    f"{drug:.2f} and {placebo:.2f}. With one key, the drug group is the left half of the bell curve, with mean "
-    f"{drug_reused:.2f}, and the placebo group is the right half, with mean {placebo_reused:.2f}."
+    f"Histograms of the response in both groups. Left, with two keys: nearly the same bell curve twice, with means "
+    f"{drug:.2f} for the drug and {placebo:.2f} for the placebo. Right, with one key: the drug group is the left half "
+    f"of a bell curve, with mean {drug_reused:.2f}, and the placebo group the right half, with mean {placebo_reused:.2f}."
 )
 
 # %% [markdown]
@@ -175,7 +175,7 @@ with jax.debug_key_reuse(True):
     print_error(lambda: jax.random.normal(parent), length=100)
 
 # %% [markdown]
-# The check also covers jitted functions and loops. It does not cover `fold_in`, our next function.
+# The messages mention a jitted function because all samplers are jitted. The check also covers your jitted functions and loops. It does not cover `fold_in`, our next function.
 #
 # ## Fold in: the key of a step
 # `jax.random.fold_in(key, number)` derives a new key from a key and an integer. It returns the key *of* step 700, of layer 3 or of example 12,345, and does not need the keys before it. Here is the noise of our run again, first with a chain of splits. Many programs write `key, subkey = jax.random.split(key)` for this, which replaces the used key.
