@@ -1,421 +1,553 @@
 # %% [markdown]
-# # 07 · Randomness: keys instead of a hidden state
+# # 07 · Randomness: keys instead of hidden state
 #
-# *Forty minutes, then [the exercises](../exercises/07_randomness/07_randomness.ipynb).* Afterwards you can draw random numbers that a run, a rerun and a resumed run agree on; give every layer, step, example and machine numbers of its own; find a key that is used twice; and say what `jit`, `vmap` and a mesh of devices do to randomness.
+# *The core takes about 30 minutes. Then do [the exercises](../exercises/07_randomness/07_randomness.ipynb). You can skip the nine sections marked "Deeper", or read them later in any order.* After the core, you can draw random numbers that stay the same when a run is repeated or resumed, also under `jit` and `vmap`, and find a key that is used twice.
 #
-# **Assumed.** Arrays (01), `jit` (03), `vmap` (05), pytrees (06). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Arrays (lesson 01), `jit` (03), `vmap` (05) and pytrees (06). Answer these questions from memory.
 #
-# 1. From 03: a compiled function calls `np.random.normal()`. What does it give, the second time?
+# 1. From 03: A jitted function calls `np.random.normal()`. What does its second call return?
 #
 # <details><summary>Answer</summary>
 #
-# The same number as the first time. Python runs while tracing only, and what NumPy gave then is a constant of the program.
+# The same number as the first call. Python runs only while JAX traces the function, so NumPy's number is a constant of the compiled program.
 # </details>
 #
-# 2. From 05: what does `in_axes=(None, 0)` say, and what of an array that the function takes from outside?
+# 2. From 05: A function is mapped with `in_axes=(None, 0)`. Which arrays do all examples share?
 #
 # <details><summary>Answer</summary>
 #
-# The first argument is shared by all runs, the second one is mapped along its axis 0. What is taken from outside is shared, too.
+# The first argument, and every array that the function closes over. The second argument is mapped along axis 0.
 # </details>
 #
-# 3. From 06: what are the leaves of `{"w": jnp.ones((2, 3)), "b": None}`?
+# 3. From 06: What are the leaves of `{"w": jnp.ones((2, 3)), "b": None}`?
 #
 # <details><summary>Answer</summary>
 #
-# One array. The dict's keys and the `None` belong to the structure.
+# One array. The dict's keys and the `None` belong to the treedef.
 # </details>
 
 # %%
-import re
-import time
-
 import jax
 
-jax.config.update("jax_num_cpu_devices", 8)  # for the end of the lesson; before JAX is first used (01)
+jax.config.update("jax_num_cpu_devices", 8)  # for one of the Deeper sections; must come before JAX is used (01)
 
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from grader.learning import plots
+from grader.learning.inspection import print_error, time_ms
 
 np.set_printoptions(precision=3, suppress=True)
 
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:200]}")
-    else:
-        print("No error!")
-
-
-def milliseconds(call, repeats=5):
-    """The shortest of some calls, each until its result is there; the first call does not count."""
-    jax.block_until_ready(call())
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
-
-
 # %% [markdown]
-# ## The question: why is the resumed run another one?
-# A training run adds noise in every step. It stopped after step 2, was resumed from its checkpoint with the same seed, and came out differently. Here is all that matters of it:
+# ## Why does the resumed run differ?
+# A training run adds random noise in every step. It stops after step 2 and is resumed with the same seed. Steps 3 to 5 should get the same noise as in a run that never stopped. Here is the noise, drawn with NumPy.
 
 # %%
 generator = np.random.default_rng(7)
-whole = [generator.normal() for step in range(6)]
+complete = [generator.normal() for step in range(6)]
 generator = np.random.default_rng(7)  # the program starts again, at step 3
 resumed = [generator.normal() for step in range(3, 6)]
-print("noise of steps 3 to 5, in one run:", np.array(whole[3:]), "  resumed:", np.array(resumed))
+print("steps 3 to 5, complete run:", np.array(complete[3:]))
+print("steps 3 to 5, resumed run: ", np.array(resumed))
 
 # %% [markdown]
-# The generator holds a **state** that every draw moves on. What a draw gives depends on how many were made before it, anywhere in the program: add one line, change the order, resume, run on two machines, and all numbers after it are others. And a compiled function must not have a state at all (03).
+# The resumed run draws different numbers. NumPy's generator has a hidden **state**, which changes with every draw. A number therefore depends on how many numbers were drawn before it, anywhere in the program.
+#
+# A checkpoint could store this state. But numbers would still have to be drawn one after the other, and a jitted function cannot change a hidden state, because it must be [pure](../docs/glossary.md#pure-function) (02).
 #
 # ## A key is a value
-# JAX has no generator. It has **keys**, ordinary, immutable values, which are handed to samplers.
+# JAX has no such generator. It has **[keys](../docs/glossary.md#key)**, which are immutable arrays. You create a key from a seed and pass it to each function that draws random numbers.
 
 # %%
 key = jax.random.key(7)
-print(jax.typeof(key), " shape", key.shape, " its 64 bits:", jax.random.key_data(key))
+print("type:", jax.typeof(key), "  shape:", key.shape, "  data:", jax.random.key_data(key))
+
+# %% [markdown]
+# A key is a scalar of the type `key<fry>`, where `fry` stands for *Threefry*, the default generator. Its data are two 32-bit integers.
 
 # %% [markdown] predict="random-same"
-# `jax.random.normal(key)` is called twice, with the same key. What comes out?
+# `jax.random.normal(key)` is called twice, with the same key. What do the calls return?
 #
-# - [ ] two different numbers | That needs a state which the first call has moved on. There is none: where would it be?
-# - [ ] an error, the key was used | It would be welcome, and there is a switch for that, below. It is off.
-# - [x] the same number, twice | Right: a function of its argument, like `jnp.sin`. New numbers need a new key.
+# - [ ] two different numbers | A generator with a state would return them. A key has no state that a call could change.
+# - [ ] an error, because the key is used twice | JAX does not check this by default. You will soon see how to enable a check.
+# - [x] the same number, twice | Right. The function is pure, like `jnp.sin`, so the same argument gives the same result.
 
 # %%
 print(jax.random.normal(key), jax.random.normal(key))
-print(jax.random.normal(key, (3,)), jax.random.uniform(key, (3,)), jax.random.bernoulli(key, 0.5, (5,)))
 
 # %% [markdown]
-# A sampler is a function of its key. So results can be repeated by handing over the key again, which is half of what we wanted. The other half is new keys. A key is no number, a number is no key, and a sampler takes one key, not an array of them:
+# A function that draws random numbers is called a **sampler**. It does not modify its key. To get new numbers, you need a new key. A key is not a number, and a sampler takes exactly one.
 
 # %%
-refusal(lambda: key + 1)
-refusal(lambda: jax.random.normal(7))
-refusal(lambda: jax.random.normal(jax.random.split(key, 3)))
-print("two seeds, one key:", jax.random.key(5) == jax.random.key(2**32 + 5))
+print_error(lambda: key + 1)
+print_error(lambda: jax.random.normal(7))
+print_error(lambda: jax.random.normal(jax.random.split(key, 3)))
 
 # %% [markdown]
-# (With 64-bit types off, only the lower 32 bits of a seed count. So write no date and time into one number: 20261121213000 has 45 bits, of which the upper 13 are lost.)
-#
-# ## Split: new keys from old ones
-# `jax.random.split(key, n)` gives an array of n keys. What they draw is, for all that tests can tell, independent. From then on **the parent is spent**: draw from it, or split it again, and numbers come back that were there before.
+# ## Split: new keys from a key
+# `jax.random.split(key, n)` returns an array of `n` new keys. Numbers that are drawn with these keys are statistically independent. The default is two keys.
 
 # %%
-first, second = jax.random.split(key)  # two, if you do not say how many
-print("bits of the parent", jax.random.key_data(key), " of its children", *map(jax.random.key_data, (first, second)))
-print(jax.random.normal(first), jax.random.normal(second), "  as one array:", jax.random.split(key, 4).shape)
+first, second = jax.random.split(key)
+print("data:", jax.random.key_data(first), jax.random.key_data(second))
+print("draws:", jax.random.normal(first), jax.random.normal(second))
 
 # %% [markdown]
-# ![Left: key is split in three, each child is used once, one child is split again. Every arrow leads to another key, each leaf is consumed once. Right, two mistakes: one key is used by two samplers, which then draw from the same bits; and a parent is split and is used as well.](../images/random_tree.svg)
+# Here are some common samplers. Each gets its own key as the first argument, and most of them take a shape.
+
+# %%
+keys = jax.random.split(key, 6)
+tokens = jnp.array([10, 20, 30, 40])
+print("from 0 to 1:          ", jax.random.uniform(keys[0], (3,)))
+print("True in half of cases:", jax.random.bernoulli(keys[1], 0.5, (5,)))
+print("integers from 0 to 3: ", jax.random.randint(keys[2], (6,), 0, 4))
+print("shuffled:             ", jax.random.permutation(keys[3], tokens))
+print("drawn, with repeats:  ", jax.random.choice(keys[4], tokens, (6,)))
+print("by log probabilities: ", jax.random.categorical(keys[5], jnp.log(jnp.array([0.1, 0.2, 0.7])), shape=(6,)))
+
+# %% [markdown]
+# The [`jax.random` page](https://docs.jax.dev/en/latest/jax.random.html) lists all samplers.
 #
-# What happens when a key *is* used twice? Nothing that you would see at once.
+# There is one rule. **Never use a key twice**, and splitting counts as a use. (This lesson breaks the rule for `key`, so that you can compare outputs.)
+#
+# ![Left: key is split in three, each child is used once, one child is split again. Every arrow leads to another key, each leaf is used once. Right, two mistakes: one key is used by two samplers, which then draw from the same bits; and a key is split and is also used.](../images/random_tree.svg)
+#
+# ## What a reused key does
+# The next prediction uses one key for the weights of two layers.
 
 # %% [markdown] predict="random-prefix"
-# One key for two layers: `jax.random.normal(key, (2, 3))` and `jax.random.normal(key, (4, 2))`. How much do they have in common?
+# The two layers are `jax.random.normal(key, (2, 3))` and `jax.random.normal(key, (4, 2))`. How many numbers do they have in common?
 #
-# - [x] the first six numbers | Right: number i is made of the key and of i, whatever the shape. The smaller one is a part of the larger.
-# - [ ] nothing, the shapes differ | The shape says how many numbers are wanted, not which.
-# - [ ] everything but the scale | They have six and eight entries; six of them agree.
+# - [x] the first six | Right. Number i depends on the key and on i. The shape only determines how many numbers there are.
+# - [ ] none, because the shapes differ | The shape determines how many numbers are drawn. It does not change them.
+# - [ ] all of them, up to a scale | Nothing is rescaled. One layer has six numbers and the other eight, so two cannot be shared.
 
 # %%
 print(jax.random.normal(key, (2, 3)).ravel())
 print(jax.random.normal(key, (4, 2)).ravel())
-coin, height = jax.random.bernoulli(key, 0.5, (1000,)), jax.random.normal(key, (1000,))
-print(f"'random' heights of heads {height[coin].mean():.2f}, of tails {height[~coin].mean():.2f}")
 
 # %% [markdown]
-# No error, no NaN, plausible numbers, and a coin that knows the heights. JAX can watch for it, in tests and for a first run:
+# Different samplers use the same random bits, too. Suppose that you simulate the trial of a drug that has no effect. Each of 10,000 patients gets the drug or a placebo at random, and the response of each patient is a normal random number.
+
+
+# %%
+def trial(group_key, response_key):
+    gets_drug = jax.random.bernoulli(group_key, 0.5, (10_000,))
+    return gets_drug, jax.random.normal(response_key, (10_000,))
+
+
+trials = {"two keys": trial(first, second), "the same key twice": trial(first, first)}
+means = {}
+for name, (gets_drug, response) in trials.items():
+    means[name] = response[gets_drug].mean(), response[~gets_drug].mean()
+    print(f"{name:18s} mean response: drug {means[name][0]:5.2f}, placebo {means[name][1]:5.2f}")
+
+# %%
+_, panels = plots.subplots(1, 2, sharey=True)
+for panel, (name, (gets_drug, response)) in zip(panels, trials.items(), strict=True):
+    for chosen, label, (fill, hatch) in zip((gets_drug, ~gets_drug), ("drug", "placebo"), plots.FILLS, strict=False):
+        style = {"histtype": "stepfilled", "facecolor": fill, "hatch": hatch, "edgecolor": plots.INK, "alpha": 0.75}
+        panel.hist(response[chosen], bins=np.linspace(-4, 4, 41), label=label, **style)
+    panel.set(title=name, xlabel="response")
+panels[0].set(ylabel="patients")
+panels[0].legend(loc="upper left")
+(drug, placebo), (drug_reused, placebo_reused) = means.values()
+plots.show(
+    f"Histograms of the response in both groups. Left, with two keys: nearly the same bell curve twice, with means "
+    f"{drug:.2f} for the drug and {placebo:.2f} for the placebo. Right, with one key: the drug group is the left half "
+    f"of a bell curve, with mean {drug_reused:.2f}, and the placebo group the right half, with mean {placebo_reused:.2f}."
+)
+
+# %% [markdown]
+# With two keys, both groups have nearly the same distribution. With one key for both samplers, the group determines the sign of the response, so a useless drug appears to have a large effect. There is no error, and each array alone looks right.
+#
+# ## Find a reused key
+# JAX can check for reused keys. The check is experimental and off by default. Enable it in tests.
 
 # %%
 with jax.debug_key_reuse(True):
-    one_key = jax.random.key(1)
-    jax.random.normal(one_key)
-    refusal(lambda: jax.random.uniform(one_key))
+    drawn = jax.random.key(1)
+    jax.random.normal(drawn)
+    print_error(lambda: jax.random.uniform(drawn), length=100)
     parent = jax.random.key(2)
     jax.random.split(parent)
-    refusal(lambda: jax.random.normal(parent))
-    refusal(lambda: jax.jit(lambda key: (jax.random.normal(key), jax.random.uniform(key)))(jax.random.key(4)))
-    again = jax.random.key(3)
-    draw = lambda: jax.random.normal(jax.random.fold_in(again, 1))
-    print("not seen: one number is folded in twice:", draw(), draw())
-    print("nor this: drawn from, and then folded into:", jax.random.normal(again), draw())
+    print_error(lambda: jax.random.normal(parent), length=100)
 
 # %% [markdown]
-# It looks through `jit`, and through loops (08). It does not watch `fold_in`, which may be given the same number twice, or a key that is spent. That function is next.
+# The messages mention a jitted function because all samplers are jitted. The check also covers your jitted functions and loops. It does not cover `fold_in`, our next function.
 #
-# ## Fold in: keys that have names
-# `jax.random.fold_in(key, number)` makes a new key of a key and a number. Where `split` hands out keys one after the other, `fold_in` gives the key *of* something: of step 700, of layer 3, of example 12,345. Our run, with either:
+# ## Fold in: the key of a step
+# `jax.random.fold_in(key, number)` derives a new key from a key and an integer. It returns the key *of* step 700, of layer 3 or of example 12,345, and does not need the keys before it. Here is the noise of our run again, first with a chain of splits. Many programs write `key, subkey = jax.random.split(key)` for this, which replaces the used key.
 
 # %%
 root = jax.random.key(7)
 chain, noise = root, []
 for _ in range(6):
-    chain, now = jax.random.split(chain)
-    noise.append(float(jax.random.normal(now)))
-by_name = [float(jax.random.normal(jax.random.fold_in(root, step))) for step in range(6)]
-print("a chain of splits:  ", np.array(noise))
-print("each step by itself:", np.array(by_name), "  resumed at 3:", jax.random.normal(jax.random.fold_in(root, 3)))
+    chain, subkey = jax.random.split(chain)
+    noise.append(float(jax.random.normal(subkey)))
+print("chain of splits:", np.array(noise))
 
 # %% [markdown]
-# ![A run of six steps that stops after step 2. Above, a chain of splits: each step's key comes from the one before; to resume at step 3, the key has to be in the checkpoint, or the chain walked again. Below, fold_in: every step's key comes from the first key directly; to resume at step 3, fold in 3.](../images/random_resume.svg)
-#
-# Both can be repeated. The chain resumes if its last key is in the checkpoint; `fold_in` needs nothing but the first key, and the number may be traced. What does it cost to get to a late step?
+# With `fold_in`, each step folds its number into the first key.
+
 
 # %%
-steps = 2000
+def noise_of_step(step):
+    return jax.random.normal(jax.random.fold_in(root, step))
 
 
-def walk():
-    current = root
-    for _ in range(steps):
-        current, now = jax.random.split(current)
-    return now
-
-
-jump = lambda: jax.random.fold_in(root, steps)
-print(f"to step {steps}: walking the chain {milliseconds(walk, 1):.1f} ms, folding in {milliseconds(jump):.3f} ms")
+print("fold_in:        ", np.array([noise_of_step(step) for step in range(6)]))
+print("resumed, step 3:", noise_of_step(3))
 
 # %% [markdown]
-# Numbers that are folded in are whole ones of 32 bits; a fraction is cut off without a word. And how do the two functions go together?
+# ![A run of six steps that stops after step 2. Above, a chain of splits: each step's key is derived from the previous one. To resume at step 3, the last key has to be in the checkpoint, or all splits have to be repeated. Below, fold_in: every step's key is derived from the first key directly. To resume at step 3, fold in 3.](../images/random_resume.svg)
+#
+# To resume the chain, you need its last key. With `fold_in`, you need only the first key and the number of the step, which may be a tracer. Avoid long chains, because each split has to wait for the one before. Derive many keys directly from one parent, with `fold_in` or with one `split(key, n)`.
 
 # %% [markdown] predict="random-collide"
-# `a = jax.random.split(key, 3)[2]` and `b = jax.random.fold_in(key, 2)`: how are they related?
+# Let `a = jax.random.split(key, 3)[2]` and `b = jax.random.fold_in(key, 2)`. How are they related?
 #
-# - [ ] not at all, they are two functions | Two functions of one key and one number, 2. There is only one cipher below.
-# - [x] they are the same key | Right, today. So a key is *either* split *or* folded into, never both.
-# - [ ] `b` is a child of `a` | Both are children of `key`.
+# - [ ] They are unrelated, as they come from two functions. | Both functions apply Threefry to a key and a number, which is 2 here.
+# - [x] They are the same key. | Right, in today's JAX. So never split a key that you also fold numbers into.
+# - [ ] `b` is a child of `a`. | Both are children of `key`.
 
 # %%
-print("the same:", jax.random.split(key, 3)[2] == jax.random.fold_in(key, 2))
-print("2.9 is 2:", jax.random.fold_in(key, 2.9) == jax.random.fold_in(key, 2))
+print("the same key:", jax.random.split(key, 3)[2] == jax.random.fold_in(key, 2))
 
 # %% [markdown]
-# Nobody promises that they agree, and nobody promises that they do not. The key checker does not see it either. A habit that avoids all of this: **a key has one job**. Either it is given to one sampler, or it is split once, or things are folded into it, each under its own number. (This lesson hands out `key` again and again, so that you can compare. Do not copy that.)
+# This is why 0.454 occurs in both rows of noise above, where `root` was split and also folded into. JAX does not document that the keys agree, so this may change. A simple habit avoids the problem. **Each key has one job.** Pass it to one sampler, or split it once, or fold different numbers into it.
 #
 # ## Under jit
-# A key can be handed over, or made inside.
+# In a jitted function, it matters where the key comes from.
 
 # %% [markdown] predict="random-jit"
-# `noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))`. What do three calls `noisy(0.0)` give?
+# `noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))`. What do three calls of `noisy(0.0)` return?
 #
-# - [x] three times the same number | Right: one key, one number, under `jit` or not.
-# - [ ] three different numbers | That is what everybody means who writes this. But nothing in the three calls differs.
-# - [ ] an error: a key is made inside | That is allowed, and sometimes useful.
+# - [x] the same number, three times | Right. The key is the same in every call, with and without `jit`.
+# - [ ] three different numbers | Probably the author wanted this. But all three calls use the same key.
+# - [ ] an error, because the function creates a key | A jitted function may create keys.
 
 # %%
 noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))
 print([round(float(noisy(0.0)), 3) for _ in range(3)])
 
+# %% [markdown]
+# The compiled program contains this key as a constant. For new numbers in each call, pass the key or the number of the step as an argument.
 
+
+# %%
 @jax.jit
 def noisy_step(key, step, x):
     print("tracing", jax.typeof(key), jax.typeof(step))
-    add, drop = jax.random.split(jax.random.fold_in(key, step))
-    return jnp.where(jax.random.bernoulli(drop, 0.5, x.shape), x + jax.random.normal(add, x.shape), 0)
+    noise_key, dropout_key = jax.random.split(jax.random.fold_in(key, step))
+    x = x + jax.random.normal(noise_key, x.shape)
+    return jnp.where(jax.random.bernoulli(dropout_key, 0.5, x.shape), x, 0)
 
 
 for seed, step in ((7, 0), (7, 1), (10, 0)):
-    print(f"key {seed}, step {step}:", noisy_step(jax.random.key(seed), step, jnp.ones(4)))
+    print(f"seed {seed}, step {step}:", noisy_step(jax.random.key(seed), step, jnp.ones(4)))
 
 # %% [markdown]
-# A key is an argument like any other, so it is traced once for new keys and new steps; a key that is taken from outside or made inside is a constant (03). The step's number goes in, its key is made inside, and one split gives each purpose its own.
+# JAX traced `noisy_step` once, for all keys and steps. The function folds in the step and then splits once, so that each purpose has its own key.
 #
 # ## Under vmap
-# Each example shall get noise of its own.
+# Suppose that each example needs its own noise.
 
 # %% [markdown] predict="random-vmap"
-# `jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4))`, with `key` from outside:
+# What does `jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4))` return?
 #
-# - [ ] four different numbers | vmap is no loop that draws four times, and even a loop would draw with one key.
-# - [ ] an error, a key for each is missing | Sharing may be what you want, so it is none.
-# - [x] one number, which comes four times | Right: the key is shared, as all that comes from outside.
+# - [ ] four different numbers | `vmap` does not derive keys. All four examples draw with the same key.
+# - [ ] an error, because each example needs a key | Examples may share a key, and sometimes this is intended.
+# - [x] the same number, four times | Right. The function closes over `key`, so all examples share it.
 
 # %%
-print("shared:      ", jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4)))
-noise_of = lambda key, x: x + jax.random.normal(key)
-print("a key each:  ", jax.vmap(noise_of)(jax.random.split(key, 4), jnp.zeros(4)))
-
-ids = jnp.array([9, 0, 7])
-by_id = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i)))
-print("by number:   ", by_id(ids), "  9 alone:", by_id(ids[:1]))
+print("shared key:", jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4)))
+print("own keys:  ", jax.vmap(lambda key, x: x + jax.random.normal(key))(jax.random.split(key, 4), jnp.zeros(4)))
 
 # %% [markdown]
-# An array of keys is mapped like any other array. And with its number folded in, example 9 gets the same noise in every batch, at every place; what the others are does not matter. `jax.random.normal(key, (4,))` is four independent numbers too, from one key; but there a number belongs to a *place*. A tree of parameters (06), one key for each leaf:
+# An array of keys is mapped like any other array. You can also map over the numbers of the examples and fold them in. Then example 9 gets the same noise in every batch.
+
+# %%
+example_noise = jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(key, number)))
+print("examples 9, 0 and 7:", example_noise(jnp.array([9, 0, 7])))
+print("example 9 alone:    ", example_noise(jnp.array([9])))
+
+# %% [markdown]
+# One key is also enough for four independent numbers, if one call draws them as an array.
+
+# %%
+four_keys = jax.random.split(key, 4)
+print("loop over keys:", np.array([jax.random.normal(one) for one in four_keys]))
+print("vmap over keys:", jax.vmap(jax.random.normal)(four_keys))
+print("one key, (4,): ", jax.random.normal(key, (4,)))
+print("NumPy, 3 draws:", np.array(complete[:3]), "  one draw of 3:", np.random.default_rng(7).normal(size=3))
+
+# %% [markdown]
+# `vmap` over keys returns the same numbers as the loop, and one call with one key returns different numbers. In NumPy, three draws of one number and one draw of three numbers agree. JAX does not have this *sequential equivalence*. In return, number i of an array depends only on the key and on i, so JAX can compute all numbers in parallel. Several devices can each draw their own part, without communication.
+#
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
+
+# %% [markdown]
+# ## Deeper: what the check for reused keys detects
+# With `jax.debug_key_reuse`, JAX also checks a jitted function while it traces it.
+
+# %%
+with jax.debug_key_reuse(True):
+    draws_twice = jax.jit(lambda key: (jax.random.normal(key), jax.random.uniform(key)))
+    print_error(lambda: draws_twice(jax.random.key(4)), length=80)
+    draws_in_loop = lambda key: jax.lax.fori_loop(0, 3, lambda i, total: total + jax.random.normal(key), 0.0)
+    print_error(lambda: draws_in_loop(jax.random.key(5)), length=120)
+
+# %% [markdown]
+# It does not check `fold_in`. The next cell makes three mistakes that it does not report. It folds the same number in twice, draws with a key that was folded into, and shares a key under `vmap`.
+
+# %%
+with jax.debug_key_reuse(True):
+    folded = jax.random.key(3)
+    draw_one = lambda: jax.random.normal(jax.random.fold_in(folded, 1))
+    print("folded in twice:", draw_one(), draw_one(), "  then drawn from:", jax.random.normal(folded))
+    shared = jax.random.key(6)
+    print("shared by vmap: ", jax.vmap(lambda x: x + jax.random.normal(shared))(jnp.zeros(3)))
+
+# %% [markdown]
+# If you reuse a key on purpose, pass a copy made with `jax.random.clone`, which the check treats as a new key. The clone has the same data. To check a whole program, call `jax.config.update("jax_debug_key_reuse", True)`.
+
+# %%
+with jax.debug_key_reuse(True):
+    original = jax.random.key(8)
+    print(jax.random.normal(original), jax.random.normal(jax.random.clone(original)))
+
+# %% [markdown]
+# ## Deeper: wide and deep trees of keys
+# The keys of a program form a tree. If all keys are derived from a common parent, the tree is wide. A chain of splits makes it deep, and it takes long to get the key of a late step.
+
+
+# %%
+def key_by_chain(steps):
+    chain = root
+    for _ in range(steps):
+        chain, subkey = jax.random.split(chain)
+    return subkey
+
+
+chain_ms, fold_ms = time_ms(lambda: key_by_chain(2000), lambda: jax.random.fold_in(root, 1999), repeats=3)
+print(f"key of step 1999: chain of splits {chain_ms:.1f} ms, fold_in {fold_ms:.3f} ms")
+
+# %% [markdown]
+# In a long chain, two keys can also be equal by chance. From the second of them on, the chain repeats itself. The default keys have 64 bits, so this is unlikely in a chain of fewer than a billion splits. The generator `philox2x32` has keys of only 32 bits, so it shows the effect much earlier. `scan` (08) runs the chain as a compiled loop.
+
+
+# %%
+def count_distinct(keys):
+    return len(np.unique(np.asarray(jax.random.key_data(keys)), axis=0))
+
+
+def keys_of_chain(parent, n):
+    return jax.lax.scan(lambda chain, _: tuple(jax.random.split(chain)), parent, length=n)[1]
+
+
+n = 300_000
+for name in ("philox2x32", "threefry2x32"):
+    parent_of_all = jax.random.key(0, dtype=name)
+    deep, wide = keys_of_chain(parent_of_all, n), jax.random.split(parent_of_all, n)
+    print(f"{name:12s} distinct of {n:,} keys: chain {count_distinct(deep):,}, one split {count_distinct(wide):,}")
+
+# %% [markdown]
+# With 32 bits, the chain has started to repeat itself. One split into as many keys has only a few pairs of equal keys. With Threefry, the keys of one split are [always distinct](https://docs.jax.dev/en/latest/101/random.html), and so are keys into which distinct integers are folded. A few splits in a row are harmless. For anything as long as a training run, derive keys from a common parent.
+
+# %% [markdown]
+# ## Deeper: a key for each leaf of a tree
+# To draw a tree of parameters (06), split one key into as many keys as there are leaves, and arrange them in the same structure.
 
 # %%
 shapes = {"w": jax.ShapeDtypeStruct((2, 3), jnp.float32), "b": jax.ShapeDtypeStruct((3,), jnp.float32)}
-leaves, structure = jax.tree.flatten(shapes)
-keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
-jax.tree.map(lambda key, leaf: jax.random.normal(key, leaf.shape, leaf.dtype), keys, shapes)
+leaves, treedef = jax.tree.flatten(shapes)
+leaf_keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
+jax.tree.map(lambda key, leaf: jax.random.normal(key, leaf.shape, leaf.dtype), leaf_keys, shapes)
 
 # %% [markdown]
-# ## The same key on purpose
-# Is the setting 0.51 better than 0.50? Simulate both with noise, take the difference, and ask how far it scatters from run to run. (`split` takes a shape, too: two rows of 200 keys.)
+# ## Deeper: the same key on purpose
+# A comparison is more precise if both sides use the same random numbers. Suppose that you simulate a loss with noise, for the settings 0.50 and 0.51. Is 0.51 better? The next cell repeats the comparison 200 times.
 
 
 # %%
-def loss(setting, key):
+def simulated_loss(setting, key):
     return jnp.mean(jnp.maximum(jax.random.normal(key, (1000,)) - setting, 0))
 
 
 def difference(key, other):
-    return loss(0.51, key) - loss(0.50, other)
+    return simulated_loss(0.51, key) - simulated_loss(0.50, other)
 
 
-keys, others = jax.random.split(jax.random.key(1), (2, 200))
-for name, chosen in {"two keys": others, "the same key": keys}.items():
-    differences = jax.vmap(difference)(keys, chosen)
-    print(f"{name:13s} difference {differences.mean():.5f}, from run to run ± {differences.std():.5f}")
+one_side, other_side = jax.random.split(jax.random.key(1), (2, 200))  # an array of keys of shape (2, 200)
+for name, chosen in {"two keys": other_side, "same key": one_side}.items():
+    differences = jax.vmap(difference)(one_side, chosen)
+    print(f"{name}: mean difference {differences.mean():.5f}, standard deviation {differences.std():.5f}")
 
 # %% [markdown]
-# Yes: its loss is smaller, by some twenty times the scatter of one run. With two keys the scatter is several times the difference, and one run says nothing. The same noise on both sides drops out of the difference. Reuse is a mistake where independence is meant, and a tool where a *comparison* is meant. In the same way two models are judged on the same dropout masks, or a gradient checked by nudging.
+# With two keys, the standard deviation is several times the true difference, so one comparison shows nothing. With the same key, most of the noise cancels, and one comparison is enough. The loss at 0.51 is smaller. In the same way, you can compare two models with the same dropout masks.
 #
-# And samples have gradients: with the key held fixed, a draw is a function of its parameters like any other.
+# With a fixed key, a draw is also a differentiable function of its parameters. The next cell estimates the mean of $(\sigma z)^2$ for normal $z$, which is $\sigma^2$. Its derivative with respect to $\sigma$ is $2\sigma$.
 
 # %%
-spread = lambda sigma: jnp.mean((sigma * jax.random.normal(key, (10_000,))) ** 2)
-print("E[(sigma z)²] at sigma = 3:", spread(3.0), "  its slope, 2 sigma:", jax.grad(spread)(3.0))
+variance = lambda sigma: jnp.mean((sigma * jax.random.normal(key, (10_000,))) ** 2)
+print(f"at sigma = 3: variance {variance(3.0):.2f}, derivative {jax.grad(variance)(3.0):.2f}")
 
 # %% [markdown]
-# ## What can be drawn
-# The samplers stand in `jax.random`; each takes a key first, most of them a shape. Some that you will need:
+# ## Deeper: limits of 32 bits
+# Integers have 32 bits in JAX unless 64-bit types are enabled. Only the lower 32 bits of a seed count, so two long seeds, such as dates with times, can give the same key. `fold_in` also takes 32-bit integers, and discards a fraction without an error.
 
 # %%
-tokens = jnp.array([10, 20, 30, 40])
-print("shuffled      ", jax.random.permutation(key, tokens), " an order:", jax.random.permutation(key, 4))
-print(
-    "with repeats  ",
-    jax.random.choice(key, tokens, (6,)),
-    " without:",
-    jax.random.choice(key, tokens, (3,), replace=False),
-)
-print("whole numbers ", jax.random.randint(key, (6,), 0, 4), " (4 is never among them)")
-print("by log weights", jax.random.categorical(key, jnp.log(jnp.array([0.1, 0.2, 0.7])), shape=(6,)))
-print("others        ", ", ".join("gamma beta dirichlet poisson truncated_normal gumbel ball orthogonal".split()))
+print("the same seed:  ", jax.random.key(5) == jax.random.key(2**32 + 5))
+print("the same number:", jax.random.fold_in(key, 2) == jax.random.fold_in(key, 2.9))
 
 # %% [markdown]
-# One formula that stands in many programs:
+# Random numbers have limited precision, too. The following formula for random waiting times occurs in many programs.
 
 # %% [markdown] predict="random-zero"
-# `-jnp.log(jax.random.uniform(key, (2**24,)))` should be 16 million waiting times. Are they all finite?
+# `-jnp.log(jax.random.uniform(key, (2**24,)))` should return 16 million waiting times. Are they all finite?
 #
-# - [ ] yes, 0 has probability 0 | On paper. In float32, `uniform` knows 8,388,608 values, and 0 is one of them.
-# - [x] no, a few are inf | Right: about one in 8 million draws is 0. In a small test you never see it.
-# - [ ] no, a few are NaN | The logarithm of 0 is -inf; NaN would need a negative number.
+# - [ ] yes, because 0 has probability 0 | This holds for real numbers. In float32, `uniform` returns one of 8,388,608 values, and 0 is one of them.
+# - [x] no, a few are inf | Right. About one draw in 8 million is 0. A small test never shows it.
+# - [ ] no, a few are NaN | The logarithm of 0 is -inf. A NaN would need a negative number.
 
 # %%
 for seed in range(4):
     uniform = jax.random.uniform(jax.random.key(seed), (2**24,))
-    print("zeros:", int(jnp.sum(uniform == 0)), "  longest waiting time:", jnp.max(-jnp.log(uniform)))
-print("from 1 - uniform:", jnp.max(-jnp.log1p(-uniform)), "  and 1 never comes:", uniform.max() < 1)
-half = jax.random.uniform(key, (100_000,), jnp.bfloat16)
-print("in bfloat16 there are", len(np.unique(np.asarray(half, np.float32))), "different values")
+    print(f"zeros: {jnp.sum(uniform == 0)}   longest waiting time: {jnp.max(-jnp.log(uniform))}")
+print(f"largest uniform number: {uniform.max():.8f}")
+print(f"longest waiting time from 1 - uniform: {jnp.max(-jnp.log1p(-uniform)):.1f}")
 
 # %% [markdown]
-# Take the sampler that means what you mean, `jax.random.exponential`; and draw in float32 before you round.
-#
-# ## On many devices
-# A network is initialised on eight devices, each of which is to hold an eighth of the weights (here eight simulated ones; meshes and shardings are lesson 16). Who draws? Since number i is made of the key and of i, **each device makes its own part**, and no one sends anything.
-#
-# ![A key is copied to four devices. Device 0 makes the numbers 0 and 1, device 1 the numbers 2 and 3, and so on: each number is a function of the key and its place. Together they are the array that one device would have made. Below: a generator with a state makes number 5 only after number 4.](../images/random_sharded.svg)
-
+# `uniform` can return 0 but not 1. Use the sampler for the distribution that you need, here `jax.random.exponential`. Low precision has even fewer values, so draw in float32 and round afterwards.
 
 # %%
-# All eight of one kind: accelerators where there are enough of them, else the simulated ones.
-eight = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
-mesh = jax.make_mesh((8,), ("devices",), axis_types=(AxisType.Auto,), devices=eight)
-jax.config.update("jax_default_device", eight[0])  # what nobody places goes to the first of them
-in_parts = NamedSharding(mesh, PartitionSpec("devices"))
+coarse = jax.random.uniform(key, (100_000,), jnp.bfloat16)
+print("distinct values in bfloat16:", len(np.unique(np.asarray(coarse, np.float32))))
+for mode in ("low", "high"):
+    count = jax.random.bernoulli(key, 1e-9, (2**24,), mode=mode).sum()
+    print(f"events of probability 1e-9 in 16 million draws, mode {mode!r}: {count}")
+
+# %% [markdown]
+# For the same reason, `bernoulli` is wrong for probabilities below about 1e-7. Use `mode="high"` for them.
+
+# %% [markdown]
+# ## Deeper: one array on many devices
+# *Read this section after lesson 16.* Several devices can draw one array together. Number i depends only on the key and on i, so each device computes its own part.
+#
+# ![A key is copied to four devices. Device 0 draws the numbers 0 and 1, device 1 the numbers 2 and 3, and so on. Each number is a function of the key and its index. Together they are the array that one device would draw. Below, in a generator with a state, number 5 needs the state after number 4.](../images/random_sharded.svg)
+#
+# We compile a draw of four million numbers for one device and for eight simulated devices.
+
+# %%
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from grader.checks import devices
+from grader.learning.inspection import print_collectives
+
+mesh = devices.mesh((8,), ("devices",))
+one_device = SingleDeviceSharding(mesh.devices[0])
+eight_devices = NamedSharding(mesh, PartitionSpec("devices"))
 draw = lambda key: jax.random.normal(key, (2**22,))
 
 
-def report(name, **options):
-    program = jax.jit(draw, **options).lower(key).compile()
-    memory, flops = program.memory_analysis(), program.cost_analysis()["flops"]
-    sent = sorted(set(re.findall(r"all-gather|all-reduce|all-to-all|collective-permute", program.as_text())))
-    result, scratch = memory.output_size_in_bytes / 2**20, memory.temp_size_in_bytes / 2**20
-    print(f"{name:14s} result {result:4.0f} MiB, scratch {scratch:4.0f} MiB, {flops / 1e6:5.0f} Mflop, sent: {sent}")
+def print_cost(name, sharding):
+    compiled = jax.jit(draw, out_shardings=sharding).lower(key).compile()
+    memory, flops = compiled.memory_analysis(), compiled.cost_analysis()["flops"]
+    result, temporary = memory.output_size_in_bytes / 2**20, memory.temp_size_in_bytes / 2**20
+    print(f"{name:13s} result {result:.0f} MiB, temporary {temporary:.0f} MiB, {flops / 1e6:.0f} million flops")
+    print_collectives(compiled)
 
 
-report("on one device")
-report("each of eight", out_shardings=in_parts)
+# %%
+print_cost("one device", one_device)
+print_cost("eight devices", eight_devices)
 with jax.threefry_partitionable(False):
-    report("before 0.5", out_shardings=in_parts)
-parts = jax.jit(draw, out_shardings=in_parts)(key)
-print(
-    "the same numbers:", np.array_equal(parts, draw(key)), "  each device holds", parts.addressable_shards[3].data.shape
-)
+    print_cost("JAX before 0.5", eight_devices)
+parts, whole = (jax.jit(draw, out_shardings=sharding)(key) for sharding in (eight_devices, one_device))
+print("shape on one device:", parts.addressable_shards[3].data.shape, "  same numbers:", np.array_equal(parts, whole))
 
 # %% [markdown]
-# An eighth of the work and of the memory, no communication, and **the same numbers on any number of devices**. The row "before 0.5" is how JAX drew until that version; a seed from then gives other numbers today. It has fewer flops, as one run of the cipher gave two numbers, and gives one now; for that its devices had to send.
-#
-# ## Other generators
-# The numbers come from a cipher, *Threefry*, that scrambles place and key. There is a second one, `rbg`, made for TPUs. What does it not keep of the above?
+# Each of the eight devices does an eighth of the work, stores an eighth of the array, and communicates nothing. The numbers are the same on any number of devices. JAX before version 0.5 computed random numbers in a different way. This needed fewer flops, but devices had to communicate. A seed from then gives different numbers today.
+
+# %% [markdown]
+# ## Deeper: other generators
+# JAX has several generators. The argument `dtype` of `jax.random.key` selects one of them, and the setting `jax_default_prng_impl` changes the default. The generator `rbg` uses an algorithm of XLA that is fast on TPUs.
+
+# %%
+bits = jax.jit(lambda key: jax.random.bits(key, (2**22,)))
+for name in ("threefry2x32", "rbg"):
+    named_key = jax.random.key(0, dtype=name)
+    print(f"{name:12s} {jax.typeof(named_key)!s:10s} {time_ms(lambda: bits(named_key)):6.1f} ms for {2**22:,} integers")
+
+# %% [markdown]
+# Under `vmap`, `rbg` behaves differently.
 
 # %%
 for name in ("threefry2x32", "rbg"):
-    other = jax.random.key(0, impl=name)
-    bits = jax.jit(lambda key: jax.random.bits(key, (2**22,)))
-    keys = jax.random.split(other, 3)
-    batch = jax.vmap(jax.random.normal)(keys)
-    loop = jnp.stack([jax.random.normal(key) for key in keys])
-    own = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(other, i)))
-    print(f"{name:13s} {jax.typeof(other)!s:12s} {milliseconds(lambda: bits(other)):6.1f} ms for {2**22:,} words")
-    print("    vmap:", batch, "  a loop:", loop)
-    print("    numbers folded in, of 9, 0, 7:", own(ids), "  of 7, 0, 9:", own(ids[::-1]))
+    named_key = jax.random.key(0, dtype=name)
+    three_keys = jax.random.split(named_key, 3)
+    print(f"{name}\n  vmap:", jax.vmap(jax.random.normal)(three_keys), end="   ")
+    print("loop:", np.array([jax.random.normal(one) for one in three_keys]))
+    numbered = jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(named_key, number)))
+    print("  examples 9, 0, 7:", numbered(jnp.array([9, 0, 7])), "  7, 0, 9:", numbered(jnp.array([7, 0, 9])))
 
 # %% [markdown]
-# Under `vmap`, `rbg` draws for the whole batch from the first key and ignores the others. So the results are not those of a loop, and what an example gets depends on its batch, also where its own number was folded in. Keep Threefry unless a profile (14) says that drawing is what takes the time.
-#
-# ## Keys on disk
-# A key's type says what may be done with it, and files know no such type. Save its data; a checkpoint of a run that folds in the step holds the first key and the step, no more.
+# Under `vmap`, `rbg` draws for the whole batch with the first key and ignores the other keys. The results differ from those of a loop. The noise of an example depends on its batch, although its number is folded in. Also, only the Threefry and Philox generators return [the same bits on CPU, GPU and TPU](https://docs.jax.dev/en/latest/jax.random.html). Use the default unless a profile (14) shows that random numbers take much of the time.
+
+# %% [markdown]
+# ## Deeper: keys in files
+# A key cannot be written to a file like other arrays, because its type exists only in JAX. Save its data instead.
 
 # %%
+print_error(lambda: np.asarray(key))
 saved = np.asarray(jax.random.key_data(key))
-restored = jax.random.wrap_key_data(saved)
-print(saved, saved.dtype, "  the same key:", restored == key)
-old = jax.random.PRNGKey(7)
-print("in older code:", jax.typeof(old), " and this works, alas:", old + 1)
-refusal(lambda: jax.random.wrap_key_data(jax.random.key_data(other)))  # `other` is of rbg, and has four words
-print("with its kind:", jax.random.wrap_key_data(jax.random.key_data(other), impl="rbg") == other)
+print(saved, saved.dtype, "  restored:", jax.random.wrap_key_data(saved) == key)
 
 # %% [markdown]
-# Data of another generator need its name, `impl=`. `jax.random.PRNGKey` gives the bare data, a `uint32[2]`. It can be added to, averaged with the parameters by a `tree.map`, cast to float; and `debug_key_reuse` does not watch it. Samplers still take it. Make new ones with `jax.random.key`.
+# For another generator, also store its name, and pass it to `wrap_key_data`.
+
+# %%
+fast_key = jax.random.key(0, dtype="rbg")
+fast_data = jax.random.key_data(fast_key)
+print_error(lambda: jax.random.wrap_key_data(fast_data), length=120)
+print("restored:", jax.random.wrap_key_data(fast_data, dtype="rbg") == fast_key)
+
+# %% [markdown]
+# Older code uses `jax.random.PRNGKey`, which returns only the data. Samplers accept such a raw key. But it can be changed like any other array, and the check for reused keys does not cover it. Create new keys with `jax.random.key`.
+
+# %%
+raw = jax.random.PRNGKey(7)
+print("type:", jax.typeof(raw), "  raw + 1:", raw + 1)
+with jax.debug_key_reuse(True):
+    print("used twice, not detected:", jax.random.normal(raw), jax.random.normal(raw))
+
+# %% [markdown]
+# ## Deeper: older code
 #
+# | in older code, or in other libraries | now |
+# |---|---|
+# | `jax.random.PRNGKey(0)`, a `uint32[2]` | `jax.random.key(0)`, a typed key |
+# | `jax.random.key(0, impl="rbg")` | `jax.random.key(0, dtype="rbg")` |
+# | `jax.random.shuffle(key, x)` | `jax.random.permutation(key, x)` |
+# | `jax_threefry_partitionable`, to be enabled | enabled by default; `False` gives the numbers of older versions |
+# | `jax_enable_custom_prng` | typed keys |
+# | `np.random.seed`, `torch.manual_seed` | a key that is passed as an argument |
+# | `torch.Generator`, `np.random.SeedSequence.spawn` | `jax.random.split` |
+# | `hk.next_rng_key()`, `self.make_rng("dropout")` | Flax's `nnx.Rngs`, a key and a counter for each name (10) |
+
+# %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | a first key | `jax.random.key(seed)`, once, at the top |
-# | n keys for n things | `jax.random.split(key, n)`; the parent is spent |
-# | the key of step, layer or example i | `jax.random.fold_in(key, i)`; never from a key that is split as well |
-# | new numbers in each call under `jit` | the key, or the step, as an argument |
-# | noise of its own for each example | `vmap` over an array of keys, or over numbers that are folded in |
-# | noise that follows an example around | fold in the example's number, not its place |
-# | a fair comparison | the same key on both sides |
-# | to find a key used twice | `with jax.debug_key_reuse(True):` |
-# | an array in parts on many devices | `jax.jit(draw, out_shardings=…)` |
-# | a key in a file | `jax.random.key_data`, `jax.random.wrap_key_data` |
+# | a first key | `jax.random.key(seed)`, once, at the start of the program |
+# | n new keys | `jax.random.split(key, n)`; do not use `key` again |
+# | the key of step, layer or example i | `jax.random.fold_in(key, i)`; do not split this `key` too |
+# | new numbers in each call under `jit` | the key or the step as an argument |
+# | different noise for each example | `vmap` over an array of keys |
+# | the same noise for an example in every batch | `vmap` over the numbers of the examples, with `fold_in` |
+# | to find a key that is used twice | `with jax.debug_key_reuse(True):` |
 #
-# ## What it became
-#
-# | in older code, or elsewhere | now |
-# |---|---|
-# | `jax.random.PRNGKey(0)`, a `uint32[2]` | `jax.random.key(0)`, a typed key |
-# | `jax.random.shuffle(key, x)` | `jax.random.permutation(key, x)` |
-# | `jax_threefry_partitionable`, to be switched on | on; numbers of older versions come with `False` |
-# | `jax_enable_custom_prng` | typed keys, and `impl=` where another generator is wanted |
-# | `np.random.seed`, `torch.manual_seed` | a key, handed down |
-# | `torch.Generator`, `np.random.SeedSequence.spawn` | `jax.random.split` |
-# | `hk.next_rng_key()`, `self.make_rng("dropout")` | Flax's `nnx.Rngs` keeps a key and a counter for each name (10) |
-#
-# Next: the exercises. The first has one line missing.
+# Next, do [the exercises](../exercises/07_randomness/07_randomness.ipynb).

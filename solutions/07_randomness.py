@@ -1,8 +1,10 @@
 # %% [markdown]
 # # 07 · Exercises: randomness
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# `key` is always one typed key, as `jax.random.key(0)` makes it. Where a task does not say how keys are derived from it, that is up to you.
+# All exercises need only the core of the lesson. `key` is always a single typed key, such as `jax.random.key(0)`. Unless a task prescribes how to derive keys from it, you may choose.
+#
+# Several exercises require a program that has the same number of operations at any size. JAX unrolls a Python loop, so its program grows with the number of iterations. A program made with `vmap` does not grow, and neither does a loop of JAX, such as `jax.lax.map` (08).
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -17,35 +19,35 @@ def linear(key):
 
 
 # %% [markdown] task="random-init" stars=1 minutes=8 skills="01_arrays,07_randomness"
-# ## A network's first weights
-# **Goal.** Draw the first weights of a network, layer by layer. One line is missing, the one that makes `keys`.
+# ## Initial weights of a network
+# **Goal.** Draw the initial weights of a network, layer by layer. One line is missing. It creates `keys`.
 #
-# **Signature.** `init_mlp(key, sizes)`: `sizes` is a tuple of ints, two or more. Returns a list with one dict for each layer: layer i has `"w"` of shape `(sizes[i], sizes[i + 1])`, normally distributed with mean 0 and standard deviation 1/√`sizes[i]`, and `"b"` of shape `(sizes[i + 1],)`, zeros; all float32.
+# **Signature.** `init_mlp(key, sizes)`. `sizes` is a tuple of at least two ints. The result is a list with one dict for each layer. In layer i, `"w"` has shape `(sizes[i], sizes[i + 1])` and is normally distributed with mean 0 and standard deviation 1/√`sizes[i]`. `"b"` has shape `(sizes[i + 1],)` and is zero. All arrays are float32.
 #
-# **Example.** `init_mlp(jax.random.key(0), (3, 4, 2))` gives two layers, with weights of shapes `(3, 4)` and `(4, 2)`.
+# **Example.** `init_mlp(jax.random.key(0), (3, 4, 2))` returns two layers, with weights of shapes `(3, 4)` and `(4, 2)`.
 #
-# **Judged.** Shapes, the distribution, that no layer repeats numbers of another one, that a key always gives the same network and every key another one; that your answer passes `jax.debug_key_reuse`. **Not judged.** How the keys of the layers are derived.
+# **Judged.** The shapes and the distribution. No layer repeats numbers of another layer. The same key always gives the same network, and different keys give different networks. Your answer raises no error under `jax.debug_key_reuse`. **Not judged.** How you derive the keys of the layers.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What does the loop below do with `keys`, and how many does it need? (`strict=True` makes `zip` refuse lists of different lengths.)
+# How does the loop below use `keys`, and how many keys does it need? (With `strict=True`, `zip` rejects lists of different lengths.)
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Each layer consumes one key. Two layers with one key begin with the same numbers, whatever their shapes.
+# Each layer needs its own key. If two layers use the same key, their weights start with the same numbers, even if their shapes differ.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.random.split(key, n)` gives an array of n keys. How many layers do `len(sizes)` sizes make?
+# `jax.random.split(key, n)` returns an array of n keys. How many layers does a network with `len(sizes)` sizes have?
 #
 # </details>
 
 
 # %% answer="random-init"
 def init_mlp(key, sizes):
-    """First parameters of a network with these sizes: a list of {"w": (n, m), "b": (m,)}, one for each layer."""
+    """Initial parameters of a network with these sizes: a list of {"w": (n, m), "b": (m,)}, one for each layer."""
     ### BEGIN SOLUTION
     keys = jax.random.split(key, len(sizes) - 1)
     ### END SOLUTION
@@ -62,45 +64,47 @@ wanted = [{"w": np.zeros((n, m), np.float32), "b": np.zeros(m, np.float32)} for 
 compare(got, wanted, atol=1e9, label="the list of layers")
 
 # %% hidden="random-init" name="values" points=2
-"""Normal weights of the right size, others in every layer and for every key."""
+"""Normal weights of the right size, different in every layer and for every key."""
 key, other = inputs.key(), inputs.key()
 layers, others = (ask(init_mlp, one, (200, 200, 300, 200)) for one in (key, other))
 shapes = ((200, 200), (200, 300), (300, 200))
 wanted = [{"w": np.zeros(shape, np.float32), "b": np.zeros(shape[1], np.float32)} for shape in shapes]
 compare(layers, wanted, atol=1e9, label="the list of layers for four sizes")
 compare(
-    ask(init_mlp, key, (200, 200, 300, 200)), layers, label="the list of layers, asked for again with the same key,"
+    ask(init_mlp, key, (200, 200, 300, 200)), layers, label="the list of layers, in a second call with the same key,"
 )
 drawn = [np.asarray(layer["w"], np.float64).ravel() * n**0.5 for layer, (n, _) in zip(layers, shapes, strict=True)]
 
 
 def agree(one, other):
-    """Whether two lists of numbers agree in places where chance would not make them: in four of the first thousand."""
+    """Whether at least four of the first thousand numbers agree, which does not happen by chance."""
     return np.sum(np.abs(one[:1000] - other[:1000]) < 1e-5) >= 4
 
 
 for i in range(3):
     compare(layers[i]["b"], wanted[i]["b"], label=f'"b" of layer {i}')
     again = np.asarray(others[i]["w"], np.float64).ravel() * shapes[i][0] ** 0.5
-    require(not agree(drawn[i], again), f"Two keys give the same weights in layer {i}: where does `key` come in?")
+    require(
+        not agree(drawn[i], again), f"Two keys give the same weights in layer {i}. Where does your answer use `key`?"
+    )
     for j in range(i):
         require(
             not agree(drawn[i], drawn[j]),
-            f"Layer {i} repeats numbers of layer {j}: both were drawn with one key.",
+            f"Layer {i} repeats numbers of layer {j}. Both were drawn with the same key.",
         )
-    # Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
+    # Bounds of seven standard errors, which a right answer exceeds once in 10^11 draws.
     error_of_mean = drawn[i].size ** -0.5
     require(abs(drawn[i].mean()) < 7 * error_of_mean, f"The mean of the weights of layer {i} is not 0.")
     spread = drawn[i].std()
     require(
         abs(spread**2 - 1) < 7 * 2**0.5 * error_of_mean,
-        f"The weights of layer {i} spread {spread:.2f} times as far as they should.",
+        f"The standard deviation of the weights of layer {i} is {spread:.2f} times what it should be.",
     )
     inner = np.mean(np.abs(drawn[i]) < 1)
     require(abs(inner - 0.6827) < 7 * 0.4655 * error_of_mean, f"The weights of layer {i} are not normally distributed.")
 
 # %% hidden="random-init" name="reuse" points=1 observed=true
-"""No key is used twice: passes `jax.debug_key_reuse`."""
+"""No key is used twice, as `jax.debug_key_reuse` verifies."""
 
 
 def probe_reuse(key):
@@ -112,15 +116,15 @@ def probe_reuse(key):
 refused = error(probe_reuse, inputs.key())
 require(
     refused != "KeyReuseError",
-    "Under `jax.debug_key_reuse(True)` your answer ends in a KeyReuseError: a key is used again after it was used or split.",
+    "Under `jax.debug_key_reuse(True)` your answer raises a KeyReuseError. A key is used again after it was used or split.",
 )
-require(refused is None, f"For five sizes your answer raises {refused}: are there as many keys as layers?")
+require(refused is None, f"For five sizes your answer raises {refused}. Are there as many keys as layers?")
 
 # %% [markdown] why="random-init"
-# A key that was split is spent; its children are as good as independent, and each is used once. **Next:** numbers of the first layer should stay the same when a layer is added at the end. Do they, with `split`?
+# One split returns a key for each layer, and each of these keys is used once. Their numbers are statistically independent. The parent is not used again. **Next:** Suppose that you add a layer at the end. Do the weights of the first layers stay the same with `split`?
 
 
-# %% wrong="random-init" because="Uses one key for all layers: layers of one shape are equal, others begin with the same numbers."
+# %% wrong="random-init" because="Uses one key for all layers, so layers of the same shape are equal, and the others start with the same numbers."
 def init_mlp(key, sizes):
     keys = [key] * (len(sizes) - 1)
     layers = []
@@ -129,7 +133,7 @@ def init_mlp(key, sizes):
     return layers
 
 
-# %% wrong="random-init" because="Uses the parent for the first layer and its children for the others: a key that was split is spent."
+# %% wrong="random-init" because="Uses the parent for the first layer and its children for the other layers. A key that was split must not be used again."
 def init_mlp(key, sizes):
     keys = [key, *jax.random.split(key, len(sizes) - 2)]
     layers = []
@@ -138,7 +142,7 @@ def init_mlp(key, sizes):
     return layers
 
 
-# %% wrong="random-init" because="Makes keys of the layers' numbers and never looks at `key`: every network is the same one."
+# %% wrong="random-init" because="Creates the keys from the numbers of the layers and never uses `key`, so every network is the same."
 def init_mlp(key, sizes):
     keys = [jax.random.key(i) for i in range(len(sizes) - 1)]
     layers = []
@@ -147,7 +151,7 @@ def init_mlp(key, sizes):
     return layers
 
 
-# %% wrong="random-init" because="Draws seeds from NumPy: the same key gives another network each time."
+# %% wrong="random-init" because="Draws seeds from NumPy, so the same key gives a different network each time."
 def init_mlp(key, sizes):
     keys = [jax.random.key(np.random.randint(2**31)) for _ in sizes[1:]]
     layers = []
@@ -156,7 +160,7 @@ def init_mlp(key, sizes):
     return layers
 
 
-# %% wrong="random-init" because="Splits without saying into how many: two keys, enough for the example only."
+# %% wrong="random-init" because="Splits into the default number of two keys, which is enough only for the example."
 def init_mlp(key, sizes):
     keys = jax.random.split(key)
     layers = []
@@ -165,7 +169,7 @@ def init_mlp(key, sizes):
     return layers
 
 
-# %% wrong="random-init" because="Folds in the size of a layer instead of its number: layers of one size share a key."
+# %% wrong="random-init" because="Folds in the size of a layer instead of its number, so layers of the same size share a key."
 def init_mlp(key, sizes):
     keys = [jax.random.fold_in(key, n) for n in sizes[:-1]]
     layers = []
@@ -174,7 +178,7 @@ def init_mlp(key, sizes):
     return layers
 
 
-# %% wrong="random-init" because="Splits as many keys as there are sizes: one more than layers."
+# %% wrong="random-init" because="Splits into as many keys as there are sizes, which is one more than the number of layers."
 def init_mlp(key, sizes):
     keys = jax.random.split(key, len(sizes))
     layers = []
@@ -203,34 +207,36 @@ def init_mlp(key, sizes):
 
 # %% [markdown] task="random-dropout" stars=1 minutes=10 skills="01_arrays,random-init"
 # ## Dropout
-# **Goal.** While a network trains, each entry of a layer's output is dropped (set to 0) with some probability, and what is kept is scaled up so that the mean stays the same. Every layer must drop its own entries, and every run must be repeatable.
+# **Goal.** During training, dropout sets each entry of a layer's output to 0 with some probability. It divides the other entries by the probability to be kept, so that the mean stays the same. Every layer must drop its own entries, and every run must be reproducible.
 #
-# **Signature.** `dropout(key, layer, x, rate)`: `layer` is an int, `x` a float array of any shape, `rate` a Python float from 0 up to 1: the probability to be dropped. Returns an array like `x`, also in its dtype. The derivation is prescribed: the key of a layer is `key` with `layer` folded in, and an entry is **kept** where `jax.random.bernoulli`, called with that key, the probability to be kept and the shape of `x`, is True. What is kept is divided by the probability to be kept.
+# **Signature.** `dropout(key, layer, x, rate)`. `layer` is an int and `x` is a float array of any shape. `rate` is a Python float from 0 up to 1, the probability that an entry is dropped. The result has the shape and dtype of `x`.
 #
-# **Example.** `dropout(jax.random.key(0), 3, jnp.arange(1.0, 7.0), 0.25)` is `[1.3333, 2.6667, 0, 5.3333, 6.6667, 0]`.
+# The derivation of the mask is prescribed. The key of a layer is `key` with `layer` folded in. Call `jax.random.bernoulli` with this key, the probability that an entry is **kept**, and the shape of `x`. Entries are kept where it returns True.
 #
-# **Judged.** Values, for several layers, shapes and rates; the dtype. **Not judged.** `rate` 1, where nothing is kept; entries of `x` that are NaN or inf; which function makes the layer's key, as long as it is that key.
+# **Example.** `dropout(jax.random.key(0), 3, jnp.arange(1.0, 7.0), 0.25)` returns `[1.3333, 2.6667, 0, 5.3333, 6.6667, 0]`.
+#
+# **Judged.** The values for several layers, shapes and rates, and the dtype. **Not judged.** A `rate` of 1, with which nothing is kept, and entries of `x` that are NaN or inf. You may derive the layer's key with any function that returns the prescribed key.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Three quantities are near each other here: the probability to be dropped, the one to be kept, and the factor for what is kept. Which of them is `rate`?
+# There are three similar quantities here: the probability to be dropped, the probability to be kept, and the factor for kept entries. Which of them is `rate`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.random.fold_in(key, number)` gives a new key for each number. `bernoulli(key, p, shape)` is True with probability p, and draws for each entry of the shape.
+# `jax.random.fold_in(key, number)` returns a new key for each number. `bernoulli(key, p, shape)` returns booleans of this shape, and each is True with probability p.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# With a mask of booleans, `jnp.where(mask, ..., 0)` picks. A Python number leaves the dtype of `x` as it is; a float32 mask would not.
+# `jnp.where(mask, ..., 0)` selects by a mask of booleans. Division by a Python number does not change the dtype of `x`, but a product with a float32 mask can.
 #
 # </details>
 
 
 # %% answer="random-dropout"
 def dropout(key, layer, x, rate):
-    """x with entries set to 0 with probability `rate`, the others divided by 1 - rate; other entries in each layer."""
+    """x with entries set to 0 with probability `rate` and the others divided by 1 - rate. Each layer has its own mask."""
     ### BEGIN SOLUTION
     kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
     return jnp.where(kept, x / (1 - rate), 0)
@@ -238,12 +244,12 @@ def dropout(key, layer, x, rate):
 
 
 # %% check="random-dropout" name="example" points=1
-"""The example: six entries, a quarter to be dropped."""
+"""The example: six entries, each dropped with probability 0.25."""
 got = ask(dropout, jax.random.key(0), 3, jnp.arange(1.0, 7.0), 0.25)
 compare(got, np.array([4 / 3, 8 / 3, 0, 16 / 3, 20 / 3, 0], np.float32))
 
 # %% hidden="random-dropout" name="values" points=2
-"""Drops what is prescribed, in every layer, and scales the rest."""
+"""Drops the prescribed entries in every layer, and scales the others."""
 
 
 for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5)), (1, 0.0, (7, 9))):
@@ -258,24 +264,27 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
         rows = len(shape) > 1 and (zeros == zeros[0]).all()
         right = np.array_equal(zeros, ~kept)
         for misled, why in (
-            (np.array_equal(zeros, kept), "Kept and dropped are swapped: an entry is kept where `bernoulli` is True."),
+            (
+                np.array_equal(zeros, kept),
+                "Kept and dropped entries are swapped. An entry is kept where `bernoulli` is True.",
+            ),
             (np.array_equal(zeros, inverted), "Was `bernoulli` given the probability to be dropped?"),
             (
                 np.array_equal(zeros, ~inverted),
-                "They are those where `bernoulli` with `rate` is True: as many, but not where the task's one is False.",
+                "They are those where `bernoulli` with `rate` is True. The task calls it with the probability to be kept.",
             ),
             (
                 np.array_equal(zeros, shared) and layer == 0,
-                "In layer 0 they are those that `key` itself gives: 0 is folded in like any other number.",
+                "In layer 0 they are those that `key` itself gives. Fold in 0 like any other number.",
             ),
-            (np.array_equal(zeros, shared), "Every layer drops the same ones: where does `layer` come in?"),
-            (rows, "Every row of `x` loses the same ones: how many booleans were drawn?"),
-            (True, "The mask was drawn with another key, or by other arguments, than the task says."),
+            (np.array_equal(zeros, shared), "Every layer drops the same entries. Where does your answer use `layer`?"),
+            (rows, "Every row of `x` drops the same entries. How many booleans did you draw?"),
+            (True, "The mask was drawn with a different key or different arguments than the task prescribes."),
         ):
             require(right or not misled, f"The wrong entries are dropped. {why}")
         require(
             np.allclose(got, wanted, rtol=1e-3),
-            "The right entries are dropped, and the others are not scaled right: what has to be done for the mean to stay?",
+            "The right entries are dropped, but the others are not scaled correctly. Which factor keeps the mean the same?",
         )
     compare(got, wanted, label=f"the result for an input of {len(shape)} axes and rate {rate:g}")
 
@@ -285,45 +294,45 @@ zeros = jnp.zeros((7, 9), jnp.bfloat16)
 compare(ask(dropout, inputs.key(), 2, zeros, 0.4), zeros, label="the result for an x in bfloat16")
 
 # %% [markdown] why="random-dropout"
-# `fold_in` names a stream: layer 3 of this step is always the same key, whichever layers were run before it, and nothing has to be carried along. **Next:** the same mask falls in every training step, as long as the caller hands over the same key. What should the caller do?
+# `fold_in` gives each layer its own key. The key of layer 3 does not depend on the layers that run before it, so no state is passed from layer to layer. **Next:** As long as the caller passes the same key, every training step drops the same entries. What should the caller do?
 
 
-# %% equivalent="random-dropout" because="`where` takes every number but 0 for True, and entries of x that are NaN or inf are not judged."
+# %% equivalent="random-dropout" because="`where` treats every number except 0 as True, and entries of x that are NaN or inf are not judged."
 # changed mask dtype, bernoulli(...) -> bernoulli(...).astype("float32"): kept = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
 # product for where, where(X, Y, 0) -> X * Y: return jnp.where(kept, x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Asks bernoulli with the probability to be dropped: rate is not the probability to be kept."
+# %% wrong="random-dropout" because="Calls bernoulli with the probability to be dropped, but keeps the entries where it is True."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Drops where bernoulli with the probability to be dropped is True: as many entries, but others than prescribed."
+# %% wrong="random-dropout" because="Drops where bernoulli with the probability to be dropped is True. The number of entries is right, but they are not the prescribed ones."
 def dropout(key, layer, x, rate):
     dropped = jax.random.bernoulli(jax.random.fold_in(key, layer), rate, x.shape)
     return jnp.where(dropped, 0, x / (1 - rate))
 
 
-# %% wrong="random-dropout" because="Sets to 0 where bernoulli is True: keeps what should be dropped."
+# %% wrong="random-dropout" because="Sets entries to 0 where bernoulli is True, so it keeps what it should drop."
 def dropout(key, layer, x, rate):
     dropped = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
     return jnp.where(dropped, 0, x / (1 - rate))
 
 
-# %% wrong="random-dropout" because="Never folds in the layer: all layers drop the same entries."
+# %% wrong="random-dropout" because="Never folds in the layer, so all layers drop the same entries."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(key, 1 - rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Uses the key itself in layer 0, as if there were nothing to fold in."
+# %% wrong="random-dropout" because="Uses the key itself in layer 0, instead of folding in 0."
 def dropout(key, layer, x, rate):
     own = jax.random.fold_in(key, layer) if layer else key
     return jnp.where(jax.random.bernoulli(own, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Leaves out the scale: in training the layer gives less on average than later without dropout."
+# %% wrong="random-dropout" because="Does not scale the kept entries, so the mean is smaller in training than later without dropout."
 def dropout(key, layer, x, rate):
     return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape), x, 0)
 
@@ -334,19 +343,19 @@ def dropout(key, layer, x, rate):
     return jnp.where(keep, x / max(rate, 0.01), 0)
 
 
-# %% wrong="random-dropout" because="Draws one row of the mask and lets it broadcast: every example loses the same entries."
+# %% wrong="random-dropout" because="Draws one row of the mask and broadcasts it, so every example drops the same entries."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape[-1:])
     return jnp.where(keep, x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Multiplies by a mask in float32: an x in bfloat16 comes back wider."
+# %% wrong="random-dropout" because="Multiplies by a float32 mask, so the result for an x in bfloat16 is float32."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
     return x * keep.astype(jnp.float32) / (1 - rate)
 
 
-# %% wrong="random-dropout" because="Makes the layer's key of its number alone: the mask is the same in every step and every run."
+# %% wrong="random-dropout" because="Creates the layer's key from its number alone, so the mask is the same in every step and every run."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.key(layer), 1 - rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
@@ -367,54 +376,55 @@ def dropout(key, layer, x, rate):
 
 
 # %% [markdown] task="random-step-key" stars=1 minutes=12 skills="03_jit,random-dropout"
-# ## A stream that can be resumed
-# **Goal.** A training step needs keys for several purposes: shuffling, dropout, noise. A run that stopped after step 699 shall go on at step 700 with exactly the keys that it would have had, without anything being stored but the first key.
+# ## Keys for a run that can be resumed
+# **Goal.** A training step needs keys for several purposes, such as shuffling, dropout and noise. A run that stopped after step 699 must continue at step 700 with exactly the keys that it would have had. Only the first key is stored.
 #
-# **Signature.** `step_key(key, step, purpose)`: `step` is an int from 0 to 1,000,000, `purpose` one from 0 to 9; under `jit` both are traced. Returns one key.
+# **Signature.** `step_key(key, step, purpose)`. `step` is an int from 0 to 1,000,000, and `purpose` is an int from 0 to 9. Under `jit` both are traced. The result is one key.
 #
-# **Example.** `step_key(key, 700, 2)` is the same key whether steps 0 to 699 were run before it in this program or not; and it is no other than that for step 701, for purpose 1, or for another `key`.
+# **Example.** `step_key(key, 700, 2)` is the same key whether this program has run steps 0 to 699 or not. It differs from the key of step 701, of purpose 1, and of a different first `key`.
 #
-# **Judged.** That all steps and purposes have keys of their own, that the same step and purpose give the same key again, that the answer can be traced. **Not judged.** How you derive the keys.
+# **Judged.** All steps and purposes have different keys. The same step and purpose always give the same key. Your answer can be traced. **Not judged.** How you derive the keys.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A chain of `split`s gets to step 700 by way of all steps before it. Which function of `jax.random` goes there directly?
+# A chain of splits reaches step 700 only through all steps before it. Which function of `jax.random` returns the key of step 700 directly?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Two numbers have to go in. Step 4 with purpose 1 and step 3 with purpose 2 must not become the same number.
+# The key depends on two numbers. Step 4 with purpose 1 and step 3 with purpose 2 must not be combined into the same number.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# What `fold_in` gives is a key like any other, and something can be folded into that too.
+# `fold_in` returns a key like any other, so you can fold another number into it.
 #
 # </details>
 
 
 # %% answer="random-step-key"
 def step_key(key, step, purpose):
-    """The key for a purpose (an int, 0 to 9) in a training step (an int), the same in every run that begins with `key`."""
+    """The key for a purpose (an int, 0 to 9) in a training step (an int), the same in every run that starts with `key`."""
     ### BEGIN SOLUTION
     return jax.random.fold_in(jax.random.fold_in(key, step), purpose)
     ### END SOLUTION
 
 
 # %% check="random-step-key" name="resume" points=1
-"""Step 2 has the same key after steps 0 and 1 and without them; steps 1 and 2 have others."""
+"""Step 2 has the same key with and without steps 0 and 1 before it. Steps 1 and 2 have different keys."""
 key = jax.random.key(0)
 through = ask(lambda key: [step_key(key, step, 0) for step in range(3)], key)
 resumed = ask(lambda key: step_key(key, 2, 0), key)
 compare(resumed, through[2], label="the key of step 2, resumed there,")
 require(
-    bool(jnp.any(jax.random.key_data(through[1]) != jax.random.key_data(through[2]))), "Steps 1 and 2 have one key."
+    bool(jnp.any(jax.random.key_data(through[1]) != jax.random.key_data(through[2]))),
+    "Steps 1 and 2 have the same key.",
 )
 
 # %% hidden="random-step-key" name="apart" points=2
-"""No two of all steps and purposes share a key, and every first key gives others."""
-# For each number from 1 to a million there are two steps here that lie so far apart, so any factor between step and
-# purpose is noticed; the first thousand steps stand in their own places.
+"""All steps and purposes have different keys, and different first keys give different keys."""
+# Every number from 1 to a million is the difference of two of these steps, so any factor between step and purpose is
+# noticed. Each of the first thousand steps is at its own index.
 steps = np.concatenate([np.arange(1001), np.arange(2000, 1_000_001, 1000)]).astype(np.int32)
 purposes = np.arange(10, dtype=np.int32)
 key, other = inputs.key(), inputs.key()
@@ -428,95 +438,94 @@ def probe_grid(key, steps, purposes):
 refused = error(probe_grid, key, steps, purposes)
 require(
     refused is None,
-    f"Where step and purpose are traced, your answer raises {refused}. Python can neither count to a traced number nor "
-    "decide by it; what can a traced number be handed to?",
+    f"When step and purpose are traced, your answer raises {refused}. Python can neither loop up to a traced number nor "
+    "branch on it. Which functions accept a traced number?",
 )
 grid, others = (np.asarray(ask(probe_grid, one, steps, purposes)) for one in (key, other))
 require(
-    grid.shape == (2000, 10, 2), f"A grid of steps and purposes gives keys of shape {grid.shape[:-1]}: return one key."
+    grid.shape == (2000, 10, 2), f"A grid of steps and purposes gives keys of shape {grid.shape[:-1]}. Return one key."
 )
 equal = (grid[:5, None, :, None] == grid[None, :5, None, :]).all(-1)  # steps, steps, purposes, purposes
-require(not equal[1, 2].diagonal().all(), "Every step has the same keys: where does `step` come in?")
+require(not equal[1, 2].diagonal().all(), "Every step has the same keys. Where does your answer use `step`?")
 require(
     not equal[3, 3, 1, 2],
-    "Purposes 1 and 2 of one step have the same key: where does `purpose` come in? (`fold_in` cuts off a fraction.)",
+    "Purposes 1 and 2 of one step have the same key. Where does your answer use `purpose`? (`fold_in` discards a fraction.)",
 )
-require(
-    not equal[4, 3, 1, 2], "Step 4 with purpose 1 has the same key as step 3 with purpose 2: their sum is the same."
-)
-require(not equal[0, 0, 1, 2], "In step 0 purposes 1 and 2 have the same key: 0 times anything is 0.")
+require(not equal[4, 3, 1, 2], "Step 4 with purpose 1 has the same key as step 3 with purpose 2. Their sums are equal.")
+require(not equal[0, 0, 1, 2], "In step 0, purposes 1 and 2 have the same key. 0 times any number is 0.")
 rows = grid.reshape(-1, 2)
 order = np.lexsort(rows.T)
 twice = (rows[order[1:]] == rows[order[:-1]]).all(1)
 apart = np.abs(steps[order[1:] // 10] - steps[order[:-1] // 10])[twice]
 require(
     not twice.any(),
-    f"Two keys are the same, of steps that are {apart.min(initial=10**6):,} apart: each pair of step and purpose needs a number "
-    "of its own, or two folds.",
+    f"Two steps that are {apart.min(initial=10**6):,} apart have the same key. Each pair of step and purpose needs its own "
+    "number, or two folds.",
 )
 mixed = np.concatenate([rows, others.reshape(-1, 2)])
 require(
-    len(np.unique(mixed, axis=0)) == len(mixed), "Two first keys give some of the same keys: where does `key` come in?"
+    len(np.unique(mixed, axis=0)) == len(mixed),
+    "Two first keys give some of the same keys. Where does your answer use `key`?",
 )
 one = program(step_key, key, np.int32(0), np.int32(0))
 compare(one.run(key, np.int32(700), np.int32(4)), jax.random.wrap_key_data(grid[700, 4]), label="the key under `jit`")
 
 # %% hidden="random-step-key" name="repeat" points=1
-"""The same step and purpose give the same key, in any order, also after other keys were asked for."""
+"""The same step and purpose give the same key, in any order of calls, also after calls for other keys."""
 key, other = inputs.key(), inputs.key()
 places = [(int(step), int(purpose)) for step, purpose in inputs.rng().integers(0, 9, size=(6, 2))]
 forward = ask(lambda key, places: [step_key(key, *place) for place in places], key, places)
 backward = ask(lambda key, other, places: [(step_key(other, 3, 3), step_key(key, *place))[1] for place in places],
                key, other, places[::-1])  # fmt: skip
-compare(backward[::-1], forward, label="the second pass's list")
+compare(backward[::-1], forward, label="the list of keys from calls in the reverse order")
 
 # %% [markdown] why="random-step-key"
-# A key is a *function* of the first key and the names of the place where it is used; so there is nothing to carry, to save, or to get out of step. **Next:** what would you fold in where eight machines each need noise of their own in every step?
+# Each key is a *function* of the first key, the step and the purpose. So no state has to be passed from step to step, or stored. **Next:** Eight machines each need their own noise in every step. What would you fold in?
 
 
-# %% wrong="random-step-key" because="Folds in the sum of step and purpose: neighbouring steps share keys."
+# %% wrong="random-step-key" because="Folds in the sum of step and purpose, so neighbouring steps share keys."
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, step + purpose)
 
 
-# %% wrong="random-step-key" because="Folds in the product: in step 0 all purposes share one key, and 2 times 3 is 3 times 2."
+# %% wrong="random-step-key" because="Folds in the product of step and purpose. In step 0 all purposes share one key, and 2 times 3 equals 3 times 2."
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, step * purpose)
 
 
-# %% wrong="random-step-key" because="Gives each purpose a block of a million numbers: step 1,000,000 is the next purpose's step 0."
+# %% wrong="random-step-key" because="Gives each purpose a block of a million numbers, but there are a million and one steps. Step 1,000,000 gets the number of step 0 of the next purpose."
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, 1_000_000 * purpose + step)
 
 
-# %% wrong="random-step-key" because="Sets the purpose into the bits above the sixteenth, which steps from 65,536 on use too."
+# %% wrong="random-step-key" because="Puts the purpose into the bits above the lower sixteen, which steps from 65,536 on use too."
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, step ^ (purpose << 16))
 
 
-# %% wrong="random-step-key" because="Leaves the step out: every step has the same keys."
+# %% wrong="random-step-key" because="Does not use the step, so every step has the same keys."
 def step_key(key, step, purpose):
     return jax.random.split(key, 10)[purpose]
 
 
-# %% wrong="random-step-key" because="Leaves the purpose out, or folds it in as a fraction, which is cut off: shuffling, dropout and noise share a key."
+# %% wrong="random-step-key" because="Does not use the purpose, or folds it in as a fraction, which is discarded. Shuffling, dropout and noise share a key."
 def step_key(key, step, purpose):
     return jax.random.fold_in(key, step)
 
 
-# %% wrong="random-step-key" because="Makes the key of the step alone: every run is the same, whatever its first key."
+# %% wrong="random-step-key" because="Creates the key from the step and the purpose alone, so every run is the same, whatever its first key."
 def step_key(key, step, purpose):
     return jax.random.fold_in(jax.random.key(step), purpose)
 
 
-# %% wrong="random-step-key" because="Walks along a chain of splits in Python: right, but it cannot be traced, and takes a split for every step so far."
+# %% wrong="random-step-key" because="Follows a chain of splits in Python. The keys are right, but the loop cannot be traced, and it needs a split for every earlier step."
 def step_key(key, step, purpose):
     for _ in range(step):
         key, _ = jax.random.split(key)
     return jax.random.fold_in(key, purpose)
 
 
-# %% wrong="random-step-key" because="Keeps a key of its own from call to call: a resumed run starts it anew."
+# %% wrong="random-step-key" because="Stores a key between calls, which a resumed run does not have."
 kept = []
 
 
@@ -527,7 +536,7 @@ def step_key(key, step, purpose):
     return new
 
 
-# %% wrong="random-step-key" because="Splits into as many keys as the purpose's number: that number is a shape, which must not be traced."
+# %% wrong="random-step-key" because="Splits into as many keys as the number of the purpose. The number of keys is a shape, which cannot be traced."
 def step_key(key, step, purpose):
     of_step = jax.random.fold_in(key, step)
     return jax.random.split(of_step, purpose + 1)[purpose]
@@ -549,28 +558,28 @@ def step_key(key, step, purpose):
 
 
 # %% [markdown] task="random-epochs" stars=2 minutes=20 skills="05_vmap,random-step-key"
-# ## Batches without end
-# **Goal.** Which examples are in the batch of step 12,345? An epoch goes through the data once, in an order of its own; the batches of the stream are numbered on and on, and any of them can be had directly.
+# ## An endless stream of batches
+# **Goal.** Which examples are in the batch of step 12,345? In each epoch, the stream goes through the data once, in a new random order. The steps are counted through all epochs, and you can compute the batch of any step directly.
 #
-# **Signature.** `shuffled_epochs(key, steps, n, size)`: `steps` is `(m,)`, int32, in any order; `n` examples and the batches' `size` are Python ints. An epoch is `n // size` steps long: steps 0 to `n // size` - 1 are the first epoch, and so on. Returns `(m, size)`, int32: row i holds the indices, from 0 to n - 1, of the examples in the batch of step `steps[i]`.
+# **Signature.** `shuffled_epochs(key, steps, n, size)`. `steps` is `(m,)`, int32, in any order. There are `n` examples, and a batch has `size` of them. Both are Python ints. An epoch has `n // size` steps, so steps 0 to `n // size` - 1 are the first epoch. The result is `(m, size)`, int32. Row i contains the indices, from 0 to n - 1, of the examples in the batch of step `steps[i]`.
 #
-# **Example.** `shuffled_epochs(key, jnp.array([0, 1, 2]), 6, 2)` holds each of 0 to 5 once, in some order; so does `[3, 4, 5]`, in another one. With n = 7 an epoch also has three steps, and leaves out one example.
+# **Example.** `shuffled_epochs(key, jnp.array([0, 1, 2]), 6, 2)` contains each of 0 to 5 once, in some order. The result for steps `[3, 4, 5]` does too, in a different order. With n = 7 an epoch also has three steps, and leaves out one example.
 #
-# **Judged.** In an epoch no example comes twice; every epoch has an order of its own, and leaves out other examples where some are left over; single examples are shuffled, not whole batches; a row depends on key, step, `n` and `size` alone; that the traced program has as many operations for any number of steps, so no Python loop over them (one of JAX's, 08, is fine). **Not judged.** How you derive the keys; that each row draws a whole order.
+# **Judged.** No example occurs twice in an epoch. Every epoch has its own order, and leaves out different examples if the batches do not use all of them. Single examples are shuffled, not whole batches. A row depends only on key, step, `n` and `size`. The traced program has the same number of operations for any number of steps. **Not judged.** How you derive the keys, and that each row draws the order of a whole epoch.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# For one step: in which epoch is it, and at which place in that epoch?
+# Consider a single step. To which epoch does it belong, and what is its position in that epoch?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# All steps of an epoch need the same order, so the same key; steps of different epochs need different ones. `jax.random.permutation(key, n)` gives an order.
+# All steps of an epoch need the same order, so they need the same key. Steps of different epochs need different keys. `jax.random.permutation(key, n)` returns a random order.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Write a function of one step. Cut the order to whole batches, `order[: batches * size]`, reshape it to a row for each batch, and index with the place, which may be traced. Then `jax.vmap`.
+# Write a function of one step. Shorten the order to whole batches with `order[: batches * size]`, and reshape it to one row for each batch. The position in the epoch, which may be a tracer, is the index of the row. Then use `jax.vmap`.
 #
 # </details>
 
@@ -591,16 +600,16 @@ def shuffled_epochs(key, steps, n, size):
 
 
 # %% check="random-epochs" name="example" points=1
-"""The example: each epoch of six examples holds each of them once, in three batches of two."""
+"""The example: each epoch contains each of six examples once, in three batches of two."""
 steps = np.arange(12, dtype=np.int32)
 made = program(shuffled_epochs, jax.random.key(0), steps, 6, 2)
 got = made.run(jax.random.key(0), steps, 6, 2)
 compare(got * 0, np.zeros((12, 2), np.int32), label="the array of batches")
 for epoch in np.asarray(got).reshape(4, 6):
-    require(sorted(epoch.tolist()) == list(range(6)), f"The three batches of one epoch hold {epoch.tolist()}.")
+    require(sorted(epoch.tolist()) == list(range(6)), f"The three batches of one epoch contain {epoch.tolist()}.")
 
 # %% hidden="random-epochs" name="epochs" points=2
-"""Twenty epochs of 22 examples in batches of 4: each example at most once in an epoch, in orders of their own."""
+"""Twenty epochs of 22 examples in batches of 4: each example at most once in an epoch, in different orders."""
 steps, key = np.arange(100, dtype=np.int32).reshape(10, 10), inputs.key()
 
 
@@ -611,83 +620,84 @@ def probe_tens(key, steps):
 got = program(probe_tens, key, steps).run(key, steps)
 compare(got * 0, np.zeros((10, 10, 4), np.int32), label="the batches of ten steps, ten times,")
 got = np.asarray(got).reshape(100, 4)
-require(((got >= 0) & (got < 22)).all(), "There are indices outside of 0 to n - 1.")
-require(all(len(set(row)) == 4 for row in got.tolist()), "An example comes twice in one batch.")
+require(((got >= 0) & (got < 22)).all(), "Some indices are not between 0 and n - 1.")
+require(all(len(set(row)) == 4 for row in got.tolist()), "An example occurs twice in one batch.")
 epochs = got.reshape(20, 20)
 require(
     all(len(set(epoch)) == 20 for epoch in epochs.tolist()),
-    "With 22 examples in batches of 4, an example comes twice in five steps that should be one epoch. How many steps has an "
-    "epoch, and do all of them take different parts of one order?",
+    "With 22 examples in batches of 4, an example occurs twice in five steps that should be one epoch. How many steps does "
+    "an epoch have, and do they take different parts of one order?",
 )
 require(len({tuple(epoch) for epoch in epochs.tolist()}) > 1, "All epochs go through the examples in the same order.")
 members = (got.reshape(20, 5, 4)[..., None] == np.arange(22)).any(2).astype(int)  # epochs, batches, examples
 together = np.einsum("ebi,ebj->ij", members, members) - 20 * np.eye(22)
 require(
     together.max() < 20,
-    "Some examples are in one batch in each of twenty epochs: are whole batches shuffled, instead of examples?",
+    "Some examples are in the same batch in each of twenty epochs. Are whole batches shuffled, instead of examples?",
 )
 require(
     len(np.unique(got)) == 22,
-    "The two examples that are left over are the same in all of twenty epochs: they are never seen.",
+    "The same two examples are left out in each of twenty epochs, so they are never used.",
 )
 require(
     len({tuple(epoch) for epoch in epochs.tolist()}) == 20, "Some epochs go through the examples in the same order."
 )
 
 # %% hidden="random-epochs" name="resume" points=1
-"""A batch depends on key and step alone, for any number of steps in any order and of any size, by the same program."""
+"""A batch depends only on key and step, and the program is the same for any number of steps."""
 key, other = inputs.key(), inputs.key()
 steps = np.arange(12, dtype=np.int32)
 made = program(shuffled_epochs, key, steps, 6, 2)  # the example's, so it is compiled once
 got = np.asarray(made.run(key, steps, 6, 2))
 places = inputs.rng().permutation(12)[:4].astype(np.int32)
 few = program(shuffled_epochs, key, places, 6, 2)
-compare(np.asarray(few.run(key, places, 6, 2)), got[places], label="the result for four steps, asked for alone,")
+compare(np.asarray(few.run(key, places, 6, 2)), got[places], label="the result for four of the steps")
 require(
-    (np.sort(got.reshape(4, 6)) == np.arange(6)).all(), "Three batches of two do not hold each of six examples once."
+    (np.sort(got.reshape(4, 6)) == np.arange(6)).all(), "Three batches of two do not contain each of six examples once."
 )
 require(
-    not np.array_equal(made.run(other, steps, 6, 2), got), "Two keys give the same batches: where does `key` come in?"
+    not np.array_equal(made.run(other, steps, 6, 2), got),
+    "Two keys give the same batches. Where does your answer use `key`?",
 )
 epochs = inputs.rng().integers(100_000, 500_000, size=4) + 500_000 * np.arange(4)
 far = (3 * epochs[:, None] + np.arange(3)).astype(np.int32)
 far = np.asarray(made.run(key, far.ravel(), 6, 2)).reshape(4, 6)
 require(
     (np.sort(far) == np.arange(6)).all(),
-    "After many epochs, three batches of two do not hold each of six examples once.",
+    "After many epochs, three batches of two do not contain each of six examples once.",
 )
 require(
     len(np.unique(far, axis=0)) > 1,
-    "After many epochs, all epochs go through the examples in one order: were keys made for a limited number of epochs?",
+    "After many epochs, all epochs go through the examples in the same order. Did you create keys for a limited number of epochs?",
 )
 require(
     made.operations == few.operations,
-    f"For 4 steps the program has {few.operations} operations, for 12 it has {made.operations}: a Python loop was written out "
-    "step by step.",
+    f"For 4 steps the program has {few.operations} operations, for 12 it has {made.operations}. JAX has unrolled a Python loop "
+    "over the steps.",
 )
 
 # %% [markdown] why="random-epochs"
-# The order belongs to the epoch, so the epoch's number is folded in; the place only cuts. Nothing is stored, and two workers that take the even and the odd steps go through the data together without a word. **Next:** how would you have the last, smaller batch too, and what would `jit` say to it?
+# All steps of an epoch fold in the number of the epoch, so they share one order. Their positions select different parts of it. Nothing is stored, so one worker can take the even steps and another the odd steps, without communication. **Next:** How would you include the last, smaller batch, and why is that difficult under `jit`?
 
 
-# %% wrong="random-epochs" because="Draws every batch anew: an example comes again before the epoch is over."
+# %% wrong="random-epochs" because="Draws a new order for every batch, so an example can occur twice in an epoch."
 def shuffled_epochs(key, steps, n, size):
     return jax.vmap(lambda step: jax.random.permutation(jax.random.fold_in(key, step), n)[:size])(steps)
 
 
-# %% wrong="random-epochs" because="Draws with replacement."
+# %% wrong="random-epochs" because="Draws with replacement, so an example can occur twice in an epoch and even in a batch."
 def shuffled_epochs(key, steps, n, size):
     return jax.vmap(lambda step: jax.random.randint(jax.random.fold_in(key, step), (size,), 0, n))(steps)
 
 
-# %% wrong="random-epochs" because="Uses one order for all epochs: the examples of a batch always meet again."
+# %% wrong="random-epochs" because="Uses one order for all epochs, so every epoch has the same batches."
 def shuffled_epochs(key, steps, n, size):
     batches = n // size
     order = jax.random.permutation(key, n)[: batches * size].reshape(batches, size)
     return order[steps % batches]
 
 
-# %% wrong="random-epochs" because="Shuffles whole batches: neighbours in the data are always in one batch."
+# %% wrong="random-epochs" because="Shuffles whole batches, so neighbours in the data are always in the same batch."
 def shuffled_epochs(key, steps, n, size):
     batches = n // size
 
@@ -699,7 +709,7 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
-# %% wrong="random-epochs" because="Cuts off the last examples before shuffling: what is left over is never seen."
+# %% wrong="random-epochs" because="Removes the last examples before shuffling, so they are never used."
 def shuffled_epochs(key, steps, n, size):
     batches = n // size
 
@@ -711,7 +721,7 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
-# %% wrong="random-epochs" because="Counts epochs by examples, as if a step were one: the order changes in the middle of an epoch."
+# %% wrong="random-epochs" because="Divides the step by the number of examples instead of the number of batches, so the order changes at the wrong steps."
 def shuffled_epochs(key, steps, n, size):
     batches = n // size
 
@@ -722,7 +732,7 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
-# %% wrong="random-epochs" because="Splits as many keys as the asked steps would fill epochs: a later epoch indexes past the end and gets the last key."
+# %% wrong="random-epochs" because="Splits into only as many keys as the requested steps fill epochs. A later epoch indexes past the end and gets the last key."
 def shuffled_epochs(key, steps, n, size):
     batches = n // size
     keys = jax.random.split(key, len(steps) // batches + 1)
@@ -734,7 +744,7 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
-# %% wrong="random-epochs" because="Splits keys for a thousand epochs: all later ones get the last key."
+# %% wrong="random-epochs" because="Splits into keys for a thousand epochs, so all later epochs get the last key."
 def shuffled_epochs(key, steps, n, size):
     batches, keys = n // size, jax.random.split(key, 1000)
 
@@ -745,7 +755,7 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
-# %% wrong="random-epochs" because="Rounds the number of batches up: the last one begins where no whole batch is left, and is clamped back."
+# %% wrong="random-epochs" because="Rounds the number of batches up. For the last batch too few examples are left, so its start is clamped and examples repeat."
 def shuffled_epochs(key, steps, n, size):
     batches = -(-n // size)
 
@@ -756,7 +766,7 @@ def shuffled_epochs(key, steps, n, size):
     return jax.vmap(one)(steps)
 
 
-# %% wrong="random-epochs" because="Goes through the steps in a Python loop: right, but the program grows with them."
+# %% wrong="random-epochs" because="Loops over the steps in Python, which gives the right values, but the program grows with the number of steps."
 def shuffled_epochs(key, steps, n, size):
     rows = []
     for step in steps:
@@ -783,28 +793,28 @@ def shuffled_epochs(key, steps, n, size):
 
 
 # %% [markdown] task="random-bootstrap" stars=2 minutes=15 skills="05_vmap,random-init"
-# ## How sure is the mean?
-# **Goal.** The mean of a sample is uncertain, and the *bootstrap* says how much without any formula: draw as many entries from the sample as it has, **with replacement**, take the mean of these, and do that many times over. The spread of the means is the uncertainty.
+# ## The uncertainty of a mean
+# **Goal.** The *bootstrap* estimates how uncertain the mean of a sample is. It draws as many entries from the sample as the sample has, **with replacement**, and computes their mean. This resampling is repeated many times. The spread of the means estimates the uncertainty.
 #
-# **Signature.** `bootstrap_means(key, x, n)`: `x` is `(m,)`, float32; `n` is a Python int. Returns `(n,)`, float32: the means of n resamples of m entries each.
+# **Signature.** `bootstrap_means(key, x, n)`. `x` is `(m,)`, float32, and `n` is a Python int. The result is `(n,)`, float32, the means of n resamples of m entries each.
 #
-# **Example.** With `x = [0, 0, 3]` every resample holds three of these entries, so each of the means is 0, 1, 2 or 3: 0 in 8 of 27 cases, 1 in 12, 2 in 6, and 3 in one.
+# **Example.** With `x = [0, 0, 3]`, every resample has three entries, so each mean is 0, 1, 2 or 3. Their probabilities are 8/27, 12/27, 6/27 and 1/27.
 #
-# **Judged.** That resamples are as large as the sample, drawn with replacement, each entry as likely as any other, each draw and each resample for itself, also among thousands; that a key gives the same means again and every key others; that the traced program has as many operations for any n, so no Python loop over the resamples. **Not judged.** Which function draws; whether resamples are made all at once or in a loop of JAX's (08).
+# **Judged.** Each resample is as large as the sample and is drawn with replacement. All entries are equally likely. All draws and all resamples are independent, also if there are thousands of them. The same key gives the same means, and different keys give different means. The traced program has the same number of operations for any n. **Not judged.** Which sampler you use, and whether you draw the resamples at once or in a loop of JAX.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Forget the n. With one key, how do you draw one resample of `x`?
+# Ignore n at first. How do you draw one resample of `x` with one key?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jax.random.choice` draws from an array, with replacement unless told otherwise. Every resample needs a key of its own, so what is it that vmap has to run along?
+# `jax.random.choice` draws from an array, by default with replacement. Every resample needs its own key. What should `vmap` map over?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# An array of n keys from `jax.random.split` is mapped like any other array. The function of one key closes over `x`.
+# `jax.random.split` returns an array of n keys, which is mapped like any other array. Map a function of one key that closes over `x`.
 #
 # </details>
 
@@ -822,15 +832,17 @@ def bootstrap_means(key, x, n):
 
 
 # %% check="random-bootstrap" name="example" points=1
-"""The example: every mean of three entries of [0, 0, 3] is 0, 1, 2 or 3, and not all are the same."""
+"""The example: every mean of three entries of [0, 0, 3] is 0, 1, 2 or 3, and not all means are equal."""
 x = np.array([0, 0, 3], np.float32)
 got = program(bootstrap_means, jax.random.key(0), x, 12).run(jax.random.key(0), x, 12)
 compare(got, np.zeros(12, np.float32), atol=1e9, label="the means")
-require(np.allclose(got, np.round(got)), "There are means other than 0, 1, 2 and 3: resamples have three entries each.")
-require(len(np.unique(np.round(got))) > 1, "All 12 means are the same.")
+require(
+    np.allclose(got, np.round(got)), "There are means other than 0, 1, 2 and 3. Each resample must have three entries."
+)
+require(len(np.unique(np.round(got))) > 1, "All 12 means are equal.")
 
 # %% hidden="random-bootstrap" name="draws" points=2
-"""What is in each resample: as many entries as the sample has, with replacement, all equally likely, all for themselves."""
+"""Each resample has as many entries as the sample, drawn with replacement, independently and with equal probabilities."""
 
 
 def probe_again(key, x):
@@ -840,9 +852,9 @@ def probe_again(key, x):
 once, again = ask(probe_again, inputs.key(), jnp.float32([1, 10, 100]))
 require(
     np.array_equal(once, again),
-    "The same key gives other means when it is used again: all draws have to come from `key`.",
+    "The same key gives different means in a second call. All draws have to use keys that are derived from `key`.",
 )
-# Powers of 16: the sum of five of them tells how often each was drawn, without a rounding error.
+# The sum of five powers of 16 shows how often each was drawn, without a rounding error.
 x = (16.0 ** np.arange(5)).astype(np.float32)
 keys = jax.random.split(inputs.key(), 250)
 
@@ -857,38 +869,40 @@ n, got = 4000, np.asarray(got, np.float64).reshape(4000)
 sums = np.round(5 * got)
 require(
     np.allclose(5 * got, sums, rtol=1e-6, atol=1e-3) and (sums >= 0).all() and sums.max() < 16**5,
-    "The means are not those of as many entries as the sample has.",
+    "The means are not those of resamples with as many entries as the sample.",
 )
 counts = (sums[:, None].astype(np.int64) // 16 ** np.arange(5)) % 16
 require(
     (counts.sum(1) == 5).all(),
-    "The means are not those of as many entries as the sample has.",
+    "The means are not those of resamples with as many entries as the sample.",
 )
 require(
     not (counts == 1).all(),
-    "Every resample holds each entry exactly once, as a shuffled sample does: each place has to be drawn anew.",
+    "Every resample contains each entry exactly once, like a shuffled sample. Draw with replacement.",
 )
-require(not (counts[:16] == counts[0]).all(), "All resamples are the same one: they share a key.")
-require(not np.array_equal(got[:16], got[16:32]), "Two keys give the same means: where does `key` come in?")
-require(not (counts.max(1) == 5).all(), "Each mean is a single entry of the sample: draw as many as the sample has.")
-# Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
+require(not (counts[:16] == counts[0]).all(), "All resamples are equal, because they share a key.")
+require(not np.array_equal(got[:16], got[16:32]), "Two keys give the same means. Where does your answer use `key`?")
+require(
+    not (counts.max(1) == 5).all(), "Each mean is a single entry of the sample. Draw as many entries as the sample has."
+)
+# Bounds of seven standard errors, which a right answer exceeds once in 10^11 draws.
 share = counts.sum(0) / (5 * n)
-require(share.min() > 0.01, "An entry of the sample is never drawn: is the first or the last one left out?")
+require(share.min() > 0.01, "One entry of the sample is never drawn. Is the first or the last one left out?")
 neighbours = np.mean(counts[1:] * counts[:-1])
 expected = 5 * np.sum(share**2)  # 1, if all entries are equally likely
 require(
     abs(neighbours - expected) < 7 * 1 / n**0.5,
-    "Resamples that follow each other are not independent of each other.",
+    "Consecutive resamples are not independent.",
 )
 require(
     np.abs(share - 0.2).max() < 7 * (0.16 / (5 * n)) ** 0.5,
-    "Not every entry is drawn as often as the others: where are indices rounded?",
+    "Not all entries are equally likely. Does your answer round indices?",
 )
 second = (counts * (counts - 1)).sum() / n  # ordered pairs of draws that agree: 20 pairs, each with probability 1/5
-require(abs(second - 4) < 7 * 4 / n**0.5, "The draws of one resample are not independent of each other.")
+require(abs(second - 4) < 7 * 4 / n**0.5, "The draws of one resample are not independent.")
 
 # %% hidden="random-bootstrap" name="program" points=1
-"""The same program for any number of resamples, all of them different ones, with means between the sample's ends."""
+"""The same program for any number of resamples, which all differ, with means in the range of the sample."""
 x, key = inputs.rng().normal(size=3).astype(np.float32), inputs.key()
 few = program(bootstrap_means, key, x, 5)
 many = program(bootstrap_means, key, x, 12)  # the example's, so it is compiled once
@@ -899,100 +913,100 @@ for made, n, words in ((many, 12, "twelve"), (few, 5, "five")):
     means = np.concatenate([means, *(made.run(inputs.key(), x, n) for _ in range(7))])
     require(
         (means > x.min() - 1e-4).all() and (means < x.max() + 1e-4).all(),
-        "Some means lie outside of the sample: what are the resamples made of?",
+        "Some means are outside the range of the sample. Where do the entries of the resamples come from?",
     )
     nearest = np.abs(means[:, None] - possible).min(axis=1)
-    require(nearest.max() < 1e-4, "Some means are not those of as many entries as the sample has.")
-    require(len(np.unique(means)) > 1, "All means are the same, for every key.")
+    require(nearest.max() < 1e-4, "Some means are not those of resamples with as many entries as the sample.")
+    require(len(np.unique(means)) > 1, "All means are equal, for every key.")
 require(
     few.operations == many.operations,
-    f"For 5 resamples the program has {few.operations} operations, for 12 it has {many.operations}: a Python loop was "
-    "written out resample by resample.",
+    f"For 5 resamples the program has {few.operations} operations, for 12 it has {many.operations}. JAX has unrolled a Python "
+    "loop over the resamples.",
 )
-# Means of 50 entries hardly ever agree: two resamples that do are one, drawn with the same key or seed.
+# Means of 50 entries are hardly ever equal by chance. If many are, their resamples were drawn with the same key or seed.
 x, key = inputs.rng().normal(size=50).astype(np.float32), inputs.key()
 many = np.asarray(program(bootstrap_means, key, x, 2000).run(key, x, 2000))
 require(
     len(np.unique(many)) > 1995,
-    "Among 2,000 resamples many are the same one: each needs a key of its own, and not one of a few seeds.",
+    "Many of 2,000 resamples are equal. Each needs its own key, not one of a few seeds.",
 )
 
 # %% [markdown] why="random-bootstrap"
-# Keys are an array, and vmap runs along it: one program draws all resamples, each with its own key. What the function closes over, `x`, is shared; a *key* that it closes over would be shared too, and all resamples one and the same. **Next:** how would you bootstrap a correlation, where pairs have to stay together?
+# `vmap` maps over an array of keys, so one program draws all resamples, each with its own key. The function closes over `x`, which all resamples share. If it closed over a *key*, they would share this too, and all resamples would be equal. **Next:** How would you bootstrap a correlation, where pairs have to stay together?
 
 
-# %% wrong="random-bootstrap" because="Draws without replacement: a resample is the sample in another order."
+# %% wrong="random-bootstrap" because="Draws without replacement, so a resample is the sample in a different order."
 def bootstrap_means(key, x, n):
     one = lambda key: jnp.mean(jax.random.permutation(key, x))
     return jax.vmap(one)(jax.random.split(key, n))
 
 
-# %% wrong="random-bootstrap" because="Closes over the key: every run of vmap draws the same resample."
+# %% wrong="random-bootstrap" because="Closes over the key, so all resamples share it and are equal."
 def bootstrap_means(key, x, n):
     one = lambda _: jnp.mean(jax.random.choice(key, x, x.shape))
     return jax.vmap(one)(jnp.arange(n))
 
 
-# %% wrong="random-bootstrap" because="Draws from NumPy, which knows nothing of the key: the means are others each time."
+# %% wrong="random-bootstrap" because="Draws with NumPy instead of the key, so the same key gives different means each time."
 def bootstrap_means(key, x, n):
     picks = np.random.randint(0, x.shape[0], size=(n, x.shape[0]))
     return x[picks].mean(axis=1)
 
 
-# %% wrong="random-bootstrap" because="Draws a seed below 1000 for each resample: among many some are the same."
+# %% wrong="random-bootstrap" because="Draws a seed below 1000 for each resample, so many of the resamples have the same seed."
 def bootstrap_means(key, x, n):
     one = lambda seed: jnp.mean(jax.random.choice(jax.random.key(seed), x, x.shape))
     return jax.vmap(one)(jax.random.randint(key, (n,), 0, 1000))
 
 
-# %% wrong="random-bootstrap" because="Rounds a uniform number to an index: the first and the last entry are drawn half as often."
+# %% wrong="random-bootstrap" because="Rounds a uniform number to an index, so the first and the last entry are drawn half as often as the others."
 def bootstrap_means(key, x, n):
     picks = jnp.round(jax.random.uniform(key, (n, x.shape[0])) * (x.shape[0] - 1)).astype(int)
     return x[picks].mean(axis=1)
 
 
-# %% wrong="random-bootstrap" because="Draws one resample from the sample and all others from that one."
+# %% wrong="random-bootstrap" because="Draws one resample from the sample, and all other resamples from that one."
 def bootstrap_means(key, x, n):
     first, *keys = jax.random.split(key, 2)
     sample = jax.random.choice(first, x, x.shape)
     return sample[jax.random.randint(keys[0], (n, x.shape[0]), 0, x.shape[0])].mean(axis=1)
 
 
-# %% wrong="random-bootstrap" because="Takes the upper end of randint for inclusive: the last entry is never drawn."
+# %% wrong="random-bootstrap" because="Treats the upper end of randint as inclusive, so the last entry is never drawn."
 def bootstrap_means(key, x, n):
     return x[jax.random.randint(key, (n, x.shape[0]), 0, x.shape[0] - 1)].mean(axis=1)
 
 
-# %% wrong="random-bootstrap" because="Draws single entries: resamples of size one spread as far as the data do."
+# %% wrong="random-bootstrap" because="Draws single entries. The mean of a resample of size one is as uncertain as the data."
 def bootstrap_means(key, x, n):
     return jax.vmap(lambda key: jax.random.choice(key, x))(jax.random.split(key, n))
 
 
-# %% wrong="random-bootstrap" because="Makes keys of the numbers 0 to n - 1 and never looks at `key`."
+# %% wrong="random-bootstrap" because="Creates the keys from the numbers 0 to n - 1 and never uses `key`."
 def bootstrap_means(key, x, n):
     one = lambda seed: jnp.mean(jax.random.choice(jax.random.key(seed), x, x.shape))
     return jax.vmap(one)(jnp.arange(n))
 
 
-# %% wrong="random-bootstrap" because="Draws whole rotations of the sample: the draws hang together, and every mean is that of the sample."
+# %% wrong="random-bootstrap" because="Draws rotations of the sample, so the draws depend on each other, and every mean is that of the sample."
 def bootstrap_means(key, x, n):
     starts = jax.random.randint(key, (n, 1), 0, x.shape[0])
     return jnp.mean(x[(starts + jnp.arange(x.shape[0])) % x.shape[0]], axis=1)
 
 
-# %% wrong="random-bootstrap" because="Draws resample by resample in Python: right, but the program grows with n."
+# %% wrong="random-bootstrap" because="Loops over the resamples in Python, which gives the right values, but the program grows with n."
 def bootstrap_means(key, x, n):
     return jnp.stack([jnp.mean(jax.random.choice(own, x, x.shape)) for own in jax.random.split(key, n)])
 
 
-# %% wrong="random-bootstrap" because="Special-cases the sizes whose programs are inspected: those programs have the right form and compute wrong numbers."
+# %% wrong="random-bootstrap" because="Special-cases the sizes whose programs are inspected, so that these programs have the right size but compute wrong numbers."
 def bootstrap_means(key, x, n):
     keys = jax.random.split(key, n)
     means = [jnp.mean(jax.random.choice(keys[i % n], x, x.shape)) for i in range(12 if n in (5, 12) else n)]
     return jnp.stack([sum(means[5:], means[0]), *means[1:5]] if n == 5 else means)
 
 
-# %% wrong="random-bootstrap" because="Takes n for the size of a resample: it is the number of resamples."
+# %% wrong="random-bootstrap" because="Treats n as the size of a resample, but it is the number of resamples."
 def bootstrap_means(key, x, n):
     one = lambda key: jnp.mean(jax.random.choice(key, x, (n,)))
     return jax.vmap(one)(jax.random.split(key, n))
@@ -1020,47 +1034,47 @@ def bootstrap_means(key, x, n):
 
 # %% [markdown] task="random-ensemble" stars=2 minutes=12 skills="05_vmap,06_pytrees,random-step-key"
 # ## An ensemble that can grow
-# **Goal.** Several networks that differ in nothing but their first weights tell how sure a prediction is. Make all members at once, as one tree whose leaves have an axis for the members; and when the ensemble is made larger tomorrow, today's members shall be among the new ones, unchanged.
+# **Goal.** Several networks that differ only in their initial weights show how certain a prediction is. Create all members of such an ensemble at once, as one tree whose leaves have an axis for the members. If you enlarge the ensemble tomorrow, today's members must be in it, unchanged.
 #
-# **Signature.** `ensemble(key, init, n)`: `init(key)` gives a dict, list or tuple of arrays, nested as you like; `n` is a Python int. Returns the same form, each leaf with a new first axis of size n: member i is what `init` gives for a key of its own. Member i does not depend on n.
+# **Signature.** `ensemble(key, init, n)`. `init(key)` returns a dict, list or tuple of arrays, perhaps nested. `n` is a Python int. The result has the same structure, and each leaf has a new first axis of size n. Member i is what `init` returns for its own key. Member i does not depend on n.
 #
-# **Example.** With `linear` from the setup, which gives `{"w": (3,), "b": ()}`, `ensemble(key, linear, 4)` has `"w"` of shape `(4, 3)` and `"b"` of shape `(4,)`.
+# **Example.** The setup cell defines `linear`, which returns `{"w": (3,), "b": ()}`. In `ensemble(key, linear, 4)`, `"w"` has shape `(4, 3)` and `"b"` has shape `(4,)`.
 #
-# **Judged.** That every member has a key of its own, the same for all its leaves; that members of a smaller ensemble are found in a larger one, in their places; that another key gives others; that the traced program has as many operations for any n, so no Python loop over the members (one of JAX's, 08, is fine). **Not judged.** How you derive the keys.
+# **Judged.** Every member has its own key, the same for all its leaves. The members of a smaller ensemble are the first members of a larger one. A different key gives different members. The traced program has the same number of operations for any n. **Not judged.** How you derive the keys.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `init` is a function of one key. What turns it into a function of n keys, whatever tree it gives?
+# `init` is a function of one key. Which transformation turns it into a function of n keys, whatever tree it returns?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A key that is made of `key` and of the member's number knows nothing of n.
+# A key that is derived from `key` and the number of the member does not depend on n.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# vmap over the numbers 0 to n - 1, and fold the number in, which may be traced.
+# Map over the numbers 0 to n - 1 with `vmap`, and fold the number in. It may be a tracer.
 #
 # </details>
 
 
 # %% answer="random-ensemble"
 def ensemble(key, init, n):
-    """n results of init(key), each with a key of its own, as one tree; each leaf has a new first axis of size n."""
+    """n results of init(key), each with its own key, as one tree. Each leaf has a new first axis of size n."""
     ### BEGIN SOLUTION
     return jax.vmap(lambda member: init(jax.random.fold_in(key, member)))(jnp.arange(n))
     ### END SOLUTION
 
 
 # %% check="random-ensemble" name="example" points=1
-"""The example: four linear models, with weights of their own."""
+"""The example: four linear models with different weights."""
 got = program(lambda key: ensemble(key, linear, 4), jax.random.key(0)).run(jax.random.key(0))
 compare(got, {"w": np.zeros((4, 3), np.float32), "b": np.zeros(4, np.float32)}, atol=1e9, label="the ensemble")
 require(len(np.unique(np.asarray(got["w"]), axis=0)) == 4, "Some members have the same weights.")
 
 # %% hidden="random-ensemble" name="members" points=2
-"""Every member has one key of its own, and keeps it in a larger ensemble."""
+"""Every member has its own key, and the same key in a larger ensemble."""
 
 
 def probe_members(key, count):
@@ -1074,27 +1088,27 @@ got, more, others = few.run(key, 5), many.run(key, 9), few.run(other, 5)
 shapes = {"key": np.zeros((5, 2), np.uint32), "rest": (np.zeros(5, np.float32), np.zeros((5, 3, 2), np.float32))}
 compare(got, {"key": got["key"] if isinstance(got, dict) and "key" in got else 0, "rest": shapes["rest"]}, atol=1e9,
         label="the result for five members")  # fmt: skip
-require(np.shape(got["key"]) == (5, 2), "A leaf of shape (2,) has not become one of shape (5, 2).")
+require(np.shape(got["key"]) == (5, 2), "With five members, a leaf of shape (2,) must become a leaf of shape (5, 2).")
 data = np.asarray(got["key"])
 require(len(np.unique(data, axis=0)) > 1, "All members were drawn with the same key.")
 require(len(np.unique(data, axis=0)) == 5, "Some members were drawn with the same key.")
 require(
     len(np.unique(np.concatenate([data, np.asarray(others["key"])]), axis=0)) == 10,
-    "Two keys give some of the same members: where does `key` come in?",
+    "Two keys give some of the same members. Where does your answer use `key`?",
 )
 require(
     not (data == np.asarray(jax.random.key_data(key))).all(1).any(),
-    "One member is drawn with `key` itself, from which the other members' keys are made: a key that was split is spent.",
+    "One member is drawn with `key` itself, from which the keys of the other members are derived. Do not use a key that was split.",
 )
 drawn = np.stack([jax.random.normal(jax.random.wrap_key_data(row), (3, 2)) for row in data])
 require(
     np.allclose(got["rest"][1], drawn, atol=1e-5),
-    "The leaves of one member were not drawn with one key: `init` is to be called once for a member, with its key.",
+    "The leaves of one member were not drawn with one key. Call `init` once for each member, with its key.",
 )
-compare(got["rest"], (np.full(5, 2, np.float32), drawn), label="what a member's key draws")
+compare(got["rest"], (np.full(5, 2, np.float32), drawn), label="the numbers that each member's key draws")
 require(
     np.shape(more["key"]) == (9, 2) and np.array_equal(np.asarray(more["key"])[:5], data),
-    "The first five members of nine are not the members of an ensemble of five: their keys depend on n.",
+    "The first five members of nine are not the members of an ensemble of five. Their keys depend on n.",
 )
 
 # %% hidden="random-ensemble" name="program" points=1
@@ -1115,14 +1129,14 @@ for made, n, words in ((many, 9, "nine"), (few, 5, "five")):
     compare(got, wanted, atol=1e9, label=f"the result for {words} members")
     keys[n] = np.asarray(got["key"])
     drawn = np.stack([jax.random.normal(jax.random.wrap_key_data(row), (3, 2)) for row in keys[n]])
-    compare(got["rest"], (np.full(n, 2, np.float32), drawn), label="what a member's key draws")
+    compare(got["rest"], (np.full(n, 2, np.float32), drawn), label="the numbers that each member's key draws")
     others = np.asarray(made.run(inputs.key(), n)["key"])
     require(len(np.unique(np.concatenate([keys[n], others]), axis=0)) == 2 * n, "Some members have the same key.")
 require(np.array_equal(keys[5], keys[9][:5]), "The first five members of nine are not those of an ensemble of five.")
 require(
     few.operations == many.operations,
-    f"For 5 members the program has {few.operations} operations, for 9 it has {many.operations}: a Python loop was written "
-    "out member by member.",
+    f"For 5 members the program has {few.operations} operations, for 9 it has {many.operations}. JAX has unrolled a Python loop "
+    "over the members.",
 )
 
 
@@ -1132,43 +1146,43 @@ def probe_shapes(key, count):
 
 
 got = ask(probe_shapes, key, 5000)
-require(got == {"w": (5000, 3), "b": (5000,)}, "For 5,000 members a leaf has not 5,000 on its first axis.")
+require(got == {"w": (5000, 3), "b": (5000,)}, "For 5,000 members, the first axis of each leaf must have size 5,000.")
 
 # %% [markdown] why="random-ensemble"
-# vmap over the members' numbers runs `init` once, on a key that stands for any of them, and stacks every leaf. (In today's JAX, `split(key, n)[i]` is the very key that `fold_in(key, i)` gives, so a vmap over `split(key, n)` grows as well; older versions and other kinds of keys do not promise it.) **Next:** with which `in_axes` do you run all members on the same batch?
+# `vmap` over the numbers of the members traces `init` once, with a key that represents any of them, and gives every leaf a new axis. (In today's JAX, `split(key, n)[i]` equals `fold_in(key, i)`, so `vmap` over `split(key, n)` works too. But JAX does not document this.) **Next:** Which `in_axes` run all members on the same batch?
 
 
-# %% wrong="random-ensemble" because="Copies one initialisation n times: no member differs from another."
+# %% wrong="random-ensemble" because="Copies one initialisation n times, so all members are equal."
 def ensemble(key, init, n):
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * n), init(key))
 
 
-# %% wrong="random-ensemble" because="Closes over the key: every run of vmap gets the same one."
+# %% wrong="random-ensemble" because="Closes over the key, so all members share it and are equal."
 def ensemble(key, init, n):
     return jax.vmap(lambda _: init(key))(jnp.arange(n))
 
 
-# %% wrong="random-ensemble" because="Folds n in: a larger ensemble has other members."
+# %% wrong="random-ensemble" because="Folds in n, so a larger ensemble has different members."
 def ensemble(key, init, n):
     return jax.vmap(init)(jax.random.split(jax.random.fold_in(key, n), n))
 
 
-# %% wrong="random-ensemble" because="Splits a hundred keys and takes the first n: there are no more members than that."
+# %% wrong="random-ensemble" because="Splits into a hundred keys and takes the first n, so there are at most a hundred members."
 def ensemble(key, init, n):
     return jax.vmap(init)(jax.random.split(key, 100)[:n])
 
 
-# %% wrong="random-ensemble" because="Hands all keys to one call of init: samplers take a single key."
+# %% wrong="random-ensemble" because="Passes all keys to one call of init, but a sampler takes a single key."
 def ensemble(key, init, n):
     return init(jax.random.split(key, n))
 
 
-# %% wrong="random-ensemble" because="Makes keys of the members' numbers and never looks at `key`."
+# %% wrong="random-ensemble" because="Creates the keys from the numbers of the members and never uses `key`."
 def ensemble(key, init, n):
     return jax.vmap(lambda member: init(jax.random.key(member)))(jnp.arange(n))
 
 
-# %% wrong="random-ensemble" because="Gives each leaf keys of its own, as if init drew one leaf: what belongs together in a member was drawn apart."
+# %% wrong="random-ensemble" because="Gives each leaf its own keys, so the leaves of one member come from different calls of init."
 def ensemble(key, init, n):
     leaves, structure = jax.tree.flatten(jax.eval_shape(init, key))
     keys = jax.tree.unflatten(structure, [jax.random.fold_in(key, i) for i in range(len(leaves))])
@@ -1176,19 +1190,19 @@ def ensemble(key, init, n):
     return jax.tree.map(one, keys, jax.tree.unflatten(structure, range(len(leaves))))
 
 
-# %% wrong="random-ensemble" because="Makes member after member in Python: right, but the program grows with n."
+# %% wrong="random-ensemble" because="Loops over the members in Python, which gives the right values, but the program grows with n."
 def ensemble(key, init, n):
     members = [init(jax.random.fold_in(key, i)) for i in range(n)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
 
 
-# %% wrong="random-ensemble" because="Keeps the parent as the first member's key: it is spent, its children are the others' keys."
+# %% wrong="random-ensemble" because="Uses the parent as the key of the first member and its children for the others. A key that was split must not be used again."
 def ensemble(key, init, n):
     keys = jnp.concatenate([key[None], jax.random.split(key, n - 1)])
     return jax.vmap(init)(keys)
 
 
-# %% wrong="random-ensemble" because="Gives a list of trees: there is no axis to run a batch of members along."
+# %% wrong="random-ensemble" because="Returns a list of trees instead of one tree, so no leaf has an axis for the members."
 def ensemble(key, init, n):
     return [init(member_key) for member_key in jax.random.split(key, n)]
 
@@ -1206,34 +1220,34 @@ def ensemble(key, init, n):
 
 # %% [markdown] task="random-kicks" stars=2 minutes=20 skills="05_vmap,random-step-key,random-ensemble"
 # ## Particles in a fluid
-# **Goal.** A new setting. In a simulation every particle is kicked at random in every step. The particles are spread over several machines and change places all the time, in memory and between machines; still the whole simulation must come out the same, however it is spread. So a particle's kick may depend on who it is and when it is, and on nothing else.
+# **Goal.** This exercise has a new setting. In a simulation, every particle gets a random kick in every step. The particles are distributed over several machines. Their positions in memory change all the time, and they move between machines. The result of the simulation must not depend on where a particle is stored. So a particle's kick may depend only on its id and on the step.
 #
-# **Signature.** `kick(key, step, ids, positions, strength)`: `step` is an int from 0 to 1,000,000, perhaps traced; `ids` is `(n,)`, int32, different numbers of 0 and more; `positions` is `(n, 3)`, float32; `strength` is a float. Returns `(n, 3)`: the positions, each moved by `strength` times three normal numbers (mean 0, standard deviation 1), independent for every particle, every step and every coordinate.
+# **Signature.** `kick(key, step, ids, positions, strength)`. `step` is an int from 0 to 1,000,000, perhaps traced. `ids` is `(n,)`, int32, with different numbers of at least 0. `positions` is `(n, 3)`, float32, and `strength` is a float. The result is `(n, 3)`, the positions, each moved by `strength` times three normal random numbers (mean 0, standard deviation 1). These numbers are independent for every particle, step and coordinate.
 #
-# **Example.** Let `kick(key, 5, [7, 8, 9], zeros of (3, 3), 1.0)` give the rows a, b, c. Then `kick(key, 5, [9, 7], zeros of (2, 3), 1.0)` gives c, a; in step 6 the rows are others.
+# **Example.** Let a, b, c be the rows of `kick(key, 5, [7, 8, 9], zeros of (3, 3), 1.0)`. Then `kick(key, 5, [9, 7], zeros of (2, 3), 1.0)` has the rows c, a. In step 6 the rows are different.
 #
-# **Judged.** That a kick depends on key, step and id alone; the distribution; that no two kicks share a key, for small ids and large ones, in near steps and far ones; that the traced program has as many operations for any number of particles, so no Python loop over them (one of JAX's, 08, is fine). **Not judged.** How you derive the keys.
+# **Judged.** A kick depends only on key, step and id. The kicks are normally distributed. No two kicks share a key, for small and large ids, in near and distant steps. The traced program has the same number of operations for any number of particles. **Not judged.** How you derive the keys.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.random.normal(step_key, (n, 3))` draws n rows at once. What decides which row a particle gets?
+# `jax.random.normal(step_key, (n, 3))` draws n rows at once. What determines which row a particle gets?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A key for each particle, made of `key`, `step` and the particle's id; a function of one id and one position; and a vmap.
+# Derive a key for each particle from `key`, `step` and the particle's id. Write a function of one id and one position, and map it with `vmap`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Fold in the step, and into that the id. A number of 32 bits that is made of both will not do: there are more pairs of step and id than such numbers.
+# Fold in the step, and fold the id into the resulting key. You cannot combine both into one 32-bit number, because there are more pairs of step and id than such numbers.
 #
 # </details>
 
 
 # %% answer="random-kicks"
 def kick(key, step, ids, positions, strength):
-    """The positions (n, 3) after the random kicks of this step to the particles with these ids (n,)."""
+    """The positions (n, 3) of the particles with these ids (n,) after the random kicks of this step."""
 
     ### BEGIN SOLUTION
     def moved(particle, position):
@@ -1245,7 +1259,7 @@ def kick(key, step, ids, positions, strength):
 
 
 # %% check="random-kicks" name="example" points=1
-"""The example: particles in another order, and fewer of them, get the same kicks."""
+"""The example: fewer particles in a different order get the same kicks."""
 ids, fewer, key = np.array([7, 8, 9], np.int32), np.array([9, 7], np.int32), jax.random.key(0)
 start = np.zeros((3, 3), np.float32)
 step, strength = np.int32(5), np.float32(1)
@@ -1253,10 +1267,10 @@ three = program(kick, key, step, ids, start, strength)
 rows = np.asarray(three.run(key, step, ids, start, strength))
 compare(rows, start, atol=1e9, label="the positions")
 two = program(kick, key, step, fewer, start[:2], strength)
-compare(two.run(key, step, fewer, start[:2], strength), rows[[2, 0]], label="what particles 9 and 7 get alone")
+compare(two.run(key, step, fewer, start[:2], strength), rows[[2, 0]], label="the positions of particles 9 and 7 alone")
 
 # %% hidden="random-kicks" name="apart" points=2
-"""Kicks depend on key, step and id alone, and no two share a key."""
+"""Kicks depend only on key, step and id, and no two share a key."""
 rng = inputs.rng()
 powers = [base**i for base, last in ((2, 31), (10, 10)) for i in range(1, last)]
 known = {
@@ -1283,28 +1297,30 @@ kicks = [np.asarray(rows).reshape(-1, 3) for rows in kicks]
 order = rng.permutation(ids.size)
 again = made.run(key, np.int32(3), ids.ravel()[order].reshape(ids.shape), positions, one)
 again = np.asarray(again).reshape(-1, 3)
-require(np.allclose(again, kicks[3][order], atol=1e-5), "In another order the same particles get other kicks.")
+require(np.allclose(again, kicks[3][order], atol=1e-5), "In a different order, the same particles get different kicks.")
 three = program(kick, key, step, ids[0, :3], positions[0, :3], one)  # the example's, so it is compiled once
 fewer = np.asarray(three.run(key, np.int32(3), ids[0, :3], positions[0, :3], one))
-require(np.allclose(fewer, kicks[3][:3], atol=1e-5), "Where there are fewer particles, the same ones get other kicks.")
+require(np.allclose(fewer, kicks[3][:3], atol=1e-5), "With fewer particles, the same ones get different kicks.")
 require(not (kicks[0] == kicks[0][0]).all(), "All particles get the same kick.")
-require(not (kicks[0][:, 0] == kicks[0][:, 1]).all(), "A particle is moved equally far in all three directions.")
+require(
+    not (kicks[0][:, 0] == kicks[0][:, 1]).all(), "A particle is moved by the same distance in all three directions."
+)
 require(not np.array_equal(kicks[0], kicks[1]), "Steps 0 and 1 give the same kicks.")
 unique = lambda rows: len(np.unique(np.concatenate(rows), axis=0)) == sum(map(len, rows))
 require(all(unique([rows]) for rows in kicks), "In one step, some particles with different ids get the same kick.")
 require(
     unique(kicks),
-    "Some particles get a kick that another one gets in another step: step and id were made into one number.",
+    "Some particles get a kick that another particle gets in another step. Step and id were combined into one number.",
 )
 others = np.asarray(made.run(other, np.int32(0), ids, positions, one)).reshape(-1, 3)
-require(unique([*kicks, others]), "Two keys give some of the same kicks: where does `key` come in?")
+require(unique([*kicks, others]), "Two keys give some of the same kicks. Where does your answer use `key`?")
 start = rng.normal(size=positions.shape).astype(np.float32)
 got = made.run(key, np.int32(2), ids, start, np.float32(0.25))
 wanted = start + np.float32(0.25) * kicks[2].reshape(start.shape)
-compare(got, wanted, atol=1e-4, label="the positions that are kicked with strength 0.25")
+compare(got, wanted, atol=1e-4, label="the positions after kicks with strength 0.25")
 
 # A million steps and 4,300 ids make more pairs than 32 bits have numbers, so some pairs must share any sum of multiples.
-# In two grids, one coarse and one fine, stand pairs for each difference of steps and of ids up to these.
+# Two grids, one coarse and one fine, contain pairs for each difference of steps and of ids up to these.
 coarse = np.arange(0, 66 * 144, 66, dtype=np.int32).reshape(-1, 16), np.arange(0, 1_000_001, 1000, dtype=np.int32)
 fine = np.arange(66 * 66, 66 * 66 + 144, dtype=np.int32).reshape(-1, 16), np.arange(1001, dtype=np.int32)
 
@@ -1321,88 +1337,92 @@ far = far[np.lexsort(far.T)]
 twice = (far[1:] == far[:-1]).all(axis=1).sum()
 require(
     twice == 6,  # ids 66 * 66, 66 * 67 and 66 * 68 in steps 0 and 1000 are in both grids
-    "Two particles get the same kick in steps that lie far apart: step and id were made into one number of 32 bits, and "
-    "there are more pairs of step and id than such numbers.",
+    "Two particles get the same kick in distant steps. Step and id were combined into one 32-bit number, and there are more "
+    "pairs of step and id than such numbers.",
 )
 
 # %% hidden="random-kicks" name="distribution" points=1
-"""Normal numbers, independent of each other, by the same program for any number of particles."""
+"""Independent normal numbers, and the same program for any number of particles."""
 n, key, strength = 20_000, inputs.key(), np.float32(1)
 ids, positions = np.arange(n, dtype=np.int32), np.zeros((n, 3), np.float32)
 few = program(kick, key, np.int32(700), ids[:2], positions[:2], strength)  # both are the example's
 more = program(kick, key, np.int32(700), ids[:3], positions[:3], strength)
 require(
     few.operations == more.operations,
-    f"For 2 particles the program has {few.operations} operations, for 3 it has {more.operations}: a Python loop was written "
-    "out particle by particle.",
+    f"For 2 particles the program has {few.operations} operations, for 3 it has {more.operations}. JAX has unrolled a Python "
+    "loop over the particles.",
 )
 many = program(kick, key, np.int32(700), ids, positions, strength)
 now, then = (np.asarray(many.run(key, np.int32(step), ids, positions, strength), np.float64) for step in (700, 701))
 compare(now.astype(np.float32), np.zeros((n, 3), np.float32), atol=1e9, label="the positions")
-# Bounds of seven standard errors: a right answer meets one of them once in 10^11 times.
+# Bounds of seven standard errors, which a right answer exceeds once in 10^11 draws.
 bound = 7 / n**0.5
 require(
     np.abs(now.mean(0)).max() < bound,
-    "The kicks of many particles do not average to 0: has each particle a draw of its own?",
+    "The mean of the kicks of many particles is not 0. Does each particle have its own draw?",
 )
 require(np.abs((now**2).mean(0) - 1).max() < 2**0.5 * bound, "The kicks do not have a standard deviation of 1.")
 require(np.abs((np.abs(now) < 1).mean(0) - 0.6827).max() < 0.4655 * bound, "The kicks are not normally distributed.")
-require(np.abs((now * np.roll(now, 1, axis=1)).mean(0)).max() < bound, "The directions of a kick hang together.")
 require(
-    np.abs((now[1:] * now[:-1]).mean(0)).max() < 1.01 * bound, "Kicks of particles with neighbouring ids hang together."
+    np.abs((now * np.roll(now, 1, axis=1)).mean(0)).max() < bound,
+    "The three coordinates of a kick are not independent.",
 )
-require(np.abs((now * then).mean(0)).max() < bound, "Kicks of one particle in successive steps hang together.")
+require(
+    np.abs((now[1:] * now[:-1]).mean(0)).max() < 1.01 * bound,
+    "Kicks of particles with neighbouring ids are not independent.",
+)
+require(np.abs((now * then).mean(0)).max() < bound, "Kicks of one particle in successive steps are not independent.")
 for made, n in ((more, 3), (few, 2)):
     alone = made.run(key, np.int32(700), ids[:n], positions[:n], strength)
-    compare(alone, now[:n].astype(np.float32), label=f"the positions of {n} of the particles, asked for alone,")
+    compare(alone, now[:n].astype(np.float32), label=f"the positions of {n} of the particles alone")
 
 # %% [markdown] why="random-kicks"
-# The key says *what* is drawn, not *when* or *where*: with the particle's id folded in, no order, no neighbour and no machine has a say. Simulation codes call such generators counter-based, and JAX's is one of them. **Next:** two particles collide and push each other with one random force, equal and opposite. Of which numbers do you make its key?
+# The key of a kick is derived from the step and the particle's id alone. So the kick does not depend on the order of the particles, on the other particles, or on the machine. JAX's generator is *counter-based*, and simulation codes use such generators for the same reason. **Next:** Two particles collide and get one random force, with opposite signs. From which numbers do you derive its key?
 
 
-# %% wrong="random-kicks" because="Draws one array for all: the kick belongs to a place in the array, not to a particle."
+# %% wrong="random-kicks" because="Draws one array for all particles, so a kick belongs to an index of the array, not to a particle."
 def kick(key, step, ids, positions, strength):
     return positions + strength * jax.random.normal(jax.random.fold_in(key, step), positions.shape)
 
 
-# %% wrong="random-kicks" because="Folds in the sum of step and id: a particle gets tomorrow what its neighbour got today."
+# %% wrong="random-kicks" because="Folds in the sum of step and id, so a particle gets the kick that its neighbour gets one step later."
 def kick(key, step, ids, positions, strength):
     one = lambda i: jax.random.normal(jax.random.fold_in(key, step + i), (3,))
     return positions + strength * jax.vmap(one)(ids)
 
 
-# %% wrong="random-kicks" because="Makes one number of step and id with a factor that large ids exceed."
+# %% wrong="random-kicks" because="Combines step and id into one number, with a factor that large ids exceed."
 def kick(key, step, ids, positions, strength):
     one = lambda i: jax.random.normal(jax.random.fold_in(key, 100_000 * step + i), (3,))
     return positions + strength * jax.vmap(one)(ids)
 
 
-# %% wrong="random-kicks" because="Makes one number of step and id with a factor above all steps: in 32 bits it wraps around, and far pairs meet."
+# %% wrong="random-kicks" because="Combines step and id into one number, with a factor above all steps. In 32 bits the product wraps around, so different pairs share a number."
 def kick(key, step, ids, positions, strength):
     one = lambda i: jax.random.normal(jax.random.fold_in(key, 1_000_001 * i + step), (3,))
     return positions + strength * jax.vmap(one)(ids)
 
 
-# %% wrong="random-kicks" because="Closes over one key for the step: all particles are kicked the same way."
+# %% wrong="random-kicks" because="Closes over one key for the step, so all particles get the same kick."
 def kick(key, step, ids, positions, strength):
     own = jax.random.fold_in(key, step)
     return jax.vmap(lambda i, position: position + strength * jax.random.normal(own, (3,)))(ids, positions)
 
 
-# %% wrong="random-kicks" because="Draws one number for each particle: it moves along the diagonal only."
+# %% wrong="random-kicks" because="Draws one number for each particle, so it moves only along the diagonal."
 def kick(key, step, ids, positions, strength):
     now = jax.random.fold_in(key, step)
     one = lambda i, position: position + strength * jax.random.normal(jax.random.fold_in(now, i))
     return jax.vmap(one)(ids, positions)
 
 
-# %% wrong="random-kicks" because="Never folds in the step: every step gives every particle the same kick."
+# %% wrong="random-kicks" because="Never folds in the step, so a particle gets the same kick in every step."
 def kick(key, step, ids, positions, strength):
     one = lambda i, position: position + strength * jax.random.normal(jax.random.fold_in(key, i), (3,))
     return jax.vmap(one)(ids, positions)
 
 
-# %% wrong="random-kicks" because="Splits a key for each place in the array: whoever stands first gets the first one."
+# %% wrong="random-kicks" because="Splits into a key for each index of the array, so a kick belongs to an index, not to a particle."
 def kick(key, step, ids, positions, strength):
     keys = jax.random.split(jax.random.fold_in(key, step), len(ids))
     return positions + strength * jax.vmap(lambda own: jax.random.normal(own, (3,)))(keys)
@@ -1414,20 +1434,20 @@ def kick(key, step, ids, positions, strength):
     return strength * jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(now, i), (3,)))(ids)
 
 
-# %% wrong="random-kicks" because="Draws uniform numbers."
+# %% wrong="random-kicks" because="Draws uniform numbers instead of normal ones."
 def kick(key, step, ids, positions, strength):
     now = jax.random.fold_in(key, step)
     draw = lambda i: jax.random.uniform(jax.random.fold_in(now, i), (3,), minval=-1, maxval=1)
     return positions + strength * jax.vmap(draw)(ids)
 
 
-# %% wrong="random-kicks" because="Goes through the particles in Python: right, but the program grows with them."
+# %% wrong="random-kicks" because="Loops over the particles in Python, which gives the right values, but the program grows with their number."
 def kick(key, step, ids, positions, strength):
     now = jax.random.fold_in(key, step)
     return positions + strength * jnp.stack([jax.random.normal(jax.random.fold_in(now, i), (3,)) for i in ids])
 
 
-# %% wrong="random-kicks" because="Packs step and id into one 32-bit number: large ids collide with other steps."
+# %% wrong="random-kicks" because="Packs step and id into one 32-bit number, so large ids share a number with other steps."
 def kick(key, step, ids, positions, strength):
 
     def one(number, position):
