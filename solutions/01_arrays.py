@@ -181,6 +181,15 @@ def scatter_count(idx, n):
     return jax.lax.fori_loop(0, len(idx), lambda j, counts: counts.at[idx[j]].add(1), counts)
 
 
+# %% wrong="arrays-scatter-count" because="Counts runs of equal indices, but equal indices need not be next to each other."
+def scatter_count(idx, n):
+    counts = jnp.zeros(n, jnp.int32)
+    # how many indices have been seen when the run of j ends
+    ends = counts.at[idx].max(jnp.arange(1, idx.shape[0] + 1, dtype=jnp.int32))
+    ends = jax.lax.cummax(ends)
+    return jnp.diff(ends, prepend=jnp.int32(0))
+
+
 # %% right="arrays-scatter-count"
 def scatter_count(idx, n):
     return jnp.bincount(idx, length=n)
@@ -377,6 +386,22 @@ def safe_gather(x, i, fill):
     inside = (i >= 0) & (i < x.shape[0])
     found = x[jnp.clip(i, 0, x.shape[0] - 1)]
     return (inside * found + (~inside) * fill).astype(x.dtype)
+
+
+# %% wrong="arrays-safe-gather" because="Marks missing entries with NaN and replaces every NaN, so a NaN of the array is replaced too."
+def safe_gather(x, i, fill):
+    x = jnp.asarray(x)
+    beyond = x.shape[0]
+    found = jnp.take(x, jnp.where(i < 0, beyond, i), mode="fill")  # NaN where there is no node
+    return jnp.where(jnp.isnan(found), fill, found)
+
+
+# %% wrong="arrays-safe-gather" because="Creates the result with the dtype of the indices instead of that of the values."
+def safe_gather(x, i, fill):
+    x = jnp.asarray(x)
+    n = x.shape[0]
+    result = jnp.full_like(i, fill)
+    return jnp.where((i >= 0) & (i < n), x[jnp.clip(i, 0, n - 1)], result)
 
 
 # %% right="arrays-safe-gather"
@@ -621,6 +646,17 @@ def predict_dtypes(left, right):
     return {"python int": "int32", "python float": "float32"}.get(winner, winner)
 
 
+# %% wrong="arrays-predict-dtypes" because="Converts NumPy scalars to Python numbers, which are weakly typed."
+def predict_dtypes(left, right):
+    def operand(description):
+        library, _, kind = description.rpartition(" ")
+        if library:  # not a JAX array: a number
+            return {"b": True, "i": 1, "f": 1.0}[kind[0]]
+        return jnp.ones((), description)
+
+    return jnp.add(operand(left), operand(right)).dtype.name
+
+
 # %% right="arrays-predict-dtypes"
 def predict_dtypes(left, right):
     left, right = (name.replace("numpy int64", "int32").replace("numpy float64", "float32") for name in (left, right))
@@ -796,6 +832,15 @@ def stable_sum(x):
 # %% wrong="arrays-stable-sum" because="Sums in bfloat16, which has the range for the total but only 8 significant bits."
 def stable_sum(x):
     return jnp.sum(x, axis=-1, dtype=jnp.bfloat16).astype(jnp.float32)
+
+
+# %% wrong="arrays-stable-sum" because="Adds blocks in 16 bits and only the totals of the blocks in float32."
+def stable_sum(x):
+    block = 64  # 64 numbers are far from the point where a 16-bit total stops growing
+    missing = -x.shape[-1] % block
+    x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
+    blocks = x.reshape(*x.shape[:-1], -1, block).sum(axis=-1)
+    return blocks.sum(axis=-1, dtype=jnp.float32)
 
 
 # %% right="arrays-stable-sum"
@@ -1083,6 +1128,16 @@ def repair(frame, gains):
     frame = frame.at[:, 0].set(frame[:, 1])
     frame = frame.at[:, -1].set(frame[:, -2])
     return frame
+
+
+# %% wrong="arrays-in-place" because="Clears negative pixels by arithmetic, which gives NaN for an infinity."
+def repair(frame, gains):
+    frame = jnp.asarray(frame)
+    frame = frame.at[1::2].set(frame[1::2, ::-1])
+    frame = (frame + jnp.abs(frame)) / 2  # 0 where negative, no mask needed
+    frame = frame / gains[:, None]
+    frame = frame.at[:, 0].set(frame[:, 1])
+    return frame.at[:, -1].set(frame[:, -2])
 
 
 # %% right="arrays-in-place"
@@ -1410,6 +1465,16 @@ def time_it(f, x, repeats=5):
         call()
         seconds.append(time.perf_counter() - start)
     return float(np.median(seconds))
+
+
+# %% wrong="arrays-time-it" because="Counts the warm-up as one of the repeats, so one call too few is timed."
+def time_it(f, x, repeats=5):
+    seconds = []
+    for _ in range(max(repeats, 2)):
+        start = time.perf_counter()
+        jax.block_until_ready(f(x))
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds[1:]))  # the first call compiles
 
 
 # %% right="arrays-time-it"

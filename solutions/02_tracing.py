@@ -249,6 +249,23 @@ def log2(x):
     return natural * factor
 
 
+# %% wrong="tracing-log2" because="Computes the factor with jnp from plain numbers, which JAX records as an operation of the program."
+import math
+
+
+def log2(x):
+    natural = jnp.log(x)
+    factor = jnp.divide(1.0, math.log(2.0))  # two Python numbers, so a constant
+    return natural * factor
+
+
+# %% wrong="tracing-log2" because="Guards the logarithm against 0, which adds an operation and changes tiny values."
+def log2(x):
+    natural = jnp.log(x + 1e-12)  # never the logarithm of 0
+    factor = 1 / np.log(2)
+    return natural * factor
+
+
 # %% right="tracing-log2"
 def log2(x):
     return np.float32(1.442695) * jax.lax.log(x)
@@ -948,6 +965,22 @@ def size_of_program(f, n):
     results = [variable.aval for equation in closed.eqns for variable in equation.outvars]
     size = sum(aval.size * aval.dtype.itemsize for aval in [*results, *closed.in_avals])
     return {"operations": len(closed.eqns), "bytes": size}
+
+
+# %% wrong="tracing-size" because="Also counts the equations inside an inner jit."
+def size_of_program(f, n):
+    def visit(jaxpr):
+        operations, stored = 0, 0
+        for equation in jaxpr.eqns:
+            operations += 1
+            stored += sum(v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
+            for body in inner(equation):
+                more, bigger = visit(body)
+                operations, stored = operations + more, stored + bigger
+        return operations, stored
+
+    operations, stored = visit(jax.make_jaxpr(f)(jax.ShapeDtypeStruct((n,), jnp.float32)).jaxpr)
+    return {"operations": operations, "bytes": stored}
 
 
 # %% right="tracing-size"

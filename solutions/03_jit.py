@@ -517,6 +517,20 @@ def explain_retrace(before, after):
     return "nothing"
 
 
+# %% wrong="jit-explain-retrace" because="Compares static values by their repr, which differs for values that are equal."
+def explain_retrace(before, after):
+    (old, old_static), (new, new_static) = before, after
+    if repr(old_static) != repr(new_static):
+        return "static"
+    if jax.tree.structure(old) != jax.tree.structure(new):
+        return "tree"
+    pairs = list(zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True))
+    for attribute in ("shape", "dtype", "weak_type"):
+        if any(getattr(jax.typeof(a), attribute) != getattr(jax.typeof(b), attribute) for a, b in pairs):
+            return attribute
+    return "nothing"
+
+
 # %% right="jit-explain-retrace"
 def key_parts(call):
     arguments, static = call
@@ -712,6 +726,23 @@ require(
     "with every call, and create the compiled function once.",
 )
 
+
+def probe_pairs(x):
+    step = counted(damped)
+    compiled = static_or_traced(step)
+    pairs = [(clip, order) for clip in (False, True) for order in range(5)]
+    for _ in range(2):
+        jax.make_jaxpr(lambda x: [compiled(x, 0.5, 1, *pair) for pair in pairs])(x)
+    return step.calls
+
+
+calls = ask(probe_pairs, np.ones(3, np.float32))
+require(
+    calls == 10,
+    f"With all ten pairs of flag and order, each called twice, `step` was traced {calls} times; wanted 10. Programs that "
+    "were made once have to be found again.",
+)
+
 # %% [markdown] why="jit-static-or-traced"
 # An argument is static if Python needs its value, for an `if`, a `range` or a shape. All other arguments stay traced, including ints and Python floats. `0.9**t` is an operation on an input of the program. **Next:** The flag doubles the number of programs. When would you prefer one program that contains `jnp.where` or `jax.lax.cond`?
 
@@ -793,6 +824,18 @@ def static_or_traced(step):
 # %% wrong="jit-static-or-traced" because="Compiles damped instead of the step that it receives."
 def static_or_traced(step):
     return jax.jit(damped, static_argnames=("clip", "order"))
+
+
+# %% wrong="jit-static-or-traced" because="Caches one program for each pair, but only five of the ten, so the others are traced again."
+def static_or_traced(step):
+    @functools.lru_cache(maxsize=5)  # orders 0 to 4
+    def compiled_for(clip, order):
+        return jax.jit(lambda x, rate, t: step(x, rate, t, clip, order))
+
+    def call(x, rate, t, clip, order):
+        return compiled_for(clip, order)(x, rate, t)
+
+    return call
 
 
 # %% right="jit-static-or-traced"
@@ -1400,6 +1443,9 @@ got = ask(lambda rows: bucketed(inverse_norm, (3, 5))(rows), rows)
 compare(got, np.float32(np.inf), label="the mean where one of the rows is 0, which makes it inf,")
 got = ask(probe_plain, rows)
 compare(got, np.float32(np.inf), label="the mean where the last row makes it inf, operation by operation,")
+rows[1] = np.nan
+got = ask(lambda rows: bucketed(inverse_norm, (3, 5))(rows), rows)
+compare(got, np.float32(np.nan), label="the mean where one of the rows is NaN")
 
 # %% hidden="jit-bucketed" name="refuses" points=1
 """Raises a ValueError for more rows than the largest bucket."""
@@ -1675,6 +1721,42 @@ def bucketed(feature, buckets):
             if n <= size:
                 return compiled(np.pad(rows, ((0, size - n), (0, 0)), mode="edge"), n)
         raise ValueError(f"{n} rows do not fit into {buckets[-1]}.")
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Marks the padding with NaN and takes nanmean, which also leaves out a real row whose feature is NaN."
+def bucketed(feature, buckets):
+
+    @jax.jit
+    def masked_mean(padded, n):
+        values = feature(padded)
+        real = jnp.arange(padded.shape[0]) < n
+        return jnp.nanmean(jnp.where(real, values, jnp.nan))
+
+    def mean(rows):
+        n = len(rows)
+        size = next((bucket for bucket in buckets if bucket >= n), None)
+        if size is None:
+            raise ValueError(f"{n} rows, but the largest bucket holds {buckets[-1]}")
+        return masked_mean(np.pad(rows, ((0, size - n), (0, 0)), constant_values=1), n)
+
+    return mean
+
+
+# %% wrong="jit-bucketed" because="Cuts off the padding and averages outside of the compiled function: those operations are compiled again for each number of rows."
+def bucketed(feature, buckets):
+
+    compiled = jax.jit(feature)
+
+    def mean(rows):
+        n = rows.shape[0]
+        if n > max(buckets):
+            raise ValueError("too many rows")
+        size = min(bucket for bucket in buckets if bucket >= n)
+        padded = np.zeros((size, rows.shape[1]), np.float32)
+        padded[:n] = rows
+        return jnp.mean(compiled(padded)[:n])
 
     return mean
 

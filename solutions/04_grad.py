@@ -228,6 +228,26 @@ def grads(loss, params, x, y):
     return {"loss": value, "params": by_params, "x": jax.grad(loss, argnums=1)(params, x, y)}
 
 
+# %% wrong="grad-grads" because="Caches the gradient under the name of the loss, so two losses with one name share it."
+compiled_losses = {}
+
+
+def grads(loss, params, x, y):
+    name = getattr(loss, "__name__", "loss")
+    if name not in compiled_losses:
+        compiled_losses[name] = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+    loss_and_gradients = compiled_losses[name]
+    value, (by_params, by_x) = loss_and_gradients(params, x, y)
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
+# %% wrong="grad-grads" because="Passes the loss instead of 1 to the function from vjp, which scales the gradients."
+def grads(loss, params, x, y):
+    value, backward = jax.vjp(lambda params, x: loss(params, x, y), params, x)
+    by_params, by_x = backward(value)  # start the backward pass from the loss
+    return {"loss": value, "params": by_params, "x": by_x}
+
+
 # %% right="grad-grads"
 def grads(loss, params, x, y):
     value, way_back = jax.vjp(lambda params, x: loss(params, x, y), params, x)
@@ -495,6 +515,19 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
 
 
+# %% wrong="grad-zero" because="Rounds by adding a half and converting to integers, which is wrong for negative numbers."
+def fix_zero_gradient(model, params, xs, ys, rate):
+
+    def loss(params):
+        guess = model(params, xs)
+        whole = (guess + 0.5).astype(jnp.int32)
+        return jnp.mean((guess - ys) ** 2), jnp.mean((whole - ys) ** 2)
+
+    gradient, reported = jax.grad(loss, has_aux=True)(params)
+    new_params = jax.tree.map(lambda p, g: p - rate * g, params, gradient)
+    return new_params, reported
+
+
 # %% right="grad-zero"
 def fix_zero_gradient(model, params, xs, ys, rate):
     expected, way_back = jax.vjp(lambda params: model(params, xs), params)
@@ -652,6 +685,13 @@ def third_derivative(f, x):
     for _ in range(4):
         f = jax.grad(f)
     return f(x)
+
+
+# %% wrong="grad-third-derivative" because="Computes the third derivative as a finite difference of the second."
+def third_derivative(f, x):
+    second = jax.grad(jax.grad(f))
+    h = 0.125
+    return (second(x + h) - second(x - h)) / (2 * h)
 
 
 # %% right="grad-third-derivative"
@@ -871,6 +911,17 @@ def stop_target(value, params, states, rewards, next_states, discount):
 
     by_w, by_b = jax.grad(loss, argnums=(0, 1))(params["w"], params["b"])
     return {"w": by_w, "b": by_b}
+
+
+# %% wrong="grad-stop-target" because="Divides the full gradient by a factor, which is right only if both states have the same derivative."
+def stop_target(value, params, states, rewards, next_states, discount):
+
+    def loss(params):
+        target = rewards + discount * value(params, next_states)
+        return jnp.mean((value(params, states) - target) ** 2)
+
+    # the target follows with the part `discount` of each change, take that out again
+    return jax.tree.map(lambda g: g / (1 - discount), jax.grad(loss)(params))
 
 
 # %% right="grad-stop-target"
@@ -1095,6 +1146,23 @@ def _safe_norm_back(kept, g):
 
 
 safe_norm.defvjp(_safe_norm_forward, _safe_norm_back)
+
+
+# %% wrong="grad-safe-norm" because="Divides by at least 1e-7, so the gradients of very short rows are too small."
+@jax.custom_jvp
+def row_lengths(rows):
+    return jnp.sqrt(jnp.sum(rows**2, axis=1))
+
+
+@row_lengths.defjvp
+def row_lengths_rule(primals, tangents):
+    (rows,), (moved,) = primals, tangents
+    lengths = row_lengths(rows)
+    return lengths, jnp.sum(rows * moved, axis=1) / jnp.maximum(lengths, 1e-7)
+
+
+def safe_norm(rows):
+    return row_lengths(rows)
 
 
 # %% right="grad-safe-norm"
@@ -1752,6 +1820,14 @@ def propagate(f, x, sigma):
     slopes_of = jax.grad(lambda x, i: f(x)[i])
     jacobian = jax.vmap(slopes_of, in_axes=(None, 0))(x, jnp.arange(outputs))
     return jnp.sqrt(jnp.sum((jacobian * sigma) ** 2, axis=1))
+
+
+# %% wrong="grad-propagate" because="Uses relative uncertainties, which do not exist where an input is 0."
+def propagate(f, x, sigma):
+    relative = sigma / x
+    # the derivatives by the scale of each input
+    slopes = jax.jacfwd(lambda scales: f(scales * x))(jnp.ones_like(x))
+    return jnp.sqrt(jnp.sum((slopes * relative) ** 2, axis=1))
 
 
 # %% right="grad-propagate"

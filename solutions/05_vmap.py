@@ -396,6 +396,26 @@ def in_axes_puzzle():
     }
 
 
+# %% wrong="vmap-axes" because="Assumes that a scalar result has no mapped axis, so its entry in out_axes is None."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), {"out": 0, "norm": None}),
+        "columns": ((None, 1), {"out": 1, "norm": None}),
+        "ensemble": (({"w": 0, "b": None}, None), {"out": 0, "norm": None}),
+        "stacked": (({"w": 2, "b": 1}, 0), {"out": 0, "norm": None}),
+    }
+
+
+# %% wrong="vmap-axes" because="Maps x along its last axis, like the stacked parameters."
+def in_axes_puzzle():
+    return {
+        "examples": ((None, 0), 0),
+        "columns": ((None, 1), {"out": 1, "norm": 0}),
+        "ensemble": (({"w": 0, "b": None}, None), 0),
+        "stacked": ((-1, -1), 0),
+    }
+
+
 # %% right="vmap-axes"
 def in_axes_puzzle():
     return {
@@ -576,6 +596,17 @@ def per_example_gradients(loss, params, xs, ys):
     return jax.vmap(jax.grad(loss), in_axes=(axes, 0, 0))(params, xs, ys)
 
 
+# %% wrong="vmap-per-example-gradients" because="Selects each example from the loss of the whole batch by a weight, which costs n times the work."
+def per_example_gradients(loss, params, xs, ys):
+
+    def weighted(params, weights):
+        losses = jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
+        return jnp.sum(weights * losses)
+
+    one_at_a_time = jnp.eye(xs.shape[0])
+    return jax.vmap(jax.grad(weighted), in_axes=(None, 0))(params, one_at_a_time)
+
+
 # %% right="vmap-per-example-gradients"
 def per_example_gradients(loss, params, xs, ys):
     copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(xs), *leaf.shape)), params)
@@ -711,6 +742,10 @@ require(
     f"With 6 rows the program, with its gradient, has {few.operations} operations, with 15 it has {many.operations}: a "
     "Python loop was written out row by row.",
 )
+lengths = inputs.rng().permutation([0, 1, 3]).astype(np.int32)
+rows = np.full((3, 3), 2.5, np.float16)
+got = ask(masked_mean_rows, jnp.asarray(rows), jnp.asarray(lengths))
+compare(got, np.where(lengths > 0, np.float16(2.5), np.float16(0)), label="the result for rows in float16")
 
 # %% hidden="vmap-masked-mean" name="gradient" points=1
 """The gradient is 1/length inside, 0 in the padding, and finite for an empty row."""
@@ -861,6 +896,16 @@ def masked_mean_rows(rows, lengths):
     inside = jnp.arange(rows.shape[1]) < lengths[:, None]
     marked = jnp.where(inside, rows, jnp.nan)
     return jnp.where(lengths > 0, jnp.nanmean(marked, axis=1), 0)
+
+
+# %% wrong="vmap-masked-mean" because="Adds a tiny number to the divisor, which float16 rounds to 0, so the mean of an empty row is NaN."
+def masked_mean_rows(rows, lengths):
+
+    def mean_of(row, length):
+        own = jnp.where(jnp.arange(row.shape[0]) < length, row, 0)
+        return own.sum() / (length.astype(row.dtype) + 1e-8)
+
+    return jax.vmap(mean_of)(rows, lengths)
 
 
 # %% right="vmap-masked-mean"

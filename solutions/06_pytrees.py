@@ -229,6 +229,18 @@ def tree_bytes(tree):
     return total
 
 
+# %% wrong="pytrees-bytes" because="Reads the number of bits from finfo or iinfo, which refuse bool."
+def tree_bytes(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            bits = jnp.finfo(leaf.dtype).bits
+        else:
+            bits = jnp.iinfo(leaf.dtype).bits
+        total += leaf.size * bits // 8
+    return total
+
+
 # %% right="pytrees-bytes"
 def tree_bytes(tree):
     total = 0
@@ -329,6 +341,7 @@ pairs = {
     "a list and a tuple": [[x, y], (x, y)],
     "another nesting": [[x, [y, x]], [[x, y], x]],
 }
+pairs["a list of numbers in place of an array"] = [{"a": x}, {"a": [1.0, 2.0, 3.0]}]
 pairs["the third of three"] = [{"a": x}, {"a": y}, {"b": x}]
 pairs["the second of three"] = [{"a": x}, {"b": y}, {"a": x}]
 for what, trees in pairs.items():
@@ -399,6 +412,11 @@ def transpose_trees(trees):
 def transpose_trees(trees):
     columns = zip(*(jax.tree.leaves(tree) for tree in trees), strict=True)
     return jax.tree.unflatten(jax.tree.structure(trees[0]), [jnp.stack(column) for column in columns])
+
+
+# %% wrong="pytrees-transpose" because="Stacks with jnp.array, which also accepts a list where the first tree has an array, so such a structure is not refused."
+def transpose_trees(trees):
+    return jax.tree.map(lambda *leaves: jnp.array(leaves), *trees)
 
 
 # %% right="pytrees-transpose"
@@ -504,6 +522,13 @@ for what, (rates, embed, first, second) in prefixes.items():
         "none": None,
     }
     compare(got, wanted, label=f"the result ({what})")
+like = lambda: {"head": rng.normal(size=3).astype(np.float32), "head2": [rng.normal(size=2).astype(np.float32)]}
+params, gradients, rates = like(), like(), {"head": a, "head2": b}
+wanted = {
+    "head": params["head"] - a * gradients["head"],
+    "head2": [params["head2"][0] - b * gradients["head2"][0]],
+}
+compare(ask(step_by_parts, rates, params, gradients), wanted, label="the result for the keys `head` and `head2`")
 
 # %% hidden="pytrees-rates" name="dtypes" points=1
 """Parameters with 16 bits keep their dtype."""
@@ -579,6 +604,32 @@ def step_by_parts(rates, params, gradients):
         return jax.tree.map(lambda p, g: (p - rate * g).astype(dtype), part, slopes)
 
     return jax.tree.map(step_part, rates, params, gradients)
+
+
+# %% wrong="pytrees-rates" because="Rebuilds a named tuple as a plain tuple."
+def step_by_parts(rates, params, gradients):
+    if isinstance(rates, dict):
+        return {name: step_by_parts(rates[name], params[name], gradients[name]) for name in rates}
+    if isinstance(rates, list | tuple):
+        parts = [step_by_parts(*three) for three in zip(rates, params, gradients, strict=True)]
+        return parts if isinstance(rates, list) else tuple(parts)
+    return jax.tree.map(lambda p, g: (p - rates * g).astype(p.dtype), params, gradients)
+
+
+# %% wrong="pytrees-rates" because="Finds a rate by the beginning of a name, so `head` also matches `head2`."
+def step_by_parts(rates, params, gradients):
+
+    def name_of(path):
+        return jax.tree_util.keystr(path, simple=True, separator="/")
+
+    by_name = {name_of(path): rate for path, rate in jax.tree.leaves_with_path(rates)}
+
+    def update(path, p, g):
+        name = name_of(path)
+        rate = next(rate for start, rate in by_name.items() if name.startswith(start))
+        return (p - rate * g).astype(p.dtype)
+
+    return jax.tree.map_with_path(update, params, gradients)
 
 
 # %% right="pytrees-rates"
@@ -701,6 +752,7 @@ cases = {
     "a pattern for the beginning of a name": ([("^pair", "negate")], (1, 1, 1, 1, 1, -1, -1)),
     "a letter that several names contain": ([("b", "negate")], (-1, 1, -1, 1, -1, 1, 1)),
     "whole names": ([("^layers/1/b$", "zero"), ("^pair/1$", "double")], (1, 1, 1, 1, 0, 1, 2)),
+    "a choice of a beginning and a part": ([("^pair|ayers/1", "double")], (1, 1, 1, 2, 2, 2, 2)),
     "a pattern with a choice": ([("layers/[01]/w|pair/0", "double")], (1, 2, 1, 2, 1, 2, 1)),
 }
 rng = inputs.rng()
@@ -889,6 +941,19 @@ def map_by_path(rules, tree):
         return node
 
     return walk([], tree)
+
+
+# %% wrong="pytrees-by-path" because="Puts `.*` in front of the pattern for re.match, which covers only the first alternative of a choice."
+def map_by_path(rules, tree):
+
+    def change(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for pattern, function in rules:
+            if re.match(".*" + pattern, name):
+                return function(leaf)
+        return leaf
+
+    return jax.tree.map_with_path(change, tree)
 
 
 # %% right="pytrees-by-path"
@@ -1181,6 +1246,19 @@ def partition(wanted, tree):
 
 def combine(one, other):
     return jax.tree.map(lambda mine, theirs: theirs, one, other, is_leaf=lambda node: node is None)
+
+
+# %% wrong="pytrees-partition" because="Fills each None with the next leaf of the other tree, so a None of the tree itself takes a leaf."
+def partition(wanted, tree):
+    kept = jax.tree.map(lambda leaf: leaf if wanted(leaf) else None, tree)
+    rest = jax.tree.map(lambda leaf: None if wanted(leaf) else leaf, tree)
+    return kept, rest
+
+
+def combine(one, other):
+    """The tree that has, at each place, what is not None in one of the two."""
+    missing = iter(jax.tree.leaves(other))
+    return jax.tree.map(lambda leaf: next(missing) if leaf is None else leaf, one, is_leaf=lambda node: node is None)
 
 
 # %% right="pytrees-partition"
@@ -1580,6 +1658,9 @@ compare(
     label="the result of `from_arrays` with another dtype and a part of the names",
 )
 require(all(isinstance(leaf, jax.Array) for leaf in got["pair"]), "`from_arrays` must return JAX arrays.")
+copies = {f"optimizer/{name}": np.zeros_like(array) for name, array in arrays.items()}
+got = ask(from_arrays, like, copies | arrays)
+compare(got, model, label="the result of `from_arrays` from a file with an optimizer's arrays beside the model's")
 
 # %% hidden="pytrees-checkpoint" name="refused" points=1
 """Rejects a file in which a name is missing or an array has another shape."""
@@ -1771,6 +1852,32 @@ def from_arrays(like, arrays):
             node = node.setdefault(key, {})
         node[last] = jnp.asarray(array)
     return tree
+
+
+# %% wrong="pytrees-checkpoint" because="Finds an array by the end of its name, so another array in the file, such as an optimizer's, may be used instead."
+def to_arrays(tree):
+    places = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in places}
+
+
+def from_arrays(like, arrays):
+    """A tree of the form and dtypes of `like`, filled from a dict of arrays by name. KeyError, ValueError: no such
+    name, another shape."""
+
+    def find(name):
+        for candidate, array in arrays.items():
+            if candidate.endswith(name):
+                return array
+        raise KeyError(name)
+
+    def load(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        array = find(name)
+        if array.shape != leaf.shape:
+            raise ValueError(f"{name} has shape {array.shape} in the file, and {leaf.shape} in the model")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(load, like)
 
 
 # %% right="pytrees-checkpoint"

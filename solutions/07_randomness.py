@@ -292,6 +292,14 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
 """The result has the dtype of `x`, also in bfloat16."""
 zeros = jnp.zeros((7, 9), jnp.bfloat16)
 compare(ask(dropout, inputs.key(), 2, zeros, 0.4), zeros, label="the result for an x in bfloat16")
+key, ones = inputs.key(), jnp.ones((7, 9), jnp.bfloat16)
+kept = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 2), 0.6, (7, 9)))
+got = ask(dropout, key, 2, ones, 0.4)
+right = np.array_equal(np.asarray(got, np.float32) > 0, kept)
+require(
+    right, "For an x in bfloat16 other entries are kept than for one in float32: with which dtype was the mask drawn?"
+)
+compare(got, jnp.asarray(kept / 0.6, jnp.bfloat16), atol=0.02, label="the result for ones in bfloat16")
 
 # %% [markdown] why="random-dropout"
 # `fold_in` gives each layer its own key. The key of layer 3 does not depend on the layers that run before it, so no state is passed from layer to layer. **Next:** As long as the caller passes the same key, every training step drops the same entries. What should the caller do?
@@ -359,6 +367,13 @@ def dropout(key, layer, x, rate):
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.key(layer), 1 - rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
+
+
+# %% wrong="random-dropout" because="Casts the probability to the dtype of x, so bernoulli draws bfloat16 numbers and gives another mask."
+def dropout(key, layer, x, rate):
+    keep = jnp.asarray(1 - rate, dtype=x.dtype)
+    kept = jax.random.bernoulli(jax.random.fold_in(key, layer), keep, x.shape)
+    return jnp.where(kept, x / keep, jnp.zeros_like(x))
 
 
 # %% right="random-dropout"
@@ -469,6 +484,13 @@ require(
 )
 one = program(step_key, key, np.int32(0), np.int32(0))
 compare(one.run(key, np.int32(700), np.int32(4)), jax.random.wrap_key_data(grid[700, 4]), label="the key under `jit`")
+seeds = [jax.random.key(seed) for seed in range(3)]
+near = np.concatenate([np.asarray(ask(probe_grid, seed, steps[:20], purposes)).reshape(-1, 2) for seed in seeds])
+require(
+    len(np.unique(near, axis=0)) == len(near),
+    "Some keys that come from `jax.random.key(0)` also come from `jax.random.key(1)` or `jax.random.key(2)`. Adding to the "
+    "numbers of a key gives the key of another seed; `fold_in` mixes them.",
+)
 
 # %% hidden="random-step-key" name="repeat" points=1
 """The same step and purpose give the same key, in any order of calls, also after calls for other keys."""
@@ -540,6 +562,18 @@ def step_key(key, step, purpose):
 def step_key(key, step, purpose):
     of_step = jax.random.fold_in(key, step)
     return jax.random.split(of_step, purpose + 1)[purpose]
+
+
+# %% wrong="random-step-key" because="Folds in a fraction for the purpose, which is cut off, so all purposes share a key."
+def step_key(key, step, purpose):
+    return jax.random.fold_in(key, step + purpose / 10)
+
+
+# %% wrong="random-step-key" because="Adds step and purpose to the numbers of the key, which gives keys of neighbouring seeds."
+def step_key(key, step, purpose):
+    words = jax.random.key_data(key)
+    place = jnp.stack([jnp.asarray(step), jnp.asarray(purpose)]).astype(jnp.uint32)
+    return jax.random.wrap_key_data(words + place)
 
 
 # %% right="random-step-key"
@@ -641,6 +675,12 @@ require(
 )
 require(
     len({tuple(epoch) for epoch in epochs.tolist()}) == 20, "Some epochs go through the examples in the same order."
+)
+where = np.argsort(np.where(np.isin(np.arange(22), got), np.arange(22), 22))
+cycles = {tuple(np.roll(epoch, -int(np.argmin(epoch)))[:6]) for epoch in epochs.tolist()}
+require(
+    len(cycles) > 15,
+    "Most epochs go through the examples in the same cycle and only start at another place. Shuffle again for each epoch.",
 )
 
 # %% hidden="random-epochs" name="resume" points=1
@@ -775,6 +815,18 @@ def shuffled_epochs(key, steps, n, size):
     return jnp.stack(rows)
 
 
+# %% wrong="random-epochs" because="Shuffles once and rolls that order on by one in each epoch."
+def shuffled_epochs(key, steps, n, size):
+    batches = n // size
+    order = jax.random.permutation(key, n)
+
+    def batch(step):
+        epoch, place = step // batches, step % batches
+        return jax.lax.dynamic_slice_in_dim(jnp.roll(order, epoch), place * size, size)
+
+    return jax.vmap(batch)(steps)
+
+
 # %% right="random-epochs"
 def shuffled_epochs(key, steps, n, size):
     def one(epoch, place):
@@ -900,6 +952,10 @@ require(
 )
 second = (counts * (counts - 1)).sum() / n  # ordered pairs of draws that agree: 20 pairs, each with probability 1/5
 require(abs(second - 4) < 7 * 4 / n**0.5, "The draws of one resample are not independent.")
+require(
+    not (counts.reshape(250, 16, 5).sum(1) == 16).all(),
+    "In the 16 resamples of a key together, every entry is drawn exactly 16 times: copies of the sample were dealt out.",
+)
 
 # %% hidden="random-bootstrap" name="program" points=1
 """The same program for any number of resamples, which all differ, with means in the range of the sample."""
@@ -1010,6 +1066,12 @@ def bootstrap_means(key, x, n):
 def bootstrap_means(key, x, n):
     one = lambda key: jnp.mean(jax.random.choice(key, x, (n,)))
     return jax.vmap(one)(jax.random.split(key, n))
+
+
+# %% wrong="random-bootstrap" because="Shuffles n copies of the sample and deals them out, so each entry is drawn exactly n times in all."
+def bootstrap_means(key, x, n):
+    pool = jax.random.permutation(key, jnp.tile(x, n))
+    return pool.reshape(n, x.shape[0]).mean(axis=1)
 
 
 # %% right="random-bootstrap"
@@ -1148,6 +1210,23 @@ def probe_shapes(key, count):
 got = ask(probe_shapes, key, 5000)
 require(got == {"w": (5000, 3), "b": (5000,)}, "For 5,000 members, the first axis of each leaf must have size 5,000.")
 
+
+def probe_containers(key):
+    init = lambda key: [jax.random.normal(key, (2,)), (jnp.float32(2), {"b": jnp.zeros(3)})]
+    members = jax.eval_shape(lambda key: ensemble(key, init, 4), key)
+    return jax.tree.map(lambda leaf: leaf.shape, members)
+
+
+raised = error(probe_containers, key)
+require(
+    raised is None, f"Where `init` returns a list that contains a tuple, your answer raised {raised}.", kind="raised"
+)
+compare(
+    ask(probe_containers, key),
+    [(4, 2), ((4,), {"b": (4, 3)})],
+    label="the shapes of four members whose `init` returns a list",
+)
+
 # %% [markdown] why="random-ensemble"
 # `vmap` over the numbers of the members traces `init` once, with a key that represents any of them, and gives every leaf a new axis. (In today's JAX, `split(key, n)[i]` equals `fold_in(key, i)`, so `vmap` over `split(key, n)` works too. But JAX does not document this.) **Next:** Which `in_axes` run all members on the same batch?
 
@@ -1205,6 +1284,16 @@ def ensemble(key, init, n):
 # %% wrong="random-ensemble" because="Returns a list of trees instead of one tree, so no leaf has an axis for the members."
 def ensemble(key, init, n):
     return [init(member_key) for member_key in jax.random.split(key, n)]
+
+
+# %% wrong="random-ensemble" because="Builds the result key by key, as if `init` always returned a dict."
+def ensemble(key, init, n):
+    names = jax.eval_shape(init, key)
+
+    def part(name):
+        return jax.vmap(lambda i: init(jax.random.fold_in(key, i))[name])(jnp.arange(n))
+
+    return {name: part(name) for name in names}
 
 
 # %% right="random-ensemble"
@@ -1372,6 +1461,13 @@ require(
     "Kicks of particles with neighbouring ids are not independent.",
 )
 require(np.abs((now * then).mean(0)).max() < bound, "Kicks of one particle in successive steps are not independent.")
+for apart in range(1, 4):
+    for one, other in ((0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)):
+        require(
+            not (now[apart:, one] == now[:-apart, other]).all() and not (now[:, one] == then[:, other]).all(),
+            "One coordinate of a kick is another coordinate of the next particle's, or of the next step's: particle, step and "
+            "coordinate were added up.",
+        )
 for made, n in ((more, 3), (few, 2)):
     alone = made.run(key, np.int32(700), ids[:n], positions[:n], strength)
     compare(alone, now[:n].astype(np.float32), label=f"the positions of {n} of the particles alone")
@@ -1455,6 +1551,23 @@ def kick(key, step, ids, positions, strength):
         return position + strength * jax.random.normal(own, (3,))
 
     return jax.vmap(one)(ids, positions)
+
+
+# %% wrong="random-kicks" because="Draws kicks for a fixed number of ids, and larger ids are clamped to the last one."
+def kick(key, step, ids, positions, strength):
+    table = jax.random.normal(jax.random.fold_in(key, step), (100_000, 3))
+    return positions + strength * table[ids]
+
+
+# %% wrong="random-kicks" because="Folds in the sum of id and coordinate, so neighbouring particles share numbers."
+def kick(key, step, ids, positions, strength):
+    now = jax.random.fold_in(key, step)
+
+    def coordinate(i, axis):
+        return jax.random.normal(jax.random.fold_in(now, i + axis))
+
+    over_axes = jax.vmap(coordinate, in_axes=(None, 0))
+    return positions + strength * jax.vmap(over_axes, in_axes=(0, None))(ids, jnp.arange(3))
 
 
 # %% right="random-kicks"

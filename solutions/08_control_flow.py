@@ -280,6 +280,31 @@ def train_n_steps(loss, params, xs, ys, rate, n):
     return jax.lax.fori_loop(0, n, step, (params, jnp.float32(0)))
 
 
+# %% wrong="control-train" because="Takes one step fewer than there are losses."
+def train_n_steps(loss, params, xs, ys, rate, n):
+
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        stepped = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        return stepped, value
+
+    params, losses = jax.lax.scan(step, params, None, length=n - 1)
+    losses = jnp.append(losses, loss(params, xs, ys))  # the loss at the end has no step behind it
+    return params, losses
+
+
+# %% wrong="control-train" because="Unrolls the loop, so the program grows with the number of steps."
+def train_n_steps(loss, params, xs, ys, rate, n):
+
+    def step(params, _):
+        value, slopes = jax.value_and_grad(loss)(params, xs, ys)
+        stepped = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        return stepped, value
+
+    params, losses = jax.lax.scan(step, params, None, length=n, unroll=min(n, 8))
+    return params, losses
+
+
 # %% right="control-train"
 def train_n_steps(loss, params, xs, ys, rate, n):
     def step(i, carry):
@@ -468,6 +493,12 @@ def piecewise(x):
     return jnp.where(x <= 1, x, jnp.where(x < 100, pressed, 19.0))
 
 
+# %% wrong="control-piecewise" because="Replaces negative numbers by their absolute value, but the gradient of the root is still infinite at 0."
+def piecewise(x):
+    root = jnp.sqrt(jnp.abs(x))
+    return jnp.where(x <= 1, x, jnp.where(x < 100, 2 * root - 1, 19.0))
+
+
 # %% right="control-piecewise"
 def piecewise(x):
     return jnp.minimum(x, 1.0) + 2 * (jnp.sqrt(jnp.clip(x, 1.0, 100.0)) - 1)
@@ -592,6 +623,18 @@ poisoned = np.where(np.arange(4)[:, None] < 2, xs[2, :4], np.nan).astype(np.floa
 got = ask(probe_plain, *jax.tree.map(jnp.asarray, (params, start, poisoned, np.int32(2))))
 wanted = tuple(each.astype(np.float32) for each in by_hand(params, start, poisoned, 2))
 compare(got, wanted, label="the result with NaN in the padding, (last, states)")
+for what, rows in {
+    "infinities in the padding": np.float32(rng.choice([np.inf, -np.inf], size=(2, 3))),
+    "huge numbers in the padding": np.full((2, 3), 3e38, np.float32) * np.float32([1, -1, 1]),
+}.items():
+    rows = np.concatenate([xs[2, :2], rows])
+    got = ask(probe_plain, *jax.tree.map(jnp.asarray, (params, start, rows, np.int32(2))))
+    wanted = tuple(each.astype(np.float32) for each in by_hand(params, start, rows, 2))
+    compare(got, wanted, label=f"the result with {what}, (last, states)")
+rows = np.concatenate([np.full((1, 3), np.nan, np.float32), xs[2, :2]])
+got = ask(probe_plain, *jax.tree.map(jnp.asarray, (params, start, rows, np.int32(2))))
+wanted = np.full(3, np.nan, np.float32), np.full((3, 3), np.nan, np.float32)
+compare(got, wanted, label="the result for a sequence whose first row is NaN, (last, states)")
 
 # %% hidden="control-rnn" name="program" points=2
 """One loop, and a program that does not grow with the sequence."""
@@ -734,6 +777,37 @@ def rnn(params, start, xs, length):
     return jax.lax.scan(read, start, (jnp.arange(len(xs)), xs))
 
 
+# %% wrong="control-rnn" because="Cleans all rows with nan_to_num, which hides NaN in real rows and keeps infinities as huge numbers."
+def rnn(params, start, xs, length):
+    real = (jnp.arange(xs.shape[0]) < length).astype(xs.dtype)
+
+    def turn(state, read):
+        x, keep = read
+        new = jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+        state = keep * new + (1 - keep) * state
+        return state, state
+
+    return jax.lax.scan(turn, start, (jnp.nan_to_num(xs), real))
+
+
+# %% wrong="control-rnn" because="Computes the last state and all states by two loops."
+def rnn(params, start, xs, length):
+    xs = jnp.asarray(xs)
+
+    def new(state, x):
+        return jnp.tanh(params["w"] @ state + params["u"] @ x + params["b"])
+
+    last = jax.lax.fori_loop(0, length, lambda i, state: new(state, xs[i]), start)
+
+    def turn(state, x):
+        state = new(state, x)
+        return state, state
+
+    _, states = jax.lax.scan(turn, start, xs)
+    real = jnp.arange(xs.shape[0]) < length
+    return last, jnp.where(real[:, None], states, last)
+
+
 # %% right="control-rnn"
 def rnn(params, start, xs, length):
     driven = xs @ params["u"].T + params["b"]
@@ -869,6 +943,9 @@ for start, tie in ((8, 9), (9, 0)):  # f(8) is -9, f(9) is 0
         "A step is taken from a start where |f(x)| is exactly `tolerance`, which is already good enough.",
     )
     compare(got, (np.float32(start), np.int32(0)), label="a start where |f| is exactly the tolerance: (x, steps)")
+never = program(lambda s, t: newton_root(lambda x: x**2 - 2, s, t), zero, tolerance)  # no float32 has the square 2
+got = never.run(np.float32(1), zero)
+compare(got, (np.float32(2**0.5), np.int32(50)), label="the result with a tolerance that is never met, (x, steps)")
 
 # %% hidden="control-newton" name="early" points=1 observed=true
 """f no longer runs once x is good enough."""
@@ -962,6 +1039,22 @@ def newton_root(f, start, tolerance):
     step = lambda carry: (carry[0] - f(carry[0]) / jax.grad(f)(carry[0]), carry[1] + 1)
     unfinished = lambda carry: (jnp.abs(f(carry[0])) >= tolerance) & (carry[1] < 50)
     return jax.lax.while_loop(unfinished, step, (start, 0))
+
+
+# %% wrong="control-newton" because="Also stops where x no longer moves, so it counts fewer than 50 steps if the tolerance is never met."
+def newton_root(f, start, tolerance):
+
+    def unfinished(carry):
+        x, before, steps = carry
+        return (jnp.abs(f(x)) > tolerance) & (steps < 50) & (x != before)
+
+    def better(carry):
+        x, _, steps = carry
+        return x - f(x) / jax.grad(f)(x), x, steps + 1
+
+    first = (jnp.asarray(start, jnp.float32), jnp.float32(jnp.nan), jnp.int32(0))
+    x, _, steps = jax.lax.while_loop(unfinished, better, first)
+    return x, steps
 
 
 # %% right="control-newton"
@@ -1069,7 +1162,7 @@ compare(made.run(xs), np.int32(np.float32(1000) * xs), label="the result for num
 xs = inputs.rng().uniform(0.001, 0.01, size=(24, 8)).astype(np.float32)
 waves = np.sin(xs[:, :, None].astype(np.float64) * np.arange(512))
 wanted = np.stack([waves.sum((1, 2)), (waves**2).sum((1, 2)), waves.max((1, 2))], axis=1).astype(np.float32)
-for size in (4, 3):
+for size in (4, 9):
     made = program(lambda xs, size: chunked_map(blur, xs, size), xs, size)
     compare(made.run(xs, size), wanted, rtol=1e-3, label="the result")
     rows = round(made.intermediates / (8 * 512))
@@ -1168,6 +1261,16 @@ def chunked_map(f, xs, size):
     padded = jnp.pad(xs, [(0, -len(xs) % size), (0, 0)])
     ys = jax.lax.map(jax.vmap(f), padded.reshape(-1, size, *xs.shape[1:]))
     return ys.reshape(-1, *ys.shape[2:])[: len(xs)]
+
+
+# %% wrong="control-chunks" because="Makes the chunks equally large, which may be fewer rows than `size`."
+def chunked_map(f, xs, size):
+    n = xs.shape[0]
+    chunks = -(-n // size)
+    each = -(-n // chunks)
+    padded = jnp.pad(xs, [(0, chunks * each - n)] + [(0, 0)] * (xs.ndim - 1))
+    results = jax.lax.map(jax.vmap(f), padded.reshape(chunks, each, *xs.shape[1:]))
+    return results.reshape(chunks * each, *results.shape[2:])[:n]
 
 
 # %% right="control-chunks"
@@ -1323,6 +1426,20 @@ missed = [
 require(not missed, f"The run continues after {', and after '.join(missed)}.")
 for what, (got, wanted) in results.items():
     compare(got, wanted, label=f"a run with {what}: (params, steps)")
+start = {"w": np.float32(0), "b": np.float32(rng.normal())}
+batches = {"x": np.zeros(6, np.float32), "y": rng.uniform(1, 2, size=6).astype(np.float32)}
+batches["x"][bad] = 1e38
+made = program(
+    lambda params, batches: early_stop(lambda p, b: p["w"] * b["x"] + p["b"] * b["y"], params, batches, 10.0),
+    start,
+    batches,
+)
+wanted = {"w": np.float32(0), "b": np.float32(start["b"] - 10 * batches["y"][:bad].sum())}
+compare(
+    made.run(start, batches),
+    (wanted, np.int32(bad)),
+    label="a run in which one of two parameters overflows: (params, steps)",
+)
 
 # %% hidden="control-stop" name="large" points=1
 """Large is not infinite, and the loss that counts is the one before the step."""
@@ -1545,6 +1662,40 @@ def early_stop(loss, params, batches, rate):
     return params, jnp.int32(steps)
 
 
+# %% wrong="control-stop" because="Decides for each array separately, so in the bad step the arrays that are still finite are updated."
+def early_stop(loss, params, batches, rate):
+
+    def step(carry, batch):
+        params, steps, running = carry
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        running = running & jnp.isfinite(value)
+        stepped = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        fine = jax.tree.map(lambda leaf: jnp.all(jnp.isfinite(leaf)), stepped)
+        params = jax.tree.map(lambda ok, new, old: jnp.where(running & ok, new, old), fine, stepped, params)
+        running = running & jnp.all(jnp.stack(jax.tree.leaves(fine)))
+        return (params, steps + running.astype(jnp.int32), running), None
+
+    (params, steps, _), _ = jax.lax.scan(step, (params, jnp.int32(0), jnp.array(True)), batches)
+    return params, steps
+
+
+# %% wrong="control-stop" because="Selects the last good parameters from the history at `steps - 1`, which is the last entry where no step was good."
+def early_stop(loss, params, batches, rate):
+
+    def step(params, batch):
+        value, slopes = jax.value_and_grad(loss)(params, batch)
+        params = jax.tree.map(lambda p, slope: p - rate * slope, params, slopes)
+        good = jnp.isfinite(value)
+        for leaf in jax.tree.leaves(params):
+            good = good & jnp.all(jnp.isfinite(leaf))
+        return params, (params, good)
+
+    _, (history, good) = jax.lax.scan(step, params, batches)
+    first_bad = jnp.argmin(good.astype(jnp.int32))
+    steps = jnp.where(jnp.all(good), good.shape[0], first_bad).astype(jnp.int32)
+    return jax.tree.map(lambda leaf: leaf[steps - 1], history), steps
+
+
 # %% right="control-stop"
 def early_stop(loss, params, batches, rate):
     n = len(jax.tree.leaves(batches)[0])
@@ -1743,6 +1894,25 @@ def implicit_sqrt(a):
 
     root.defvjp(lambda a: (root(a), a), lambda a, g: (g / (2 * root(a)),))
     return root(a)
+
+
+# %% wrong="control-implicit" because="Stops the gradient at the search and adds one Newton step: the first derivative is right, the second is 0."
+def implicit_sqrt(a):
+    y = jax.lax.stop_gradient(newton_sqrt(jax.lax.stop_gradient(a)))
+    return (y + a / y) / 2
+
+
+# %% wrong="control-implicit" because="Divides by y squared instead of 2y, which is the same only in the example."
+@jax.custom_jvp
+def implicit_sqrt(a):
+    return newton_sqrt(a)
+
+
+@implicit_sqrt.defjvp
+def implicit_sqrt_rule(primals, tangents):
+    (a,), (push,) = primals, tangents
+    y = implicit_sqrt(a)
+    return y, push / y**2
 
 
 # %% right="control-implicit"
@@ -2053,6 +2223,21 @@ def rollout(starts, forces):
 
     _, (states, moved) = jax.lax.scan(push, starts, forces.T)
     return states, jnp.sum(moved, axis=0)
+
+
+# %% wrong="control-rollout" because="Adds the last push to the count, also where the environment is over at the start."
+def rollout(starts, forces):
+
+    def one(start, pushes):
+        def turn(state, force):
+            state = jnp.where(over(state), state, cartpole(state, force))
+            return state, state
+
+        _, states = jax.lax.scan(turn, start, pushes)
+        standing = jnp.sum(~jax.vmap(over)(states), dtype=jnp.int32)
+        return states, jnp.minimum(standing + 1, pushes.shape[0])
+
+    return jax.vmap(one)(starts, forces)
 
 
 # %% right="control-rollout"

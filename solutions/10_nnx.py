@@ -414,6 +414,19 @@ class MLP(nnx.Module):
         return last(x)
 
 
+# %% wrong="nnx-mlp" because="Seeds each layer with its number, so the seed of `rngs` is not used."
+class MLP(nnx.Module):
+    def __init__(self, sizes, *, rngs):
+        pairs = itertools.pairwise(sizes)
+        self.layers = nnx.List(nnx.Linear(a, b, rngs=nnx.Rngs(i)) for i, (a, b) in enumerate(pairs))
+
+    def __call__(self, x):
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = jax.nn.relu(layer(x))
+        return last(x)
+
+
 # %% right="nnx-mlp"
 class MLP(nnx.Module):
     def __init__(self, sizes, *, rngs):
@@ -539,18 +552,25 @@ def probe_other(arrays, x):
         def __call__(self, x):
             x = super().__call__(x)
             self.sow(nnx.Intermediate, "square", x**2)
-            return x
+            return x + 1
 
-    model = nnx.Sequential(Noting(3, rngs=nnx.Rngs(0)), Tower(3, 2, rngs=nnx.Rngs(0)))
-    return capture_activations(fill(model, arrays), x)
+    class Chain(nnx.Module):
+        def __init__(self):
+            self.out = Noting(3, rngs=nnx.Rngs(0))
+            self.rest = Tower(3, 2, rngs=nnx.Rngs(0))
+
+        def __call__(self, x):
+            return self.rest(self.out(x))
+
+    return capture_activations(fill(Chain(), arrays), x)
 
 
 rng = inputs.rng()
-places = "layers/0", "layers/1/stages/0", "layers/1/stages/1"
+places = "out", "rest/stages/0", "rest/stages/1"
 shapes = {f"{place}/linear/{name}": (3, 3)[i:] for place in places for i, name in enumerate(("kernel", "bias"))}
 arrays, x = drawn(rng, shapes), rng.normal(size=(6, 3)).astype(np.float32)
-first = np.maximum(x @ arrays["layers/0/linear/kernel"] + arrays["layers/0/linear/bias"], 0)
-y, outs = by_hand({name.removeprefix("layers/1/"): array for name, array in arrays.items()}, first, 2, 1)
+first = np.maximum(x @ arrays["out/linear/kernel"] + arrays["out/linear/bias"], 0)
+y, outs = by_hand({name.removeprefix("rest/"): array for name, array in arrays.items()}, first + 1, 2, 1)
 wanted = y, dict(zip(places, (first, *outs), strict=True))
 got = program(probe_other, arrays, x).run(arrays, x)
 compare(got, wanted, rtol=1e-3, atol=1e-3, label="(y, activations) of a model that is not a tower")
@@ -635,6 +655,24 @@ def capture_activations(model, x):
     y, notes = nnx.capture(model, nnx.Intermediate)(x)
     flat = nnx.to_flat_state(notes)
     return y, {"/".join(map(str, path[-3:-1])): note.get_value()[-1] for path, note in flat if path[-1] == "out"}
+
+
+# %% wrong="nnx-capture" because="Looks for `out` anywhere in the path, so all records of a stage named `out` are included."
+def capture_activations(model, x):
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    activations = {}
+    for path, variable in nnx.to_flat_state(captured):
+        if "out" in path:
+            activations["/".join(map(str, path[:-1]))] = variable.get_value()[-1]
+    return y, activations
+
+
+# %% wrong="nnx-capture" because="Returns what the stage returned instead of what it recorded."
+def capture_activations(model, x):
+    y, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
+    found = dict(nnx.to_flat_state(captured))
+    stages = [path[:-1] for path in found if path[-1] == "out"]
+    return y, {"/".join(map(str, stage)): found[(*stage, "__call__")].get_value()[-1] for stage in stages}
 
 
 # %% right="nnx-capture"
@@ -983,6 +1021,23 @@ def train_step(model, optimizer, x, y):
     return model, optimizer, {"loss": loss, "accuracy": accuracy}
 
 
+# %% wrong="nnx-train-step" because="Uses optax.l2_loss, which is half of the square."
+@jax.jit
+def train_step(model, optimizer, x, y):
+
+    def objective(model):
+        scores = model(x)
+        cross_entropy = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
+        kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
+        penalty = 0.01 * sum(optax.l2_loss(kernel).sum() for kernel in kernels)
+        return cross_entropy + penalty, (cross_entropy, scores)
+
+    grads, (cross_entropy, scores) = jax.grad(objective, has_aux=True)(model)
+    optimizer.update(model, grads)
+    accuracy = jnp.mean(jnp.argmax(scores, axis=1) == y)
+    return model, optimizer, {"loss": cross_entropy, "accuracy": accuracy}
+
+
 # %% right="nnx-train-step"
 @jax.jit
 def train_step(model, optimizer, x, y):
@@ -1279,6 +1334,39 @@ def recalibrate(model, batches):
 
 
 def predict(model, x):
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% wrong="nnx-modes" because="Normalises by the running statistics between the layers instead of by those of the batch."
+def recalibrate(model, batches):
+    fresh = nnx.clone(model)
+    for x in jnp.asarray(batches):
+        for layer, norm in zip(fresh.layers, fresh.norms, strict=False):
+            x = layer(x)
+            norm.mean[...] = 0.9 * norm.mean[...] + 0.1 * x.mean(axis=0)
+            norm.var[...] = 0.9 * norm.var[...] + 0.1 * x.var(axis=0)
+            x = (x - norm.mean[...]) / jnp.sqrt(norm.var[...] + 1e-5) * norm.scale[...] + norm.bias[...]
+            x = jax.nn.relu(x)
+    return fresh
+
+
+def predict(model, x):
+    """The output in evaluation mode: (n, d) -> (n, k). The model does not change."""
+    return nnx.view(model, deterministic=True, use_running_average=True)(x)
+
+
+# %% wrong="nnx-modes" because="Updates the statistics in a run with Dropout, which changes those of the later layers."
+def recalibrate(model, batches):
+    probe, fresh = nnx.clone(model), nnx.clone(model)
+    probe.train()
+    for batch in batches:
+        probe(batch)
+    nnx.update(fresh, nnx.state(probe, nnx.BatchStat))
+    return fresh
+
+
+def predict(model, x):
+    """The output in evaluation mode: (n, d) -> (n, k). The model does not change."""
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
@@ -1581,6 +1669,22 @@ def freeze(model, tx, loss, frozen):
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
     return nnx.Optimizer(model, tx, wrt=learns), gradient
+
+
+# %% wrong="nnx-freeze" because="Turns the frozen Params of the model into plain Variables, which changes the model."
+def freeze(model, tx, loss, frozen):
+    for path, variable in list(nnx.to_flat_state(nnx.state(model, nnx.Param))):
+        if any(name in path for name in frozen):
+            owner = model
+            for part in path[:-1]:
+                owner = owner[part] if isinstance(part, int) else getattr(owner, part)
+            setattr(owner, path[-1], nnx.Variable(variable[...]))
+
+    def gradient(model, x, y):
+        graphdef, learned, rest = nnx.split(model, nnx.Param, ...)
+        return jax.grad(lambda learned: loss(nnx.merge(graphdef, learned, rest), x, y))(learned)
+
+    return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
 
 # %% right="nnx-freeze"
@@ -1926,6 +2030,23 @@ class Deep(nnx.Module):
         return x
 
 
+# %% wrong="nnx-scanned" because="Unrolls the scan completely: no loop is left, and the program grows with the depth."
+class Deep(nnx.Module):
+    def __init__(self, width, depth, *, rngs):
+        keys = jax.random.split(rngs.params(), depth)
+        self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+    def __call__(self, x):
+        def body(x, block):
+            x = block(x)
+            return x, nnx.state(block, nnx.BatchStat)
+
+        x, statistics = jax.lax.scan(body, jnp.asarray(x), self.blocks, unroll=True)
+        if not self.blocks.norm.use_running_average:
+            nnx.update(self.blocks, statistics)
+        return x
+
+
 # %% right="nnx-scanned"
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):
@@ -2194,6 +2315,30 @@ def load_from_linen(model, variables):
     for i, norm in enumerate(model.norms):
         found = statistics[f"BatchNorm_{i}"]
         nnx.update(norm, params[f"BatchNorm_{i}"] | {"mean": found["mean"], "var": jnp.sqrt(found["var"])})
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Replaces the statistics by Params, which are then trained."
+def load_from_linen(model, variables):
+    params, stats = variables["params"], variables["batch_stats"]
+    for i, layer in enumerate(model.layers):
+        for name, array in params[f"Dense_{i}"].items():
+            setattr(layer, name, nnx.Param(jnp.asarray(array)))
+    for i, norm in enumerate(model.norms):
+        for name, array in (params[f"BatchNorm_{i}"] | stats[f"BatchNorm_{i}"]).items():
+            setattr(norm, name, nnx.Param(jnp.asarray(array)))
+    return model
+
+
+# %% wrong="nnx-load-linen" because="Pairs the statistics with the norms in the order of the names, where 10 comes before 2."
+def load_from_linen(model, variables):
+    params = variables["params"]
+    for i, layer in enumerate(model.layers):
+        nnx.update(layer, params[f"Dense_{i}"])
+    for i, norm in enumerate(model.norms):
+        nnx.update(norm, params[f"BatchNorm_{i}"])
+    for norm, stats in zip(model.norms, variables["batch_stats"].values(), strict=True):
+        nnx.update(norm, stats)
     return model
 
 

@@ -275,6 +275,14 @@ def spec_for(mesh, shape, piece):
     return P(*entries)
 
 
+# %% wrong="sharding-spec-for" because="Looks up an axis by its size, so two axes of the same size share one entry."
+def spec_for(mesh, shape, piece):
+    by_count = groups(mesh)  # such as {1: None, 4: "a", 2: "b", 8: ("a", "b")}
+    part_of = dict(zip(shape, piece, strict=True))
+    entries = [by_count[size // part_of[size]] for size in shape]
+    return P(*entries)
+
+
 # %% right="sharding-spec-for"
 def spec_for(mesh, shape, piece):
     for entries in itertools.product(groups(mesh).values(), repeat=len(shape)):
@@ -715,6 +723,26 @@ def from_positional(mesh, steps):
                     entry += (left.pop(0),)
                 entries.append(entry)
     return P(*[entry or None for entry in entries])
+
+
+# %% wrong="sharding-from-positional" because="Deals out the remaining names in the mesh's order, not in their order in the array after a transpose."
+def from_positional(mesh, steps):
+    axes = [(name,) for name in mesh.axis_names]
+    for what, *how in steps:
+        if what == "replicate":
+            axes[how[0]] = ()
+        elif what == "T":
+            axes = axes[::-1]
+        else:
+            kept = set().union(*axes)
+            left = [name for name in mesh.axis_names if name in kept]
+            axes = []
+            for size in how[0]:
+                names = ()
+                while pieces_of(mesh, names) < size:
+                    names += (left.pop(0),)
+                axes.append(names)
+    return P(*axes)
 
 
 # %% right="sharding-from-positional"
@@ -1766,6 +1794,41 @@ def sharded_init(mesh, init, rules, key):
         spec = max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else P()
         entries = zip(leaf.shape, spec, strict=False)
         return NamedSharding(mesh, P(*[e if size % pieces_of(mesh, e) == 0 else None for size, e in entries]))
+
+    shardings = jax.tree.map_with_path(sharding, jax.eval_shape(init, key))
+    return jax.jit(init, out_shardings=shardings)(key)
+
+
+# %% wrong="sharding-init" because="Creates each leaf whole and cuts the shards from it."
+def sharded_init(mesh, init, rules, key):
+    make = jax.jit(init)
+    shapes, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(init, key))
+    leaves = []
+    for i, (path, leaf) in enumerate(shapes):
+        text = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if text.endswith(ending)), P())
+        entries = [
+            entry if size % pieces_of(mesh, entry) == 0 else None for size, entry in zip(leaf.shape, spec, strict=False)
+        ]
+        sharding = NamedSharding(mesh, P(*entries))
+        shard = lambda index, i=i: jax.tree.leaves(make(key))[i][index]
+        leaves.append(jax.make_array_from_callback(leaf.shape, sharding, shard))
+    return jax.tree.unflatten(structure, leaves)
+
+
+# %% wrong="sharding-init" because="Drops names from the end of a tuple until the product divides the axis."
+def sharded_init(mesh, init, rules, key):
+
+    def entry_for(size, entry):
+        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
+        while size % pieces_of(mesh, names):
+            names = names[:-1]
+        return names or None
+
+    def sharding(path, leaf):
+        text = jax.tree_util.keystr(path, simple=True, separator="/")
+        spec = next((spec for ending, spec in rules if text.endswith(ending)), P())
+        return NamedSharding(mesh, P(*(entry_for(size, entry) for size, entry in zip(leaf.shape, spec, strict=False))))
 
     shardings = jax.tree.map_with_path(sharding, jax.eval_shape(init, key))
     return jax.jit(init, out_shardings=shardings)(key)

@@ -183,7 +183,9 @@ mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
 w, x, y = np.full((1, 1), 2, np.float32), np.ones((16, 1), np.float32), np.arange(16, dtype=np.float32)[:, None]
 probe = {"w": w + np.float32(rng.integers(1, 9))}
-got = ask(lambda p, x, y: dp_step(lambda p, x, y: jnp.mean(3 * p["w"] * x + y), p, x, y, 0.5), probe, x, y)
+got = ask(
+    lambda p, x, y: dp_step(lambda p, x, y: jnp.mean(jnp.sum(3 * x @ p["w"] + y, axis=1)), p, x, y, 0.5), probe, x, y
+)
 wanted = {"w": probe["w"] - np.float32(1.5)}, np.float32(3 * probe["w"][0, 0] + 7.5)
 compare(got, wanted, label="what `dp_step` returns for another loss")
 batch = lambda: (rng.normal(size=(48, 24)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32))
@@ -200,19 +202,19 @@ for x, y in (first, second):
 """Each device gets an eighth of the batch, and the gradients of all parameters are reduced over the devices."""
 mesh = devices.mesh((8,), ("data",))
 rng = inputs.rng()
-params = network(rng, 24, 40, 6)
-x, y = rng.normal(size=(48, 24)).astype(np.float32), rng.normal(size=(48, 6)).astype(np.float32)
+params = network(rng, 40, 24, 6)  # more features than examples
+x, y = rng.normal(size=(24, 40)).astype(np.float32), rng.normal(size=(24, 6)).astype(np.float32)
 placed = ask(dp_place, mesh, params, x, y)
 compare(placed, (params, x, y), label="what `dp_place` returns")
 found, eighth = held(mesh, placed[1:]), (x.nbytes + y.nbytes) // 8
 require(
     found == [eighth] * 8,
-    f"Each device holds {in_words(found)} of the batch of 48 examples; an eighth is {eighth:,}. If the batch is not sharded, "
+    f"Each device holds {in_words(found)} of the batch of 24 examples; an eighth is {eighth:,}. If the batch is not sharded, "
     "every device does all the work, without an error.",
 )
 for name, array in zip("xy", placed[1:], strict=True):
     require(
-        parts_of(array) == [(6, array.shape[1])],
+        parts_of(array) == [(3, array.shape[1])],
         f"The shards of {name} have the shapes {parts_of(array)}. It is sharded, but not along axis 0, which counts the "
         "examples.",
     )
@@ -229,7 +231,7 @@ require(
     reduced >= count,
     f"The compiled step reduces {reduced:,} elements over the devices; the gradients of all parameters have {count:,}.",
 )
-loss, gradients = by_hand(params, x, y, np.full(48, 1 / y.size))
+loss, gradients = by_hand(params, x, y, np.full(24, 1 / y.size))
 moved = {name: params[name] - np.float32(0.1) * gradients[name] for name in params}
 compare(made.run(*placed), (moved, loss), label="what `dp_step` returns")
 
@@ -341,6 +343,33 @@ def dp_place(mesh, params, x, y):
 def dp_step(loss, params, x, y, rate):
     value, gradients = jax.value_and_grad(loss)(params, x, y)
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+# %% wrong="dp-step" because="Shards each array along its longest axis, which may count the features."
+def dp_place(mesh, params, x, y):
+    everywhere = NamedSharding(mesh, P())
+    split = tuple(NamedSharding(mesh, P(*[None] * int(np.argmax(a.shape)), "data")) for a in (x, y))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    """One step of gradient descent on loss(params, x, y). Returns (new params, loss)."""
+    value, gradients = jax.value_and_grad(loss)(params, x, y)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
+
+
+# %% wrong="dp-step" because="Maps the loss over single rows, but `loss` takes a batch."
+def dp_place(mesh, params, x, y):
+    everywhere = NamedSharding(mesh, P())
+    split = NamedSharding(mesh, P("data"))
+    return jax.device_put(params, everywhere), *jax.device_put((x, y), split)
+
+
+def dp_step(loss, params, x, y, rate):
+    """One step of gradient descent on loss(params, x, y). Returns (new params, loss)."""
+    each = jax.vmap(jax.value_and_grad(loss), in_axes=(None, 0, 0))(params, x, y)
+    value, gradients = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
 
 # %% right="dp-step"
@@ -545,6 +574,23 @@ def bytes_per_device(tree):
                 pieces *= leaf.sharding.mesh.shape[name]
         total += leaf.size * leaf.dtype.itemsize // pieces
     return total
+
+
+# %% wrong="dp-bytes-per-device" because="Reads the entry i of a spec as the mesh axis i, but it belongs to the array axis i."
+def bytes_per_device(tree):
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        shape, devices_along = list(leaf.shape), leaf.sharding.mesh.devices.shape
+        for axis, name in enumerate(leaf.sharding.spec):
+            if name is not None:
+                shape[axis] //= devices_along[axis]
+        total += math.prod(shape) * leaf.dtype.itemsize
+    return total
+
+
+# %% wrong="dp-bytes-per-device" because="Multiplies the shape with np.prod, which is the float 1.0 for a scalar."
+def bytes_per_device(tree):
+    return sum(np.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 # %% right="dp-bytes-per-device"
