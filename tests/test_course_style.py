@@ -42,6 +42,11 @@ def test_a_cell_of_twenty_lines_is_short_enough() -> None:
     assert found("# %%\n" + "\n".join(["x = 1"] * 21)) == [(5, message, fix)]
 
 
+def test_alternative_texts_with_brackets_do_not_count() -> None:
+    picture = "# ![" + "float32[3] " * 2000 + "](attachment:plot.png)\n"
+    assert found("# %% [markdown]\n" + picture) == []
+
+
 def test_the_core_takes_35_minutes_at_most() -> None:
     words = "# %% [markdown]\n# " + "word " * 1390 + "\n"
     assert found(words, minutes=35) == []

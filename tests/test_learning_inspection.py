@@ -40,6 +40,11 @@ def test_an_error_is_one_paragraph_of_class_and_message(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "ValueError: one two three\n"
 
 
+def test_colours_of_a_message_are_removed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(failing("\x1b[38;2;79;201;177mLinear\x1b[0m has no kernel"))
+    assert capsys.readouterr().out == "ValueError: Linear has no kernel\n"
+
+
 def test_a_long_error_is_shortened_at_a_word_and_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(failing("float32[3,4] " * 100), length=250)
     printed = capsys.readouterr().out

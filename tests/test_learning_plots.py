@@ -152,12 +152,12 @@ def test_each_shard_shows_the_devices_that_store_it(shown: dict[str, Any], kind:
         for row in range(4)
         for column in range(2)
     }
-    assert second["caption"] == "P('a',)\nshards (2, 6), 2 copies"
+    assert second["caption"] == "P('a')\nshards (2, 6), 2 copies"
     assert second["shards"] == {(0, 2 * row, 6, 2 * row + 2): [2 * row, 2 * row + 1] for row in range(4)}
     assert shown["alt"] == (
         "Two layouts. the grid, P('a', 'b'), shape (8, 6): 8 shards of shape (2, 3), each on one device. "
         "Devices row by row: 0 | 1 / 2 | 3 / 4 | 5 / 6 | 7. "
-        "rows, P('a',), shape (8, 6): 4 shards of shape (2, 6), each on 2 devices. "
+        "rows, P('a'), shape (8, 6): 4 shards of shape (2, 6), each on 2 devices. "
         "Devices row by row: 0 1 / 2 3 / 4 5 / 6 7."
     )
 
@@ -168,12 +168,12 @@ def test_arrays_of_one_axis_or_none_are_drawn_as_a_row(shown: dict[str, Any]) ->
     number = jax.ShapeDtypeStruct((), "float32", sharding=NamedSharding(mesh(AxisType.Auto), P()))
     plots.show_shardings([row, alone, number])
     first, second, third = drawn(shown["figure"])
-    assert (first["title"], first["caption"]) == ("P('b',)", "shards (8,), 4 copies")
+    assert (first["title"], first["caption"]) == ("P('b')", "shards (8,), 4 copies")
     assert first["shards"] == {(0, 0, 8, 1): [0, 2, 4, 6], (8, 0, 16, 1): [1, 3, 5, 7]}
     assert (second["caption"], second["shards"]) == ("on one device", {(0, 0, 16, 1): [3]})
     assert (third["caption"], third["shards"]) == ("not partitioned, 8 copies", {(0, 0, 1, 1): [*range(8)]})
     assert shown["alt"] == (
-        "P('b',), shape (16,): 2 shards of shape (8,), each on 4 devices. Devices in order: 0 2 4 6 | 1 3 5 7. "
+        "P('b'), shape (16,): 2 shards of shape (8,), each on 4 devices. Devices in order: 0 2 4 6 | 1 3 5 7. "
         "shape (16,): not partitioned, on one device, 3. "
         "P(), shape (): not partitioned, on 8 devices, 0 1 2 3 4 5 6 7."
     )

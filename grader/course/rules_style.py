@@ -107,7 +107,7 @@ def pace(parts: Iterable[LessonSection]) -> tuple[float, int, int]:
 
 
 def _count_words(markdown: str) -> int:
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)|<[a-zA-Z/!][^>]*>|(?<=\])\([^)]*\)", " ", markdown)
+    text = re.sub(r"!\[(?:[^][]|\[[^][]*\])*\]\([^)]*\)|<[a-zA-Z/!][^>]*>|(?<=\])\([^)]*\)", " ", markdown)
     return len(re.findall(r"\S*\w\S*", text))
 
 

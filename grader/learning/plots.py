@@ -137,7 +137,7 @@ def _layout(title: str, array: Any) -> Layout:
     for device, index in sharding.devices_indices_map(shape).items():
         part = tuple(one.indices(size)[:2] for one, size in zip(index, shape, strict=True))
         holders[part].append(device.id)
-    spec = str(getattr(sharding, "spec", ""))
+    spec = str(getattr(sharding, "spec", "")).replace(",)", ")")
     return Layout(title or spec, spec, shape, tuple(sharding.shard_shape(shape)), dict(holders))
 
 
