@@ -54,7 +54,7 @@ print(SAYS, found.says, sep="\n")
 #
 # ![From a file to a program. A data set returns one example for an index, an image and a label. The loader draws an order, requests 128 examples and passes them to collate_fn, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes these arrays and returns a new model and optimizer. Up to collate_fn, Python handles one example at a time. After it, one program handles a batch at a time.](../images/mnist_feed.svg)
 #
-# A **data set** has a length and returns an example for each index. It applies `transform` to an image whenever you request it. Here, the transformation converts pixels to floats and adds an axis for channels. For training, it also moves the digit by up to two pixels. The label stays the same, and the network sees different pixels in each epoch. This is called data augmentation.
+# A **data set** has a length and returns an example for each index. It applies `transform` to an image whenever you request it. Here, the transformation converts pixels to floats and adds an axis for channels, of which a grey image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called data augmentation.
 
 
 # %%
@@ -175,12 +175,13 @@ class Network(nnx.Module):
 # %% [markdown]
 # ![A residual block. Its input takes two paths. One leads straight to the addition. The other leads through a 3 by 3 convolution and a relu, and is multiplied by 1 / depth. Below, the network: a convolution with stride 2, depth blocks, two linear layers and ten scores. The straight paths form one line from the first layer to the last, along which gradients flow back.](../images/mnist_residual.svg)
 #
-# Stride 2 halves height and width, so 14 × 14 positions remain. (`nnx.avg_pool` is another way to do that.) With a share of 1 / depth, all blocks together add about as much as one block with share 1. The depth is an argument, so one class serves a laptop and an accelerator.
+# Stride 2 halves height and width, so 14 × 14 positions remain. (`nnx.avg_pool` is another way to do that.) With a share of 1 / depth, the sum of what all blocks add does not grow with the depth. The depth is an argument, so one class serves a laptop and an accelerator.
 
 # %%
 on_cpu = jax.default_backend() == "cpu"
 sizes = {"channels": 16, "depth": 2} if on_cpu else {"channels": 64, "depth": 32}
-model = Network(**sizes, rngs=nnx.Rngs(0))
+create = jax.jit(lambda: Network(**sizes, rngs=nnx.Rngs(0)))  # one program draws all parameters
+model = create()
 scores = model(xs)
 count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 print(f"{sizes}: {count:,} parameters, scores of a batch {scores.shape}")
@@ -274,7 +275,7 @@ plots.show(
 # A training point is a mean over 20 steps, in which the network improves, and its images have been moved. So here the training accuracy is not above the test accuracy. When a network memorizes its training images, the test loss rises while the training loss still falls.
 #
 # ## Does the device wait for data?
-# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading takes as long (L) as the step (S). There are three loops. The first reads the loss in each iteration. The second reads it too, but a thread loads the next batch. The third does not read the loss.
+# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading takes as long (L) as the step (S). We compare three loops. The first reads the loss in each iteration. The second does too, but a thread loads the next batch. The third does not read the loss.
 
 
 # %%
@@ -340,7 +341,7 @@ plots.show(f"Bars for the time of an iteration, beside a line at L + S, {2e3 * s
 # %% [markdown]
 # Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. Flax's tutorial gets the same effect from `prefetch(1)`.
 #
-# Here is how many images per second each side can process. The last line indexes one array that contains all images.
+# The next cell prints how many images per second each side can process. Its last line is for indexing one array of all images.
 
 # %%
 start = time.perf_counter()
@@ -386,14 +387,14 @@ for ax, i in zip(small, hardest, strict=True):
     ax.axis("off")
 plots.show(
     f"A table of labels by predictions. {np.trace(confusion):,} of its {confusion.sum():,} counts are on the diagonal. "
-    "Beside it are four images whose label has the lowest probability: "
+    "Beside it are the four images whose labels have the lowest probabilities: "
     + ", ".join(f"{labels[i]} predicted as {predicted[i]} ({of_label[i]:.0%} for {labels[i]})" for i in hardest)
 )
 
 # %% [markdown]
 # The table shows which labels are confused. The images on the right are those whose label has the lowest probability. Look at them before you change the network. Some are hard to read for people, too. A model with Dropout or BatchNorm has to be in evaluation mode here, for example by `model.eval()` (10).
 #
-# **Test images must not make decisions.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set. The last exercise stops training in this way.
+# **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
 #
 # ## What goes wrong
 # Images often have the wrong dtype or the wrong order of axes.
@@ -404,7 +405,7 @@ print("uint8 minus 128:", pixels - 128, "  uint8 divided by 255:", (pixels / 255
 print_error(lambda: model(some_images.transpose(0, 3, 1, 2)))
 
 # %% [markdown]
-# Differences of uint8 wrap around, so a dark pixel becomes a bright one. Division gives float64, which doubles the loader's memory and which JAX then converts to float32. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, and `nnx.Conv` takes the last axis for the channels.
+# Differences of uint8 wrap around, so a dark pixel becomes a bright one. Division gives float64, which takes twice the memory, and JAX converts it to float32 anyway. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
 #
 # An augmentation must keep the label. Photographs of cats may be mirrored, but digits may not.
 #
@@ -424,7 +425,7 @@ def nnx_train_step(model, optimizer, metrics, xs, ys):
 
 
 def new_objects():
-    model = Network(**sizes, rngs=nnx.Rngs(0))
+    model = create()
     metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), accuracy=nnx.metrics.Accuracy())
     return model, nnx.Optimizer(model, tx, wrt=nnx.Param), metrics
 
@@ -477,7 +478,7 @@ for its_sizes in ({"channels": 16, "depth": 2}, {"channels": 64, "depth": 32}):
 # ## Deeper: worker processes
 # A thread helps while loading *waits*, for a disk or a network. Loading that *computes* in Python holds Python's global lock, so other Python code waits. `DataLoader(num_workers=2)` loads in two other processes instead.
 #
-# On Linux, before Python 3.14, these processes are created by `fork` unless you choose another method. A fork copies the process, but only one of its threads continues in the copy. JAX has many threads. A lock that another thread held at that moment stays locked in the copy for ever. JAX therefore warns when a process forks.
+# On Linux, before Python 3.14, these processes are created by `fork` unless you choose another method. A fork copies the process, but only one of its threads continues in the copy. JAX has many threads. A lock that another thread held at that moment stays locked in the copy forever. JAX therefore warns when a process forks.
 
 # %%
 import multiprocessing
