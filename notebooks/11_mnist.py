@@ -90,7 +90,7 @@ plots.show(
 
 # %% [markdown]
 # ## Batches of one shape
-# A **loader** draws an order, requests examples from the data set, and passes a list of them to `collate_fn`, which makes a batch. PyTorch's own `collate_fn` makes torch tensors. JAX rejects them, as the next cell shows. (The stand-in makes NumPy arrays, so without PyTorch there is no error.)
+# A **loader** draws an order, requests examples from the data set, and passes a list of them to `collate_fn`, which makes a batch. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects. (The stand-in makes NumPy arrays, so without PyTorch there is no error.)
 
 # %%
 xs, ys = next(iter(DataLoader(test_set, batch_size=128)))
@@ -98,7 +98,7 @@ print(type(xs))
 print_error(lambda: jax.jit(jnp.mean)(xs), length=240)
 
 # %% [markdown]
-# Our `collate_fn` makes NumPy arrays, which a jitted function accepts.
+# So we write our own `collate_fn`, which makes NumPy arrays.
 
 
 # %%
@@ -137,7 +137,7 @@ print("drop_last=True: traced for batches of", count_traces(load(test_set, drop_
 # Each batch size needs a compilation. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image, so choose a batch size that divides their number, or pad the last batch and mask the padding. An exercise does the latter.
 #
 # ## A residual network
-# Our network consists of residual blocks. A **residual block** adds something to its input, here a convolution followed by a relu. The gradient also flows through the addition, directly to earlier layers. `share` scales what a block adds.
+# Our network consists of residual blocks. A **residual block** adds the result of its layers, here a convolution and a relu, to its input. In the backward pass, the gradient also flows directly through the addition to earlier layers. `share` scales what a block adds.
 
 
 # %%
@@ -189,7 +189,7 @@ print(f"accuracy before training: {jnp.mean(scores.argmax(-1) == ys):.1%}")
 
 # %% [markdown]
 # ## Steps for training and evaluation
-# The optimizer is that of lesson 10, with a learning rate that first rises and then falls (09). An `nnx.MultiMetric` accumulates the loss and the accuracy over several batches.
+# The optimizer is an `nnx.Optimizer` (10) whose learning rate first rises and then falls (09). An `nnx.MultiMetric` accumulates the loss and the accuracy over several batches, until `reset`.
 
 # %%
 STEPS = 220
@@ -392,7 +392,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The table shows which labels are confused. The images on the right are those whose label has the lowest probability. Look at them before you change the network. Some are hard to read for people, too. A model with Dropout or BatchNorm has to be in evaluation mode here, for example by `model.eval()` (10).
+# The table shows which labels are confused. The images on the right are those whose label has the lowest probability, and "8 as 1" is an 8 that was predicted as 1. Look at them before you change the network. Some are hard to read for people, too. A model with Dropout or BatchNorm has to be in evaluation mode here, for example by `model.eval()` (10).
 #
 # **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
 #
@@ -407,7 +407,7 @@ print_error(lambda: model(some_images.transpose(0, 3, 1, 2)))
 # %% [markdown]
 # Differences of uint8 wrap around, so a dark pixel becomes a bright one. Division gives float64, which takes twice the memory, and JAX converts it to float32 anyway. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
 #
-# An augmentation must keep the label. Photographs of cats may be mirrored, but digits may not.
+# An augmentation must keep the label. Photographs of cats may be mirrored, but most digits may not.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
@@ -614,4 +614,3 @@ plots.show(
 # | to load while the device computes | do not read a number in each step, or load in a thread |
 # | data that fit into memory | one array, indexed with shuffled numbers |
 # | a deep network that trains | blocks that add to their input |
-# | to find the mistakes | predictions of every test image, and a table of labels by predictions |

@@ -1,4 +1,4 @@
-"""Draws README's picture of a trained run: it runs lesson 11's own cells and draws what they leave behind.
+"""Draws a picture of a trained run: it runs lesson 11's own cells and draws the variables that they bind.
 
 Losses, accuracies, channels and mistakes are those of that run; nothing is written down here.
 """
@@ -58,12 +58,12 @@ for name, colour, label in (("train", MAPPED, "training digits, moved"), ("test"
     accuracies = [100 * recorded["accuracy"] for recorded in ran["history"][name]]
     curve.plot(range(20, steps + 1, 20), accuracies, "o-", color=colour, markersize=4, label=label)
 curve.set(ylim=(40, 102), xlabel="step")
-curve.set_ylabel("% right", fontsize=9)
+curve.set_ylabel("accuracy (%)", fontsize=9)
 curve.legend(fontsize=8.5, frameon=False, loc="lower right")
 said = f"{np.mean(ran['predicted'] == ran['labels']):.1%} of {len(ran['labels'])} digits that it was not trained on"
 words(axes, 0.7, 5.95, said, size=9, align="left", colour=QUIET)
 
-words(axes, 7.6, 0.75, "What its layers see", size=12, align="left", bold=True)
+words(axes, 7.6, 0.75, "What its layers compute", size=12, align="left", bold=True)
 digit = ran["some_images"][ran["eight"], ..., 0]
 for row, (name, maps) in enumerate(ran["outputs"].items()):
     top = 1.3 + 1.5 * row
@@ -77,9 +77,9 @@ words(axes, 13.0, 0.75, "What is hard to read", size=12, align="left", bold=True
 for k, i in enumerate(ran["hardest"][:3]):
     top = 1.3 + 1.5 * k
     picture(13.0, top, 1.3, ran["images"][i, ..., 0], "gray_r")
-    words(axes, 14.6, top + 0.65, f"a {ran['labels'][i]} as {ran['predicted'][i]}", size=10, align="left")
+    words(axes, 14.6, top + 0.65, f"{ran['labels'][i]} as {ran['predicted'][i]}", size=10, align="left")
 count = int(np.sum(ran["predicted"] != ran["labels"]))
 words(axes, 13.0, 5.95, f"{count} mistakes in {len(ran['labels'])}", size=9, align="left", colour=QUIET)
-axes.plot([7.2, 7.2], [0.6, 6.0], color=RESULT, linewidth=1)
-axes.plot([12.6, 12.6], [0.6, 6.0], color=RESULT, linewidth=1)
+axes.plot([7.2, 7.2], [0.6, 6.0], color=RESULT, linewidth=1, linestyle="-")
+axes.plot([12.6, 12.6], [0.6, 6.0], color=RESULT, linewidth=1, linestyle="-")
 save(axes, __file__)
