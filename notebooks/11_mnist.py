@@ -1,40 +1,36 @@
 # %% [markdown]
 # # 11 · MNIST: from files to a trained network
 #
-# *Forty minutes, then [the exercises](../exercises/11_mnist/11_mnist.ipynb).* Afterwards you can feed a compiled step from PyTorch's data sets and loaders, keep every batch the same shape, say who waits for whom, start worker processes that do not deadlock, train a residual network with a progress bar and a curve, look inside it, and show what it gets wrong.
+# *The core takes 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/11_mnist/11_mnist.ipynb).* After the core you can feed a compiled step from PyTorch's data sets and loaders, train and evaluate a convolutional network, find out whether loading slows down your loop, and look at what the network gets wrong.
 #
-# **Assumed.** `jit` (03), keys (07), training steps and what waits (09), NNX modules, `split` and `merge` (10). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** `jit` (lesson 03), training steps and asynchronous dispatch (09), NNX modules (10). Answer these questions from memory.
 #
-# 1. From 03: a compiled step has met images `(128, 28, 28, 1)`; now `(29, 28, 28, 1)` come. What happens?
+# 1. From 03: A compiled step has been called with images of shape `(128, 28, 28, 1)`. What happens when you pass `(29, 28, 28, 1)`?
 #
 # <details><summary>Answer</summary>
 #
-# It is traced and compiled once more: a program is for given shapes and dtypes.
+# It is traced and compiled again. Each compiled program is for given shapes and dtypes.
 # </details>
 #
-# 2. From 09: why is a loop slower that prints the loss in every step?
+# 2. From 09: Why does it slow down a loop to print the loss in every step?
 #
 # <details><summary>Answer</summary>
 #
-# The number has to be there to be printed, so Python waits; and then the device waits for Python.
+# Python waits for the number before it submits the next step. Then the device waits for Python.
 # </details>
 #
-# 3. From 10: a plainly jitted step changes a module in place and returns nothing. What has changed afterwards?
+# 3. From 10: A step compiled with `jax.jit` updates a module in place and returns only the loss. What has changed after the call?
 #
 # <details><summary>Answer</summary>
 #
-# Nothing. What a step changes goes in as an argument and comes out as a result.
+# Nothing. A step must return every module that it changes.
 # </details>
 
 # %%
 import functools
 import itertools
-import multiprocessing
-import queue
 import sys
-import threading
 import time
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -44,20 +40,21 @@ from flax import nnx
 from tqdm import tqdm
 
 from grader.learning import digits, plots
+from grader.learning.inspection import print_error
 from grader.learning.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
 
 found = digits.get()
 print(SAYS, found.says, sep="\n")
 
 # %% [markdown]
-# ## The question: who feeds the program?
-# Pictures come from files, one at a time, through Python. A training step is a program that wants batches, as fast as it can eat. PyTorch has the best known tools for what is in between, and they know nothing of JAX: `torchvision.datasets.MNIST` and `torch.utils.data.DataLoader`.
+# ## Who feeds the step?
+# A training step takes batches of arrays. The images come from files, one at a time, through Python code. If this code takes longer than the step, the device waits. In this lesson, PyTorch's data tools load handwritten digits, and JAX trains a network on them.
 #
-# `MNIST` and `DataLoader` above are these two; where there is no torch, stand-ins with the same interface. Which digits were found, the line above says: real MNIST, or 1,797 real digits that need no download. Their folder is `found.root`; `found.arrays` gives them as whole arrays. If you have MNIST, set `JAXERCISE_DIGITS` to the folder with `MNIST/raw` in it. All that follows runs with either.
+# `MNIST` and `DataLoader` are the classes of torchvision and PyTorch. Without PyTorch, they are stand-ins with the same interface. Without MNIST's files, the digits are 1,797 real ones that come with scikit-learn. The lines above state what was found. If you have MNIST, set the environment variable `JAXERCISE_DIGITS` to the folder that contains `MNIST/raw`.
 #
-# ![From a file to a program. A data set gives one example by its index: an image and a label. The loader draws an order, asks for 128 examples and hands them to collate, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes them and gives new parameters. Left of collate all is Python, one example at a time; right of it all is one program, one batch at a time.](../images/mnist_feed.svg)
+# ![From a file to a program. A data set returns one example for an index, an image and a label. The loader draws an order, requests 128 examples and passes them to collate_fn, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes these arrays and returns a new model and optimizer. Up to collate_fn, Python handles one example at a time. After it, one program handles a batch at a time.](../images/mnist_feed.svg)
 #
-# A **data set** is anything with a length and an index. `transform` is called on each image when it is asked for: here into floats, with a channel axis. For training, the digit is also moved by up to two pixels, another way in each epoch: it stays the same digit, and the network cannot learn pixels by heart.
+# A **data set** has a length and returns an example for each index. It applies `transform` to an image whenever you request it. Here, the transformation converts pixels to floats and adds an axis for channels, of which a grey image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called data augmentation.
 
 
 # %%
@@ -69,33 +66,39 @@ def to_floats(image):
     return np.asarray(image, np.float32)[..., None] / 255
 
 
-def jittered(image):
-    """The same, moved by up to two pixels each way."""
-    rows, columns = draws.integers(5, size=2)
-    return np.pad(to_floats(image), ((2, 2), (2, 2), (0, 0)))[rows : rows + 28, columns : columns + 28]
+def moved(image):
+    """The same, moved by up to two pixels in each direction"""
+    row, column = draws.integers(5, size=2)
+    return np.pad(to_floats(image), ((2, 2), (2, 2), (0, 0)))[row : row + 28, column : column + 28]
 
 
-train_set = MNIST(found.root, train=True, transform=jittered)
+train_set = MNIST(found.root, train=True, transform=moved)
 test_set = MNIST(found.root, train=False, transform=to_floats)
-image, label = train_set[0]
-print(
-    f"{len(train_set):,} to train on, {len(test_set):,} to test with; the first: {image.shape}, {image.dtype}, {label}"
-)
+print(f"{len(train_set):,} training examples, {len(test_set):,} test examples")
 
+# %%
 _, axes = plots.subplots(2, 8, height=2)
-for i, ax in enumerate(axes.T.flat):
-    image, label = train_set[i // 2]  # each twice: it is transformed anew
+examples = [train_set[i] for _ in range(2) for i in range(8)]  # each is requested twice
+for ax, (image, label) in zip(axes.flat, examples, strict=True):
     ax.imshow(image[..., 0], cmap="gray_r")
-    ax.set_title(label if i % 2 == 0 else "", fontsize=8)
+    ax.set_title(label if ax in axes[0] else "")
     ax.axis("off")
 plots.show(
-    f"Eight handwritten digits, {', '.join(ax.get_title() for ax in axes[0])}, each shown twice, one above the other: "
-    "the second time it lies a little elsewhere in its square."
+    f"Eight handwritten digits with the labels {', '.join(str(label) for _, label in examples[:8])}. Each is shown "
+    "twice, one above the other. In the second row, the digits are at slightly different positions."
 )
 
 # %% [markdown]
 # ## Batches of one shape
-# The **loader** draws an order, asks for examples, and hands a list of them to `collate_fn`. Left alone it makes torch tensors, which JAX does not take. So the function is ours: NumPy arrays are what both sides understand.
+# A **loader** draws an order, requests examples from the data set, and passes a list of them to `collate_fn`, which makes a batch. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects. (The stand-in makes NumPy arrays, so without PyTorch there is no error.)
+
+# %%
+xs, ys = next(iter(DataLoader(test_set, batch_size=128)))
+print(type(xs))
+print_error(lambda: jax.jit(jnp.mean)(xs), length=240)
+
+# %% [markdown]
+# So we write our own `collate_fn`, which makes NumPy arrays.
 
 
 # %%
@@ -110,70 +113,53 @@ xs, ys = next(iter(load(test_set)))
 print(type(xs).__name__, xs.shape, xs.dtype, type(ys).__name__, ys.shape, ys.dtype)
 
 # %% [markdown] predict="mnist-drop-last"
-# The number of test images is no multiple of 128. How often is a compiled function traced in **two** epochs?
+# The number of test images is not a multiple of 128. How often is a compiled function traced in **two** epochs?
 #
-# - [ ] once: it is the same function | The function is the same, the shapes are not: the last batch is shorter.
-# - [x] twice | Right: once for 128, once for what is left over. In the second epoch both programs are there.
-# - [ ] four times, twice in each epoch | The programs are kept; nothing new comes in the second epoch.
+# - [ ] once | The function is the same, but the shapes are not. The last batch is smaller.
+# - [x] twice | Right. It is traced for 128 examples and for the rest. In the second epoch, both programs are in the cache.
+# - [ ] four times, twice in each epoch | The programs stay in the cache, so the second epoch needs no new ones.
 
 
 # %%
 def count_traces(loader):
     traces = []
-    look = jax.jit(lambda xs: traces.append(xs.shape[0]) or jnp.mean(xs))
+    mean = jax.jit(lambda xs: traces.append(len(xs)) or jnp.mean(xs))
     for _ in range(2):
         for xs, _ in loader:
-            look(xs)
+            mean(xs)
     return traces
 
 
-print("all batches:    traced for the sizes", count_traces(load(test_set)))
-print("drop_last=True: traced for the sizes", count_traces(load(test_set, drop_last=True)))
+print("all batches:    traced for batches of", count_traces(load(test_set)))
+print("drop_last=True: traced for batches of", count_traces(load(test_set, drop_last=True)))
 
 # %% [markdown]
-# Each size costs a compilation, of a large model the whole of it (03). In training, drop the last batch: with `shuffle=True` other examples are left out in each epoch. A test has to see every image, so there the last batch is padded and masked; an exercise does that.
+# Each batch size needs a compilation. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image, so choose a batch size that divides their number, or pad the last batch and mask the padding. An exercise does the latter.
 #
-# ## The network
-# Each block *adds* something to what comes in. So a block can do nothing, and gradients find a way past it: that is what lets dozens be stacked. But how much should it add?
-
-# %% [markdown] predict="mnist-depth"
-# Adding the relu of an untrained convolution makes numbers about half as large again. 32 blocks in a row do that; the first gets numbers up to 2. How large are they at the end?
-#
-# - [x] hundreds of thousands | Right: each block adds half of what is *there by then*, so they grow like interest.
-# - [ ] about 3, half as large again | That is one block. The second gets what the first has made of it, and adds to that.
-# - [ ] about 34: two, and 32 times one more | The second block adds half of 3, not half of 2, and the last half of all before.
-
-# %%
-conv = functools.partial(nnx.Conv, kernel_size=(3, 3), rngs=nnx.Rngs(0))
-start, convs = nnx.relu(conv(1, 16)(xs[:8])), [conv(16, 16) for _ in range(32)]
-scores = nnx.Linear(start[0].size, 10, rngs=nnx.Rngs(1))
-for share in (1, 1 / 32):
-    x = start
-    for one in convs:
-        x = x + share * nnx.relu(one(x))
-    high = optax.softmax_cross_entropy_with_integer_labels(scores(x.reshape(8, -1)), ys[:8]).mean()
-    grown = (x.max() / start.max()) ** (1 / 32)
-    print(f"share {share:<7} from {start.max():.2f} to {x.max():,.2f}, times {grown:.2f} a block; loss {high:,.2f}")
-
-
-# %% [markdown]
-# Where the numbers are that large, so are the scores and the loss, and training begins far off. (32 such blocks without a share once stood in a tour of JAX.) Divided by the depth, all blocks together add about as much as one. How deep it is, is then a number, and one class serves a laptop and an accelerator.
+# ## A residual network
+# Our network consists of residual blocks. A **residual block** adds the result of its layers, here a convolution and a relu, to its input. In the backward pass, the gradient also flows directly through the addition to earlier layers. `share` scales what a block adds.
 
 
 # %%
 class Block(nnx.Module):
     def __init__(self, channels, share, *, rngs):
-        self.conv, self.share = nnx.Conv(channels, channels, (3, 3), rngs=rngs), share
+        self.conv = nnx.Conv(channels, channels, kernel_size=(3, 3), rngs=rngs)
+        self.share = share
 
     def __call__(self, x):
         return x + self.share * nnx.relu(self.conv(x))
 
 
+# %% [markdown]
+# The network shrinks the image with a convolution of stride 2, passes it through the blocks, and computes a score for each digit. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
+
+
+# %%
 class Network(nnx.Module):
-    """Images (B, 28, 28, 1) -> the score of each digit (B, 10)"""
+    """Images (B, 28, 28, 1) -> a score for each digit (B, 10)"""
 
     def __init__(self, channels, depth, *, rngs):
-        self.shrink = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.shrink = nnx.Conv(1, channels, kernel_size=(3, 3), strides=2, rngs=rngs)
         self.blocks = nnx.List([Block(channels, 1 / depth, rngs=rngs) for _ in range(depth)])
         self.hidden = nnx.Linear(14 * 14 * channels, 64, rngs=rngs)
         self.scores = nnx.Linear(64, 10, rngs=rngs)
@@ -182,180 +168,331 @@ class Network(nnx.Module):
         x = nnx.relu(self.shrink(images))
         for block in self.blocks:
             x = block(x)
-        return self.scores(nnx.relu(self.hidden(x.reshape(len(x), -1))))
+        x = x.reshape(len(x), -1)  # one row of features for each image
+        return self.scores(nnx.relu(self.hidden(x)))
 
-
-SIZES = {"cpu": {"channels": 16, "depth": 2}, "accelerator": {"channels": 64, "depth": 32}}
-for name, sizes in SIZES.items():
-    shapes = nnx.state(jax.eval_shape(lambda: Network(**sizes, rngs=nnx.Rngs(0))), nnx.Param)
-    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    print(f"{name:12s} {sizes}: {count:,} parameters, {4 * count / 2**20:.1f} MiB")
-print("here:", kind := "cpu" if jax.default_backend() == "cpu" else "accelerator")
 
 # %% [markdown]
-# ![A residual block. What comes in goes two ways: straight on, and through a 3 by 3 convolution and a relu, of which it takes a share. Both are added. Below, a network of such blocks: a convolution with stride 2, depth blocks one after the other, two linear layers, ten scores. The straight ways form one line from the first layer to the last, along which gradients come back.](../images/mnist_residual.svg)
+# ![A residual block. Its input takes two paths. One leads straight to the addition. The other leads through a 3 by 3 convolution and a relu, and is multiplied by 1 / depth. Below, the network: a convolution with stride 2, depth blocks, two linear layers and ten scores. The straight paths form one line from the first layer to the last, along which gradients flow back.](../images/mnist_residual.svg)
 #
-# ## The step
-# As in 09, a pure function from everything that changes to everything that has changed: `split` takes the module apart into its form (`graphdef`), closed over, and its parameters, which go in and come out. (The `nnx.Optimizer` of 10 does the same in one object; here all that changes is an argument by itself.) Parameters and state are donated, so from the first step on `model` is only a form: its arrays are gone, and those in `params` are the network. Loss and share of hits come back too, as arrays that nobody has looked at.
+# Stride 2 halves height and width, so 14 × 14 positions remain. (`nnx.avg_pool` is another way to do that.) With a share of 1 / depth, the sum of what all blocks add does not grow with the depth. The depth is an argument, so one class serves a laptop and an accelerator.
+
+# %%
+on_cpu = jax.default_backend() == "cpu"
+sizes = {"channels": 16, "depth": 2} if on_cpu else {"channels": 64, "depth": 32}
+create = jax.jit(lambda: Network(**sizes, rngs=nnx.Rngs(0)))  # one program draws all parameters
+model = create()
+scores = model(xs)
+count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+print(f"{sizes}: {count:,} parameters, scores of a batch {scores.shape}")
+print(f"accuracy before training: {jnp.mean(scores.argmax(-1) == ys):.1%}")
+
+# %% [markdown]
+# ## Steps for training and evaluation
+# The optimizer is an `nnx.Optimizer` (10) whose learning rate first rises and then falls (09). An `nnx.MultiMetric` accumulates the loss and the accuracy over several batches, until `reset`.
 
 # %%
 STEPS = 220
-model = jax.jit(lambda: Network(**SIZES[kind], rngs=nnx.Rngs(0)))()
-graphdef, params = nnx.split(model)
-tx = optax.adam(optax.warmup_cosine_decay_schedule(0.0, 0.003, STEPS // 10, STEPS))
+rate = optax.warmup_cosine_decay_schedule(0.0, 0.003, warmup_steps=STEPS // 10, decay_steps=STEPS)
+tx = optax.adam(rate)
+optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), accuracy=nnx.metrics.Accuracy())
 
 
-def loss(params, xs, ys):
-    scores = nnx.merge(graphdef, params)(xs)
-    hits = jnp.mean(scores.argmax(-1) == ys)
-    return optax.softmax_cross_entropy_with_integer_labels(scores, ys).mean(), hits
-
-
-@functools.partial(jax.jit, donate_argnames=("params", "state"))
-def step(params, state, xs, ys):
-    (value, hits), gradient = jax.value_and_grad(loss, has_aux=True)(params, xs, ys)
-    updates, state = tx.update(gradient, state, params)
-    return optax.apply_updates(params, updates), state, value, hits
-
-
-@jax.jit
-def predict(params, xs):
-    return nnx.merge(graphdef, params)(xs).argmax(-1)
+def loss_and_scores(model, xs, ys):
+    scores = model(xs)
+    return optax.softmax_cross_entropy_with_integer_labels(scores, ys).mean(), scores
 
 
 # %% [markdown]
-# ## The loop
-# `seed` fixes the loader's order. The bar moves every 20 steps, and only then does anybody look at a number: the accuracy on test digits, and the mean of the last 20 losses.
+# The step changes the model, the optimizer and the metrics, so it takes and returns all three. They are [donated](../docs/glossary.md#donation), so XLA can reuse their memory. After the call, only the returned objects are valid.
+
+
+# %%
+@functools.partial(jax.jit, donate_argnames=("model", "optimizer", "metrics"))
+def train_step(model, optimizer, metrics, xs, ys):
+    (loss, scores), grads = jax.value_and_grad(loss_and_scores, has_aux=True)(model, xs, ys)
+    optimizer.update(model, grads)
+    metrics.update(loss=loss, logits=scores, labels=ys)
+    return model, optimizer, metrics, loss
+
+
+@jax.jit
+def eval_step(model, metrics, xs, ys):
+    loss, scores = loss_and_scores(model, xs, ys)
+    metrics.update(loss=loss, logits=scores, labels=ys)
+    return metrics
+
+
+# %% [markdown]
+# ## The training loop
+# `seed` fixes the order that the loader draws. The loop repeats the loader until it has made 220 steps. Every 20 steps, it records the metrics of these steps and those of test images. Only then does Python wait for the device.
 
 # %%
 seed(0)
 loader = load(train_set, shuffle=True, drop_last=True)
-forever = itertools.chain.from_iterable(itertools.repeat(loader))
+batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), STEPS)
 some_images, some_labels = next(iter(load(test_set, batch_size=min(len(test_set), 1000))))
-state, losses, hits, curve = tx.init(params), [], [], {}
-began = time.perf_counter()
-with tqdm(total=STEPS, file=sys.stdout, mininterval=5, bar_format="{l_bar}{bar:20}{r_bar}") as bar:
-    for n, (xs, ys) in enumerate(itertools.islice(forever, STEPS), 1):
-        params, state, value, hit = step(params, state, xs, ys)
-        losses.append(value)
-        hits.append(hit)
-        if n % 20 == 0:
-            curve[n] = np.mean(predict(params, some_images) == some_labels)
-            bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}, test {curve[n]:.1%}", refresh=False)
-            bar.update(20)
-print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, in {time.perf_counter() - began:.0f} s")
+history = {"train": [], "test": []}
+
+
+def record(name, metrics):
+    """Appends the metrics to the history and resets them."""
+    history[name].append({key: float(value) for key, value in metrics.compute().items()})
+    metrics.reset()
+
 
 # %%
-_, (left, right) = plots.subplots(1, 2, height=2.6)
-left.semilogy(np.asarray(losses), linewidth=1)
-left.set(xlabel="step", ylabel="loss of the batch")
-smooth = np.convolve(np.asarray(hits), np.ones(10) / 10, "valid")  # the mean of ten steps, drawn at the last of them
-right.plot(np.arange(10, len(hits) + 1), smooth, linewidth=1, label="training, moved digits")
-right.plot(list(curve), list(curve.values()), "o-", label="test")
-right.set(xlabel="step", ylabel="accuracy", ylim=(0.5, 1.02))
-right.legend()
+start = time.perf_counter()
+with tqdm(total=STEPS, file=sys.stdout, mininterval=5, bar_format="{l_bar}{bar:20}{r_bar}") as bar:
+    for n, (xs, ys) in enumerate(batches, 1):
+        model, optimizer, metrics, _ = train_step(model, optimizer, metrics, xs, ys)
+        if n % 20 == 0:
+            record("train", metrics)
+            metrics = eval_step(model, metrics, some_images, some_labels)
+            record("test", metrics)
+            bar.set_postfix_str("test accuracy {accuracy:.1%}".format(**history["test"][-1]), refresh=False)
+            bar.update(20)
+print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, {time.perf_counter() - start:.0f} s")
+
+# %%
+_, axes = plots.subplots(1, 2, height=2.6)
+steps, last = np.arange(20, STEPS + 1, 20), {}
+for name, marker in {"train": "o", "test": "s"}.items():
+    for ax, key in zip(axes, ("loss", "accuracy"), strict=True):
+        ax.plot(steps, [recorded[key] for recorded in history[name]], marker=marker, markersize=4, label=name)
+    last[name] = "{loss:.3f} and an accuracy of {accuracy:.1%}".format(**history[name][-1])
+axes[0].set(xlabel="step", ylabel="loss", yscale="log")
+axes[1].set(xlabel="step", ylabel="accuracy", ylim=(0.4, 1.02))
+axes[1].legend(loc="lower right")
 plots.show(
-    f"Left: the loss of each batch over {STEPS} steps, from {losses[0]:.2f} to {losses[-1]:.2f}, on a logarithmic scale. Right: "
-    f"the accuracy rises to {smooth[-1]:.1%} on training digits and to {curve[n]:.1%} on test digits; the curves stay close."
+    f"The loss and the accuracy over {STEPS} steps, for training and test images. The losses fall and the accuracies "
+    f"rise, fastest at the beginning. At the end, the training images have a loss of {last['train']}, "
+    f"the test images a loss of {last['test']}."
 )
 
 # %% [markdown]
-# The first steps are slow ones: the rate rises from 0. Then the loss falls, and the test follows. Training digits score no better than test digits: each comes about twenty times, mostly moved another way than the time before. (Of real MNIST, 220 steps see fewer than half, and each of those once.)
+# A training point is a mean over 20 steps, in which the network improves, and its images have been moved. So here the training accuracy is not above the test accuracy. When a network memorizes its training images, the test loss rises while the training loss still falls.
 #
-# ## Who waits for whom?
-# In a turn of the loop the loader works, and then the device. Say, the files lie on a slow disk, so that a batch takes as long to load (L) as a step takes to compute (S). Below are three loops: one looks at every loss; one looks too, but a thread loads for it; one looks at nothing.
+# ## Does the device wait for data?
+# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading takes as long (L) as the step (S). We compare three loops. The first reads the loss in each iteration. The second does too, but a thread loads the next batch. The third does not read the loss.
+
+
+# %%
+from concurrent.futures import ThreadPoolExecutor
+
+
+def ahead(batches):
+    """Yields the same batches. A thread loads the next one and copies it to the device."""
+    batches = iter(batches)
+    load_next = lambda: jax.device_put(next(batches, None))
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(load_next)
+        while (batch := upcoming.result()) is not None:
+            upcoming = thread.submit(load_next)
+            yield batch
+
+
+# %%
+def slow_disk(seconds_per_batch):
+    for _ in range(10):  # batches
+        time.sleep(seconds_per_batch)
+        yield xs, ys
+
+
+def seconds_per_iteration(batches, read_loss):
+    *trained, _ = train_step(*jax.tree.map(jnp.copy, (model, optimizer, metrics)), xs, ys)  # keeps the originals
+    start = time.perf_counter()
+    for batch in batches:
+        *trained, loss = train_step(*trained, *batch)
+        if read_loss:
+            float(loss)
+    jax.block_until_ready(trained)
+    return (time.perf_counter() - start) / 10
+
 
 # %% [markdown] predict="mnist-waiting"
-# Which of the three need clearly **less** than L + S a turn?
+# Which of the three loops need clearly **less** time than L + S for an iteration?
 #
-# - [ ] none of them: a step needs its batch before it can begin | *Its* batch, yes. But not the next one, and that is what is loaded meanwhile.
-# - [ ] only the one with a thread: one Python does one thing at a time | So it does. But all it does for a step is to hand it over; then it is free to load.
-# - [x] two: the one with a thread, and the one that looks at nothing | Right: either a thread loads while Python waits for the loss, or nobody waits and Python loads.
-# - [ ] all three: the device computes, whoever looks at its losses | The first waits for the step, then loads, while the device has nothing to do.
-
+# - [ ] none, because a step needs its batch before it can start | It needs *its* batch. The next batch can be loaded meanwhile.
+# - [ ] only the one with the thread, because Python does one thing at a time | It does. But for a step, Python only submits a program, and can then load.
+# - [x] two: the one with the thread and the one that does not read the loss | Right. Either a thread loads while Python waits for the loss, or Python does not wait and loads itself.
+# - [ ] all three, because the device computes anyway | The first loop waits for the step and loads only then. Meanwhile the device has nothing to do.
 
 # %%
-def ahead(batches, how_many=2):
-    """The same batches, put on the device by a thread that is up to `how_many` ahead."""
-    shelf = queue.Queue(maxsize=how_many)
-
-    def fill():
-        try:
-            for batch in batches:
-                shelf.put(jax.device_put(batch))
-            shelf.put(None)
-        except Exception as problem:  # goes on the shelf too, or the loop would wait for ever
-            shelf.put(problem)
-
-    threading.Thread(target=fill, daemon=True).start()
-    while (batch := shelf.get()) is not None:
-        if isinstance(batch, Exception):
-            raise batch
-        yield batch
-
-
-def seconds(batches, look, turns=12):
-    """Of a turn: load a batch, make a step."""
-    now, opt = jax.tree.map(jnp.copy, (params, state))
-    begin = time.perf_counter()
-    for xs, ys in itertools.islice(batches, turns):
-        now, opt, value, _ = step(now, opt, xs, ys)
-        if look:
-            float(value)
-    jax.block_until_ready(now)
-    return (time.perf_counter() - begin) / turns
-
-
-def slow_disk(pause):
-    for batch in itertools.repeat((xs, ys), 12):
-        time.sleep(pause)
-        yield batch
-
-
-alone = min(seconds(slow_disk(0), look=True) for _ in range(3))
-ways = {
-    "looks at every loss": lambda: seconds(slow_disk(alone), look=True),
-    "looks, and a thread loads ahead": lambda: seconds(ahead(slow_disk(alone)), look=True),
-    "looks at nothing": lambda: seconds(slow_disk(alone), look=False),
+step_s = min(seconds_per_iteration(slow_disk(0), read_loss=True) for _ in range(3))
+loops = {
+    "reads the loss": lambda: seconds_per_iteration(slow_disk(step_s), read_loss=True),
+    "reads the loss,\na thread loads": lambda: seconds_per_iteration(ahead(slow_disk(step_s)), read_loss=True),
+    "does not read the loss": lambda: seconds_per_iteration(slow_disk(step_s), read_loss=False),
 }
-print(f"L = S = {1e3 * alone:.1f} ms, L + S = {2e3 * alone:.1f} ms")
-rounds = [[way() for way in ways.values()] for _ in range(3)]
-for name, times in zip(ways, zip(*rounds, strict=True), strict=True):
-    print(f"{name:32s} {1e3 * min(times):6.1f} ms a turn")
+rounds = [[loop() for loop in loops.values()] for _ in range(5)]
+best = {name: 1e3 * min(times) for name, times in zip(loops, zip(*rounds, strict=True), strict=True)}
+_, axes = plots.subplots(height=2)
+bars = axes.barh(list(best), list(best.values()), color=plots.COLOURS[5], height=0.55)
+axes.bar_label(bars, fmt="%.1f ms", padding=6)
+axes.axvline(2e3 * step_s, color=plots.COLOURS[1], label=f"L + S = {2e3 * step_s:.1f} ms")
+axes.set(xlabel="milliseconds for an iteration", xlim=(0, 1.3 * max(best.values())))
+axes.invert_yaxis()
+axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
+described = "; ".join(f"{' '.join(name.split())}: {took:.1f} ms" for name, took in best.items())
+plots.show(f"Bars for the time of an iteration, beside a line at L + S, {2e3 * step_s:.1f} ms. {described}.")
 
 # %% [markdown]
-# JAX runs ahead (01): while the device computes, Python is free to load the next batch, unless it waits for a number. A thread is enough as long as loading *waits* (for disk, for network). Where it *computes* in Python, two threads share one interpreter, and processes are the next step. First look whether you need them: how many images a second does each side manage?
-
-# %%
-begin = time.perf_counter()
-loaded = sum(len(ys) for _, ys in itertools.islice(loader, 10))
-by_loader = loaded / (time.perf_counter() - begin)
-print(f"the loader gives {by_loader:9,.0f} images a second")
-print(f"the step takes   {128 / alone:9,.0f}")
-
-raw, marks = found.arrays(train=True)
-begin = time.perf_counter()
-for _ in range(10):
-    chosen = draws.choice(len(raw), 128, replace=False)
-    xs, ys = raw[chosen, ..., None].astype(np.float32) / 255, marks[chosen]
-print(f"indexing one array {1280 / (time.perf_counter() - begin):7,.0f}")
-
-# %% [markdown]
-# The slower of the first two is what you train at. And what fits into memory needs no loader: one array, indexed by a shuffled list of numbers, is far faster than an example at a time (the first exercise). Shifts then move into the compiled step (another exercise).
+# Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. Flax's tutorial gets the same effect from `prefetch(1)`.
 #
-# ## Worker processes, and fork
-# `DataLoader(num_workers=2)` loads in two other processes. On Linux, before Python 3.14, these are made by `fork` unless you say otherwise: a copy of this process, in which *one* thread goes on. JAX has many threads, and a lock that one of the others held at that moment stays locked in the copy for ever.
+# The next cell prints how many images per second each side can process. Its last line is for indexing one array of all images.
 
 # %%
+start = time.perf_counter()
+loaded = sum(len(labels) for _, labels in itertools.islice(loader, 10))
+print(f"loader            {loaded / (time.perf_counter() - start):9,.0f} images a second")
+print(f"training step     {128 / step_s:9,.0f}")
+all_images, all_labels = found.arrays(train=True)
+start = time.perf_counter()
+for _ in range(10):
+    chosen = draws.choice(len(all_images), 128, replace=False)
+    batch = all_images[chosen, ..., None].astype(np.float32) / 255, all_labels[chosen]
+print(f"indexing an array {1280 / (time.perf_counter() - start):9,.0f}")
+
+# %% [markdown]
+# The slower of loader and step limits the speed of training. Data that fit into memory need no loader. Put them into one array and index it with shuffled numbers, as the first exercise does.
+#
+# ## What does the network get wrong?
+# The accuracy is one number. Which digits are confused with which? The network's probability for each digit is the softmax of its scores. This cell predicts every test image, in batches of 40, which divides both 360 and 10,000.
+
+
+# %%
+@jax.jit
+def predict(model, xs):
+    return jax.nn.softmax(model(xs))
+
+
+parts = [(xs, ys, predict(model, xs)) for xs, ys in load(test_set, batch_size=40)]
+images, labels, probabilities = (np.concatenate(part) for part in zip(*parts, strict=True))
+predicted = probabilities.argmax(-1)
+print(f"test accuracy, every image: {np.mean(predicted == labels):.2%}")
+
+# %%
+confusion = np.zeros((10, 10), int)
+np.add.at(confusion, (labels, predicted), 1)
+of_label = probabilities[np.arange(len(labels)), labels]  # the probability of the correct digit
+hardest = np.argsort(of_label)[:4]
+_, (table, *small) = plots.subplots(1, 5, height=2.2, width_ratios=[2, 1, 1, 1, 1])
+table.imshow(np.log1p(confusion), cmap="Blues")
+table.set(xlabel="prediction", ylabel="label", xticks=range(10), yticks=range(10))
+for ax, i in zip(small, hardest, strict=True):
+    ax.imshow(images[i, ..., 0], cmap="gray_r")
+    ax.set_title(f"{labels[i]} as {predicted[i]}\np({labels[i]}) = {of_label[i]:.0%}")
+    ax.axis("off")
+plots.show(
+    f"A table of labels by predictions. {np.trace(confusion):,} of its {confusion.sum():,} counts are on the diagonal. "
+    "Beside it are the four images whose labels have the lowest probabilities: "
+    + ", ".join(f"{labels[i]} predicted as {predicted[i]} ({of_label[i]:.0%} for {labels[i]})" for i in hardest)
+)
+
+# %% [markdown]
+# The table shows which labels are confused. The images on the right are those whose label has the lowest probability, and "8 as 1" is an 8 that was predicted as 1. Look at them before you change the network. Some are hard to read for people, too. A model with Dropout or BatchNorm has to be in evaluation mode here, for example by `model.eval()` (10).
+#
+# **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
+#
+# ## What goes wrong
+# Images often have the wrong dtype or the wrong order of axes.
+
+# %%
+pixels = np.array([100, 200], np.uint8)
+print("uint8 minus 128:", pixels - 128, "  uint8 divided by 255:", (pixels / 255).dtype)
+print_error(lambda: model(some_images.transpose(0, 3, 1, 2)))
+
+# %% [markdown]
+# Differences of uint8 wrap around, so a dark pixel becomes a bright one. Division gives float64, which takes twice the memory, and JAX converts it to float32 anyway. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
+#
+# An augmentation must keep the label. Photographs of cats may be mirrored, but most digits may not.
+#
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
+
+# %% [markdown]
+# ## Deeper: the same step with nnx.jit
+# Flax's tutorial compiles its steps with `nnx.jit`. It writes all changes back into the objects that were passed (10), so the step returns nothing.
+
+
+# %%
+@nnx.jit
+def nnx_train_step(model, optimizer, metrics, xs, ys):
+    (loss, scores), grads = nnx.value_and_grad(loss_and_scores, has_aux=True)(model, xs, ys)
+    optimizer.update(model, grads)
+    metrics.update(loss=loss, logits=scores, labels=ys)
+
+
+def new_objects():
+    model = create()
+    metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), accuracy=nnx.metrics.Accuracy())
+    return model, nnx.Optimizer(model, tx, wrt=nnx.Param), metrics
+
+
+# %%
+by_jax, by_nnx = new_objects(), new_objects()
+for batch in itertools.islice(load(test_set), 2):  # any images will do
+    *by_jax, _ = train_step(*by_jax, *batch)
+    nnx_train_step(*by_nnx, *batch)
+for name, (_, _, its_metrics) in {"jax.jit": by_jax, "nnx.jit": by_nnx}.items():
+    print(name, {key: round(float(value), 4) for key, value in its_metrics.compute().items()})
+
+# %% [markdown]
+# The metrics are equal. The loop around such a step is shorter, because it assigns nothing. The price is the time that `nnx.jit` spends in Python in each call, which lesson 10 measures.
+#
+# ## Deeper: how much should a block add?
+# The network's blocks add a share of 1 / depth. This section shows what happens without the share.
+
+# %% [markdown] predict="mnist-depth"
+# Adding the relu of an untrained convolution makes the largest numbers about half as large again. The input of 32 such blocks has numbers up to about 2. How large are the numbers after the last block?
+#
+# - [x] hundreds of thousands | Right. Each block adds half of what it *receives*, so the numbers grow exponentially.
+# - [ ] about 3, half as large again | This is the result of one block. The second block adds to that result.
+# - [ ] about 34, which is 2 and 32 times 1 | The second block adds half of 3, not half of 2. Each block adds more than the one before it.
+
+# %%
+rngs = nnx.Rngs(0)
+first = nnx.relu(nnx.Conv(1, 16, (3, 3), rngs=rngs)(some_images[:8]))
+convs = [nnx.Conv(16, 16, (3, 3), rngs=rngs) for _ in range(32)]
+linear = nnx.Linear(first[0].size, 10, rngs=nnx.Rngs(1))
+for share in (1, 1 / 32):
+    x = first
+    for conv in convs:
+        x = x + share * nnx.relu(conv(x))
+    loss = optax.softmax_cross_entropy_with_integer_labels(linear(x.reshape(8, -1)), some_labels[:8]).mean()
+    growth = (x.max() / first.max()) ** (1 / 32)
+    print(f"share {share:<7} from {first.max():.2f} to {x.max():,.2f}, a factor of {growth:.2f} per block")
+    print(f"              loss {loss:,.2f}")
+
+# %% [markdown]
+# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a share of 1 / depth, the depth can be chosen freely. How large is the network for an accelerator? `jax.eval_shape` finds out without creating it (10).
+
+# %%
+for its_sizes in ({"channels": 16, "depth": 2}, {"channels": 64, "depth": 32}):
+    shapes = nnx.state(jax.eval_shape(lambda: Network(**its_sizes, rngs=nnx.Rngs(0))), nnx.Param)
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    print(f"{its_sizes}: {count:,} parameters, {4 * count / 2**20:.1f} MiB")
+
+# %% [markdown]
+# ## Deeper: worker processes
+# A thread helps while loading *waits*, for a disk or a network. Loading that *computes* in Python holds Python's global lock, so other Python code waits. `DataLoader(num_workers=2)` loads in two other processes instead.
+#
+# On Linux, before Python 3.14, these processes are created by `fork` unless you choose another method. A fork copies the process, but only one of its threads continues in the copy. JAX has many threads. A lock that another thread held at that moment stays locked in the copy forever. JAX therefore warns when a process forks.
+
+# %%
+import multiprocessing
+import warnings
+
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    child = multiprocessing.get_context("fork").Process(target=int)  # does nothing, and is gone
+    child = multiprocessing.get_context("fork").Process(target=int)  # does nothing and ends
     child.start()
     child.join()
 print("\n".join({str(one.message) for one in caught if "JAX" in str(one.message)}) or "no warning")
 
 # %% [markdown]
-# So let them come from a process that never had JAX: `forkserver` starts one clean process, which imports what you tell it, and forks the workers. They get the data set and the functions by pickle, so these must live in a module: what is defined in a notebook cannot be found there. (Hence the course's own `numpy_collate` here.)
+# The method `forkserver` is safe. It starts one clean process, which imports the modules that you list, and forks the workers from it. The workers receive the data set and the functions by pickle, so these must be defined in a module. A function of a notebook cannot be found there, so we use the course's own `numpy_collate`.
 
 # %%
 context = multiprocessing.get_context("forkserver")
@@ -366,113 +503,114 @@ for name, options in {"in this process": {}, "in two workers": processes}.items(
     workers = DataLoader(plain_set, batch_size=128, drop_last=True, collate_fn=numpy_collate, **options)
     times = []
     for _ in range(2):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         shapes = {xs.shape for xs, _ in itertools.islice(workers, 8)}
-        times.append(time.perf_counter() - begin)
-    print(f"{name:16s} 8 batches of {shapes}: {times[0]:.2f} s, and {times[1]:.2f} s in the next epoch")
+        times.append(time.perf_counter() - start)
+    print(f"{name:16s} 8 batches of {shapes}: {times[0]:.2f} s, in the next epoch {times[1]:.2f} s")
     del workers
 
 # %% [markdown]
-# The first epoch waits for processes to start and import, so keep them (`persistent_workers`); later ones have only to carry the batches over here, which takes about as long as loading images that small. Workers are worth it where an example takes milliseconds (a JPEG, a sentence to tokenise) and the device has to wait; look at the figures above first. **In workers, no JAX**: no `jnp` in a data set, a transform or a collate function. And no generator that all share: after a fork each worker would have a copy of `draws` in the same state, and all would jitter alike. Seed by worker (`worker_init_fn`), or draw on the device with keys (07).
+# The first epoch waits until the processes have started and imported their modules. `persistent_workers` keeps them for later epochs. These images are so small that workers save little time. They help when an example takes milliseconds, such as a JPEG that has to be decoded. First compare the loader with the step, as in the core.
 #
-# ## Grain
-# **Grain** is the loader made for JAX. It needs neither torch nor a collate function, its order is a function of a seed and its place in the data can be saved, so a run that was stopped goes on with the next batch (24). Nothing here needs it; this is what the loop above would start with:
+# **Do not use JAX in workers**, neither in the data set nor in a transformation or `collate_fn`. Do not share a NumPy generator either. Each worker gets a copy in the same state, and all of them draw the same numbers.
+
+# %%
+import pickle
+
+copies = [pickle.loads(pickle.dumps(draws)) for _ in range(2)]
+print([copy.integers(5, size=6).tolist() for copy in copies])
+
+# %% [markdown]
+# Create a generator in each worker instead, with `worker_init_fn`, or augment on the device with keys, as an exercise does.
+#
+# ## Deeper: Grain and TensorFlow Datasets
+# Any iterator of NumPy arrays can feed a compiled step. **Grain** is a loader written for JAX. It makes NumPy arrays without a `collate_fn`. Its order follows from a seed, and its position can be saved, so an interrupted run resumes with the next batch (24). The loop of the core would start as follows. Grain is not installed with this course, so this is not a cell.
 #
 # ```python
 # import grain
 #
 # loader = (
-#     grain.MapDataset.source(plain_set)              # anything with a length and an index
-#     .map(lambda pair: (to_floats(pair[0]), np.int32(pair[1])))
+#     grain.MapDataset.source(MNIST(found.root, train=True, transform=to_floats))
 #     .shuffle(seed=0)
 #     .repeat()
-#     .batch(128, drop_remainder=True)                # NumPy arrays
+#     .batch(128, drop_remainder=True)
 #     .to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=16))
 # )
 # batches = iter(loader)
-# place = batches.get_state()                         # goes into the checkpoint; batches.set_state(place) goes back
+# position = batches.get_state()  # for the checkpoint; batches.set_state(position) restores it
 # ```
 #
-# ## What does it see?
-# `nnx.capture` runs a module and keeps what its methods returned. It works in a compiled function too. Here is one image, and what comes out of the first layer, of the first block and of the last.
+# Flax's tutorial uses TensorFlow Datasets.
+#
+# ```python
+# import tensorflow as tf
+# import tensorflow_datasets as tfds
+#
+# train_ds = tfds.load("mnist", split="train")
+# train_ds = train_ds.map(lambda example: (tf.cast(example["image"], tf.float32) / 255, example["label"]))
+# train_ds = train_ds.repeat().shuffle(1024).batch(128, drop_remainder=True).take(STEPS).prefetch(1)
+# batches = train_ds.as_numpy_iterator()
+# ```
+#
+# `drop_remainder` corresponds to PyTorch's `drop_last`. `shuffle(1024)` draws from a buffer of 1,024 examples, so the order is not completely random.
+#
+# ## Deeper: what do the layers compute?
+# `nnx.capture` runs a module and also returns the outputs of its methods. It works in a compiled function. Here is the image of an 8, and eight channels of the outputs of the first convolution, of the first block and of the last block.
 
 # %%
-watch = jax.jit(
-    lambda params, xs: nnx.capture(nnx.merge(graphdef, params), nnx.Intermediate, method_outputs=nnx.Intermediate)(xs)
-)
-one = int(np.argmax(some_labels == 8))
-scores, seen = watch(params, some_images[one : one + 1])
-outputs = {"shrink": nnx.relu(seen["shrink"]["__call__"][0])}
-outputs |= {f"block {i}": seen["blocks"][i]["__call__"][0] for i in (0, len(model.blocks) - 1)}
+capture = jax.jit(lambda model, xs: nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(xs))
+eight = int(np.argmax(some_labels == 8))
+scores, captured = capture(model, some_images[eight : eight + 1])
+outputs = {"shrink": nnx.relu(captured["shrink"]["__call__"][0])}
+outputs |= {f"block {i}": captured["blocks"][i]["__call__"][0] for i in (0, len(model.blocks) - 1)}
+print("scores:", np.round(np.asarray(scores[0]), 1))
+for (before, one), (after, other) in itertools.pairwise(outputs.items()):
+    print(f"{after} minus {before}: from {(other - one).min():.2f} to {(other - one).max():.2f}")
+
+# %%
 _, axes = plots.subplots(len(outputs), 9, height=0.85 * len(outputs))
 for row, (name, maps) in zip(axes, outputs.items(), strict=True):
-    row[0].imshow(some_images[one, ..., 0], cmap="gray_r")
+    row[0].imshow(some_images[eight, ..., 0], cmap="gray_r")
+    row[0].set_title(name)
     for ax, channel in zip(row[1:], np.moveaxis(np.asarray(maps[0]), -1, 0), strict=False):
         ax.imshow(channel, cmap="viridis")
     for ax in row:
         ax.axis("off")
-    row[0].set_title(name, fontsize=8)
 plots.show(
-    f"A handwritten 8, and beside it eight channels each of {', '.join(outputs)}: small maps of the same 8, in each of which "
-    "other parts of it are bright, such as edges on one side or the insides of its loops."
-)
-print("scores:", np.round(np.asarray(scores[0]), 1))
-
-# %% [markdown]
-# Each channel answers to something else: edges from above, from the left, the inside of a loop. With each block something is added to them; nothing is lost on the way, as what came in is still part of the sum.
-#
-# ## What does it get wrong?
-# One number hides much. Which digits are taken for which?
-
-# %%
-parts = [(xs, ys, predict(params, xs)) for xs, ys in load(test_set, batch_size=40)]  # divides 360, and 10,000
-images, labels, guessed = (np.concatenate(part) for part in zip(*parts, strict=True))
-print(f"test accuracy, every image: {np.mean(guessed == labels):.2%}")
-taken_for = np.zeros((10, 10), int)
-np.add.at(taken_for, (labels, guessed), 1)
-wrong = np.flatnonzero(guessed != labels)[:8]
-_, axes = plots.subplots(1, 1 + len(wrong), height=2, squeeze=False, width_ratios=[3] + [1] * len(wrong))
-grid, *small = axes[0]
-grid.imshow(np.log1p(taken_for), cmap="Blues")
-grid.set(xlabel="taken for", ylabel="is", xticks=range(10), yticks=range(10))
-for ax, i in zip(small, wrong, strict=True):
-    ax.imshow(images[i, ..., 0], cmap="gray_r")
-    ax.set_title(f"{labels[i]} as {guessed[i]}", fontsize=8)
-    ax.axis("off")
-mistakes = ", ".join(f"{labels[i]} as {guessed[i]}" for i in wrong) or "none"
-plots.show(
-    "A table of ten by ten, what a digit is by what it is taken for, nearly all on the diagonal; and the first digits that "
-    f"are taken for another: {mistakes}."
+    f"A handwritten 8 and, beside it, eight channels of each of {', '.join(outputs)}. Each channel is a small map of the "
+    "same 8. In some maps the whole stroke is bright, in others only a part of it, such as its left edge."
 )
 
 # %% [markdown]
-# Look at the mistakes before you change the network: some of these digits you would not have read either. The rows and columns of the table say which pairs need more examples.
+# The channels respond to different parts of the digit. Some maps show the whole stroke and others only some of its edges. A block adds the output of a relu, which is never negative, so no value decreases from row to row.
 #
-# ## What else goes wrong
-# - **Types.** Pixels are uint8, and wrap round: 100 - 128 is 228, so a dark pixel becomes a bright one. Divided by a Python number, NumPy makes float64 of them: twice the bytes in the loader, of which JAX makes float32 anyway.
-# - **Mirrored digits.** What may be done to an image is a question to the data: cats may be mirrored, digits not, and a 6 turned round is a 9.
-# - **The test set has a vote.** The curve above was drawn with test digits, and nothing was chosen by it. Whoever picks the best point of it, or the number of steps, has trained on the test set a little. Early stopping needs images of its own; the last exercise does it.
-# - **Channels first.** PyTorch has `(B, 1, 28, 28)`, Flax `(B, 28, 28, 1)`. With `(B, 1, 28, 28)` a convolution here takes 28 for the number of channels, and says so.
+# ## Deeper: from PyTorch
 #
+# | in PyTorch | here |
+# |---|---|
+# | `for x, y in loader: x.to(device)` | the compiled step accepts NumPy arrays; `jax.device_put` in a thread copies them earlier |
+# | `optimizer.zero_grad()`, `loss.backward()`, `optimizer.step()` | `jax.value_and_grad`, `optimizer.update(model, grads)` |
+# | `with torch.no_grad()` | not needed; JAX computes derivatives only where you ask for them |
+# | `torchmetrics` | `nnx.MultiMetric` |
+# | images `(B, C, H, W)` | `(B, H, W, C)` |
+#
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `nnx.Optimizer(model, tx)`, `optimizer.update(grads)`, as in older versions of Flax's tutorial | `nnx.Optimizer(model, tx, wrt=nnx.Param)`, `optimizer.update(model, grads)` |
+# | `flax.linen`, `train_state.TrainState.create(...)` | an `nnx.Module` and an `nnx.Optimizer` |
+# | `self.sow(...)`, then `nnx.state(model, nnx.Intermediate)` | `nnx.capture` around the call |
+
+# %% [markdown]
 # ## Summary
 #
 # | you want | you write |
 # |---|---|
-# | a data set | a length and an index; `transform` for what happens to each example |
-# | NumPy instead of tensors | `collate_fn`, with `np.stack` and an explicit dtype |
-# | one program for all batches | `drop_last=True`; for a test pad and mask |
-# | data that fit into memory | one array and shuffled indices, no loader |
-# | to load while the device computes | look at nothing; or a thread that loads ahead |
-# | worker processes | `forkserver`, functions from a module, no JAX in them |
-# | what a layer gives | `nnx.capture(..., method_outputs=nnx.Intermediate)` |
-# | a depth that trains | blocks that add, each its share |
-#
-# ## What it became
-#
-# | in older code, or elsewhere | now |
-# |---|---|
-# | `for x, y in loader: x.to(device)` (PyTorch) | the compiled step takes NumPy arrays; `jax.device_put` in a thread where the way is long |
-# | `optimizer.zero_grad()`, `loss.backward()`, `with torch.no_grad()` | `jax.value_and_grad`; nothing is recorded unless asked |
-# | `self.sow(...)`, then `nnx.state(model, nnx.Intermediate)` | `nnx.capture` around the call |
-#
-# Next: the exercises. In the first, the batches are yours.
+# | a data set | a class with a length and an index; `transform` for each image |
+# | NumPy arrays from PyTorch's loader | `collate_fn` with `np.stack` and an explicit dtype |
+# | one program for all batches | `drop_last=True` in training; padding and a mask in evaluation |
+# | loss and accuracy over many batches | `nnx.MultiMetric`, passed to the step and returned |
+# | to load while the device computes | do not read a number in each step, or load in a thread |
+# | data that fit into memory | one array, indexed with shuffled numbers |
+# | a deep network that trains | blocks that add to their input |

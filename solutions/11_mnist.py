@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 11 · Exercises: MNIST
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup. In each exercise, fill in the cell, run it, and run the checks below it. Hidden checks run when your work is graded. **Judged** states what they test. Hints open one at a time, so try the question before the nudge.
 #
-# The digits here are scikit-learn's, in their own 8 × 8: small enough that a network learns them in a second or two, and the same on every machine. A **tree** is what lesson 06 calls a pytree.
+# The digits here are those of scikit-learn in their original size, 8 × 8. A network learns them in a second or two. The core of [the lesson](../../notebooks/11_mnist.ipynb) is enough for all exercises.
 
 # %% setup
 import collections
@@ -16,7 +16,7 @@ import optax
 from flax import nnx
 from sklearn.datasets import load_digits
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators round the factors of a product to fewer bits. Here every product uses all of them.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 DIGITS = (load_digits().images / 16).astype(np.float32)[..., None]  # (1797, 8, 8, 1), from 0 to 1
@@ -24,7 +24,7 @@ LABELS = load_digits().target.astype(np.int32)  # (1797,)
 
 
 def fit(model, images, labels, steps=120):
-    """Trains an NNX model on images (n, 8, 8, 1), labels (n,), with Adam and 32 examples a step. Returns the model."""
+    """Trains an NNX model on images (n, 8, 8, 1), labels (n,), with Adam and 32 examples per step. Returns the model."""
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     tx = optax.adam(optax.cosine_decay_schedule(0.015, steps))
 
@@ -43,7 +43,7 @@ def fit(model, images, labels, steps=120):
 
 
 def put(model, stacks):
-    """The model with given parameters, chosen by their shape: layers of one shape take the rows of a stack in turn."""
+    """The model with given parameters, matched by shape. Layers of equal shape get the rows of a stack in order."""
     rows = collections.defaultdict(list)
     for stack in stacks:
         rows[str(stack.shape[1:])] += list(stack)
@@ -54,7 +54,7 @@ def put(model, stacks):
 
 
 def nearest(state, xs, ys, rate=0.1):
-    """A step of a small classifier that keeps a middle for each class: state (k, d), xs (B, d), ys (B,) -> state,
+    """A step of a small classifier with a centre for each class: state (k, d), xs (B, d), ys (B,) -> state,
     the mean loss () of the batch, its logits (B, k)."""
     logits = -jnp.sum((xs[:, None] - state) ** 2, axis=-1)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, ys).mean()
@@ -62,7 +62,7 @@ def nearest(state, xs, ys, rate=0.1):
 
 
 def nearest_by_hand(state, batches):
-    """What steps of `nearest` give in plain NumPy: the last state, and for each batch its losses (B,) and hits (B,)."""
+    """The steps of `nearest` in plain NumPy: the last state, and for each batch its losses (B,) and hits (B,)."""
     state, losses, hits = state.astype(np.float64), [], []
     for i in range(len(batches)):
         xs, ys = batches[i]
@@ -75,13 +75,13 @@ def nearest_by_hand(state, batches):
 
 
 def steps_of(key, n, most):
-    """The steps (n, 2), down and right, that the keys of n images draw."""
+    """The shifts (n, 2), down and right, drawn from the keys of n images."""
     draw = lambda own: jax.random.randint(own, (2,), -most, most + 1)
     return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(key, n))).tolist()
 
 
 def moved_by_hand(key, images, most):
-    """Images (n, h, w, c), each moved by the step that its key draws, in plain NumPy: what the checks compare with."""
+    """Images (n, h, w, c), each moved by the shift drawn from its key, in plain NumPy. The checks compare with it."""
     result = np.zeros_like(images)
     h, w = images.shape[1:3]
     for i, (down, right) in enumerate(steps_of(key, len(images), most)):
@@ -92,34 +92,34 @@ def moved_by_hand(key, images, most):
 
 
 def yearly(course):
-    """A training that scores as `course` says, epoch by epoch: epoch(state), which donates, score(state), a state."""
+    """A training with given scores, one per epoch: epoch(state), which donates its argument, score(state), a state."""
     epoch = jax.jit(lambda state: {"year": state["year"] + 1, "w": [state["w"][0] * 2]}, donate_argnums=0)
     return epoch, lambda state: jnp.asarray(course)[state["year"] - 1], {"year": jnp.array(0), "w": [jnp.ones(3)]}
 
 
 # %% [markdown] task="mnist-batches" stars=1 minutes=8 skills="01_arrays,03_jit"
 # ## Batches of one shape
-# **Goal.** Feed a compiled step: floats, a channel axis, and every batch of the same size, so that nothing compiles twice. The loop is there, what it does is missing.
+# **Goal.** Make batches for a compiled step from one array of images. Each batch contains floats, has an axis for channels and has the same size, so that the step is compiled once. The loop is given. Complete its body.
 #
-# **Signature.** `batches(images, labels, size, order)`: `images` is `(n, h, w)` uint8, `labels` is `(n,)` of any integer type; `order` is `(n,)`, the numbers 0 to n-1 in the order in which the examples are wanted. Yields pairs of NumPy arrays: images `(size, h, w, 1)`, float32, from 0 to 1 (255 is 1), and their labels `(size,)`, int32. Examples at the end that do not fill a batch are left out.
+# **Signature.** `batches(images, labels, size, order)` takes images `(n, h, w)` of dtype uint8 and labels `(n,)` of any integer dtype. `order` is `(n,)`, the numbers 0 to n-1 in the order of the examples. It yields pairs of NumPy arrays. The images are `(size, h, w, 1)`, float32, from 0 to 1 (255 becomes 1), and their labels are `(size,)`, int32. Examples at the end that do not fill a batch are left out.
 #
-# **Example.** Five images of one pixel, 0, 51, 102, 153 and 255, with the labels 5, 6, 7, 8, 9, size 2 and the order 4, 0, 3, 1, 2: first the images 1 and 0 with the labels 9, 5, then 0.6 and 0.2 with 8, 6. The image 102 is left out.
+# **Example.** There are five images of one pixel, 0, 51, 102, 153 and 255, with the labels 5, 6, 7, 8, 9. With size 2 and the order 4, 0, 3, 1, 2, the first batch contains the images 1 and 0 with the labels 9 and 5. The second contains 0.6 and 0.2 with the labels 8 and 6. The image 102 is left out.
 #
-# **Judged.** Every batch: values, shapes, dtypes, and that NumPy made it; how many there are. **Not judged.** Speed, and how the order is drawn.
+# **Judged.** The values, shapes and dtypes of every batch, that its arrays are NumPy arrays, and the number of batches. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# What is `images[order[0:2]]`, when the inner brackets give two numbers?
+# What is `images[order[0:2]]`, where `order[0:2]` contains two numbers?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# In NumPy uint8 divided by a Python number is float64, and a last slice is simply shorter. What would each of the two do to a compiled step?
+# In NumPy, uint8 divided by a Python number is float64, and the last slice may be shorter. What would each of these do to a compiled step?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Take the part of `order` that this turn is about, and `return` where it is too short. Index images and labels with it, convert with `astype`, and add an axis at the end with `[..., None]`.
+# Take the part of `order` for this iteration, and `return` if it is too short. Index images and labels with it, convert with `astype`, and add an axis at the end with `[..., None]`.
 #
 # </details>
 
@@ -137,7 +137,7 @@ def batches(images, labels, size, order):
 
 
 # %% check="mnist-batches" name="example" points=1
-"""The example: five images, two batches of two."""
+"""The example with five images gives two batches of two."""
 images, labels = np.array([0, 51, 102, 153, 255], np.uint8).reshape(5, 1, 1), np.arange(5, 10)
 got = ask(lambda *data: list(batches(*data)), images, labels, 2, np.array([4, 0, 3, 1, 2]))
 first = np.float32([1, 0]).reshape(2, 1, 1, 1), np.array([9, 5], np.int32)
@@ -145,7 +145,7 @@ second = np.float32([0.6, 0.2]).reshape(2, 1, 1, 1), np.array([8, 6], np.int32)
 compare(got, [first, second], label="the list of batches")
 
 # %% hidden="mnist-batches" name="batches" points=2
-"""Every batch is right, and each has the shapes and dtypes of the first."""
+"""Every batch is correct, and all batches have the same shapes and dtypes."""
 for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6, 6, np.int16)):
     rng = inputs.rng()
     # Some are dark: the largest pixel is not always 255.
@@ -154,100 +154,100 @@ for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6
     order = rng.permutation(n)
     got = ask(lambda *data: list(batches(*data)), images, labels, size, order)
     require(
-        isinstance(got, list) and all(isinstance(one, tuple) and len(one) == 2 for one in got), "A batch is no pair."
+        isinstance(got, list) and all(isinstance(one, tuple) and len(one) == 2 for one in got), "A batch is not a pair."
     )
     require(
         all(isinstance(part, np.ndarray) for one in got for part in one),
-        "A batch is not of NumPy arrays: the loader's side is NumPy's, and the compiled step takes its arrays as they are.",
+        "A batch does not consist of NumPy arrays. Loaders make NumPy arrays, and a compiled step accepts them.",
     )
     require(
         len({np.shape(xs) for xs, _ in got}) <= 1,
-        f"With {n} examples and size {size} the batches have unlike shapes: each shape compiles the step once more.",
+        f"With {n} examples and size {size}, the batches have different shapes. The step is compiled for each shape.",
     )
-    require(len(got) <= n // size, "There are too many batches: examples that do not fill one are left out.")
-    require(len(got) == n // size, "There are too few batches: all that are full count, the last of them too.")
+    require(len(got) <= n // size, "There are too many batches. Leave out the examples that do not fill a batch.")
+    require(len(got) == n // size, "There are too few batches. Every full batch is needed, including the last one.")
     for i, (xs, ys) in enumerate(got):
         chosen = order[i * size : (i + 1) * size]
         if np.shape(xs) == (size, 3, 2, 1) and np.shape(ys) == (size,) and n == 23:
             same = np.allclose(xs[..., 0] * 255, images[chosen], atol=0.5)
             require(
                 not same or (ys == labels[chosen]).all(),
-                "The images are right, and the labels belong to other images: are both taken in the new order?",
+                "The images are correct, but the labels belong to other images. Do both follow `order`?",
             )
             require(
                 same or not np.allclose(xs[..., 0], images[chosen], atol=0.5),
-                "The images go from 0 to 255; wanted 0 to 1.",
+                "The images are from 0 to 255, but should be from 0 to 1.",
             )
-            require(same or (xs % 1 > 0).any(), "The images are whole numbers, 0 or 1: what does `//` do?")
+            require(same or (xs % 1 > 0).any(), "The images contain only 0 and 1. What does `//` do?")
             require(
                 same or not np.allclose(xs[..., 0] * 255, images[i * size : (i + 1) * size], atol=0.5),
-                "The images come as they lie in the file: `order` has no say.",
+                "The images come in their original order. Use `order`.",
             )
         wanted = (images[chosen].astype(np.float32) / np.float32(255))[..., None], labels[chosen].astype(np.int32)
         compare(xs, wanted[0], label="the images of a batch")
         compare(ys, wanted[1], label="the labels of a batch")
 
 # %% [markdown] why="mnist-batches"
-# One shape and one dtype for every batch means one program for the whole training. The examples that are left out are others in each epoch, as the order is drawn anew. **Next:** the test set has to be seen whole. What do you do with its last batch?
+# With one shape and one dtype for all batches, the step is compiled once. A new order in each epoch leaves out different examples. **Next:** an evaluation has to use every test image. What do you do with the last batch?
 
 
-# %% wrong="mnist-batches" because="Yields the short batch at the end too: another shape, so the step compiles again."
+# %% wrong="mnist-batches" because="Yields the short batch at the end too. Its shape differs, so the step is compiled again."
 def batches(images, labels, size, order):
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
         yield images[chosen][..., None].astype(np.float32) / 255, labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Divides before it converts: NumPy makes float64 of uint8 and a number."
+# %% wrong="mnist-batches" because="Divides before it converts. In NumPy, uint8 divided by a Python number is float64."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         yield images[chosen][..., None] / 255, labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Takes the images in the new order and the labels in the old one."
+# %% wrong="mnist-batches" because="Takes the images in the new order, but the labels in the old one."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         yield images[chosen][..., None].astype(np.float32) / 255, labels[start : start + size].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Divides with //: every pixel that is not 255 becomes 0."
+# %% wrong="mnist-batches" because="Divides with //, so every pixel other than 255 becomes 0."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         yield (images[chosen] // 255)[..., None].astype(np.float32), labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Does not scale: pixels of 255 make steps that are far too long."
+# %% wrong="mnist-batches" because="Does not scale the pixels. Values up to 255 make the first updates far too large."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         yield images[chosen][..., None].astype(np.float32), labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Puts the channel axis first, as PyTorch has it; Flax wants it last."
+# %% wrong="mnist-batches" because="Puts the channel axis first, as in PyTorch. Flax expects it last."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         yield images[chosen][:, None].astype(np.float32) / 255, labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Fills the last batch up with examples that were there already: they count twice."
+# %% wrong="mnist-batches" because="Fills the last batch with examples that were already used, so they count twice."
 def batches(images, labels, size, order):
     for start in range(0, len(order), size):
         chosen = np.resize(order[start : start + size], size)
         yield images[chosen][..., None].astype(np.float32) / 255, labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Goes through the examples as they lie in the file, and forgets the order."
+# %% wrong="mnist-batches" because="Takes the examples in their original order and ignores `order`."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         part = slice(start, start + size)
         yield images[part][..., None].astype(np.float32) / 255, labels[part].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Makes JAX arrays of what NumPy has to load: a tour through the device, and nothing for worker processes."
+# %% wrong="mnist-batches" because="Makes JAX arrays. Loading then uses the device, and does not work in worker processes."
 def batches(images, labels, size, order):
     images, labels = jnp.asarray(images), jnp.asarray(labels, jnp.int32)
     for start in range(0, len(order) - size + 1, size):
@@ -255,21 +255,21 @@ def batches(images, labels, size, order):
         yield images[chosen][..., None].astype(jnp.float32) / 255, labels[chosen]
 
 
-# %% wrong="mnist-batches" because="Scales by the largest pixel that there is: in darker images that is not 255."
+# %% wrong="mnist-batches" because="Divides by the largest pixel of the images, which is less than 255 if the images are dark."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size + 1, size):
         chosen = order[start : start + size]
         yield images[chosen][..., None].astype(np.float32) / images.max(), labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Leaves out the last batch where it ends with the last example: it is full."
+# %% wrong="mnist-batches" because="Leaves out the last batch even if it is full."
 def batches(images, labels, size, order):
     for start in range(0, len(order) - size, size):
         chosen = order[start : start + size]
         yield images[chosen][..., None].astype(np.float32) / 255, labels[chosen].astype(np.int32)
 
 
-# %% wrong="mnist-batches" because="Takes width for height in a reshape: images that are not square are scrambled."
+# %% wrong="mnist-batches" because="Exchanges height and width in a reshape, which scrambles images that are not square."
 def batches(images, labels, size, order):
     _, width, height = images.shape
     for start in range(0, len(order) - size + 1, size):
@@ -292,28 +292,28 @@ def batches(images, labels, size, order):
 
 
 # %% [markdown] task="mnist-metrics-on-device" stars=2 minutes=15 skills="03_jit,09_training,mnist-batches"
-# ## Totals that nobody waits for
-# **Goal.** Train through some batches and say how it went: the mean loss and the accuracy. But do not look at a single number on the way, or Python and the device wait for each other in every step.
+# ## Metrics without waiting
+# **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read a number on the way, so that Python never waits for the device. Here you write by hand what `nnx.MultiMetric` does.
 #
-# **Signature.** `train_steps(step, state, batches)`: `step(state, xs, ys)` gives `(state, loss, logits)`: the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Returns `(state, {"loss": ..., "accuracy": ...})`: the state after the last batch, and over all **examples** together the mean loss and the share whose largest logit is at the label, both float32, `()`.
+# **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches, and the accuracy is the share of examples whose largest logit is at the label. Both are float32 of shape `()`.
 #
-# **Example.** `nearest` from the setup with the middles `[[0], [1]]` in two batches, `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, then `xs = [[2]]`, `ys = [1]`: three of the four are right, the accuracy is 0.75; the losses are about 0.63 and 0.07 for the batches, and 0.50 over all four.
+# **Example.** `nearest` from the setup starts with the centres `[[0], [1]]`. The first batch is `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, and the second is `xs = [[2]]`, `ys = [1]`. Three of four predictions are correct, so the accuracy is 0.75. The losses of the batches are about 0.65 and 0.07, and the mean over all four examples is about 0.50.
 #
-# **Judged.** Values, for batches of unlike sizes and for any `step` and its loss; that the whole function can be traced, which it cannot be where an array is converted to a Python or NumPy number, in the loop or after it. **Not judged.** Whether you add up or collect.
+# **Judged.** The values, for batches of different sizes and for any `step` and its loss. The whole function can be traced. It cannot if an array is converted to a Python or NumPy number, in the loop or after it. **Not judged.** Whether you add the values up or collect them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# A batch of 100 with the loss 1 and one of 10 with the loss 2: what is the mean over all 110?
+# A batch of 100 examples has the mean loss 1, and a batch of 10 has the mean loss 2. What is the mean over all 110?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Sums of `jnp` arrays are `jnp` arrays, and nobody waits for them. `float`, `int`, `np.asarray` and `.item()` do. The sizes are no arrays: `len(ys)` is known.
+# A sum of JAX arrays is a JAX array, and Python does not wait for it. It waits in `float`, `int`, `np.asarray` and `.item()`. The size `len(ys)` is a Python number and known at once.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Three totals: of loss times size, of right answers (`jnp.argmax` along the last axis, compared with the labels), of sizes. Divide after the loop.
+# Add up three totals: the losses times the sizes, the correct predictions (`jnp.argmax` along the last axis, compared with the labels), and the sizes. Divide after the loop.
 #
 # </details>
 
@@ -333,7 +333,7 @@ def train_steps(step, state, batches):
 
 
 # %% check="mnist-metrics-on-device" name="example" points=1
-"""The example: two batches, one of three and one of one."""
+"""The example with a batch of three and a batch of one."""
 middles = np.array([[0], [1]], np.float32)
 parts = [(np.float32([[1], [0], [1]]), np.int32([0, 0, 1])), (np.float32([[2]]), np.int32([1]))]
 _, told = ask(lambda *data: train_steps(nearest, *data), middles, parts)
@@ -342,7 +342,7 @@ totals = {"loss": np.float32(np.concatenate(losses).mean()), "accuracy": np.floa
 compare(told, totals, label="the totals")
 
 # %% hidden="mnist-metrics-on-device" name="values" points=2
-"""State, loss and accuracy over all examples, for batches of unlike sizes."""
+"""State, loss and accuracy over all examples are correct for batches of different sizes."""
 
 
 def draw(sizes):
@@ -353,7 +353,7 @@ def draw(sizes):
 
 
 def probe_steps(middles, parts, times):
-    """Steps that report `times` their loss: with 1 the cross entropy of their logits, else another one."""
+    """Steps whose loss is `times` the cross entropy of their logits."""
 
     def step(state, xs, ys):
         state, loss, logits = nearest(state, xs, ys)
@@ -370,7 +370,7 @@ for sizes, times in (((40, 9, 23), 1), ((3,), 1), ((16, 16, 16, 16), 3)):
         own, losses = np.float32(np.concatenate(losses).mean()), [times * a for a in losses]
         told = got[1] if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], dict) else {}
         made_up = "loss" in told and np.shape(told["loss"]) == () and np.isclose(told["loss"], own)
-        require(not made_up, "The loss is the cross entropy of the logits; wanted is the loss that `step` gives.")
+        require(not made_up, "The loss is the cross entropy of the logits. Use the loss that `step` returns.")
     totals = {
         "loss": np.float32(np.concatenate(losses).mean()),
         "accuracy": np.float32(np.concatenate(hits).mean()),
@@ -378,15 +378,15 @@ for sizes, times in (((40, 9, 23), 1), ((3,), 1), ((16, 16, 16, 16), 3)):
     if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], dict) and set(got[1]) == set(totals):
         found = got[1]
         mistakes = {
-            "The mean of the batches' means: a batch of 9 counts as much as one of 40.": [
+            "This is the mean of the batches' means, in which a batch of 9 counts as much as one of 40.": [
                 np.mean([a.mean() for a in part]) for part in (losses, hits)
             ],
             "Only the last batch counts.": [part[-1].mean() for part in (losses, hits)],
-            "The batches' means are added up and then divided by the number of examples: that divides twice.": [
+            "The batches' means are added up and divided by the number of examples, which divides twice.": [
                 np.sum([a.mean() for a in losses]) / sum(sizes),
                 np.nan,
             ],
-            "That is a sum over the batches, not a mean over the examples.": [
+            "This is a sum over the batches, not a mean over the examples.": [
                 np.sum([a.mean() for a in part]) for part in (losses, hits)
             ],
         }
@@ -395,16 +395,16 @@ for sizes, times in (((40, 9, 23), 1), ((3,), 1), ((16, 16, 16, 16), 3)):
                 near = np.shape(found[name]) == () and np.isclose(found[name], value, rtol=1e-4)
                 require(not near or np.isclose(right, value, rtol=1e-3), f"{name}: {said[0].lower()}{said[1:]}")
         still = np.shape(got[0]) == middles.shape and np.allclose(got[0], middles)
-        require(not still, "The state that comes back is the one that went in: each step gives a new one.")
+        require(not still, "The returned state is the one that was passed. Each step returns a new one.")
         alone = np.shape(got[0]) == middles.shape and np.allclose(got[0], nearest_by_hand(middles, parts[-1:])[0])
         require(
             len(parts) == 1 or not alone,
-            "Only the last step has changed the state: does each begin where the last ended?",
+            "Only the last step has changed the state. Does each step start from the state of the step before?",
         )
     compare(got, (state, totals), label=f"(state, totals) of {len(parts)} batches")
 
 # %% hidden="mnist-metrics-on-device" name="traced" points=2
-"""The whole loop can be traced, so nobody looks at a value on the way; and the program takes the steps."""
+"""The whole loop can be traced, so it reads no value, and the program computes the steps."""
 
 
 def probe_loop(middles, parts):
@@ -417,7 +417,7 @@ parts = [(rng.normal(size=(n, 2)).astype(np.float32), rng.integers(0, 3, size=n)
 raised = error(probe_loop, middles, parts)
 require(
     raised is None or not ("Tracer" in raised or "Concretization" in raised),
-    "The loop cannot be traced: something in it asks for a value, so every step waits for the device. Is there a `float`, an "
+    "The function cannot be traced, because it reads a value, and there Python waits for the device. Is there a `float`, an "
     "`int`, an `if` on a value, or NumPy?",
 )
 got = program(probe_loop, middles, parts).run(middles, parts)
@@ -425,10 +425,10 @@ require(isinstance(got, tuple) and len(got) == 2, "The program does not return a
 compare(got[0], nearest_by_hand(middles, parts)[0], label="the state")
 
 # %% [markdown] why="mnist-metrics-on-device"
-# The totals are arrays that need not be there yet: Python hands over step after step, and the device is never short of work. Whoever prints them at the end waits once. That the loop can be traced is the proof: a tracer has no value to look at. **Next:** where would you put the progress bar?
+# The totals are JAX arrays, so Python submits one step after the other and does not wait. It waits once, when you print the totals. The function can be traced, which proves that it reads no value, because a tracer has none. **Next:** where would you put a progress bar?
 
 
-# %% wrong="mnist-metrics-on-device" because="Calls float in every step: Python waits for the device, and then the device for Python."
+# %% wrong="mnist-metrics-on-device" because="Calls float in every step. Python waits for the device, and then the device waits for Python."
 def train_steps(step, state, batches):
     total = hits = count = 0
     for xs, ys in batches:
@@ -439,7 +439,7 @@ def train_steps(step, state, batches):
     return state, {"loss": jnp.float32(total / count), "accuracy": jnp.float32(hits / count)}
 
 
-# %% wrong="mnist-metrics-on-device" because="Counts the right answers with NumPy, which has to have the logits first."
+# %% wrong="mnist-metrics-on-device" because="Counts the correct predictions with NumPy, which waits for the logits."
 def train_steps(step, state, batches):
     total, hits, count = 0, 0, 0
     for xs, ys in batches:
@@ -449,7 +449,7 @@ def train_steps(step, state, batches):
     return state, {"loss": total / count, "accuracy": jnp.float32(hits / count)}
 
 
-# %% wrong="mnist-metrics-on-device" because="Takes the mean of the batches' means: a small batch counts as much as a large one."
+# %% wrong="mnist-metrics-on-device" because="Takes the mean of the batches' means, in which a small batch counts as much as a large one."
 def train_steps(step, state, batches):
     losses, hits = [], []
     for xs, ys in batches:
@@ -459,14 +459,14 @@ def train_steps(step, state, batches):
     return state, {"loss": jnp.stack(losses).mean(), "accuracy": jnp.stack(hits).mean()}
 
 
-# %% wrong="mnist-metrics-on-device" because="Reports the last batch, and calls it the epoch."
+# %% wrong="mnist-metrics-on-device" because="Returns the metrics of the last batch only."
 def train_steps(step, state, batches):
     for xs, ys in batches:
         state, loss, logits = step(state, xs, ys)
     return state, {"loss": loss, "accuracy": jnp.mean(logits.argmax(-1) == ys)}
 
 
-# %% wrong="mnist-metrics-on-device" because="Looks for the largest logit along the batch instead of along the classes."
+# %% wrong="mnist-metrics-on-device" because="Takes the largest logit along the batch instead of along the classes."
 def train_steps(step, state, batches):
     total = hits = count = 0
     for xs, ys in batches:
@@ -476,7 +476,7 @@ def train_steps(step, state, batches):
     return state, {"loss": total / count, "accuracy": hits / count}
 
 
-# %% wrong="mnist-metrics-on-device" because="Starts every step from the state that came in."
+# %% wrong="mnist-metrics-on-device" because="Starts every step from the state that was passed."
 def train_steps(step, state, batches):
     total = hits = count = 0
     for xs, ys in batches:
@@ -486,7 +486,7 @@ def train_steps(step, state, batches):
     return new, {"loss": total / count, "accuracy": hits / count}
 
 
-# %% wrong="mnist-metrics-on-device" because="Adds up means and divides by the number of examples: the loss is too small by the size of a batch."
+# %% wrong="mnist-metrics-on-device" because="Adds up means and divides by the number of examples, so the loss is too small by a factor of the batch size."
 def train_steps(step, state, batches):
     total = hits = count = 0
     for xs, ys in batches:
@@ -496,7 +496,7 @@ def train_steps(step, state, batches):
     return state, {"loss": total / count, "accuracy": hits / count}
 
 
-# %% wrong="mnist-metrics-on-device" because="Makes a cross entropy of the logits: the loss that `step` gives may be another."
+# %% wrong="mnist-metrics-on-device" because="Computes the cross entropy of the logits. The loss that `step` returns may be a different one."
 def train_steps(step, state, batches):
     losses, hits = [], []
     for xs, ys in batches:
@@ -506,7 +506,7 @@ def train_steps(step, state, batches):
     return state, {"loss": jnp.concatenate(losses).mean(), "accuracy": jnp.concatenate(hits).mean()}
 
 
-# %% wrong="mnist-metrics-on-device" because="Keeps a running mean that remembers only the size of the batch before, not of all before."
+# %% wrong="mnist-metrics-on-device" because="Computes a running mean that is weighted by the size of the previous batch, not of all previous batches."
 def train_steps(step, state, batches):
     mean_loss, accuracy, before = jnp.float32(0), jnp.float32(0), 0
     for xs, ys in batches:
@@ -518,7 +518,7 @@ def train_steps(step, state, batches):
     return state, {"loss": mean_loss, "accuracy": accuracy}
 
 
-# %% wrong="mnist-metrics-on-device" because="Makes NumPy numbers of the totals at the end: the caller waits there, and the function cannot be traced."
+# %% wrong="mnist-metrics-on-device" because="Converts the totals to NumPy numbers at the end. Python waits there, and the function cannot be traced."
 def train_steps(step, state, batches):
     total, hits, count = 0.0, 0, 0
     for xs, ys in batches:
@@ -555,27 +555,27 @@ def train_steps(step, state, batches):
 
 # %% [markdown] task="mnist-evaluate" stars=2 minutes=15 skills="03_jit,05_vmap,mnist-metrics-on-device"
 # ## Every test image, once
-# **Goal.** Training may drop the last batch; a test may not. Evaluate a compiled model on *all* images, in batches of one size, without compiling it again for the rest.
+# **Goal.** Training may drop the last batch, but an evaluation may not. Evaluate a compiled model on *all* images in batches of one size, so that it is not compiled again for the last images.
 #
-# **Signature.** `evaluate(predict, images, labels, size)`: `predict` takes `(size, ...)` images, **always exactly `size`**, and gives logits `(size, k)`; `images` is `(n, ...)`, `labels` is `(n,)`, NumPy arrays, n ≥ 1. Returns `{"loss": ..., "accuracy": ...}`, both float32 `()`: over the n examples, the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`) and the share whose largest logit (`jnp.argmax`) is at the label.
+# **Signature.** `evaluate(predict, images, labels, size)`. `predict` takes **exactly `size`** images `(size, ...)` and returns logits `(size, k)`. `images` is `(n, ...)` and `labels` is `(n,)`, both NumPy arrays, with n ≥ 1. Return `{"loss": ..., "accuracy": ...}`, both float32 of shape `()`. Over the n examples, the loss is the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`), and the accuracy is the share of examples whose largest logit (`jnp.argmax`) is at the label.
 #
-# **Example.** n = 5 and size 2: `predict` is called three times, and the last time one of the two images is padding. With all logits 0 the loss is log 10 and the accuracy is the share of zeros among the labels.
+# **Example.** For n = 5 and size 2, `predict` is called three times. In the last call, one of the two images is padding. If all logits are 0 and there are 10 classes, the loss is log 10 and the accuracy is the share of labels that are 0.
 #
-# **Judged.** Values for every n, also smaller than `size`; the shapes that `predict` meets. Whatever `predict` makes of your padding, **NaN too**, must not be seen; NaN of a *real* image must be, as a loss that is NaN. **Not judged.** What you pad with.
+# **Judged.** The values for every n, also for n smaller than `size`, and the shapes that `predict` receives. The results of `predict` for your padding must not affect the result, **even if they are NaN**. A NaN for a *real* image must make the loss NaN. **Not judged.** What you pad with.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many images are missing in the last batch, and how would you say, for each row of a batch, whether it is real?
+# How many images are missing in the last batch? How can an array state for each row of a batch whether it is real?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A mask of booleans. Multiplying by it is not enough: what is 0 times NaN? Lesson 04 has a function that chooses instead.
+# Use a mask of booleans. Multiplying by it is not enough, because 0 times NaN is NaN. Which function of lesson 04 selects values instead?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `np.arange(size) < number of real rows` is the mask. Pad images and labels with zeros behind. Add up `jnp.where(mask, loss of each row, 0)` and the masked hits, divide both by n.
+# The mask is `np.arange(size) < number of real rows`. Append zeros to images and labels. Add up `jnp.where(mask, loss of each row, 0)` and the masked correct predictions, and divide both by n.
 #
 # </details>
 
@@ -598,7 +598,7 @@ def evaluate(predict, images, labels, size):
 
 
 # %% check="mnist-evaluate" name="example" points=1
-"""The example: five images, two at a time, and logits that are all 0."""
+"""The example with five images, two at a time, and logits that are all 0."""
 
 
 def probe_example(images, labels):
@@ -608,11 +608,11 @@ def probe_example(images, labels):
 
 
 got, met = ask(probe_example, np.ones((5, 3), np.float32), np.int32([0, 4, 0, 7, 7]))
-require(met == [(2, 3)] * 3, f"`predict` met the shapes {met}; wanted (2, 3), three times.")
+require(met == [(2, 3)] * 3, f"`predict` received the shapes {met}; wanted (2, 3), three times.")
 compare(got, {"loss": np.float32(np.log(10)), "accuracy": np.float32(0.4)}, label="the result")
 
 # %% hidden="mnist-evaluate" name="values" points=2
-"""Right for any number of images: all are counted, each once, the padding never."""
+"""For any number of images, each image counts once and the padding does not count."""
 
 
 def probe_linear(images, labels, weights, size):
@@ -629,18 +629,21 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
     raised = error(probe_linear, images, labels, weights, size)
     require(
         raised is None,
-        f"With {n} images and size {size} `predict` cannot work: it wants exactly {size} images each time.",
+        f"With {n} images and size {size}, `predict` raises an error. Pass exactly {size} images in each call.",
     )
     got = ask(probe_linear, images, labels, weights, size)
     wanted = {"loss": np.float32(losses.mean()), "accuracy": np.float32(hits.mean())}
     if (n, size) == (7, 3) and isinstance(got, dict) and np.shape(got.get("loss")) == ():
         others = {
-            "The last batch is left out: a test counts every image.": losses[:6].mean(),
-            "The padding is counted too, as blank images.": (losses.sum() + 2 * np.log(np.exp(np.arange(4)).sum())) / 9,
-            "The mean of the batches' means: the last image counts as much as three.": np.mean(
+            "The last batch is left out. An evaluation counts every image.": losses[:6].mean(),
+            "The padding is counted too, as images with the label 0.": (
+                losses.sum() + 2 * np.log(np.exp(np.arange(4)).sum())
+            )
+            / 9,
+            "This is the mean of the batches' means, in which the last image counts as much as three.": np.mean(
                 [losses[:3].mean(), losses[3:6].mean(), losses[6]]
             ),
-            "All the losses are there, but divided by the number of rows with the padding, not by the number of images.": losses.sum()
+            "The sum of the losses is divided by the number of rows with padding, not by the number of images.": losses.sum()
             / 9,
         }
         for said, other in others.items():
@@ -648,11 +651,11 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
     compare(got, wanted, label=f"the result for {n} images in batches of {size}")
 
 # %% hidden="mnist-evaluate" name="padding" points=1
-"""What the model makes of the padding is not seen, NaN neither; NaN of a real image is."""
+"""A NaN for the padding does not affect the result, and a NaN for a real image does."""
 
 
 def probe_norm(images, labels, weights, sound):
-    """A model that gives NaN for every row but the `sound` images, wherever the padding stands."""
+    """A model that returns NaN for every row except the `sound` images, wherever the padding is."""
     calls = []
 
     def predict(xs):
@@ -672,19 +675,21 @@ logits = images.astype(np.float64) @ weights
 losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(6), labels]
 wanted = {"loss": np.float32(losses.mean()), "accuracy": np.float32((logits.argmax(1) == labels).mean())}
 got, calls = ask(probe_norm, images, labels, weights, images)
-require(calls <= 2, f"For 6 images in batches of 4 `predict` is called {calls} times; two batches hold them all.")
+require(calls <= 2, f"For 6 images in batches of 4, `predict` is called {calls} times. Two calls are enough.")
 if isinstance(got, dict) and np.shape(got.get("loss")) == ():
-    require(not np.isnan(got["loss"]), "The model gives NaN for the padding, and the loss is NaN. What is 0 times NaN?")
+    require(
+        not np.isnan(got["loss"]), "The model returns NaN for the padding, and the loss is NaN. What is 0 times NaN?"
+    )
 compare(got, wanted, label="the result")
 broken = ask(probe_norm, images, labels, weights, np.delete(images, 3, axis=0))[0]["loss"]
 require(
     np.isnan(broken),
-    "The model gives NaN for a real image, and the loss is a number: a broken model looks sound. Leave out rows by where they "
-    "are, not by what is in them.",
+    "The model returns NaN for a real image, but the loss is a number, so a broken model looks sound. Leave out rows by "
+    "their position, not by their values.",
 )
 
 # %% hidden="mnist-evaluate" name="one-shape" points=1
-"""The model meets one shape only, and no more batches than it takes."""
+"""The model receives one shape only, and is not called more often than needed."""
 
 
 def probe_shapes(images, labels, size):
@@ -702,16 +707,16 @@ for n, size in ((10, 4), (8, 4), (3, 5)):
     met = ask(probe_shapes, inputs.rng().normal(size=(n, 2, 2, 1)).astype(np.float32), np.zeros(n, np.int32), size)
     require(
         {(*one,) for one in met} == {(size, 2, 2, 1, "float32")},
-        f"With {n} images and size {size} the model does not meet ({size}, 2, 2, 1), float32, alone: each other shape or dtype "
-        "compiles it again.",
+        f"With {n} images and size {size}, the model receives inputs other than ({size}, 2, 2, 1), float32. Each other shape or "
+        "dtype compiles it again.",
     )
     require(
         len(met) == -(-n // size),
-        f"With {n} images and size {size} the model runs {len(met)} times; {-(-n // size)} do it.",
+        f"With {n} images and size {size}, the model is called {len(met)} times; needed are {-(-n // size)}.",
     )
 
 # %% [markdown] why="mnist-evaluate"
-# The padding makes every batch the same for the compiler, the mask makes it nothing for the result. Choosing with `where` keeps NaN out; a product does not. **Next:** on eight devices each batch is cut in eight. What does `size` have to be then?
+# With padding, all batches have the same shape, and with the mask, the padding does not affect the result. `where` keeps a NaN out, and a product does not. **Next:** on eight devices, each batch is partitioned into eight shards. What must `size` be then?
 
 
 # %% wrong="mnist-evaluate" because="Leaves out the images that do not fill a batch, as in training."
@@ -726,7 +731,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels[:whole])}
 
 
-# %% wrong="mnist-evaluate" because="Hands over a last batch that is shorter: a second shape, so the model compiles again."
+# %% wrong="mnist-evaluate" because="Passes a shorter last batch. Its shape differs, so the model is compiled again."
 def evaluate(predict, images, labels, size):
     logits = jnp.concatenate([predict(images[i : i + size]) for i in range(0, len(labels), size)])
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
@@ -743,7 +748,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
 
 
-# %% wrong="mnist-evaluate" because="Multiplies the losses by the mask: 0 times NaN is NaN."
+# %% wrong="mnist-evaluate" because="Multiplies the losses by the mask, but 0 times NaN is NaN."
 def evaluate(predict, images, labels, size):
     n, more = len(labels), -len(labels) % size
     images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
@@ -754,7 +759,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": (losses * mask).sum() / n, "accuracy": ((logits.argmax(-1) == labels) * mask).sum() / n}
 
 
-# %% wrong="mnist-evaluate" because="Multiplies by a boolean mask: only the compiler's choice of operations keeps 0 times NaN from being NaN."
+# %% wrong="mnist-evaluate" because="Multiplies by a boolean mask. Whether 0 times NaN stays NaN then depends on the compiler."
 def evaluate(predict, images, labels, size):
     n, more = len(labels), -len(labels) % size
     images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
@@ -765,7 +770,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": jnp.sum(losses * mask) / n, "accuracy": jnp.sum((logits.argmax(-1) == labels) & mask) / n}
 
 
-# %% wrong="mnist-evaluate" because="Pads with the first images, of which there are too few when n is much smaller than `size`."
+# %% wrong="mnist-evaluate" because="Pads with the first images, but there are too few of them when n is much smaller than `size`."
 def evaluate(predict, images, labels, size):
     n, missing = len(images), -len(images) % size
     images = np.concatenate([images, images[:missing]])
@@ -774,7 +779,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
 
 
-# %% wrong="mnist-evaluate" because="Leaves out whatever is NaN: a model that breaks on real images then looks sound."
+# %% wrong="mnist-evaluate" because="Leaves out every NaN, so a model that fails on real images looks sound."
 def evaluate(predict, images, labels, size):
     n, more = len(labels), -len(labels) % size
     images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
@@ -785,7 +790,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": jnp.nansum(losses * mask) / n, "accuracy": ((logits.argmax(-1) == labels) & mask).sum() / n}
 
 
-# %% wrong="mnist-evaluate" because="Takes the mean of the batches' means: the last few images count as much as a whole batch."
+# %% wrong="mnist-evaluate" because="Takes the mean of the batches' means, in which the last few images count as much as a whole batch."
 def evaluate(predict, images, labels, size):
     losses, hits = [], []
     for i in range(0, len(labels), size):
@@ -796,7 +801,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": jnp.stack(losses).mean(), "accuracy": jnp.stack(hits).mean()}
 
 
-# %% wrong="mnist-evaluate" because="Masks the padding out of the sums, and then divides by all rows."
+# %% wrong="mnist-evaluate" because="Masks the padding in the sums, but divides by the number of all rows."
 def evaluate(predict, images, labels, size):
     losses, hits = [], []
     for i in range(0, len(labels), size):
@@ -808,14 +813,14 @@ def evaluate(predict, images, labels, size):
     return {"loss": jnp.concatenate(losses).mean(), "accuracy": jnp.concatenate(hits).mean()}
 
 
-# %% wrong="mnist-evaluate" because="Evaluates image by image, each repeated until the batch is full: right, and `size` times the work."
+# %% wrong="mnist-evaluate" because="Evaluates each image in a batch of its own copies. The result is correct, but costs `size` times the work."
 def evaluate(predict, images, labels, size):
     logits = jnp.stack([predict(np.repeat(image[None], size, axis=0))[0] for image in images])
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
 
 
-# %% wrong="mnist-evaluate" because="Computes the padding as size - n % size, which is a whole batch where size divides n."
+# %% wrong="mnist-evaluate" because="Computes the padding as size - n % size, which is a whole batch if size divides n."
 def evaluate(predict, images, labels, size):
     n = len(images)
     missing = size - n % size
@@ -876,40 +881,40 @@ def evaluate(predict, images, labels, size):
 
 # %% [markdown] task="mnist-cnn" stars=2 minutes=20 skills="nnx-mlp,nnx-train-step,09_training"
 # ## A residual network
-# **Goal.** Write a convolutional network whose depth is a number, and let it learn real digits.
+# **Goal.** Write a convolutional network whose depth is an argument. It is then trained on real digits.
 #
-# **Signature.** `CNN(channels, blocks, *, rngs)`: two whole numbers, and an `nnx.Rngs` from which **all** weights come. Called with images `(n, 8, 8, 1)` it gives logits `(n, 10)`:
+# **Signature.** `CNN(channels, blocks, *, rngs)` takes two integers and an `nnx.Rngs`, from which **all** weights are drawn. Called with images `(n, 8, 8, 1)`, it returns logits `(n, 10)`. Its layers are:
 #
-# - a 3 × 3 convolution with stride 2 from one channel to `channels`, then relu: `(n, 4, 4, channels)`;
-# - `blocks` times, each with a 3 × 3 convolution of its own: what came in, **plus** the relu of the convolution of it (all of it: here without the lesson's share);
-# - everything flattened by `reshape`, and one linear layer to 10 numbers, with nothing behind it.
+# - a 3 × 3 convolution with stride 2 from one channel to `channels`, then relu, with the result `(n, 4, 4, channels)`;
+# - `blocks` blocks, each with its own 3 × 3 convolution. A block returns its input **plus** the relu of the convolution of its input, without the share of the lesson;
+# - a `reshape` that flattens each image, and one linear layer to 10 numbers, without an activation.
 #
-# All layers have biases, and all convolutions the padding that `nnx.Conv` has unless told otherwise.
+# All layers have biases, and all convolutions have the default padding of `nnx.Conv`.
 #
-# **Example.** `CNN(8, 2, rngs=nnx.Rngs(0))` has 72 + 8 parameters in the first convolution, 576 + 8 in each of the two others and 1,280 + 10 in the last layer: 2,538.
+# **Example.** `CNN(8, 2, rngs=nnx.Rngs(0))` has 72 + 8 parameters in the first convolution, 576 + 8 in each block, and 1,280 + 10 in the last layer, which is 2,538 in total.
 #
-# **Judged.** The parameters, each array by itself or those of all blocks in one with an axis in front; the logits for given parameters, which are traced; the accuracy on digits that it has not seen, after 120 steps of `fit` from the setup. **Not judged.** What the layers are called.
+# **Judged.** The parameters, either as separate arrays or with those of all blocks stacked along a first axis. The logits for given parameters, under tracing. The accuracy on unseen digits after 120 steps of `fit` from the setup. **Not judged.** The names of the layers.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many numbers does one image have when it reaches the linear layer?
+# How many numbers does one image consist of when it reaches the linear layer?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# A plain list would be a setting, so one of modules is refused; `nnx.List` is taken. `nnx.Conv(inputs, outputs, (3, 3), rngs=rngs)`, and `strides=2` for the first.
+# NNX treats a plain list as static and rejects modules in it, so use `nnx.List`. A layer is `nnx.Conv(inputs, outputs, (3, 3), rngs=rngs)`, with `strides=2` for the first one.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In `__call__` keep one name for what flows through: it becomes itself plus the relu of the block, for each block. Then `reshape(len(images), -1)`; the linear layer has 16 times `channels` inputs.
+# In `__call__`, use one variable for the features. For each block, add to it the relu of the block's convolution. Then `reshape(len(images), -1)`. The linear layer has 16 times `channels` inputs.
 #
 # </details>
 
 
 # %% answer="mnist-cnn" timeout=30
 class CNN(nnx.Module):
-    """Images (n, 8, 8, 1) -> logits (n, 10), by `blocks` residual convolutions of `channels` channels."""
+    """Images (n, 8, 8, 1) -> logits (n, 10), with `blocks` residual convolutions of `channels` channels."""
 
     ### BEGIN SOLUTION
     def __init__(self, channels, blocks, *, rngs):
@@ -927,7 +932,7 @@ class CNN(nnx.Module):
 
 
 # %% check="mnist-cnn" name="example" points=1
-"""The example: 2,538 parameters, and ten logits for each image."""
+"""The example has 2,538 parameters and returns ten logits for each image."""
 
 
 def probe_sizes(images):
@@ -944,7 +949,7 @@ count = sum(leaf.size for leaf in leaves)
 require(count == 2538, f"CNN(8, 2) has {count:,} parameters; wanted 2,538.")
 
 # %% hidden="mnist-cnn" name="parameters" points=1
-"""Every layer has parameters of its own, drawn from `rngs`."""
+"""Every layer has its own parameters, drawn from `rngs`."""
 
 
 def probe_kernels(channels, blocks, seeds):
@@ -964,22 +969,22 @@ wanted = {(3, 3, 1, channels): 1, (16 * channels, 10): 1, (10,): 1, wide: blocks
 for shape, times in wanted.items():
     require(
         found[shape] == times,
-        f"With {channels} channels and {blocks} blocks, {found[shape]} arrays of parameters have the shape {shape}; wanted {times}.",
+        f"With {channels} channels and {blocks} blocks, {found[shape]} arrays of parameters have shape {shape}; wanted {times}.",
     )
 more = sorted(set(found) - set(wanted))
 require(not more, f"With {channels} channels and {blocks} blocks, there are parameters of other shapes: {more}.")
 kernels = [row for row in rows if np.shape(row) == one]
 require(
     all((one != other).any() for i, one in enumerate(kernels) for other in kernels[:i]),
-    "Two blocks have the same weights: they come from one key, not from `rngs`.",
+    "Two blocks have the same weights. Draw all weights from `rngs`.",
 )
 require(
     all((one != other).any() for one, other in zip(rows, other_rows, strict=True) if np.ndim(one) > 1),
-    "Two models from unlike `rngs` have equal weights: some layer does not draw from the `rngs` that came in.",
+    "Two models with different `rngs` have equal weights. A layer does not draw from the `rngs` that was passed.",
 )
 
 # %% hidden="mnist-cnn" name="logits" points=2
-"""The logits are right, for parameters that are given: relu, sum and order of everything."""
+"""The logits are correct for given parameters, with every relu and sum in its place."""
 
 
 def probe_given(stacks, images, channels, blocks):
@@ -1019,23 +1024,23 @@ for channels, blocks in ((3, 2), (4, 4)):
     wanted = by_hand(next((order for order in orders if near(by_hand(order, right))), orders[0]), right)
     if np.shape(got) == wanted.shape and not near(wanted):
         for said, block in {
-            "No block adds what came in: that is a plain network, not a residual one.": lambda flow, new: relu(new),
-            "Each block adds a share of its relu, 1 by the number of blocks, as in the lesson; wanted here is all of it.": (
+            "No block adds its input. This is a plain network, not a residual one.": lambda flow, new: relu(new),
+            "Each block adds its relu divided by the number of blocks, as in the lesson. Add all of it here.": (
                 lambda flow, new: flow + relu(new) / blocks
             ),
-            "The relu stands around the sum; wanted what came in, plus a relu.": lambda flow, new: relu(flow + new),
+            "The relu is applied to the sum; wanted the input plus a relu.": lambda flow, new: relu(flow + new),
         }.items():
             require(not any(near(by_hand(order, block)) for order in orders), said)
         same = any(near(by_hand([i] * blocks, right)) for i in range(blocks))
-        require(not same, "The convolution of one block is used in all of them.")
+        require(not same, "The convolution of one block is used in all blocks.")
         require(
             not (np.allclose(got.sum(1), 1, atol=1e-3) or np.allclose(np.exp(got).sum(1), 1, atol=1e-3)),
-            "Those are probabilities: the loss takes logits, and does the softmax itself.",
+            "These are probabilities. The loss takes logits and computes the softmax itself.",
         )
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the logits of a network with {blocks} blocks")
 
 # %% hidden="mnist-cnn" name="learns" points=1
-"""After 120 steps it reads digits that it has not seen."""
+"""After 120 steps, the network classifies unseen digits."""
 
 
 def probe_learns(stacks, images, labels, others):
@@ -1056,14 +1061,15 @@ logits = program(probe_learns, *data).run(*data)
 require(np.shape(logits) == (len(test), 10), "The logits of the test digits do not have the shape (n, 10).")
 share = float(np.mean(np.argmax(logits, axis=1) == LABELS[test]))
 require(
-    share > 0.85, f"It reads {share:.0%} of the digits that it has not seen; 95% are usual here, and 85% are asked for."
+    share > 0.85,
+    f"The accuracy on unseen digits is {share:.0%}; about 95% is usual here, and more than 85% is required.",
 )
 
 # %% [markdown] why="mnist-cnn"
-# Each block adds something to what is there, so with small weights it does nothing, and the gradient finds a way past it to the first layer: that is why dozens of blocks can be trained. **Next:** set `blocks` to 30 and look at the first loss. What does the lesson's block do about it?
+# Each block adds to its input, so the gradient also flows through the addition to the first layer. This is why dozens of blocks can be trained. **Next:** set `blocks` to 30 and look at the first loss. How does the share in the lesson's block help?
 
 
-# %% wrong="mnist-cnn" because="No sum: every block replaces what came in, and the way back through many of them is lost."
+# %% wrong="mnist-cnn" because="No sum: every block replaces its input, and the gradient has no direct path to the first layers."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1077,7 +1083,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Adds only a share of each relu, as the lesson's block does: another network than the one asked for."
+# %% wrong="mnist-cnn" because="Adds only a share of each relu, as in the lesson. The task requires all of it."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1091,7 +1097,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Keeps the blocks in a plain list: NNX takes that for a setting, and refuses one with modules in it."
+# %% wrong="mnist-cnn" because="Keeps the blocks in a plain list. NNX treats a list as static and rejects modules in it."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1105,7 +1111,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Makes one convolution and puts it into every block: the depth is there, the parameters are not."
+# %% wrong="mnist-cnn" because="Creates one convolution and uses it in every block. The depth is correct, but parameters are missing."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1119,7 +1125,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Makes a convolution for every block, and uses the first one in all of them."
+# %% wrong="mnist-cnn" because="Creates a convolution for every block, but uses the first one in all of them."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1133,7 +1139,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Flattens with the channels first, as PyTorch has them: the linear layer meets the numbers in another order."
+# %% wrong="mnist-cnn" because="Flattens with the channels first, as in PyTorch, so the linear layer receives the numbers in a different order."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1147,7 +1153,7 @@ class CNN(nnx.Module):
         return self.last(x.transpose(0, 3, 1, 2).reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Ends with a softmax: the loss takes logits and does that itself."
+# %% wrong="mnist-cnn" because="Ends with a softmax. The loss takes logits and computes the softmax itself."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1161,7 +1167,7 @@ class CNN(nnx.Module):
         return jax.nn.softmax(self.last(x.reshape(len(images), -1)))
 
 
-# %% wrong="mnist-cnn" because="Takes the relu of the sum, as the first residual networks did, where what came in should pass untouched."
+# %% wrong="mnist-cnn" because="Applies the relu to the sum, as the first residual networks did. The input should be added unchanged."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1175,7 +1181,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Makes its own random numbers: every model is the same one, and all blocks are equal."
+# %% wrong="mnist-cnn" because="Creates its own `nnx.Rngs`, so all models have the same weights and all blocks are equal."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         conv = lambda *sizes, **more: nnx.Conv(*sizes, (3, 3), rngs=nnx.Rngs(0), **more)
@@ -1190,7 +1196,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Forgets the stride: sixteen numbers a channel become sixty-four."
+# %% wrong="mnist-cnn" because="Forgets the stride, so each channel has 64 numbers instead of 16."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), rngs=rngs)
@@ -1204,7 +1210,7 @@ class CNN(nnx.Module):
         return self.last(x.reshape(len(images), -1))
 
 
-# %% wrong="mnist-cnn" because="Ends with log_softmax: the predictions are the same, but these are not the logits of the linear layer."
+# %% wrong="mnist-cnn" because="Ends with log_softmax. The predictions are the same, but these are not the logits of the linear layer."
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
@@ -1269,35 +1275,35 @@ class CNN(nnx.Module):
 
 
 # %% [markdown] task="mnist-augment" stars=2 minutes=15 skills="05_vmap,07_randomness,mnist-batches"
-# ## Shifted, each its own way
-# **Goal.** A digit that is moved by a pixel or two is the same digit. Move every image of a batch by a random step of its own, on the device, inside the compiled step.
+# ## A random shift for each image
+# **Goal.** A digit that is moved by a pixel or two is the same digit. Move every image of a batch by its own random shift. The function can then augment images on the device, inside a compiled step.
 #
-# **Signature.** `augment(key, images, most)`: `images` is `(n, h, w, c)`; `most` is a whole number, 1 or larger, known while tracing. Returns images of the same shape and dtype. Image i has a key of its own, the i-th of `jax.random.split(key, n)`, and draws two numbers with `jax.random.randint(own, (2,), -most, most + 1)`: everything in it moves down by the first, and right by the second. What leaves the image is lost, what is uncovered is 0.
+# **Signature.** `augment(key, images, most)` takes images `(n, h, w, c)`. `most` is a Python integer, 1 or larger. Return images of the same shape and dtype. Image i has its own key, number i of `jax.random.split(key, n)`, and draws two numbers with `jax.random.randint(own, (2,), -most, most + 1)`. Its content moves down by the first number and right by the second. Pixels that leave the image are lost, and uncovered pixels are 0.
 #
-# **Example.** A 3 × 3 image with a 1 in the middle, and down 1, right -1: the 1 is then in the lower left corner. Down 1, right 2, and it is gone.
+# **Example.** A 3 × 3 image has a 1 in the middle. With the shift 1 down and -1 right, the 1 is in the lower left corner. With 1 down and 2 right, it has left the image.
 #
-# **Judged.** Values, for images of any height, width, channels and dtype and for any `most`; in the traced program, that more images are not more code. **Not judged.** How you move them.
+# **Judged.** The values, for images of any height, width, number of channels and dtype, and for any `most`. The size of the traced program does not depend on the number of images. **Not judged.** How you move the images.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How would you write it for one image and one key? Which transformation makes a function of a batch out of that?
+# How would you write the function for one image and one key? Which transformation makes a function of a batch from it?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `jnp.roll` brings what leaves on one side in again on the other. Put a frame of zeros around the image first; then a shift is a choice of the window.
+# With `jnp.roll`, pixels that leave on one side enter on the other. Instead, put a frame of zeros around the image and cut out a window.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jnp.pad` by `most` on both sides of rows and columns, then `jax.lax.dynamic_slice`, which takes a traced corner and a fixed size. In the frame the unmoved image begins at `most`: where does the window begin, for the content to move *down*?
+# Use `jnp.pad` by `most` on both sides of rows and columns, then `jax.lax.dynamic_slice`, which takes a traced corner and a fixed size. Without a shift, the window begins at `most`. Where does it begin if the content moves *down*?
 #
 # </details>
 
 
 # %% answer="mnist-augment"
 def augment(key, images, most):
-    """Moves each of images (n, h, w, c) by up to `most` rows and columns, with a key of its own; 0 comes in."""
+    """Moves each of images (n, h, w, c) by up to `most` rows and columns, with its own key. Uncovered pixels are 0."""
 
     ### BEGIN SOLUTION
     def move(own, image):
@@ -1310,14 +1316,14 @@ def augment(key, images, most):
 
 
 # %% check="mnist-augment" name="example" points=1
-"""The example, many times: a 1 in the middle goes where its key says, or away."""
+"""Copies of an image with a 1 in the middle move by the shifts of their keys."""
 dot = np.zeros((6, 3, 3, 1), np.float32)
 dot[:, 1, 1] = 1
 key = jax.random.key(0)
 compare(ask(augment, key, dot, 2), moved_by_hand(key, dot, 2), label="the images")
 
 # %% hidden="mnist-augment" name="values" points=2
-"""Each image by its own step, zeros behind it, for images of any size."""
+"""Each image moves by its own shift and is filled with zeros, for images of any size."""
 for shape, most, kind in (((20, 7, 7, 1), 3, np.float32), ((10, 5, 8, 3), 1, np.uint8), ((12, 2, 3, 1), 4, np.float32)):
     images = inputs.rng().uniform(1, 200, size=shape).astype(kind)
     made = program(lambda key, images, most: augment(key, images, most), jax.random.key(0), images, most)
@@ -1334,40 +1340,42 @@ for shape, most, kind in (((20, 7, 7, 1), 3, np.float32), ((10, 5, 8, 3), 1, np.
             )
         inside = (slice(None), slice(most, -most), slice(most, -most))
         middle = got[inside].size > 0
-        require(right or not np.allclose(got, rolled), "What leaves the image on one side comes in again on the other.")
-        require(right or (got == 0).any(), "Nothing in the images is 0: what is uncovered should be.")
+        require(
+            right or not np.allclose(got, rolled), "Pixels that leave the image on one side enter again on the other."
+        )
+        require(right or (got == 0).any(), "No pixel is 0. Uncovered pixels should be.")
         require(
             right or not (middle and np.allclose(got[inside], rolled[inside])),
-            "The images move as they should, but what is uncovered is not 0 everywhere, or too much is.",
+            "The images move correctly, but not all uncovered pixels are 0, or other pixels are 0 too.",
         )
         require(
             right or not (middle and np.allclose(got[inside], back[inside])),
-            "The images move the wrong way: up for down, and left for right.",
+            "The images move in the opposite direction, up instead of down and left instead of right.",
         )
         require(
             right or not (middle and np.allclose(got[inside], turned[inside])),
-            "The images move right by the first number, and down by the second.",
+            "The images move right by the first number and down by the second. The first number is for down.",
         )
         blank = [tuple(map(tuple, np.argwhere(np.abs(one).sum(-1) == 0))) for one in got]
-        require(right or len(set(blank)) > 1, "All images move by the same step: each should have a key of its own.")
+        require(right or len(set(blank)) > 1, "All images move by the same shift. Each should have its own key.")
     compare(got, wanted, label=f"the {images.dtype} images of shape {shape} with most={most}")
 
 # %% hidden="mnist-augment" name="program" points=1
-"""More images are not more code."""
+"""The size of the program does not depend on the number of images."""
 images, key = inputs.rng().uniform(1, 2, size=(32, 6, 6, 1)).astype(np.float32), inputs.key()
 few, many = (program(lambda key, xs: augment(key, xs, 2), key, some) for some in (images[:4], images))
 for made, some in ((few, images[:4]), (many, images)):
     compare(made.run(key, some), moved_by_hand(key, some, 2), label=f"the {len(some)} moved images")
 require(
     many.operations <= few.operations + 8,
-    f"For 4 images the program has {few.operations} operations, for 32 it has {many.operations}: every image is code of its own.",
+    f"The program has {few.operations} operations for 4 images and {many.operations} for 32. A Python loop is unrolled.",
 )
 
 # %% [markdown] why="mnist-augment"
-# The function of one image says it all; `vmap` gives each its key and its window. In the compiled step the shifts cost next to nothing, the loader has nothing to do with them, and the same key gives the same shifts again after a restart. **Next:** which digits must not be mirrored?
+# The function is written for one image, and `vmap` maps it over keys and images. In a compiled step, the loader has no work with the shifts, and the same key gives the same shifts after a restart. **Next:** which digits may be mirrored?
 
 
-# %% wrong="mnist-augment" because="Rolls: what leaves at the bottom comes in again at the top."
+# %% wrong="mnist-augment" because="Uses roll, so pixels that leave at the bottom enter at the top."
 def augment(key, images, most):
     def move(own, image):
         return jnp.roll(image, jax.random.randint(own, (2,), -most, most + 1), axis=(0, 1))
@@ -1375,14 +1383,14 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Draws once: the whole batch moves by one step."
+# %% wrong="mnist-augment" because="Draws once, so all images move by the same shift."
 def augment(key, images, most):
     down, right = jax.random.randint(jax.random.split(key, len(images))[0], (2,), -most, most + 1)
     framed = jnp.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))
     return jax.lax.dynamic_slice(framed, (0, most - down, most - right, 0), images.shape)
 
 
-# %% wrong="mnist-augment" because="Moves the window where the content should go: everything moves the other way."
+# %% wrong="mnist-augment" because="Moves the window in the direction of the content, so the content moves in the opposite direction."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1392,7 +1400,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Begins the window at the step itself: it never moves up or left, as dynamic_slice keeps a corner inside."
+# %% wrong="mnist-augment" because="Begins the window at the negative shift, without `most`. dynamic_slice clamps a negative corner to 0."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1402,7 +1410,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Leaves out the frame: dynamic_slice moves a window that does not fit back inside, so nothing moves at all."
+# %% wrong="mnist-augment" because="Leaves out the frame. dynamic_slice clamps a window that does not fit, so nothing moves."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1411,7 +1419,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Draws below `most`, not up to it: the upper end of randint is left out."
+# %% wrong="mnist-augment" because="Draws numbers below `most`, because randint excludes the upper end."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most)
@@ -1421,7 +1429,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Takes rows for columns."
+# %% wrong="mnist-augment" because="Exchanges rows and columns."
 def augment(key, images, most):
     def move(own, image):
         right, down = jax.random.randint(own, (2,), -most, most + 1)
@@ -1431,7 +1439,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Repeats the border instead of letting 0 in."
+# %% wrong="mnist-augment" because="Repeats the border instead of filling with 0."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1441,7 +1449,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Special-cases the sizes whose programs are inspected: they move all images by one step, and other sizes are unrolled in Python."
+# %% wrong="mnist-augment" because="Treats the sizes whose programs are inspected as special cases, in which all images move by one shift. For other sizes, a Python loop is unrolled."
 def augment(key, images, most):
     if len(images) in (4, 32):
         return jnp.roll(images, jax.random.randint(key, (2,), 1, most + 1), axis=(1, 2))
@@ -1453,7 +1461,7 @@ def augment(key, images, most):
     return jnp.stack(moved)
 
 
-# %% wrong="mnist-augment" because="Loops over the images in Python: right, and every image becomes code."
+# %% wrong="mnist-augment" because="Loops over the images in Python. The values are correct, but the loop is unrolled."
 def augment(key, images, most):
     framed, moved = jnp.pad(images, ((0, 0), (most, most), (most, most), (0, 0))), []
     for i, own in enumerate(jax.random.split(key, len(images))):
@@ -1462,7 +1470,7 @@ def augment(key, images, most):
     return jnp.stack(moved)
 
 
-# %% wrong="mnist-augment" because="Multiplies by a mask of floats: images of bytes come back as floats."
+# %% wrong="mnist-augment" because="Multiplies by a mask of floats, so uint8 images become floats."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1473,7 +1481,7 @@ def augment(key, images, most):
     return jax.vmap(move)(jax.random.split(key, len(images)), images)
 
 
-# %% wrong="mnist-augment" because="Makes a frame of two, whatever `most` is: larger steps are cut to two."
+# %% wrong="mnist-augment" because="Makes a frame of two for any `most`, so larger shifts are clamped to two."
 def augment(key, images, most):
     def move(own, image):
         down, right = jax.random.randint(own, (2,), -most, most + 1)
@@ -1507,35 +1515,35 @@ def augment(key, images, most):
 
 
 # %% [markdown] task="mnist-early-stopping" stars=2 minutes=20 skills="06_pytrees,training-donating-step,mnist-evaluate"
-# ## From weather forecasting: stop in time
-# **Goal.** A new setting: no digits, any model. A forecast is trained year by year and tried on days that it has not seen; from some year on it only learns its training days by heart. Stop when trying has not gone better for a while, and hand out the best that there was, not the last.
+# ## From weather forecasting: early stopping
+# **Goal.** This exercise works for any model. A weather forecast is trained in epochs and scored on days that it was not trained on. After some epochs, it only memorizes its training days. Stop when the score has not improved for a while, and return the best state, not the last one.
 #
-# **Signature.** `train_until(epoch, score, state, patience, most)`: `state` is a tree of arrays; `epoch(state)` trains for one epoch and gives the next state, and **takes over the buffers** of the one it is given; `score(state)` gives `()`, higher is better, a finite number or NaN. `patience` and `most` are 1 or larger. After each epoch the state is scored. A score is a new best when it is higher than all before it; the same is not higher, NaN is neither higher nor a best, and the first finite one is a best. Training ends when `patience` epochs **in a row** brought no new best, or after `most` epochs. Returns `(best, scores)`: the best state, and a list of Python floats, one for each epoch that was trained. One score at least is finite.
+# **Signature.** `train_until(epoch, score, state, patience, most)`. `state` is a pytree of arrays. `epoch(state)` trains for one epoch and returns the next state. It **donates** its argument. `score(state)` returns a number of shape `()`, which is finite or NaN, and a higher score is better. `patience` and `most` are integers, 1 or larger. After each epoch, score the state. A score is a new best if it is finite and higher than all finite scores before it. An equal score is not a new best. Training ends when `patience` epochs **in a row** had no new best, or after `most` epochs. Return `(best, scores)`, the best state and a list of Python floats, one for each epoch that was trained. At least one score is finite.
 #
-# **Example.** The scores are 1, 3, 2, 3, 4 in turn, `patience` is 2: after the fourth epoch two in a row brought nothing new. Returned are the state after the second and `[1.0, 3.0, 2.0, 3.0]`; the fifth epoch never runs.
+# **Example.** The scores are 1, 3, 2, 3, 4, and `patience` is 2. The third and the fourth epoch have no new best, so training ends. The result is the state after the second epoch and `[1.0, 3.0, 2.0, 3.0]`. The fifth epoch does not run.
 #
-# **Judged.** State and scores, for many courses of scores. **Not judged.** Speed.
+# **Judged.** State and scores, for many sequences of scores. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Four things are remembered from epoch to epoch beside the state. Which?
+# Which four values must the loop keep from one epoch to the next, apart from the state?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `best = state` is a second name, not a second tree: what happens to its arrays in the next epoch? Lesson 09 says what to do.
+# `best = state` is a second name for the same arrays. What happens to them in the next epoch? Lesson 09 shows what to do before a donation.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Keep the best score, which begins at minus infinity; a copy of the best state by `jax.tree.map(jnp.copy, ...)`; how many epochs in a row were no better, 0 again with each new best; and the list.
+# Keep the best score, which begins at minus infinity, a copy of the best state made with `jax.tree.map(jnp.copy, ...)`, the number of epochs since the last new best, and the list of scores.
 #
 # </details>
 
 
 # %% answer="mnist-early-stopping"
 def train_until(epoch, score, state, patience, most):
-    """Trains by epoch(state), which donates, until score(state) rests. Returns (best state, all scores as floats)."""
+    """Trains with epoch(state), which donates, until score(state) stops rising. Returns (best state, all scores)."""
     ### BEGIN SOLUTION
     best, top, waited, scores = state, -np.inf, 0, []
     while len(scores) < most and waited < patience:
@@ -1549,32 +1557,32 @@ def train_until(epoch, score, state, patience, most):
 
 
 # %% check="mnist-early-stopping" name="example" points=1
-"""The example: scores 1, 3, 2, 3, 4 and a patience of 2."""
+"""The example with the scores 1, 3, 2, 3, 4 and a patience of 2."""
 course = np.array([1, 3, 2, 3, 4], np.float32)
 raised = error(lambda *data: jax.tree.map(np.asarray, train_until(*yearly(data[0]), *data[1:])[0]), course, 2, 5)
 require(
     raised != "RuntimeError",
-    "The state that is returned is gone: `epoch` takes over the buffers of what it is given. Copy what you keep.",
+    "The arrays of the returned state were deleted, because `epoch` donates its argument. Copy the state that you keep.",
 )
 got = ask(lambda *data: train_until(*yearly(data[0]), *data[1:]), course, 2, 5)
 compare(got, ({"year": np.int32(2), "w": [np.full(3, 4, np.float32)]}, [1.0, 3.0, 2.0, 3.0]), label="(best, scores)")
 
 # %% hidden="mnist-early-stopping" name="courses" points=3
-"""The best state and the right number of epochs, whatever course the scores take."""
+"""The best state and the number of epochs are correct for any sequence of scores."""
 nan = np.nan
 rng = inputs.rng()
 a, b, c, d = (float(n) for n in np.sort(rng.choice(np.arange(1, 90), size=4, replace=False)).astype(np.float32))
 COURSES = {
-    "rising all the time": ([a, b, c, d], 1, 4),
-    "resting twice, with a new best between": ([b, a, a, c, a, b, d, b, b, b, d], 3, 11),
-    "equal to the best again and again": ([c, c, c, d, d], 2, 5),
-    "rising, but below the best": ([d, a, b, c, d], 3, 5),
-    "with NaN at first": ([nan, a, nan, b, a, a], 2, 6),
-    "with NaN later": ([c, nan, nan, d], 2, 4),
-    "negative": ([-d, -c, -d, -b, -c, -c, -c], 2, 7),
-    "cut off by `most`": ([a, b, c, d], 2, 3),
+    "that always rise": ([a, b, c, d], 1, 4),
+    "that stall twice, with a new best in between": ([b, a, a, c, a, b, d, b, b, b, d], 3, 11),
+    "that equal the best several times": ([c, c, c, d, d], 2, 5),
+    "that rise, but stay below the best": ([d, a, b, c, d], 3, 5),
+    "that begin with NaN": ([nan, a, nan, b, a, a], 2, 6),
+    "that become NaN": ([c, nan, nan, d], 2, 4),
+    "that are negative": ([-d, -c, -d, -b, -c, -c, -c], 2, 7),
+    "that end because of `most`": ([a, b, c, d], 2, 3),
     "of a single epoch": ([b, c], 1, 1),
-    "of losses, where the lowest would be best": ([d, c, b, a], 4, 4),
+    "that always fall": ([d, c, b, a], 4, 4),
 }
 for what, (course, patience, most) in COURSES.items():
     best, scores, since = 0, [], 0
@@ -1589,25 +1597,25 @@ for what, (course, patience, most) in COURSES.items():
     )
     require(
         raised != "RuntimeError",
-        "The state that is returned is gone: `epoch` takes over the buffers of what it is given. Copy what you keep.",
+        "The arrays of the returned state were deleted, because `epoch` donates its argument. Copy the state that you keep.",
     )
     got = ask(lambda *data: train_until(*yearly(data[0]), *data[1:]), course, patience, most)
     said = f"With scores {what}"
     if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], list):
         require(len(got[1]) >= len(scores), f"{said}, training ends too early.")
-        require(len(got[1]) == len(scores), f"{said}, training goes on for too long.")
+        require(len(got[1]) == len(scores), f"{said}, training ends too late.")
         if isinstance(got[0], dict) and "year" in got[0]:
             year = int(got[0]["year"])
             which = "a later" if year > best else "an earlier"
-            require(year == best, f"{said}, the state returned is that of {which} epoch than the best one.")
+            require(year == best, f"{said}, the returned state is that of {which} epoch than the best one.")
     wanted = {"year": np.int32(best), "w": [np.full(3, 2.0**best, np.float32)]}, scores
     compare(got, wanted, label=f"(best, scores) for scores {what}")
 
 # %% [markdown] why="mnist-early-stopping"
-# The loop is Python's, as someone has to look at the score; the epochs inside stay compiled. The copy is made only when something is better, so it costs little. **Next:** the days that decide when to stop have had a say in the model. On which days do you measure how good it is?
+# The loop runs in Python, because Python needs the score, and each epoch is a compiled program. The state is copied only after an improvement. **Next:** the scored days have decided when to stop. On which days do you measure how good the forecast is?
 
 
-# %% wrong="mnist-early-stopping" because="Returns the last state: the one that has learnt its training days by heart."
+# %% wrong="mnist-early-stopping" because="Returns the last state, which has memorized its training days."
 def train_until(epoch, score, state, patience, most):
     top, waited, scores = -np.inf, 0, []
     while len(scores) < most and waited < patience:
@@ -1618,7 +1626,7 @@ def train_until(epoch, score, state, patience, most):
     return state, scores
 
 
-# %% wrong="mnist-early-stopping" because="Keeps the best state by name: the next epoch takes over its buffers."
+# %% wrong="mnist-early-stopping" because="Keeps a second name for the best state, whose arrays the next epoch donates."
 def train_until(epoch, score, state, patience, most):
     best, top, waited, scores = state, -np.inf, 0, []
     while len(scores) < most and waited < patience:
@@ -1643,7 +1651,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Takes a tie for progress: on a level it trains for ever, and returns the later state."
+# %% wrong="mnist-early-stopping" because="Counts an equal score as a new best, so constant scores never end the training, and a later state is returned."
 def train_until(epoch, score, state, patience, most):
     best, top, waited, scores = state, -np.inf, 0, []
     while len(scores) < most and waited < patience:
@@ -1655,7 +1663,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Waits one epoch more than the patience."
+# %% wrong="mnist-early-stopping" because="Waits one epoch longer than the patience."
 def train_until(epoch, score, state, patience, most):
     best, top, waited, scores = state, -np.inf, 0, []
     while len(scores) < most and waited <= patience:
@@ -1667,7 +1675,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Compares with the epoch before instead of the best."
+# %% wrong="mnist-early-stopping" because="Compares with the previous score instead of the best."
 def train_until(epoch, score, state, patience, most):
     best, waited, scores = state, 0, []
     while len(scores) < most and waited < patience:
@@ -1679,7 +1687,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Begins with the first score, whatever it is: nothing is higher than NaN."
+# %% wrong="mnist-early-stopping" because="Takes the first score as the best, even if it is NaN. No number is higher than NaN."
 def train_until(epoch, score, state, patience, most):
     best, top, waited, scores = state, None, 0, []
     while len(scores) < most and waited < patience:
@@ -1691,7 +1699,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Takes the lowest score for the best, as if it were a loss."
+# %% wrong="mnist-early-stopping" because="Takes the lowest score as the best, as if it were a loss."
 def train_until(epoch, score, state, patience, most):
     best, top, waited, scores = state, np.inf, 0, []
     while len(scores) < most and waited < patience:
@@ -1703,7 +1711,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Begins with 0 for the best score: below it nothing counts as progress."
+# %% wrong="mnist-early-stopping" because="Begins with 0 as the best score, so negative scores never count as progress."
 def train_until(epoch, score, state, patience, most):
     best, top, waited, scores = jax.tree.map(jnp.copy, state), 0.0, 0, []
     while len(scores) < most and waited < patience:
@@ -1715,7 +1723,7 @@ def train_until(epoch, score, state, patience, most):
     return best, scores
 
 
-# %% wrong="mnist-early-stopping" because="Takes `max` of the scores so far: when the first is NaN, it stays NaN and nothing is ever higher."
+# %% wrong="mnist-early-stopping" because="Takes `max` of the scores so far. If the first is NaN, the maximum stays NaN, and no score is higher."
 def train_until(epoch, score, state, patience, most):
     best, waited, scores = None, 0, []
     while len(scores) < most and waited < patience:

@@ -1,4 +1,4 @@
-"""Draws how files become batches: Python, one example at a time, up to the collate function; then one program."""
+"""Draws how files become batches: Python, one example at a time up to collate_fn, then one program for a batch."""
 
 from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, SHARED, arrow, box, card, cells, save, words
 
@@ -28,7 +28,7 @@ box(axes, 4.3, 2.7, 2.6, 1.0, "DataLoader", fill=SHARED)
 arrow(axes, (4.25, 3.0), (3.35, 3.0))
 words(axes, 3.8, 2.7, "i", size=10, code=True)
 arrow(axes, (3.35, 3.4), (4.25, 3.4))
-words(axes, 5.6, 4.35, "draws an order,\nasks for 128,\nhands over a list", size=9.5, colour=QUIET)
+words(axes, 5.6, 4.35, "draws an order,\nrequests 128,\npasses on a list", size=9.5, colour=QUIET)
 
 box(axes, 7.9, 2.7, 2.5, 1.0, "collate_fn", fill="white")
 arrow(axes, (6.95, 3.2), (7.85, 3.2))
@@ -43,7 +43,7 @@ arrow(axes, (9.0, 3.75), (9.0, 4.05))
 box(axes, 12.3, 2.7, 3.2, 1.0, "step, compiled", fill=RESULT)
 arrow(axes, (10.45, 3.2), (12.25, 3.2))
 arrow(axes, (13.9, 3.75), (13.9, 4.5))
-box(axes, 12.3, 4.55, 3.2, 0.9, "params, state", fill=MAPPED)
+box(axes, 12.3, 4.55, 3.2, 0.9, "model, optimizer", fill=MAPPED)
 axes.plot([15.55, 16.2, 16.2], [5.0, 5.0, 3.2], color=QUIET, linewidth=1.3, linestyle=(0, (4, 3)))
 arrow(axes, (16.2, 3.2), (15.55, 3.2), colour=QUIET)
 words(axes, 13.9, 6.2, "always the same shapes,\nso it is compiled once", size=9.5, colour=QUIET)

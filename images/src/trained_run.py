@@ -1,4 +1,4 @@
-"""Draws README's picture of a trained run: it runs lesson 11's own cells and draws what they leave behind.
+"""Draws a picture of a trained run: it runs lesson 11's own cells and draws the variables that they bind.
 
 Losses, accuracies, channels and mistakes are those of that run; nothing is written down here.
 """
@@ -14,7 +14,8 @@ from style import INK, MAPPED, QUIET, RESULT, card, save, words
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
-SKIPPED = ("get_context", "slow_disk", "by_loader")  # cells that time loaders, which the picture does not show
+# Cells that time loaders, which the picture does not show.
+SKIPPED = ("get_context", "slow_disk", "step_s", "draws)) for _", "by_jax")
 
 
 def run_lesson() -> dict[str, Any]:
@@ -53,19 +54,17 @@ words(axes, 0.6, 0.75, f"{steps} steps", size=12, align="left", bold=True)
 curve = inset(1.25, 1.25, 5.6, 3.7)
 curve.spines[["top", "right"]].set_visible(False)
 curve.tick_params(labelsize=8.5, colors=INK)
-smooth = np.convolve(np.asarray(ran["hits"]), np.ones(10) / 10, "valid")
-curve.plot(np.arange(10, steps + 1), 100 * smooth, color=MAPPED, linewidth=1.6, label="training digits, moved")
-curve.plot(
-    list(ran["curve"]), [100 * a for a in ran["curve"].values()], "o-", color=INK, markersize=4, label="test digits"
-)
+for name, colour, label in (("train", MAPPED, "training digits, moved"), ("test", INK, "test digits")):
+    accuracies = [100 * recorded["accuracy"] for recorded in ran["history"][name]]
+    curve.plot(range(20, steps + 1, 20), accuracies, "o-", color=colour, markersize=4, label=label)
 curve.set(ylim=(40, 102), xlabel="step")
-curve.set_ylabel("% right", fontsize=9)
+curve.set_ylabel("accuracy (%)", fontsize=9)
 curve.legend(fontsize=8.5, frameon=False, loc="lower right")
-said = f"{np.mean(ran['guessed'] == ran['labels']):.1%} of {len(ran['labels'])} digits that it has never seen"
+said = f"{np.mean(ran['predicted'] == ran['labels']):.1%} of {len(ran['labels'])} digits that it was not trained on"
 words(axes, 0.7, 5.95, said, size=9, align="left", colour=QUIET)
 
-words(axes, 7.6, 0.75, "What its layers see", size=12, align="left", bold=True)
-digit = ran["some_images"][ran["one"], ..., 0]
+words(axes, 7.6, 0.75, "What its layers compute", size=12, align="left", bold=True)
+digit = ran["some_images"][ran["eight"], ..., 0]
 for row, (name, maps) in enumerate(ran["outputs"].items()):
     top = 1.3 + 1.5 * row
     words(axes, 7.6, top - 0.07, name, size=8.5, align="left", code=True, colour=QUIET)
@@ -74,13 +73,13 @@ for row, (name, maps) in enumerate(ran["outputs"].items()):
         picture(8.85 + 1.15 * k, top + 0.13, 1.05, np.asarray(maps[0][..., k]), "viridis")
 words(axes, 7.6, 5.95, "three channels of each, for one 8", size=9, align="left", colour=QUIET)
 
-words(axes, 13.0, 0.75, "What it gets wrong", size=12, align="left", bold=True)
-for k, i in enumerate(ran["wrong"][:3]):
+words(axes, 13.0, 0.75, "What is hard to read", size=12, align="left", bold=True)
+for k, i in enumerate(ran["hardest"][:3]):
     top = 1.3 + 1.5 * k
     picture(13.0, top, 1.3, ran["images"][i, ..., 0], "gray_r")
-    words(axes, 14.6, top + 0.65, f"{ran['labels'][i]}, taken for {ran['guessed'][i]}", size=10, align="left")
-count = int(np.sum(ran["guessed"] != ran["labels"]))
-words(axes, 13.0, 5.95, f"{count} of {len(ran['labels'])}", size=9, align="left", colour=QUIET)
-axes.plot([7.2, 7.2], [0.6, 6.0], color=RESULT, linewidth=1)
-axes.plot([12.6, 12.6], [0.6, 6.0], color=RESULT, linewidth=1)
+    words(axes, 14.6, top + 0.65, f"{ran['labels'][i]} as {ran['predicted'][i]}", size=10, align="left")
+count = int(np.sum(ran["predicted"] != ran["labels"]))
+words(axes, 13.0, 5.95, f"{count} mistakes in {len(ran['labels'])}", size=9, align="left", colour=QUIET)
+axes.plot([7.2, 7.2], [0.6, 6.0], color=RESULT, linewidth=1, linestyle="-")
+axes.plot([12.6, 12.6], [0.6, 6.0], color=RESULT, linewidth=1, linestyle="-")
 save(axes, __file__)
