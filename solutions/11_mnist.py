@@ -146,7 +146,7 @@ compare(got, [first, second], label="the list of batches")
 
 # %% hidden="mnist-batches" name="batches" points=2
 """Every batch is correct, and all batches have the same shapes and dtypes."""
-for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6, 6, np.int16)):
+for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6, 6, np.int16), (3, 5, np.int32)):
     rng = inputs.rng()
     # Some are dark: the largest pixel is not always 255.
     images = rng.integers(0, 200 if n == 23 else 256, size=(n, 3, 2), dtype=np.uint8)
@@ -278,6 +278,16 @@ def batches(images, labels, size, order):
         yield xs, labels[chosen].astype(np.int32)
 
 
+# %% wrong="mnist-batches" because="Drops a short batch only if it follows others, so fewer examples than `size` still make one."
+def batches(images, labels, size, order):
+    for start in range(0, len(order), size):
+        chosen = order[start : start + size]
+        if start > 0 and len(chosen) < size:
+            break
+        xs = images[chosen].astype(np.float32) / np.float32(255)
+        yield np.expand_dims(xs, axis=-1), labels[chosen].astype(np.int32)
+
+
 # %% right="mnist-batches"
 def batches(images, labels, size, order):
     whole = order[: len(order) // size * size].reshape(-1, size)
@@ -299,7 +309,7 @@ def batches(images, labels, size, order):
 #
 # **Example.** `nearest` from the setup starts with the centres `[[0], [1]]`. The first batch is `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, and the second is `xs = [[2]]`, `ys = [1]`. Three of four predictions are correct, so the accuracy is 0.75. The losses of the batches are about 0.65 and 0.07, and the mean over all four examples is about 0.50.
 #
-# **Judged.** The values, for batches of different sizes and for any `step` and its loss. The whole function can be traced. It cannot if an array is converted to a Python or NumPy number, in the loop or after it. **Not judged.** Whether you add the values up or collect them.
+# **Judged.** The values, for batches of different sizes and for any `step` and its loss. The whole function can be traced. It cannot if an array is converted to a Python or NumPy number, in the loop or after it. Nothing calls `block_until_ready`. **Not judged.** Whether you add the values up or collect them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -424,6 +434,23 @@ got = program(probe_loop, middles, parts).run(middles, parts)
 require(isinstance(got, tuple) and len(got) == 2, "The program does not return a pair (state, totals).")
 compare(got[0], nearest_by_hand(middles, parts)[0], label="the state")
 
+
+def probe_waits(middles, parts):
+    """How often the loop waits for an array; a tracer is asked in the same way, and has nothing to wait for."""
+    waits = []
+    jax.core.Tracer.block_until_ready = lambda tracer: waits.append(1) or tracer
+    try:
+        jax.eval_shape(lambda middles, parts: train_steps(nearest, middles, parts), middles, parts)
+    finally:
+        del jax.core.Tracer.block_until_ready
+    return len(waits)
+
+
+require(
+    ask(probe_waits, middles, parts) == 0,
+    "The loop calls `block_until_ready`, so Python waits for the device. Nothing in the loop needs the values.",
+)
+
 # %% [markdown] why="mnist-metrics-on-device"
 # The totals are JAX arrays, so Python submits one step after the other and does not wait. It waits once, when you print the totals. The function can be traced, which proves that it reads no value, because a tracer has none. **Next:** where would you put a progress bar?
 
@@ -527,6 +554,18 @@ def train_steps(step, state, batches):
         hits += jnp.sum(logits.argmax(axis=-1) == ys)
         count += len(ys)
     return state, {"loss": np.float32(total / count), "accuracy": np.float32(hits / count)}
+
+
+# %% wrong="mnist-metrics-on-device" because="Calls block_until_ready in every iteration, so Python waits for each step."
+def train_steps(step, state, batches):
+    total, hits, seen = jnp.float32(0), jnp.float32(0), 0
+    for xs, ys in batches:
+        state, loss, logits = step(state, xs, ys)
+        total = total + loss * len(ys)
+        hits = hits + jnp.sum(jnp.argmax(logits, axis=-1) == ys)
+        seen += len(ys)
+        state, total, hits = jax.block_until_ready((state, total, hits))
+    return state, {"loss": total / seen, "accuracy": hits / seen}
 
 
 # %% right="mnist-metrics-on-device"
@@ -834,6 +873,23 @@ def evaluate(predict, images, labels, size):
         each = optax.softmax_cross_entropy_with_integer_labels(logits, ys[part])
         loss += jnp.where(real[part], each, 0).sum()
         hits += jnp.where(real[part], logits.argmax(-1) == ys[part], False).sum()
+    return {"loss": loss / n, "accuracy": hits / n}
+
+
+# %% wrong="mnist-evaluate" because="Pads with zeros in another dtype than the images have."
+def evaluate(predict, images, labels, size):
+    n, loss, hits = len(labels), jnp.float32(0), jnp.float32(0)
+    for start in range(0, n, size):
+        xs, ys = images[start : start + size], labels[start : start + size]
+        real = np.arange(size) < len(ys)
+        if len(ys) < size:
+            missing = size - len(ys)
+            xs = np.concatenate([xs, np.zeros((missing, *images.shape[1:]))])
+            ys = np.concatenate([ys, np.zeros(missing, labels.dtype)])
+        logits = predict(xs)
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, ys)
+        loss += jnp.sum(jnp.where(real, each, 0))
+        hits += jnp.sum(jnp.where(real, jnp.argmax(logits, axis=-1) == ys, False))
     return {"loss": loss / n, "accuracy": hits / n}
 
 
@@ -1225,6 +1281,36 @@ class CNN(nnx.Module):
         return jax.nn.log_softmax(x)
 
 
+# %% wrong="mnist-cnn" because="Clones one block, so all blocks start with the same weights."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        pattern = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
+        self.inner = nnx.List([nnx.clone(pattern) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        x = nnx.relu(self.first(images))
+        for conv in self.inner:
+            x = x + nnx.relu(conv(x))
+        return self.last(x.reshape(len(images), -1))
+
+
+# %% wrong="mnist-cnn" because="Adds the input of the whole stack to every block instead of the input of the block."
+class CNN(nnx.Module):
+    def __init__(self, channels, blocks, *, rngs):
+        self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
+        self.inner = nnx.List([nnx.Conv(channels, channels, (3, 3), rngs=rngs) for _ in range(blocks)])
+        self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
+
+    def __call__(self, images):
+        came_in = nnx.relu(self.first(images))
+        x = came_in
+        for conv in self.inner:
+            x = came_in + nnx.relu(conv(x))
+        return self.last(x.reshape(len(images), -1))
+
+
 # %% right="mnist-cnn"
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
@@ -1581,6 +1667,7 @@ COURSES = {
     "that become NaN": ([c, nan, nan, d], 2, 4),
     "that are negative": ([-d, -c, -d, -b, -c, -c, -c], 2, 7),
     "that end because of `most`": ([a, b, c, d], 2, 3),
+    "rising by very little": ([0.5, 0.50003, 0.50006, 0.5], 1, 4),
     "of a single epoch": ([b, c], 1, 1),
     "that always fall": ([d, c, b, a], 4, 4),
 }
@@ -1733,6 +1820,37 @@ def train_until(epoch, score, state, patience, most):
         if now > max(scores, default=-np.inf):
             best, waited = jax.tree.map(jnp.copy, state), 0
         scores.append(now)
+    return best, scores
+
+
+# %% wrong="mnist-early-stopping" because="Requires a minimum gain, so a score that is only a little higher is not a new best."
+def train_until(epoch, score, state, patience, most):
+    best, best_score, waited, scores = None, -np.inf, 0, []
+    while len(scores) < most and waited < patience:
+        state = epoch(state)
+        scores.append(float(score(state)))
+        if scores[-1] > best_score + 1e-4:
+            best, best_score, waited = jax.tree.map(jnp.copy, state), scores[-1], 0
+        else:
+            waited += 1
+    return best, scores
+
+
+# %% wrong="mnist-early-stopping" because="Does not count an epoch whose score is NaN towards the patience."
+def train_until(epoch, score, state, patience, most):
+    best, best_score, waited, scores = None, -np.inf, 0, []
+    for _ in range(most):
+        state = epoch(state)
+        value = float(score(state))
+        scores.append(value)
+        if np.isnan(value):
+            continue
+        if value > best_score:
+            best, best_score, waited = jax.tree.map(jnp.copy, state), value, 0
+        else:
+            waited += 1
+        if waited == patience:
+            break
     return best, scores
 
 
