@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 · Training: a loop of pure functions
 #
-# *The core takes about 30 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model that is only functions and pytrees, say what an optimizer stores, use weighted losses and schedules without recompiling, and find out whether Python slows your loop down.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model that is only functions and pytrees, say what an optimizer stores, use weighted losses and schedules without recompiling, and find out whether Python slows your loop down.
 #
 # **Prerequisites.** `jit` (03), `grad` (04), [pytrees](../docs/glossary.md#pytree) (06), keys (07) and `scan` (08). Answer these questions from memory.
 #
@@ -119,7 +119,7 @@ print("same updates:", jax.tree.all(jax.tree.map(jnp.allclose, own_updates, upda
 print("state:", jax.tree.map(jnp.shape, momentum_state))
 
 # %% [markdown]
-# In Optax, an optimizer is a **gradient transformation**, a pair of functions.
+# The state of momentum has the structure of the parameters, with one velocity for each of them. In Optax, an optimizer is a **gradient transformation**, a pair of functions.
 #
 # - `tx.init(params)` returns the first state.
 # - `tx.update(gradient, state, params)` returns the updates and the next state.
@@ -253,11 +253,19 @@ for name, tx in chains.items():
 # %% [markdown]
 # The *global* norm is one number for the whole pytree. All arrays are scaled by the same factor, so the direction does not change.
 #
-# With Adam, clip first. Adam's first step hardly depends on the length of the gradient, but its state does. After 500 steps, 0.999⁵⁰⁰ ≈ 61% of a huge square is still in the mean.
+# What happens without clipping, in the first step of Adam?
+
+# %%
+for scale in (0.001, 1):
+    updates, state = adam.update(jax.tree.map(functools.partial(jnp.multiply, scale), huge), adam.init(start), start)
+    print(f"gradient {scale * 1000:5.0f}, step {norm(updates):.3f}, state {norm(state[0].nu):.3g}")
+
+# %% [markdown]
+# The step has the same length for both gradients, because Adam divides the mean by the root of the mean square. The mean of the squares is a million times as large, and it decays slowly. After 500 steps, it still contains 0.999⁵⁰⁰ ≈ 61% of a huge square, which makes the steps too short. So clip *before* Adam.
 
 # %% [markdown]
 # ## Schedules
-# With a high learning rate, the loss falls fast at first and later jumps up and down. A **schedule** is a function from the step number to the rate. Optax accepts one wherever it accepts a rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
+# With a high learning rate, the loss falls fast at first and later jumps up and down. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
 
 # %%
 rise_and_fall = optax.warmup_cosine_decay_schedule(0.0, 0.03, warmup_steps=100, decay_steps=1000)
@@ -272,9 +280,10 @@ left.plot(np.full(1001, 0.03), label="constant")
 left.plot(jax.vmap(rise_and_fall)(jnp.arange(1001)), label="warm-up and decay")
 left.set(xlabel="step", ylabel="learning rate", ylim=(0, 0.04))
 left.legend(fontsize=8, loc="upper right")
-for name, history in histories.items():
-    right.semilogy(history, linewidth=1.2, label=name)
+for history in histories.values():
+    right.semilogy(history, linewidth=1.2, label=f"{history[-1]:.4f} at the end")
 right.set(xlabel="step", ylabel="loss")
+right.legend(fontsize=8, loc="upper right")
 jumps = {name: np.abs(np.diff(history[-200:])).max() for name, history in histories.items()}
 plots.show(
     "Left: a constant rate of 0.03, and a rate that rises to 0.03 in 100 steps and falls to 0 at step 1,000. Right: the "
@@ -283,7 +292,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Each run was traced once, although its rate took many values. With the schedule, the loss stops jumping at the end.
+# Each run was traced once, although its rate took many values. With the schedule, the loss stops jumping at the end. It need not end lower, as the right panel shows.
 #
 # A rate can also depend on what you observe, such as a loss that no longer falls. Python decides this between steps.
 
@@ -297,13 +306,14 @@ plots.show(
 # %%
 frozen, adjustable = optax.sgd(lambda count: rate), optax.inject_hyperparams(optax.sgd)(learning_rate=0.1)
 for name, tx in {"closed over": frozen, "in the state": adjustable}.items():
+    traces.clear()
     rate = 0.1
-    params, state, _ = step(start, tx.init(start), xs, ys, tx=tx)
+    params, state, _ = step(start, tx.init(start), xs, ys, tx=tx, loss=weighted)
     rate = 0.0
     if name == "in the state":
         state = state._replace(hyperparams={"learning_rate": jnp.float32(0.0)})
-    after, _, _ = step(params, state, xs, ys, tx=tx)
-    print(f"rate {name:12s} the second step has length {apart(after, params):.4f}")
+    after, _, _ = step(params, state, xs, ys, tx=tx, loss=weighted)
+    print(f"rate {name:12s} length of the second step {apart(after, params):.4f}, traces {len(traces)}")
 
 # %% [markdown]
 # `optax.inject_hyperparams` stores the settings of an optimizer in its state, where your loop can change them. The state is an argument of the step, so the new value is used without recompiling.
@@ -362,7 +372,7 @@ plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for w
 
 # %% [markdown]
 # ## What goes wrong
-# Three mistakes lose the optimizer's memory. The first is `updates, _ = tx.update(...)`, which discards the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them.
+# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them.
 
 # %%
 params, forgetful = start, start
@@ -389,7 +399,7 @@ print("best is deleted:", best[0]["w"].is_deleted())
 
 # %% [markdown]
 # ## Deeper: accumulate gradients
-# The gradient of a large batch may need more memory than the device has. The mean gradient of a batch is the mean of the gradients of its equal parts, which are called **micro-batches**. `optax.MultiSteps` wraps an optimizer. It adds the gradients of several calls to a running mean in its state, and changes the parameters only in every fourth call here.
+# The gradient of a large batch may need more memory than the device has. The mean gradient of a batch is the mean of the gradients of its equal parts, which are called **micro-batches**. `optax.MultiSteps` wraps an optimizer. Its state contains a running mean of the gradients. With `every_k_schedule=4`, only every fourth call changes the parameters.
 
 # %%
 wide = init(jax.random.key(1), (1, 512, 512, 1))
@@ -410,7 +420,7 @@ print(f"4 times 1,024 examples:    {temporary_mib(every_fourth, 1024):6.1f} MiB"
 accumulated, multi_state = wide, every_fourth.init(wide)
 for part in np.split(np.random.default_rng(1).permutation(np.asarray(many)), 4):
     accumulated, multi_state, _ = step(accumulated, multi_state, part, part[:, 0], tx=every_fourth)
-    print("calls", multi_state.mini_step, " steps", multi_state.gradient_step, " moved", apart(accumulated, wide))
+    print(f"steps {multi_state.gradient_step}, length of the change {apart(accumulated, wide):.3f}")
 whole, _, _ = step(wide, at_once.init(wide), many, many[:, 0], tx=at_once)
 print(f"length of the step {apart(whole, wide):.3f}, difference {apart(whole, accumulated):.1e}")
 print(f"bytes of the state: at once {size(at_once.init(wide)):,}, accumulated {size(multi_state):,}")
