@@ -143,7 +143,7 @@ for scale, case in (
     got = made.run(params, xs, ys, weights)
     mistakes = {
         "The loss compares every prediction with every target. What is the shape of `predicted - ys`?": every.mean(),
-        "The loss compares every prediction with every target, `(n, n)` of them; look at the shape of `predicted - ys`.": (
+        "The loss compares all `(n, n)` pairs of a prediction and a target. Look at the shape of `predicted - ys`.": (
             every * weights
         ).sum()
         / weights.sum(),
@@ -151,15 +151,14 @@ for scale, case in (
             every @ weights
         ).mean()
         / weights.sum(),
-        "The weights have no say: that is the plain mean.": squares.mean(),
-        "Twice the weights give twice the loss: what should the sum be divided by?": (weights * squares).mean(),
-        "The weighted squares are added up, and that is all: twice the weights give twice the loss.": (
+        "The weights have no effect. This is the plain mean.": squares.mean(),
+        "Doubling all weights doubles the loss. What should the sum be divided by?": (weights * squares).mean(),
+        "The sum of the weighted squares is not divided, so doubling all weights doubles the loss.": (
             weights * squares
         ).sum(),
         "The sum is divided by the number of examples that count, not by their weights.": (weights * squares).sum()
         / (weights > 0).sum(),
-        "The weights count as their squares: they are squared together with the errors.": (weights**2 * squares).sum()
-        / weights.sum(),
+        "The weights are squared together with the errors.": (weights**2 * squares).sum() / weights.sum(),
     }
     wanted = np.float32((weights * squares).sum() / weights.sum())
     if scale == 1 and getattr(got, "shape", None) == () and not np.isclose(got, wanted, rtol=1e-4):
@@ -319,7 +318,7 @@ for step, wanted in enumerate([0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0
     compare(made.run(np.int32(step)), np.float32(wanted), label=f"the rate at step {step}")
 
 # %% hidden="training-schedule" name="every-step" points=2
-"""Right at every step, before, between and after the corners."""
+"""The rate is right at every step, before, between and after the corners."""
 rng = inputs.rng()
 short, long = (int(n) for n in rng.integers((3, 8), (6, 13)))
 for what, warmup, cooldown, level in (
@@ -348,11 +347,11 @@ for what, warmup, cooldown, level in (
                 require(not np.isnan(got), f"The rate is NaN {where}: does a table end there?")
                 require(not got < -1e-6, f"The rate is negative {where}: the steps would go uphill.")
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
-                require(near, f"The rate is not right {where}, {what}.")
+                require(near, f"The rate is wrong {where}, {what}.")
             compare(got, np.float32(wanted), label=f"the rate {where}")
 
 # %% hidden="training-schedule" name="in-optax" points=1
-"""Optax trains with it: plain gradient descent, whose rate follows the schedule."""
+"""Optax can use the schedule as the learning rate of plain gradient descent."""
 
 
 def probe_training(slopes):
@@ -592,7 +591,7 @@ for count in (0, 0, 41):
         near, length = np.isclose(rows[0][0], rows[1][0], rtol=1e-4), (rows[0][0] - 1)[0] / (rows[1][0] - 1)[0]
         require(
             bool(near.all() or near[5]) or not near[:5].all(),
-            "A parameter whose gradient is 0 has not moved as it should: its mean need not be 0.",
+            "A parameter whose gradient is 0 has the wrong value. Its mean need not be 0.",
         )
         require(
             bool(near.all()) or not near[0] or not 1e-4 < abs(rows[0][0][1] / rows[1][0][1] - 1) < 0.01,
@@ -603,10 +602,12 @@ for count in (0, 0, 41):
             bool(near.all()) or not near[0],
             "Parameters with large gradients move as they should, those with tiny ones do not: where does the 1e-8 stand?",
         )
-        require(not np.isclose(length, -1, rtol=1e-3), "The parameters move up the gradient: which sign has the step?")
+        require(
+            not np.isclose(length, -1, rtol=1e-3), "The parameters move up the gradient. Which sign does the step have?"
+        )
         require(
             not (count == 0 and np.isclose(length, 10**0.5, rtol=1e-3)),
-            "The first step is three times too long: mean and square are used as they are kept, too small by unlike factors.",
+            "The first step is three times too long: the uncorrected mean and square are used.",
         )
     compare(got[0], new, label=f"{whose} parameters")
     compare(given, state, label="the state that was passed in, after the call,")
@@ -853,7 +854,7 @@ got = made.run(params, leaves, xs, ys)
 if isinstance(got, tuple) and len(got) == 3 and isinstance(got[1], list) and len(got[1]) == 5:
     require(
         got[1][0] == 1,
-        "The state that comes back is the one that went in: its count did not move. `tx.update` gives a new one.",
+        "The returned state is the old one, as its count has not changed. `tx.update` returns a new state.",
     )
 means = [np.float32(0.1) * gradient[name] for name in "ab"]
 squares = [np.float32(0.001) * gradient[name] ** 2 for name in "ab"]
@@ -865,11 +866,11 @@ compare(got[2], value, label="the loss at the old parameters")
 wanted = sum(array.nbytes for array in (*params.values(), *leaves))
 require(
     made.alias_bytes > 0,
-    "No result takes over an argument's buffer: nothing is donated. A donation inside another `jit` does not count either.",
+    "No result reuses the buffer of an argument, so nothing is donated. A donation inside another `jit` does not count either.",
 )
 require(
     made.alias_bytes >= wanted,
-    f"The results take over {made.alias_bytes:,} bytes of arguments; parameters and state have {wanted:,}.",
+    f"The results reuse {made.alias_bytes:,} bytes of arguments; parameters and state have {wanted:,}.",
 )
 
 # %% hidden="training-donating-step" name="decay" points=1
@@ -911,7 +912,7 @@ for _ in range(3):
         later = network_by_hand(new, xs, ys)[0]
         require(
             np.isclose(got[2], value, rtol=1e-4) or not np.isclose(got[2], later, rtol=1e-4),
-            "The loss that comes back is that of the new parameters: it was computed a second time.",
+            "The returned loss is that of the new parameters, which was computed in addition.",
         )
     compare(got[0], new, label="the new parameters, with weight decay")
     compare(got[1], leaves, label="the list of leaves of the new state, with weight decay")
@@ -941,7 +942,7 @@ xs, ys = inputs.rng().normal(size=(6, 2)).astype(np.float32), np.ones(6, np.floa
 gone, calls = ask(probe_buffers, params, xs, ys)
 require(
     not any(gone),
-    "More is donated than results can take over: no result has the shape of the batch, and the next epoch uses it again.",
+    "More is donated than the results can reuse. No result has the shape of the batch, and the next epoch needs it again.",
 )
 require(calls[0] > 0, "The step does not call the loss.")
 require(
@@ -1155,7 +1156,7 @@ for size in (3, 12, 1):
             last = np.nan if np.isclose(got[0], value, rtol=1e-4) else last
             require(
                 not np.isclose(got[0], 4 * value, rtol=1e-4),
-                "Sums of means: four micro-batches give four times too much.",
+                "This is a sum of means. With four micro-batches it is four times too large.",
             )
             require(not np.isclose(got[0], last, rtol=1e-4), "Only the last micro-batch counts.")
         whose = {12: "one micro-batch's", 1: "single examples'"}.get(size, "four micro-batches'")
@@ -1170,9 +1171,9 @@ made = program(lambda params, xs, ys: accumulate(network_loss, params, xs, ys, 4
 compare(made.run(params, xs, ys), network_by_hand(params, xs, ys), label="(value, gradient)")
 require(
     made.loops > 0 or made.intermediates < 128 * 64,
-    "No loop runs in the program: the micro-batches are taken all at once, as one batch or by vmap.",
+    "The program contains no loop. It processes all micro-batches at once, as one batch or with `vmap`.",
 )
-require(made.loops > 0, "No loop runs in the program: a Python loop writes the micro-batches out.")
+require(made.loops > 0, "The program contains no loop, because a Python loop is unrolled.")
 require(
     made.intermediates != 32 * 64,
     "The program holds the activations of 32 examples: for 128 examples and size 4 it takes 4 micro-batches of 32. `size` is "
@@ -1450,12 +1451,12 @@ for run, every, last, done in (
     steps = [int(said[0]) for said in heard]
     require(len(steps) >= len(done), f"In {run}, `report` is called too few times.")
     require(len(steps) <= len(done), f"In {run}, `report` is called too often.")
-    require(steps == done, f"In {run}, `report` hears a number of steps that is not how many are done.")
+    require(steps == done, f"In {run}, `report` gets a wrong number of steps.")
     compare(losses, np.array(wanted, np.float32), label=f"the array of losses of {run}")
     compare(state, {"w": w, "steps": np.int32(done[-1])}, label=f"{run}: the state")
     told = np.array([np.asarray(said[1]).astype(np.float32).mean() for said in heard], np.float32)
     last_ones = np.array([wanted[n - 1] for n in done], np.float32)
-    compare(told, last_ones, label=f"the array of losses that `report` hears in {run}")
+    compare(told, last_ones, label=f"the array of losses that `report` gets in {run}")
 
 # %% hidden="training-calls" name="traces" points=1 observed=true
 """`step` is traced once for full calls and once for a short one, in a loop. The caller's state is not deleted."""
@@ -1498,7 +1499,7 @@ def probe_loops(state, samples):
 samples = inputs.rng().normal(size=(12, 2)).astype(np.float32)
 require(
     ask(probe_loops, samples[0], samples),
-    "None of JAX's loops is in a call: Python calls the compiled step once for every batch, or writes the steps out.",
+    "No call contains a loop of JAX. Python calls the compiled step once for each batch, or unrolls the steps.",
 )
 few, many = (ask(probe_compiled, n[0], n) for n in (samples[:6], samples))
 require(
@@ -1513,7 +1514,7 @@ for every in (3, 5):
         calls <= 2,
         f"With 12 batches and every={every}, `step` was traced {calls} times; twice is enough. Compile once, before the loop.",
     )
-    require(not deleted, "The state that the caller passed in is deleted: the first call may not take it over.")
+    require(not deleted, "The state that the caller passed in is deleted. The first call must not donate it.")
 
 # %% [markdown] why="training-calls"
 # The scan runs its steps without returning to Python. The Python loop around it can report, save and stop between calls. All full calls use one program, and a shorter last call needs a second one. **Next:** How would you choose `every` for a step of 10 microseconds, and for a step of 10 seconds?
@@ -1836,8 +1837,17 @@ for what, limit, made in (
         data = draw()
         (places, values), got = descents_by_hand(*data, limit, 0.5, 12), made.run(*data)
         others = {
-            "That is where plain descent ends: is the optimizer's state carried from step to step?": (limit, 0, 12),
-            "The starts brake each other: the norm that is clipped is that of all of them.": (limit, 0.5, 12, True),
+            "This is where plain gradient descent ends. Is the optimizer state carried from step to step?": (
+                limit,
+                0,
+                12,
+            ),
+            "The starts affect each other, because the norm that is clipped is that of all starts together.": (
+                limit,
+                0.5,
+                12,
+                True,
+            ),
             "One step too many.": (limit, 0.5, 13),
             "One step too few.": (limit, 0.5, 11),
         }
@@ -1849,7 +1859,7 @@ for what, limit, made in (
                 same = np.allclose(got[0], ends[misses.argmin()], rtol=1e-3, atol=1e-3)
                 require(right or not same, said)
             one_of_them = any(np.allclose(got[0], place, rtol=1e-3, atol=1e-3) for place in places)
-            require(right or not one_of_them, "That is where one of the starts ends, but another one ends lower.")
+            require(right or not one_of_them, "One of the starts ends there, but another start ends lower.")
         wanted = places[best].astype(np.float32), np.float32(values[best])
         compare(got, wanted, rtol=1e-3, atol=1e-3, label=what)
 
@@ -1938,7 +1948,7 @@ for _ in range(2):
         passed = np.isclose(values[:-1][np.isfinite(values[:-1])], got[1], rtol=1e-3).any()
         require(
             np.isclose(got[1], values[-1, best], rtol=1e-3) or not passed,
-            "That misfit belongs to a place on the way; wanted is the lowest of those where the descents end.",
+            "This misfit belongs to a place on the way. Return the lowest of the final misfits.",
         )
     compare(got, (np.float32([path[-1, best]]), np.float32(values[-1, best])), rtol=1e-3, label="(place, value)")
 
@@ -1954,7 +1964,7 @@ got = program(probe_valley, starts).run(starts)
 if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
     require(
         not np.allclose(got[0], [3 + 0.81 * u, 0], atol=1e-3),
-        "The descents are compared before their last step; wanted is the lowest of the final misfits.",
+        "The descents are compared before their last step. Return the lowest of the final misfits.",
     )
 compare(got, (np.float32([3, 0.1 * u]), np.float32(0.045 * u**2)), rtol=1e-3, label="(place, value) of four starts")
 
@@ -1984,7 +1994,7 @@ wide = program(lambda starts: locate(lambda x: jnp.sum((x - 1) ** 2), optax.adam
 for made, given, n in ((small, starts, 5), (steps, starts, 40), (wide, many, 5)):
     what = f"the result of {n} steps from {len(given)} starts, (place, value)"
     compare(made.run(given), by_hand(given, n), rtol=1e-3, atol=1e-3, label=what)
-require(small.loops > 0, "No loop runs over the steps: each step is code of its own.")
+require(small.loops > 0, "No loop runs over the steps, so the program contains the code of every step.")
 require(steps.operations <= small.operations + 5, "The program grows with the number of steps.")
 require(wide.operations <= small.operations + 5, "The program grows with the number of starts.")
 
