@@ -594,7 +594,7 @@ print_error(lambda: library.update(gradient, library.init(start)))
 # %% [markdown]
 # Weight decay subtracts a fraction of each parameter in every step, so `tx.update` needs `params` as its third argument. Always pass it. Optimizers that do not need it ignore it.
 #
-# `inject_hyperparams` accepts schedules and works with any transformation. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
+# `inject_hyperparams` also accepts a schedule for another numeric argument. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
 
 # %%
 clip = optax.inject_hyperparams(optax.clip_by_global_norm)(max_norm=optax.linear_schedule(1.0, 0.2, 4))
@@ -646,7 +646,7 @@ for name, params in {"mean square": fitted, "huber": by_huber, "weighted": by_we
     print(f"{name:11s} distance left and right {distances(params)}")
 
 # %% [markdown]
-# The Huber loss needs no knowledge of which readings are wrong. The weighted loss uses the limit 1.7, which we chose.
+# The Huber loss does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
 
 # %% [markdown]
 # ## Deeper: a training script
@@ -681,7 +681,7 @@ for _ in range(100):
 print("loss", value, " compiled for", compiled_for)
 
 # %% [markdown]
-# A frozen dataclass is hashable, so it can be static. It is compared by its values, so an equal `Config` finds the compiled program. One pytree with everything that changes is simple to donate, to save and to shard. Other lessons continue this script.
+# A frozen dataclass is hashable, so it can be static. It is compared by its values, so an equal `Config` finds the compiled program. One pytree with everything that changes is simple to donate, to save and to shard. Other lessons cover the remaining parts.
 #
 # | part of the script | lesson |
 # |---|---|
