@@ -1675,21 +1675,6 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Cuts off the padding and averages outside of the compiled function: those operations are compiled again for each number of rows."
-def bucketed(feature, buckets):
-    compiled = jax.jit(feature)
-
-    def mean(rows):
-        n = rows.shape[0]
-        fitting = [size for size in buckets if size >= n]
-        if not fitting:
-            raise ValueError(f"{n} rows do not fit into {buckets[-1]}.")
-        padded = np.pad(rows, ((0, fitting[0] - n), (0, 0)))
-        return jnp.mean(compiled(padded)[:n])
-
-    return mean
-
-
 # %% right="jit-bucketed"
 def bucketed(feature, buckets):
     @jax.jit

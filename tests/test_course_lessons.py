@@ -51,7 +51,7 @@ def jobs(request: pytest.FixtureRequest) -> int | None:
 
 
 # Of wrong answers, other right answers and mutants. `grader prove` takes 20, which adds a quarter of an hour.
-DRAWS = 5
+DRAWS = 3
 
 
 @cache

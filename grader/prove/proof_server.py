@@ -41,8 +41,9 @@ class _Trial:
     def draws(self, source: str, seeds: int, anew: int = 1) -> Iterator[Results]:
         """The results of an answer with the inputs of each seed.
 
-        The first `anew` trace it anew, so that one which traces differently each time shows. All others take the
-        programs of earlier ones, and run only the checks that have drawn anything: the rest cannot end otherwise.
+        The first `anew` trace it again, so that one which traces differently each time shows. All others reuse the
+        programs of earlier ones where `rehearse` can, and run only the checks that have drawn anything: the rest cannot
+        end otherwise.
         """
         first: Results = []
         drawing: list[Check] = []
