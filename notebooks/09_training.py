@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 · Training: a loop of pure functions
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model that is only functions and pytrees, say what an optimizer stores, use weighted losses and schedules without recompiling, and find out whether Python slows your loop down.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model with Optax, use other losses and schedules without recompiling, and find out whether Python slows your loop down.
 #
 # **Prerequisites.** `jit` (03), `grad` (04), [pytrees](../docs/glossary.md#pytree) (06), keys (07) and `scan` (08). Answer these questions from memory.
 #
@@ -42,7 +42,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## A curve with faulty readings
-# A small network will learn a curve from noisy readings. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. One creates the parameters, and the other uses them.
+# A small network will learn a curve from 256 noisy readings of a sensor. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. `init` creates the parameters, and `network` uses them.
 
 
 # %%
@@ -69,10 +69,14 @@ xs = np.sort(rng.uniform(-1, 1, size=(256, 1)), axis=0).astype(np.float32)
 ys = (np.cos(6 * xs[:, 0]) + 0.2 * rng.normal(size=256)).astype(np.float32)
 ys = np.where((xs[:, 0] > 0) & (rng.uniform(size=256) < 0.25), np.float32(2), ys)
 start = init(jax.random.key(9), (1, 32, 32, 1))
-
-# %%
 grid = np.linspace(-1, 1, 200, dtype=np.float32)[:, None]
 curve = np.cos(6 * grid[:, 0])
+
+
+# %%
+def distances(params):
+    """The mean distance of the network from the true curve, in the left half and in the right half."""
+    return np.abs(network(params, grid) - curve).reshape(2, 100).mean(1)
 
 
 def show_fit(fits):
@@ -84,7 +88,7 @@ def show_fit(fits):
         axes.plot(grid[:, 0], network(params, grid), style, linewidth=2, label=name)
     axes.set(xlabel="angle", ylabel="reading", ylim=(-1.8, 3))
     axes.legend(ncols=4, fontsize=8, loc="upper center")
-    gaps = {name: np.abs(network(params, grid) - curve).mean() for name, params in fits.items()}
+    gaps = {name: distances(params).mean() for name, params in fits.items()}
     plots.show(
         "Readings at angles from -1 to 1. Most are near a cosine. On the right, about a quarter are stuck at 2. Mean "
         f"distance of the network from the cosine: {', '.join(f'{name} {gap:.2f}' for name, gap in gaps.items())}."
@@ -96,11 +100,11 @@ show_fit({"before training": start})
 
 # %% [markdown]
 # ## An optimizer is two pure functions
-# Gradient descent changes the parameters against the gradient (04). Most optimizers also use the gradients of earlier steps. They cannot store these in hidden variables, because a [pure function](../docs/glossary.md#pure-function) has none. They store them in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum, which adds up past gradients.
+# Gradient descent moves the parameters in the direction opposite to the gradient (04). Most optimizers also use the gradients of earlier steps. They cannot store these in hidden variables, because a [pure function](../docs/glossary.md#pure-function) has none. They store them in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum, a sum of past gradients in which older ones count less.
 
 
 # %%
-def momentum_update(gradient, velocity, rate=0.05, decay=0.9):
+def momentum_update(gradient, velocity, rate=0.03, decay=0.9):
     velocity = jax.tree.map(lambda v, g: decay * v + g, velocity, gradient)
     return jax.tree.map(lambda v: -rate * v, velocity), velocity
 
@@ -110,7 +114,7 @@ def momentum_update(gradient, velocity, rate=0.05, decay=0.9):
 
 # %%
 gradient = jax.grad(mean_square)(start, xs, ys)
-momentum = optax.sgd(0.05, momentum=0.9)
+momentum = optax.sgd(0.03, momentum=0.9)
 velocity, momentum_state = jax.tree.map(jnp.zeros_like, start), momentum.init(start)
 for _ in range(3):
     own_updates, velocity = momentum_update(gradient, velocity)
@@ -119,7 +123,7 @@ print("same updates:", jax.tree.all(jax.tree.map(jnp.allclose, own_updates, upda
 print("state:", jax.tree.map(jnp.shape, momentum_state))
 
 # %% [markdown]
-# The state of momentum has the structure of the parameters, with one velocity for each of them. In Optax, an optimizer is a **gradient transformation**, a pair of functions.
+# The state of momentum contains a velocity for each parameter. Optax calls it `trace`. `EmptyState` is the state of the multiplication by the learning rate, which stores nothing. In Optax, an optimizer is a **gradient transformation**, a pair of functions.
 #
 # - `tx.init(params)` returns the first state.
 # - `tx.update(gradient, state, params)` returns the updates and the next state.
@@ -129,11 +133,11 @@ print("state:", jax.tree.map(jnp.shape, momentum_state))
 # ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient and state go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go round into the next step under the same names.](../images/training_step.svg)
 
 # %% [markdown] predict="training-state"
-# How many bytes has the state of `optax.adam`, compared with the parameters?
+# How large is the state of `optax.adam`, in bytes, compared with the parameters?
 #
-# - [ ] as many, one number for each parameter | This is true of momentum, which stores a sum of gradients. Adam stores two numbers for each parameter.
-# - [ ] almost none, because it is a pair of functions | The functions store nothing. What an optimizer remembers is in the state.
-# - [x] twice as many, and a few for a counter | Right. Adam stores a mean of the gradients, a mean of their squares, and the number of steps.
+# - [ ] equally large, one number for each parameter | This is true of momentum, which stores a sum of gradients. Adam stores two numbers for each parameter.
+# - [ ] almost empty, because an optimizer is a pair of functions | The functions store nothing. What an optimizer remembers is in the state.
+# - [x] twice as large, and a few bytes for a counter | Right. Adam stores a mean of the gradients, a mean of their squares, and the number of steps.
 
 
 # %%
@@ -141,13 +145,13 @@ def size(tree):
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
-optimizers = {"sgd": optax.sgd(0.05), "momentum": momentum, "adam": optax.adam(0.01)}
+optimizers = {"sgd": optax.sgd(0.03), "momentum": momentum, "adam": optax.adam(0.01)}
 for name, tx in optimizers.items():
     print(f"{name:9s} parameters {size(start):,} bytes, state {size(tx.init(start)):,}")
 
 # %% [markdown]
 # ## The training step
-# A training step is a pure function that calls these two functions. Parameters, state and batch change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which are needed during tracing. Here they are [static arguments](../docs/glossary.md#static-argument). A closure would also work.
+# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and data change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which are needed during tracing. Here they are [static arguments](../docs/glossary.md#static-argument).
 
 
 # %%
@@ -175,18 +179,18 @@ ends = []
 for name, tx in optimizers.items():
     fitted, losses = train(start, tx, 1000)
     ends.append(f"{name}, {losses[-1]:.3f} at the end")
-    axes.semilogy(losses, linewidth=1.4, label=ends[-1])
-axes.set(xlabel="step", ylabel="loss")
-axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.08, 1))
-plots.show(f"The loss over 1,000 steps on a logarithmic scale. {'; '.join(ends)}.")
+    axes.plot(losses, linewidth=1.4, label=ends[-1])
+axes.set(xlabel="step", ylabel="loss", ylim=(0, 1.6))
+axes.legend(fontsize=8, loc="upper right")
+plots.show(f"The loss over 1,000 steps, from {losses[0]:.2f} at the start. {'; '.join(ends)}.")
 show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
-# Only the optimizer differs between the three curves. Plain gradient descent is the slowest. On the right, the stuck readings pull the fit up. Another optimizer does not change that, but another loss does.
+# Plain gradient descent is the slowest. In the right half, the stuck readings pull the fit up. No optimizer can correct that, because the loss counts these readings like all others. Another loss can.
 
 # %% [markdown]
 # ## A weighted loss
-# A reading above 1.7 is very unlikely to be correct, so it should hardly count. Another loss is another static argument.
+# A reading above 1.7 is very unlikely to be correct, so it should hardly count. The loss is a static argument of `step`, so we can pass another one.
 
 # %%
 traces = []
@@ -196,11 +200,6 @@ def weighted(params, xs, ys):
     traces.append("weighted")
     trust = jnp.where(ys > 1.7, 0.001, 1.0)
     return jnp.average((network(params, xs) - ys) ** 2, weights=trust)
-
-
-def distances(params):
-    """The root mean square distance from the true curve, in the left half and in the right half."""
-    return np.sqrt(((network(params, grid) - curve) ** 2).reshape(2, 100).mean(1))
 
 
 adam = optax.adam(0.01)
@@ -221,7 +220,7 @@ print("traces in the 1,000 steps above: ", len(traces))
 traces.clear()
 state = adam.init(start)
 for _ in range(5):
-    step(start, state, xs, ys, tx=adam, loss=lambda *arguments: weighted(*arguments))
+    step(start, state, xs, ys, tx=adam, loss=lambda *a: weighted(*a))
 print("traces with a lambda in the loop:", len(traces))
 
 # %% [markdown]
@@ -240,7 +239,7 @@ print("traces with a lambda in the loop:", len(traces))
 
 # %%
 norm = optax.tree.norm  # of all numbers in a pytree
-apart = lambda one, other: norm(jax.tree.map(jnp.subtract, one, other))
+apart = lambda one, other: norm(jax.tree.map(jnp.subtract, one, other))  # the distance of two pytrees
 huge = jax.tree.map(lambda g: 1000 * g / norm(gradient), gradient)
 chains = {
     "clip, sgd": optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
@@ -258,20 +257,33 @@ for name, tx in chains.items():
 # %%
 for scale in (0.001, 1):
     updates, state = adam.update(jax.tree.map(functools.partial(jnp.multiply, scale), huge), adam.init(start), start)
-    print(f"gradient {scale * 1000:5.0f}, step {norm(updates):.3f}, state {norm(state[0].nu):.3g}")
+    print(f"gradient {scale * 1000:5.0f}, step {norm(updates):.3f}, mean of the squares {norm(state[0].nu):.3g}")
 
 # %% [markdown]
-# The step has the same length for both gradients, because Adam divides the mean by the root of the mean square. The mean of the squares is a million times as large, and it decays slowly. After 500 steps, it still contains 0.999⁵⁰⁰ ≈ 61% of a huge square, which makes the steps too short. So clip *before* Adam.
+# The step has the same length for both gradients, because Adam divides the mean by the root of the mean square. However, the huge gradient leaves a mean of the squares that is a million times as large, and it decays by 0.1% in each step. After 500 steps, 0.999⁵⁰⁰ ≈ 61% of it is left, which makes all these steps too short. So clip *before* Adam.
 
 # %% [markdown]
 # ## Schedules
-# With a high learning rate, the loss falls fast at first and later jumps up and down. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
+# Most models are trained on **batches**, small random samples of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
+
 
 # %%
+def train_on_batches(tx, steps=1000, size=16):
+    """Returns the mean distance from the true curve after every tenth step."""
+    draws = np.random.default_rng(0)
+    params, state, history = start, tx.init(start), []
+    for i in range(steps):
+        batch = draws.integers(len(xs), size=size)
+        params, state, _ = step(params, state, xs[batch], ys[batch], tx=tx, loss=weighted)
+        if i % 10 == 9:
+            history.append(distances(params).mean())
+    return history
+
+
 rise_and_fall = optax.warmup_cosine_decay_schedule(0.0, 0.03, warmup_steps=100, decay_steps=1000)
 plans = {"constant": 0.03, "warm-up and decay": rise_and_fall}
 traces.clear()
-histories = {name: train(start, optax.adam(plan), 1000, loss=weighted)[1] for name, plan in plans.items()}
+histories = {name: train_on_batches(optax.adam(plan)) for name, plan in plans.items()}
 print("traces:", len(traces))
 
 # %%
@@ -280,24 +292,23 @@ left.plot(np.full(1001, 0.03), label="constant")
 left.plot(jax.vmap(rise_and_fall)(jnp.arange(1001)), label="warm-up and decay")
 left.set(xlabel="step", ylabel="learning rate", ylim=(0, 0.04))
 left.legend(fontsize=8, loc="upper right")
-for history in histories.values():
-    right.semilogy(history, linewidth=1.2, label=f"{history[-1]:.4f} at the end")
-right.set(xlabel="step", ylabel="loss")
+for name, history in histories.items():
+    right.plot(range(10, 1001, 10), history, linewidth=1.4, label=name)
+right.set(xlabel="step", ylabel="distance from the true curve", ylim=(0, None))
 right.legend(fontsize=8, loc="upper right")
-jumps = {name: np.abs(np.diff(history[-200:])).max() for name, history in histories.items()}
+last = {name: f"{name} {min(history[-20:]):.2f} to {max(history[-20:]):.2f}" for name, history in histories.items()}
 plots.show(
     "Left: a constant rate of 0.03, and a rate that rises to 0.03 in 100 steps and falls to 0 at step 1,000. Right: the "
-    "two losses on a logarithmic scale. The largest jump in the last 200 steps: "
-    f"{', '.join(f'{name} {jump:.5f}' for name, jump in jumps.items())}."
+    f"distance of the network from the true curve. In the last 200 steps: {', '.join(last.values())}."
 )
 
 # %% [markdown]
-# Each run was traced once, although its rate took many values. With the schedule, the loss stops jumping at the end. It need not end lower, as the right panel shows.
+# Each run was traced once, although the rate of the second one changed in every step. With the constant rate, the distance varies until the end. With the schedule, it settles at a lower value.
 #
-# A rate can also depend on what you observe, such as a loss that no longer falls. Python decides this between steps.
+# A rate can also depend on what you observe, such as a loss that no longer falls. Then the training loop sets it between steps.
 
 # %% [markdown] predict="training-rate"
-# `rate = 0.1`, then `tx = optax.sgd(lambda count: rate)`, and a compiled step runs once. Then we set `rate = 0.0`. What does the second step do?
+# We set `rate = 0.1`, create `tx = optax.sgd(lambda count: rate)`, and run a compiled step once. Then we set `rate = 0.0`. What does the second step do?
 #
 # - [x] a step with the rate 0.1 | Right. The compiled program contains the value from the time of tracing.
 # - [ ] nothing, because the rate is 0 | `rate` was read during tracing, and is a constant of the program (03).
@@ -372,7 +383,7 @@ plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for w
 
 # %% [markdown]
 # ## What goes wrong
-# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them.
+# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them. The second run below makes the first one.
 
 # %%
 params, forgetful = start, start
@@ -383,7 +394,7 @@ for _ in range(300):
 print(f"after 300 steps: loss {value:.3f}, with a discarded state {value_without_state:.3f}")
 
 # %% [markdown]
-# A training step should donate parameters and state (03), so that the results reuse their memory. Donation deletes the old arrays, under every name.
+# A training step should donate parameters and state (03), so that the results reuse their memory. Donation deletes the old arrays, whichever name refers to them.
 
 # %%
 best = params  # the same arrays, under another name
@@ -399,7 +410,7 @@ print("best is deleted:", best[0]["w"].is_deleted())
 
 # %% [markdown]
 # ## Deeper: accumulate gradients
-# The gradient of a large batch may need more memory than the device has. The mean gradient of a batch is the mean of the gradients of its equal parts, which are called **micro-batches**. `optax.MultiSteps` wraps an optimizer. Its state contains a running mean of the gradients. With `every_k_schedule=4`, only every fourth call changes the parameters.
+# The gradient of a large batch may need more memory than the device has. The mean gradient of a batch is the mean of the gradients of its equal parts, which are called **micro-batches**. `optax.MultiSteps` wraps an optimizer. Its state also contains a running mean of the gradients. With `every_k_schedule=4`, only every fourth call changes the parameters.
 
 # %%
 wide = init(jax.random.key(1), (1, 512, 512, 1))
@@ -464,7 +475,7 @@ for title, unroll in {"a loop": 1, "unrolled": 8}.items():
 
 # %% [markdown]
 # ## Deeper: progress bars and logs
-# A progress bar is fast, but the loss that it displays must be computed first. Update the bar once in many steps.
+# A progress bar is fast, but the loss that it displays must be computed first. So update the bar only once in many steps.
 
 # %%
 import collections
@@ -510,7 +521,7 @@ at_each_step, one_late = time_ms(lambda: train_with_log(0), lambda: train_with_l
 print(f"logged at once: {at_each_step:.0f} µs a step, one step late: {one_late:.0f} µs a step")
 
 # %% [markdown]
-# If one call runs many steps, update the bar between the calls. Inside a compiled program, `jax.debug.callback` can report progress.
+# For a step this short, the two times are similar and change from run to run, so measure your own loop. If one call runs many steps, update the bar between the calls. Inside a compiled program, `jax.debug.callback` can report progress.
 
 # %% [markdown]
 # ## Deeper: stop before a NaN is stored
@@ -594,7 +605,7 @@ print_error(lambda: library.update(gradient, library.init(start)))
 # %% [markdown]
 # Weight decay subtracts a fraction of each parameter in every step, so `tx.update` needs `params` as its third argument. Always pass it. Optimizers that do not need it ignore it.
 #
-# `inject_hyperparams` also accepts a schedule for another numeric argument. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
+# A learning rate can be a schedule here too, also in `scale_by_learning_rate`. With `inject_hyperparams`, any other numeric argument can be one. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
 
 # %%
 clip = optax.inject_hyperparams(optax.clip_by_global_norm)(max_norm=optax.linear_schedule(1.0, 0.2, 4))
@@ -646,7 +657,7 @@ for name, params in {"mean square": fitted, "huber": by_huber, "weighted": by_we
     print(f"{name:11s} distance left and right {distances(params)}")
 
 # %% [markdown]
-# The Huber loss does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
+# In the right half, the Huber loss is between the other two. It does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
 
 # %% [markdown]
 # ## Deeper: a training script

@@ -300,7 +300,7 @@ def weighted_loss(model, params, xs, ys, weights):
 
 # %% answer="training-schedule"
 def schedule(peak, warmup, cooldown, total):
-    """A function from the step () to the rate (): up to peak in warmup steps, level, down in the last cooldown."""
+    """A function from the step () to the rate (): rises in warmup steps, is constant, falls in the last cooldown steps."""
 
     ### BEGIN SOLUTION
     def rate(step):
@@ -595,12 +595,12 @@ for count in (0, 0, 41):
         )
         require(
             bool(near.all()) or not near[0] or not 1e-4 < abs(rows[0][0][1] / rows[1][0][1] - 1) < 0.01,
-            "Parameters with large gradients move as they should, those with tiny ones do not quite: is the 1e-8 added to "
+            "Parameters with large gradients are right, those with tiny gradients are slightly wrong. Is the 1e-8 added to "
             "the root of the corrected square?",
         )
         require(
             bool(near.all()) or not near[0],
-            "Parameters with large gradients move as they should, those with tiny ones do not: where does the 1e-8 stand?",
+            "Parameters with large gradients are right, those with tiny gradients are wrong. Where is the 1e-8 added?",
         )
         require(
             not np.isclose(length, -1, rtol=1e-3), "The parameters move up the gradient. Which sign does the step have?"
@@ -775,13 +775,13 @@ def adam_update(params, state, gradient, rate):
 
 # %% [markdown] task="training-donating-step" stars=2 minutes=15 skills="03_jit,06_pytrees,training-adam"
 # ## A training step in place
-# **Goal.** Compile a training step for any loss and any optimizer that overwrites the parameters and the optimizer state instead of copying them. With Adam they are three times the size of the model.
+# **Goal.** Compile a training step for any loss and any optimizer. It should overwrite the parameters and the optimizer state instead of copying them. With Adam, they are three times as large as the model.
 #
 # **Signature.** `donating_step(tx, loss)`: an Optax transformation, and `loss(params, xs, ys)`, which returns `()`. Returns a compiled function `step(params, state, xs, ys)`, where `state` came from `tx.init(params)`. It returns `(params, state, value)`: new parameters, new state, and the loss at the *old* parameters, which costs nothing more.
 #
 # **Example.** `line_loss` from the setup at `w = [[0]]`, `b = [0]`, for `xs = [[1]]`, `ys = [3]`: the loss is 9, and both gradients are -6, so `optax.sgd(0.5)` moves both to 3. In the next step the loss is 9 again.
 #
-# **Judged.** Values for several optimizers, including one with weight decay. The results reuse all bytes of parameters and state, the batch is not donated, and a second step with the same shapes compiles nothing. The first step is also called from Python. **Not judged.** Speed.
+# **Judged.** Values for several optimizers, including one with weight decay. The results reuse all bytes of parameters and state, the batch is not donated, and a second step with the same shapes compiles nothing. One check calls the step directly from Python. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -802,7 +802,7 @@ def adam_update(params, state, gradient, rate):
 
 # %% answer="training-donating-step"
 def donating_step(tx, loss):
-    """A compiled step(params, state, xs, ys) -> (params, state, value) that takes over params and state."""
+    """A compiled step(params, state, xs, ys) -> (params, state, value) that donates params and state."""
 
     ### BEGIN SOLUTION
     def step(params, state, *batch):
@@ -893,8 +893,7 @@ leaves = [np.zeros_like(params["a"]), np.zeros_like(params["b"])]
 raised = error(probe_decay, params, leaves, xs, ys)
 require(
     raised != "ValueError",
-    "With weight decay the step raises a ValueError: what does `tx.update` have to be given, so that the optimizer can pull at "
-    "the parameters?",
+    "With weight decay, the step raises a ValueError. Which third argument does `tx.update` need?",
 )
 require(
     raised is None, f"With the parameters in a list that contains a tuple, the step raises {raised}.", kind="raised"
@@ -1101,7 +1100,7 @@ def donating_step(tx, loss):
 
 # %% answer="training-accumulate"
 def accumulate(loss, params, xs, ys, size):
-    """The mean loss () over xs (n, d), ys (n,), and its gradient by params, in micro-batches of `size`."""
+    """The mean loss () over xs (n, d), ys (n,), and its gradient with respect to params, in micro-batches of `size`."""
     ### BEGIN SOLUTION
     micro_batches = xs.reshape(-1, size, *xs.shape[1:]), ys.reshape(-1, size)
 
@@ -1302,7 +1301,7 @@ def accumulate(loss, params, xs, ys, size):
 
 # %% [markdown] task="training-calls" stars=2 minutes=20 skills="03_jit,06_pytrees,08_control_flow,training-accumulate"
 # ## Many steps in one call
-# **Goal.** For small steps, most of the time passes between Python and the device. Run many steps in one compiled call, and still look at the loss from time to time and stop early.
+# **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, and still look at the loss from time to time and stop early.
 #
 # **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. If it returns `True`, training stops. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
 #
@@ -1746,7 +1745,7 @@ def train_in_calls(step, state, batches, every, report):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside: an optimizer that gets all starts as one array clips *their* norm. What does `jnp.argmin` return if there is a NaN?
+# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside: an optimizer that gets all starts as one array clips the norm of this whole array. What does `jnp.argmin` return if there is a NaN?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
