@@ -186,7 +186,7 @@ plots.show(f"The loss over 1,000 steps, from {losses[0]:.2f} at the start. {'; '
 show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
-# Plain gradient descent is the slowest. In the right half, the stuck readings pull the fit up. No optimizer can correct that, because the loss counts these readings like all others. Another loss can.
+# Plain gradient descent is the slowest. In the right half, the stuck readings pull the fit up. A better optimizer does not correct that, because the loss counts these readings like all others. Another loss can.
 
 # %% [markdown]
 # ## A weighted loss
@@ -197,7 +197,7 @@ traces = []
 
 
 def weighted(params, xs, ys):
-    traces.append("weighted")
+    traces.append("weighted")  # only when it is traced
     trust = jnp.where(ys > 1.7, 0.001, 1.0)
     return jnp.average((network(params, xs) - ys) ** 2, weights=trust)
 
@@ -356,7 +356,7 @@ def scan_steps(carry, steps):
 
 
 # %% [markdown] predict="training-dispatch"
-# Each way runs 1,000 steps of a tiny model. Which is the slowest?
+# Three programs run 1,000 steps of a tiny model. Which one is the slowest?
 #
 # - [ ] one call of a compiled scan | It does not return to Python between the steps.
 # - [ ] a Python loop over the compiled step | Each iteration pays for a call, but Python runs ahead of the device.
@@ -550,7 +550,7 @@ def stop_at_nan(new, old, value):
 #
 # - [ ] those after batch 2, the last good ones | This is the intention, but look at when `done` is computed.
 # - [x] NaN, those after batch 3 | Right. The update of batch 3 is stored. Only later batches are skipped.
-# - [ ] those after batch 6, without batch 3 | The run stops. It does not leave out a single batch.
+# - [ ] those after batch 6, without batch 3 | The run skips all batches after the NaN, not only the bad one.
 
 
 # %%
@@ -605,7 +605,7 @@ print_error(lambda: library.update(gradient, library.init(start)))
 # %% [markdown]
 # Weight decay subtracts a fraction of each parameter in every step, so `tx.update` needs `params` as its third argument. Always pass it. Optimizers that do not need it ignore it.
 #
-# A learning rate can be a schedule here too, also in `scale_by_learning_rate`. With `inject_hyperparams`, any other numeric argument can be one. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
+# `scale_by_learning_rate` also accepts a schedule. With `inject_hyperparams`, any numeric argument can be a schedule. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
 
 # %%
 clip = optax.inject_hyperparams(optax.clip_by_global_norm)(max_norm=optax.linear_schedule(1.0, 0.2, 4))
@@ -657,11 +657,11 @@ for name, params in {"mean square": fitted, "huber": by_huber, "weighted": by_we
     print(f"{name:11s} distance left and right {distances(params)}")
 
 # %% [markdown]
-# In the right half, the Huber loss is between the other two. It does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
+# In the right half, the distance with the Huber loss is between the other two. This loss does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
 
 # %% [markdown]
 # ## Deeper: a training script
-# A complete script needs a few more decisions. The training cookbook of JAX puts all settings into one object and everything that changes into one pytree.
+# A complete script needs a few more decisions. The [training cookbook](https://docs.jax.dev/en/latest/the-training-cookbook.html) of JAX puts all settings into one object and everything that changes into one pytree.
 
 # %%
 import dataclasses
