@@ -331,10 +331,10 @@ for what, warmup, cooldown, level in (
     made = program(lambda shape, step: schedule(*shape)(step), shape, np.int32(0))
     parts = {
         "at step 0": (0,),
-        "on the way up": range(1, warmup),
+        "while it rises": range(1, warmup),
         "at step `warmup`": (warmup,),
-        "on the level": range(warmup + 1, total - cooldown),
-        "on the way down": range(max(warmup + 1, total - cooldown), total),
+        "on the constant part": range(warmup + 1, total - cooldown),
+        "while it falls": range(max(warmup + 1, total - cooldown), total),
         "at step `total`": (total,),
         "after step `total`": (total + 1, total + 2, total + 7, 3 * total),
     }
@@ -345,7 +345,7 @@ for what, warmup, cooldown, level in (
             if getattr(got, "shape", None) == ():
                 near = np.isclose(got, wanted, rtol=1e-4, atol=1e-6)
                 require(not np.isnan(got), f"The rate is NaN {where}: does a table end there?")
-                require(not got < -1e-6, f"The rate is negative {where}: the steps would go uphill.")
+                require(not got < -1e-6, f"The rate is negative {where}, so the loss would increase.")
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
                 require(near, f"The rate is wrong {where}, {what}.")
             compare(got, np.float32(wanted), label=f"the rate {where}")
