@@ -9,7 +9,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# The choice. It has few values, and Python needs it during tracing. A static rate would recompile for each new value.
+# The choice. It has few values, and Python needs it during tracing. With a static rate, JAX would recompile for each new value.
 # </details>
 #
 # 2. From 04: What does `jax.value_and_grad(loss)(params, xs, ys)` return, if `params` is a dict?
@@ -151,7 +151,7 @@ for name, tx in optimizers.items():
 
 # %% [markdown]
 # ## The training step
-# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and data change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which are needed during tracing. Here they are [static arguments](../docs/glossary.md#static-argument).
+# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which are needed during tracing. Here they are [static arguments](../docs/glossary.md#static-argument).
 
 
 # %%
@@ -234,7 +234,7 @@ print("traces with a lambda in the loop:", len(traces))
 # A gradient of length 1,000 goes through `chain(clip_by_global_norm(1.0), sgd(0.1))` and through `chain(sgd(0.1), clip_by_global_norm(1.0))`. How long are the two steps?
 #
 # - [ ] equally long, because both are clipped at 1 | One chain clips the gradient, the other clips the step.
-# - [x] 0.1 and 1 | Right. In the first chain, the rate scales the clipped gradient. In the second, the step itself may have length 1.
+# - [x] 0.1 and 1 | Right. In the first chain, the rate scales the clipped gradient. In the second, the step itself is clipped at 1.
 # - [ ] 0.1 and 100 | Without the clipping, the second step would have length 100.
 
 # %%
@@ -264,7 +264,7 @@ for scale in (0.001, 1):
 
 # %% [markdown]
 # ## Schedules
-# Most models are trained on **batches**, small random samples of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
+# Most models are trained on small random batches of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
 
 
 # %%
@@ -592,7 +592,7 @@ print("apply_if_finite:", after, " rejected updates:", state.total_notfinite)
 
 # %% [markdown]
 # ## Deeper: optimizers from parts
-# The optimizers of Optax are chains. AdamW consists of three transformations, Adam's scaling, **weight decay**, and the learning rate with its minus sign.
+# Most optimizers of Optax are chains. AdamW consists of three transformations: Adam's scaling, **weight decay**, and the learning rate with its minus sign.
 
 # %%
 parts = (optax.scale_by_adam(), optax.add_decayed_weights(1e-4), optax.scale_by_learning_rate(0.01))
