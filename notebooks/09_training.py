@@ -130,7 +130,7 @@ print("state:", jax.tree.map(jnp.shape, momentum_state))
 #
 # `optax.apply_updates` *adds* the updates to the parameters, so they already contain the minus sign.
 #
-# ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient and state go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go round into the next step under the same names.](../images/training_step.svg)
+# ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient, state and params go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go into the next step under the same names.](../images/training_step.svg)
 
 # %% [markdown] predict="training-state"
 # How large is the state of `optax.adam`, in bytes, compared with the parameters?
@@ -569,7 +569,7 @@ for keep in (stop_at_nan, stop_before_nan):
     print(f"{keep.__name__:16s} losses {np.asarray(values)}  difference from batch 2: {apart(params, after_two):.0e}")
 
 # %% [markdown]
-# ![Two lanes of five batches, the third of which is NaN. Stops after the step: the NaN update is kept, later batches are skipped, NaN is returned. Decides before it keeps: the update is refused, the parameters after batch 2 are carried on and returned.](../images/training_early_stop.svg)
+# ![Two lanes of five batches, the third of which is NaN. Stops after the step: the NaN update is stored, later batches are skipped, NaN is returned. Decides before it stores: the update is rejected, the parameters after batch 2 are kept and returned.](../images/training_early_stop.svg)
 #
 # A tiny difference such as 1e-08 is rounding, because a scan and single steps are different programs. `stop_before_nan` is right for three reasons.
 #
