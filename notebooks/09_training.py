@@ -1,50 +1,48 @@
 # %% [markdown]
 # # 09 · Training: a loop of pure functions
 #
-# *Forty minutes, then [the exercises](../exercises/09_training/09_training.ipynb).* Afterwards you can train a model from nothing but functions and trees, say what an optimizer remembers, weight and schedule without compiling anew, train with batches that do not fit, find out whether Python holds up your loop, show its progress, and stop it before NaN gets into the parameters.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model with Optax, use other losses and schedules without recompiling, and find out whether Python slows your loop down.
 #
-# **Assumed.** `jit` (03), `grad` (04), trees (06), keys (07), `scan` and `cond` (08). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** `jit` (03), `grad` (04), [pytrees](../docs/glossary.md#pytree) (06), keys (07) and `scan` (08). Answer these questions from memory.
 #
-# 1. From 03: which argument should be static, a learning rate or the choice of a loss function?
+# 1. From 03: Which argument should be static, a learning rate or the choice of a loss function?
 #
 # <details><summary>Answer</summary>
 #
-# The choice: it takes few values, and Python needs it while tracing. A rate changes all the time; static, each value would compile.
+# The choice. It has few values, and Python needs it during tracing. With a static rate, JAX would recompile for each new value.
 # </details>
 #
-# 2. From 04: `jax.value_and_grad(loss)(params, xs, ys)`, where `params` is a dict. What comes back?
+# 2. From 04: What does `jax.value_and_grad(loss)(params, xs, ys)` return, if `params` is a dict?
 #
 # <details><summary>Answer</summary>
 #
-# The loss, and a dict of the same form with a slope for every number in `params`.
+# The loss, and a dict of the same structure with the gradient.
 # </details>
 #
-# 3. From 08: what must the carry of a `scan` look like after each turn?
+# 3. From 08: What must stay the same in the carry of a `scan`?
 #
 # <details><summary>Answer</summary>
 #
-# As before it: the same tree, the same shapes and dtypes.
+# Its structure, shapes and dtypes.
 # </details>
 
 # %%
 import functools
-import io
-import sys
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tqdm import tqdm
 
+# Helpers of this course, which plot, print errors and measure times:
 from grader.learning import plots
+from grader.learning.inspection import print_error, time_ms
 
 np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
-# ## The question: is it the model, the rate, or the loop?
-# A sensor turns, and reads the cosine of its angle, with noise; and on the right half one reading in four is stuck at 2. A small network should learn the curve. Nothing in it is an object: a function makes the parameters, another one uses them.
+# ## A curve with faulty readings
+# A small network will learn a curve from 256 noisy readings of a sensor. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. `init` creates the parameters, and `network` uses them.
 
 
 # %%
@@ -65,71 +63,95 @@ def mean_square(params, xs, ys):
     return jnp.mean((network(params, xs) - ys) ** 2)
 
 
+# %%
 rng = np.random.default_rng(9)
 xs = np.sort(rng.uniform(-1, 1, size=(256, 1)), axis=0).astype(np.float32)
 ys = (np.cos(6 * xs[:, 0]) + 0.2 * rng.normal(size=256)).astype(np.float32)
 ys = np.where((xs[:, 0] > 0) & (rng.uniform(size=256) < 0.25), np.float32(2), ys)
 start = init(jax.random.key(9), (1, 32, 32, 1))
 grid = np.linspace(-1, 1, 200, dtype=np.float32)[:, None]
-
-
-def show(curves):
-    """The measurements, the true cosine, and the network with each of the named parameters."""
-    _, axes = plots.subplots()
-    axes.plot(xs[:, 0], ys, ".", color="0.65", label="measured")
-    axes.plot(grid[:, 0], np.cos(6 * grid[:, 0]), "k--", linewidth=1, label="cosine")
-    gaps = {}
-    for style, (name, params) in zip(("-", "-."), curves.items(), strict=False):
-        axes.plot(grid[:, 0], network(params, grid), style, linewidth=2, label=name)
-        gaps[name] = f"{np.abs(network(params, grid) - np.cos(6 * grid[:, 0])).mean():.2f}"
-    axes.set(xlabel="angle", ylabel="reading", ylim=(-1.8, 3))
-    axes.legend(ncols=4, fontsize=8, loc="upper center")
-    plots.show(
-        "Readings over angles from -1 to 1: most lie about a cosine, on the right a quarter are stuck at 2. Mean distance "
-        f"of the network's curve from the cosine: {', '.join(f'{name} {gap}' for name, gap in gaps.items())}."
-    )
-
-
-show({"before": start})
-
-# %% [markdown]
-# ## An optimizer is two pure functions
-# Downhill is against the gradient (04). Better optimizers **remember** the gradients before. Where does the memory live? In a tree that goes in and comes out:
+curve = np.cos(6 * grid[:, 0])
 
 
 # %%
-def momentum_update(gradient, velocity, rate=0.05, decay=0.9):
+def distances(params):
+    """The mean distance of the network from the true curve, in the left half and in the right half."""
+    return np.abs(network(params, grid) - curve).reshape(2, 100).mean(1)
+
+
+def show_fit(fits):
+    """Plots the readings, the true curve, and the network with each of the named parameters."""
+    _, axes = plots.subplots()
+    axes.plot(xs[:, 0], ys, ".", color="0.65", label="readings")
+    axes.plot(grid[:, 0], curve, "k--", linewidth=1, label="true curve")
+    for style, (name, params) in zip(("-", "-."), fits.items(), strict=False):
+        axes.plot(grid[:, 0], network(params, grid), style, linewidth=2, label=name)
+    axes.set(xlabel="angle", ylabel="reading", ylim=(-1.8, 3))
+    axes.legend(ncols=4, fontsize=8, loc="upper center")
+    gaps = {name: distances(params).mean() for name, params in fits.items()}
+    plots.show(
+        "Readings at angles from -1 to 1. Most are near a cosine. On the right, about a quarter are stuck at 2. Mean "
+        f"distance of the network from the cosine: {', '.join(f'{name} {gap:.2f}' for name, gap in gaps.items())}."
+    )
+
+
+# %%
+show_fit({"before training": start})
+
+# %% [markdown]
+# ## An optimizer is two pure functions
+# Gradient descent moves the parameters in the direction opposite to the gradient (04). Most optimizers also use the gradients of earlier steps. They cannot store these in hidden variables, because a [pure function](../docs/glossary.md#pure-function) has none. They store them in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum, a sum of past gradients in which older ones count less.
+
+
+# %%
+def momentum_update(gradient, velocity, rate=0.03, decay=0.9):
     velocity = jax.tree.map(lambda v, g: decay * v + g, velocity, gradient)
     return jax.tree.map(lambda v: -rate * v, velocity), velocity
 
 
-gradient, tx = jax.grad(mean_square)(start, xs, ys), optax.sgd(0.05, momentum=0.9)
-mine, theirs = jax.tree.map(jnp.zeros_like, start), tx.init(start)
-for _ in range(3):
-    (ours, mine), (updates, theirs) = momentum_update(gradient, mine), tx.update(gradient, theirs)
-print("updates equal Optax's:", jax.tree.all(jax.tree.map(jnp.allclose, ours, updates)))
-
 # %% [markdown]
-# That is all of Optax: a **gradient transformation** is a pair of functions. `tx.init(params)` makes the state, `tx.update(gradient, state, params)` gives updates and the next state; `optax.apply_updates` adds them. The minus is already in.
-#
-# ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient and state go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go round into the next step under the same names.](../images/training_step.svg)
-
-# %% [markdown] predict="training-state"
-# How many bytes has the state of `optax.adam`, compared with the parameters?
-#
-# - [ ] as many: one number for each of theirs | That is momentum's, a running sum of gradients. Adam keeps two.
-# - [ ] next to none: it is a pair of functions | The functions hold nothing. What they remember has to be somewhere, and you carry it.
-# - [x] twice as many, and a few for a counter | Right: a mean of the gradients, a mean of their squares, and the number of steps.
+# The library Optax has the same optimizer.
 
 # %%
-size = lambda tree: sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
-optimizers = {"sgd": optax.sgd(0.05), "momentum": optax.sgd(0.05, momentum=0.9), "adam": optax.adam(0.01)}
+gradient = jax.grad(mean_square)(start, xs, ys)
+momentum = optax.sgd(0.03, momentum=0.9)
+velocity, momentum_state = jax.tree.map(jnp.zeros_like, start), momentum.init(start)
+for _ in range(3):
+    own_updates, velocity = momentum_update(gradient, velocity)
+    updates, momentum_state = momentum.update(gradient, momentum_state)
+print("same updates:", jax.tree.all(jax.tree.map(jnp.allclose, own_updates, updates)))
+print("state:", jax.tree.map(jnp.shape, momentum_state))
+
+# %% [markdown]
+# The state of momentum contains a velocity for each parameter. Optax calls it `trace`. `EmptyState` is the state of the multiplication by the learning rate, which stores nothing. In Optax, an optimizer is a **gradient transformation**, a pair of functions.
+#
+# - `tx.init(params)` returns the first state.
+# - `tx.update(gradient, state, params)` returns the updates and the next state.
+#
+# `optax.apply_updates` *adds* the updates to the parameters, so they already contain the minus sign.
+#
+# ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient, state and params go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go into the next step under the same names.](../images/training_step.svg)
+
+# %% [markdown] predict="training-state"
+# How large is the state of `optax.adam`, in bytes, compared with the parameters?
+#
+# - [ ] equally large, one number for each parameter | This is true of momentum, which stores a sum of gradients. Adam stores two numbers for each parameter.
+# - [ ] almost empty, because an optimizer is a pair of functions | The functions store nothing. What an optimizer remembers is in the state.
+# - [x] twice as large, and a few bytes for a counter | Right. Adam stores a mean of the gradients, a mean of their squares, and the number of steps.
+
+
+# %%
+def size(tree):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+optimizers = {"sgd": optax.sgd(0.03), "momentum": momentum, "adam": optax.adam(0.01)}
 for name, tx in optimizers.items():
     print(f"{name:9s} parameters {size(start):,} bytes, state {size(tx.init(start)):,}")
 
-
 # %% [markdown]
-# So the step is a function of everything that changes, and can be compiled as a whole. `tx` and the loss do not change; they are closed over or, as here, static:
+# ## The training step
+# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which are needed during tracing. Here they are [static arguments](../docs/glossary.md#static-argument).
 
 
 # %%
@@ -144,128 +166,251 @@ def train(params, tx, steps, **options):
     state, losses = tx.init(params), []
     for _ in range(steps):
         params, state, value = step(params, state, xs, ys, tx=tx, **options)
-        losses.append(value)  # an array that need not be there yet
+        losses.append(value)  # perhaps not computed yet
     return params, np.array(losses)
 
 
+# %% [markdown]
+# The returned loss is that of the parameters *before* the update, which `value_and_grad` computes anyway. Here are 1,000 steps with each optimizer.
+
+# %%
 _, axes = plots.subplots(height=2.6)
 ends = []
 for name, tx in optimizers.items():
     fitted, losses = train(start, tx, 1000)
     ends.append(f"{name}, {losses[-1]:.3f} at the end")
-    axes.semilogy(losses, linewidth=1.4, label=ends[-1])
-axes.set(xlabel="step", ylabel="loss")
-axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.08, 1))
-plots.show(f"The loss over 1000 steps, on a logarithmic scale, for each optimizer: {'; '.join(ends)}.")
-show({"before": start, "after": fitted})
+    axes.plot(losses, linewidth=1.4, label=ends[-1])
+axes.set(xlabel="step", ylabel="loss", ylim=(0, 1.6))
+axes.legend(fontsize=8, loc="upper right")
+plots.show(f"The loss over 1,000 steps, from {losses[0]:.2f} at the start. {'; '.join(ends)}.")
+show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
-# Same model, same loop, another optimizer: plain descent is the slowest, and its loss jumps. And on the right it is the data: the curve is drawn up towards the readings that are stuck.
-#
-# ## A loss that weighs
-# No reading above 1.7 can be true, so it should hardly count. Which loss is used is a choice with few values, so it is a **static argument**:
+# Plain gradient descent is the slowest. In the right half, the stuck readings pull the fit up. A better optimizer does not correct that, because the loss counts these readings like all others. Another loss can.
 
+# %% [markdown]
+# ## A weighted loss
+# A reading above 1.7 is very unlikely to be correct, so it should hardly count. The loss is a static argument of `step`, so we can pass another one.
 
 # %%
 traces = []
 
 
 def weighted(params, xs, ys):
-    traces.append("weighted")
+    traces.append("weighted")  # only when it is traced
     trust = jnp.where(ys > 1.7, 0.001, 1.0)
     return jnp.average((network(params, xs) - ys) ** 2, weights=trust)
 
 
-tx = optax.adam(0.01)
-by_weight, _ = train(start, tx, 1000, loss=weighted)
-for name, params in {"plain": fitted, "weighted": by_weight}.items():
-    miss = (network(params, grid) - np.cos(6 * grid[:, 0])) ** 2
-    print(f"{name:9s} off the true cosine: left, right", np.asarray(jnp.sqrt(miss.reshape(2, 100).mean(1))))
-show({"plain": fitted, "weighted": by_weight})
+adam = optax.adam(0.01)
+by_weight, _ = train(start, adam, 1000, loss=weighted)
+print("distance left and right, plain:   ", distances(fitted))
+print("distance left and right, weighted:", distances(by_weight))
+show_fit({"plain": fitted, "weighted": by_weight})
 
 # %% [markdown] predict="training-static"
-# How often is `weighted` traced in a loop of 5 steps that passes `loss=lambda *a: weighted(*a)`, written out in the call?
+# A loop of 5 steps passes `loss=lambda *a: weighted(*a)`, written in the call. How often is `weighted` traced?
 #
-# - [x] 5 times: once in each turn | Right: every turn makes a new function, so every turn compiles.
-# - [ ] once: it is the same text | A function is known by its identity (03), and the lambda is made anew in each turn.
-# - [ ] never: functions are no arguments | Static arguments may be anything that can be hashed, and functions can.
+# - [x] 5 times | Right. Each iteration creates a new function, so JAX compiles each time.
+# - [ ] once, because the source code is the same | JAX compares functions by identity (03), and each iteration creates another lambda.
+# - [ ] never, because a function cannot be an argument | A static argument can be any hashable object, and functions are hashable.
 
 # %%
 print("traces in the 1,000 steps above: ", len(traces))
 traces.clear()
-state = tx.init(start)
+state = adam.init(start)
 for _ in range(5):
-    step(start, state, xs, ys, tx=tx, loss=lambda *arguments: weighted(*arguments))
+    step(start, state, xs, ys, tx=adam, loss=lambda *a: weighted(*a))
 print("traces with a lambda in the loop:", len(traces))
 
 # %% [markdown]
-# So weights mended the right half, with one program for 1,000 steps; a new function in each step makes a new one each time. The same holds for `tx`: make it once. A static argument chooses *code*. Weights that are data (a column of the table) go in as an array, and the first exercise is about them.
-#
-# ## Chains, and their order
-# Transformations compose: `optax.chain` hands the updates of one on to the next. Clipping keeps one bad batch from throwing everything away. But where in the chain?
+# Define a loss once, outside the loop. Create `tx` once too, for the same reason. A static argument chooses *code*. If the weights are data, such as a column of a table, pass them as an array.
+
+# %% [markdown]
+# ## Chains of transformations
+# `optax.chain` composes gradient transformations. Each one receives the updates of the one before. `clip_by_global_norm` shortens updates whose norm is above a limit, so that one bad batch cannot move the parameters far. Its place in the chain matters.
 
 # %% [markdown] predict="training-chain"
-# A gradient of the length 1,000 meets `chain(clip_by_global_norm(1.0), sgd(0.1))` and `chain(sgd(0.1), clip_by_global_norm(1.0))`. How long are the two steps?
+# A gradient of length 1,000 goes through `chain(clip_by_global_norm(1.0), sgd(0.1))` and through `chain(sgd(0.1), clip_by_global_norm(1.0))`. How long are the two steps?
 #
-# - [ ] the same: both clip at 1 | The same number, of different things: of the gradient, or of the step.
-# - [x] 0.1 and 1 | Right: clipped first, the rate makes it smaller. Clipped last, the *step* may be 1 long.
-# - [ ] 0.1 and 100 | The second would be 100 without the clip behind it.
+# - [ ] equally long, because both are clipped at 1 | One chain clips the gradient, the other clips the step.
+# - [x] 0.1 and 1 | Right. In the first chain, the rate scales the clipped gradient. In the second, the step itself is clipped at 1.
+# - [ ] 0.1 and 100 | Without the clipping, the second step would have length 100.
 
 # %%
-norm = optax.tree.norm
-apart = lambda one, other: norm(jax.tree.map(jnp.subtract, one, other))
+norm = optax.tree.norm  # of all numbers in a pytree
+apart = lambda one, other: norm(jax.tree.map(jnp.subtract, one, other))  # the distance of two pytrees
 huge = jax.tree.map(lambda g: 1000 * g / norm(gradient), gradient)
-for name, links in {
-    "clip, sgd": (optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
-    "sgd, clip": (optax.sgd(0.1), optax.clip_by_global_norm(1.0)),
-    "adam, no clip": (optax.adam(0.1),),
-}.items():
-    chain = optax.chain(*links)
-    first, _ = chain.update(huge, chain.init(start), start)
-    print(f"{name:14s} length of the step {norm(first):6.3f}")
+chains = {
+    "clip, sgd": optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
+    "sgd, clip": optax.chain(optax.sgd(0.1), optax.clip_by_global_norm(1.0)),
+}
+for name, tx in chains.items():
+    updates, _ = tx.update(huge, tx.init(start), start)
+    print(f"{name}: length of the step {norm(updates):.3f}")
 
 # %% [markdown]
-# Global means: one norm over the whole tree, and one factor for all, so the direction stays. Adam's first step does not care how large a gradient is (each parameter moves by the rate), but its memory does: of a huge square, 0.999⁵⁰⁰ or 61% is still in the mean 500 steps later, so clip *before* Adam.
+# The *global* norm is one number for the whole pytree. All arrays are scaled by the same factor, so the direction does not change.
 #
-# ## Schedules
-# A large rate is quick, and never comes to rest. A schedule rises at first and falls at the end; it is a function of the step, and Optax's counter is in the state, so it is traced:
+# What happens without clipping, in the first step of Adam?
 
 # %%
+for scale in (0.001, 1):
+    updates, state = adam.update(jax.tree.map(functools.partial(jnp.multiply, scale), huge), adam.init(start), start)
+    print(f"gradient {scale * 1000:5.0f}, step {norm(updates):.3f}, mean of the squares {norm(state[0].nu):.3g}")
+
+# %% [markdown]
+# The step has the same length for both gradients, because Adam divides the mean by the root of the mean square. However, the huge gradient leaves a mean of the squares that is a million times as large, and it decays by 0.1% in each step. After 500 steps, 0.999⁵⁰⁰ ≈ 61% of it is left, which makes all these steps too short. So clip *before* Adam.
+
+# %% [markdown]
+# ## Schedules
+# Most models are trained on small random batches of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
+
+
+# %%
+def train_on_batches(tx, steps=1000, size=16):
+    """Returns the mean distance from the true curve after every tenth step."""
+    draws = np.random.default_rng(0)
+    params, state, history = start, tx.init(start), []
+    for i in range(steps):
+        batch = draws.integers(len(xs), size=size)
+        params, state, _ = step(params, state, xs[batch], ys[batch], tx=tx, loss=weighted)
+        if i % 10 == 9:
+            history.append(distances(params).mean())
+    return history
+
+
 rise_and_fall = optax.warmup_cosine_decay_schedule(0.0, 0.03, warmup_steps=100, decay_steps=1000)
-print("rates:", [round(float(rise_and_fall(n)), 4) for n in (0, 50, 100, 550, 1000)])
+plans = {"constant": 0.03, "warm-up and decay": rise_and_fall}
 traces.clear()
-for name, plan in {"0.03, all the time": 0.03, "warm-up and cosine": rise_and_fall}.items():
-    _, losses = train(start, optax.adam(plan), 1000, loss=weighted)
-    jumps = np.abs(np.diff(losses[-200:])).max()
-    print(f"{name:19s} loss {losses[-1]:.5f}, largest jump in the last 200 steps {jumps:.5f}")
+histories = {name: train_on_batches(optax.adam(plan)) for name, plan in plans.items()}
 print("traces:", len(traces))
 
+# %%
+_, (left, right) = plots.subplots(1, 2, height=2.6)
+left.plot(np.full(1001, 0.03), label="constant")
+left.plot(jax.vmap(rise_and_fall)(jnp.arange(1001)), label="warm-up and decay")
+left.set(xlabel="step", ylabel="learning rate", ylim=(0, 0.04))
+left.legend(fontsize=8, loc="upper right")
+for name, history in histories.items():
+    right.plot(range(10, 1001, 10), history, linewidth=1.4, label=name)
+right.set(xlabel="step", ylabel="distance from the true curve", ylim=(0, None))
+right.legend(fontsize=8, loc="upper right")
+last = {name: f"{name} {min(history[-20:]):.2f} to {max(history[-20:]):.2f}" for name, history in histories.items()}
+plots.show(
+    "Left: a constant rate of 0.03, and a rate that rises to 0.03 in 100 steps and falls to 0 at step 1,000. Right: the "
+    f"distance of the network from the true curve. In the last 200 steps: {', '.join(last.values())}."
+)
+
 # %% [markdown]
-# One trace each: 1,000 rates, one program. And the last steps come to rest. (Whether the loss ends lower is another question; here it does not.) But what if the rate depends on what is *seen*, such as a loss that no longer falls?
+# Each run was traced once, although the rate of the second one changed in every step. With the constant rate, the distance varies until the end. With the schedule, it settles at a lower value.
+#
+# A rate can also depend on what you observe, such as a loss that no longer falls. Then the training loop sets it between steps.
 
 # %% [markdown] predict="training-rate"
-# `rate = 0.1`, then `tx = optax.sgd(lambda count: rate)` and a compiled step. After the first step we set `rate = 0.0`. What does the second step do?
+# We set `rate = 0.1`, create `tx = optax.sgd(lambda count: rate)`, and run a compiled step once. Then we set `rate = 0.0`. What does the second step do?
 #
-# - [x] a step, with the rate 0.1 | Right: a name from outside is frozen. Nothing says so.
-# - [ ] nothing: the rate is 0 | It was read while tracing, and is a constant in the program (03).
-# - [ ] it compiles anew | No argument has changed, so the old program is found.
+# - [x] a step with the rate 0.1 | Right. The compiled program contains the value from the time of tracing.
+# - [ ] nothing, because the rate is 0 | `rate` was read during tracing, and is a constant of the program (03).
+# - [ ] it recompiles | No argument has changed, so JAX uses the cached program.
 
 # %%
-frozen, knob = optax.sgd(lambda count: rate), optax.inject_hyperparams(optax.sgd)(learning_rate=0.1)
-states = {"closed over": (frozen, frozen.init(start)), "in the state": (knob, knob.init(start))}
-for name, (tx, state) in states.items():
+frozen, adjustable = optax.sgd(lambda count: rate), optax.inject_hyperparams(optax.sgd)(learning_rate=0.1)
+for name, tx in {"closed over": frozen, "in the state": adjustable}.items():
+    traces.clear()
     rate = 0.1
-    params, state, _ = step(start, state, xs, ys, tx=tx)
+    params, state, _ = step(start, tx.init(start), xs, ys, tx=tx, loss=weighted)
     rate = 0.0
     if name == "in the state":
         state = state._replace(hyperparams={"learning_rate": jnp.float32(0.0)})
-    print(f"rate {name:13s} second step moves by {apart(step(params, state, xs, ys, tx=tx)[0], params):.4f}")
+    after, _, _ = step(params, state, xs, ys, tx=tx, loss=weighted)
+    print(f"rate {name:12s} length of the second step {apart(after, params):.4f}, traces {len(traces)}")
 
 # %% [markdown]
-# `optax.inject_hyperparams` moves settings into the state, where a loop can change them. What may change is an argument; there is no exception for optimizers.
+# `optax.inject_hyperparams` stores the settings of an optimizer in its state, where your loop can change them. The state is an argument of the step, so the new value is used without recompiling.
+
+# %% [markdown]
+# ## Does Python slow the loop down?
+# A step of a small model takes microseconds, and so does a call from Python. JAX uses [asynchronous dispatch](../docs/glossary.md#asynchronous-dispatch), so Python prepares the next call while the device computes. A `scan` runs many steps in one call.
+
+# %%
+tiny, few_xs, few_ys = init(jax.random.key(2), (1, 8, 1)), jnp.asarray(xs[::16]), jnp.asarray(ys[::16])
+
+
+def one_step(carry, _=None):
+    params, state, value = step(*carry, few_xs, few_ys, tx=adam)
+    return (params, state), value
+
+
+def loop(steps, look=lambda value: None):
+    carry = tiny, adam.init(tiny)
+    for _ in range(steps):
+        carry, value = one_step(carry)
+        look(value)
+    return carry
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def scan_steps(carry, steps):
+    return jax.lax.scan(one_step, carry, length=steps)
+
+
+# %% [markdown] predict="training-dispatch"
+# Three programs run 1,000 steps of a tiny model. Which one is the slowest?
 #
-# ## A batch that does not fit
-# The gradient of a large batch is the mean of the gradients of its parts, so four small steps can be one large one. `optax.MultiSteps` keeps a running mean in its state and moves the parameters in every fourth call only. What is saved can be read off the program:
+# - [ ] one call of a compiled scan | It does not return to Python between the steps.
+# - [ ] a Python loop over the compiled step | Each iteration pays for a call, but Python runs ahead of the device.
+# - [x] the same loop with `float(value)` in each iteration | Right. Python waits for each step, and then the device waits for Python.
+
+# %%
+ways = {
+    "loop with float(value)": lambda: loop(1000, float),
+    "loop": lambda: loop(1000),
+    "one call, a scan": lambda: scan_steps((tiny, adam.init(tiny)), 1000),
+}
+microseconds = dict(zip(ways, time_ms(*ways.values()), strict=True))  # ms for 1,000 steps: µs for each
+_, axes = plots.subplots(height=1.7)
+axes.plot(list(microseconds.values()), list(ways), "o", markersize=8)
+for way, took in microseconds.items():
+    axes.annotate(f"{took:.3g} µs", (took, way), (9, -4), textcoords="offset points", backgroundcolor=plots.PAPER)
+axes.set(xlabel="median time of a step in microseconds", xlim=(0, 1.3 * max(microseconds.values())))
+axes.margins(y=0.2)
+axes.invert_yaxis()
+plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for way, took in microseconds.items()) + ".")
+
+# %% [markdown]
+# `float(value)`, `print(value)`, `if value < best` and `np.asarray(value)` all wait for the value. Append values to a list, as `train` does, and look at them later, or every hundred steps.
+
+# %% [markdown]
+# ## What goes wrong
+# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them. The second run below makes the first one.
+
+# %%
+params, forgetful = start, start
+state = first_state = adam.init(start)
+for _ in range(300):
+    params, state, value = step(params, state, xs, ys, tx=adam)
+    forgetful, _, value_without_state = step(forgetful, first_state, xs, ys, tx=adam)
+print(f"after 300 steps: loss {value:.3f}, with a discarded state {value_without_state:.3f}")
+
+# %% [markdown]
+# A training step should donate parameters and state (03), so that the results reuse their memory. Donation deletes the old arrays, whichever name refers to them.
+
+# %%
+best = params  # the same arrays, under another name
+shrink = jax.jit(lambda params: jax.tree.map(lambda p: 0.9 * p, params), donate_argnums=0)
+params = shrink(params)
+print("best is deleted:", best[0]["w"].is_deleted())
+
+# %% [markdown]
+# To keep the best parameters, copy them with `jax.tree.map(jnp.copy, params)`.
+
+# %% [markdown]
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
+
+# %% [markdown]
+# ## Deeper: accumulate gradients
+# The gradient of a large batch may need more memory than the device has. The mean gradient of a batch is the mean of the gradients of its equal parts, which are called **micro-batches**. `optax.MultiSteps` wraps an optimizer. Its state also contains a running mean of the gradients. With `every_k_schedule=4`, only every fourth call changes the parameters.
 
 # %%
 wide = init(jax.random.key(1), (1, 512, 512, 1))
@@ -273,174 +418,302 @@ many = jnp.linspace(-1, 1, 4096)[:, None]
 every_fourth, at_once = optax.MultiSteps(optax.sgd(0.1), every_k_schedule=4), optax.sgd(0.1)
 
 
-def scratch(tx, part):
-    """MiB that the compiled step needs beside its arguments and results."""
-    data = wide, tx.init(wide), many[:part], many[:part, 0]
-    return step.lower(*data, tx=tx).compile().memory_analysis().temp_size_in_bytes / 2**20
+def temporary_mib(tx, examples):
+    """The memory that the compiled step needs in addition to its arguments and results."""
+    arguments = wide, tx.init(wide), many[:examples], many[:examples, 0]
+    return step.lower(*arguments, tx=tx).compile().memory_analysis().temp_size_in_bytes / 2**20
 
 
-print(f"4,096 at once: {scratch(at_once, 4096):6.1f} MiB    4 times 1,024: {scratch(every_fourth, 1024):6.1f} MiB")
-small_steps, state = wide, every_fourth.init(wide)
-for part in np.split(np.asarray(many)[rng.permutation(4096)], 4):
-    small_steps, state, _ = step(small_steps, state, part, part[:, 0], tx=every_fourth)
-big_step, _, _ = step(wide, at_once.init(wide), many, many[:, 0], tx=at_once)
-print(f"length of the step {apart(big_step, wide):.3f}, difference {apart(big_step, small_steps):.1e}")
-print(f"parameters {size(wide):,} bytes, state {size(at_once.init(wide)):,} at once, {size(state):,} in four parts")
-
-# %% [markdown]
-# The price: its state holds one more gradient, and each part is a call. An exercise does it in one program.
-#
-# ## Who is waiting for whom?
-# A step of a small model takes microseconds. Python needs some for each call, too. JAX runs ahead (01): Python prepares the next call while this one computes.
-
-# %% [markdown] predict="training-dispatch"
-# 1,000 steps of a tiny model. Which loop is the slowest?
-#
-# - [ ] one call of a compiled scan of 1,000 steps | It does not come back to Python between steps.
-# - [ ] a Python loop over the compiled step | Each turn pays a call, but Python runs ahead of the device.
-# - [x] the same loop with `float(value)` in every turn | Right: now Python waits for the step, and then the device waits for Python.
+print(f"4,096 examples at once:    {temporary_mib(at_once, 4096):6.1f} MiB")
+print(f"4 times 1,024 examples:    {temporary_mib(every_fourth, 1024):6.1f} MiB")
 
 # %%
-tiny, tx = init(jax.random.key(2), (1, 8, 1)), optax.adam(0.01)
-few_xs, few_ys = jnp.asarray(xs[::16]), jnp.asarray(ys[::16])
+accumulated, multi_state = wide, every_fourth.init(wide)
+for part in np.split(np.random.default_rng(1).permutation(np.asarray(many)), 4):
+    accumulated, multi_state, _ = step(accumulated, multi_state, part, part[:, 0], tx=every_fourth)
+    print(f"steps {multi_state.gradient_step}, length of the change {apart(accumulated, wide):.3f}")
+whole, _, _ = step(wide, at_once.init(wide), many, many[:, 0], tx=at_once)
+print(f"length of the step {apart(whole, wide):.3f}, difference {apart(whole, accumulated):.1e}")
+print(f"bytes of the state: at once {size(at_once.init(wide)):,}, accumulated {size(multi_state):,}")
+
+# %% [markdown]
+# The step is the same up to rounding. Accumulation has two costs. The state holds one more gradient, and each micro-batch is a call. A `scan` over the micro-batches needs only one call, which is the subject of an exercise.
+#
+# A schedule inside `MultiSteps` counts steps, not calls. `warmup_steps=100` then means 400 calls.
+
+# %% [markdown]
+# ## Deeper: unrolled steps
+# You can also run several steps in one call with `scan(..., unroll=8)`, or with a Python loop under `jit`. Both write the step eight times into the program. The scan without `unroll` contains the step once.
+
+# %%
+import time
 
 
-def one_step(carry, _=None):
-    params, state, value = step(*carry, few_xs, few_ys, tx=tx)
-    return (params, state), value
+def compile_eight(unroll):
+    """A compiled call of 8 steps, and the seconds that it took to compile."""
+    eight = jax.jit(lambda carry: jax.lax.scan(one_step, carry, length=8, unroll=unroll))
+    begin = time.perf_counter()
+    compiled = eight.lower((tiny, adam.init(tiny))).compile()
+    return compiled, time.perf_counter() - begin
 
 
-@functools.partial(jax.jit, static_argnames=("turns", "unroll"))
-def several(carry, turns, unroll=1):
-    return jax.lax.scan(one_step, carry, length=turns, unroll=unroll)
-
-
-def loop(calls, call, look=lambda value: None):
-    carry = tiny, tx.init(tiny)
-    for _ in range(calls):
-        carry, value = call(carry)
-        look(value)
+def run_compiled(compiled):
+    carry = tiny, adam.init(tiny)
+    for _ in range(125):
+        carry, _ = compiled(carry)
     return carry
 
 
-def seconds(way):
-    begin = time.perf_counter()
-    jax.block_until_ready(way())
-    return time.perf_counter() - begin
-
-
-ways = {
-    "a call for each step": functools.partial(loop, 1000, one_step),
-    "the same, and float(value)": functools.partial(loop, 1000, one_step, float),
-    "calls of 8, the loop unrolled": functools.partial(loop, 125, lambda carry: several(carry, 8, unroll=8)),
-    "calls of 8, a loop": functools.partial(loop, 125, lambda carry: several(carry, 8)),
-    "one call of 1,000, a loop": functools.partial(loop, 1, lambda carry: several(carry, 1000)),
-}
-rounds = [[seconds(way) for way in ways.values()] for _ in range(10)]  # in turns: a busy moment meets all alike
-for name, (first, *later) in zip(ways, zip(*rounds, strict=True), strict=True):
-    print(f"{name:31s} {1e3 * min(later):7.1f} µs a step, first run {first:5.2f} s")
+# %%
+for title, unroll in {"a loop": 1, "unrolled": 8}.items():
+    compiled, seconds = compile_eight(unroll)
+    print(f"{title:9s} compiled in {seconds:.2f} s, {len(compiled.as_text().splitlines()):5,} lines of HLO,", end=" ")
+    print(f"{time_ms(functools.partial(run_compiled, compiled)):.1f} µs a step")
 
 # %% [markdown]
-# Calls, looks, compilation: three prices. Unrolled (`unroll=8`, or a Python loop inside `jit`), eight steps are eight copies of the code, and the first run shows what that costs; a loop holds one copy (08). `float`, `print(value)`, `if value < best` and `np.asarray` all wait. Collect values as they come, as `train` did, and look at them later, or every so often.
-#
-# ## A progress bar that costs little
-# The same for `tqdm`: it is quick, but what it *shows* has to be there. Update it from time to time:
+# The unrolled program has more lines of [HLO](../docs/glossary.md#hlo) and takes longer to compile. It may run faster, because XLA can fuse operations of neighbouring steps and needs no loop counter. Measure both for your own step.
 
+# %% [markdown]
+# ## Deeper: progress bars and logs
+# A progress bar is fast, but the loss that it displays must be computed first. So update the bar only once in many steps.
 
 # %%
-def with_bar(look_every, file, steps=1000):
-    params, state = tiny, tx.init(tiny)
+import collections
+import io
+import sys
+
+from tqdm import tqdm
+
+
+def train_with_bar(look_every, file, steps=1000):
+    carry = tiny, adam.init(tiny)
     with tqdm(total=steps, file=file, mininterval=10, bar_format="{l_bar}{bar:20}{r_bar}") as bar:
         for i in range(1, steps + 1):
-            params, state, value = step(params, state, few_xs, few_ys, tx=tx)
+            carry, value = one_step(carry)
             if i % look_every == 0:
                 bar.set_postfix_str(f"loss {value:.4f}", refresh=False)  # formatting waits for the value
                 bar.update(look_every)
-    return bar.format_dict["elapsed"]
-
-
-for look_every in (1, 100):
-    took = [with_bar(look_every, io.StringIO()) for _ in range(6)] + [with_bar(look_every, sys.stdout)]
-    print(f"looking every {look_every} steps: {1e3 * min(took):.0f} µs a step at best; the last of seven runs is shown")
-
-# %% [markdown]
-# Formatting the loss is what waits. With many steps in one call, update between calls; from inside a program, `jax.debug.callback` can (23).
-#
-# ## Stop before NaN gets in
-# One broken reading, and the loss is NaN, its gradient too, and after one update every parameter. So training loops stop at NaN. Here is such a loop as it stood in a tour of JAX, in short:
+    return carry
 
 
 # %%
-def run(keep, params, state, batches):
+always, sometimes = time_ms(*(lambda n=n: train_with_bar(n, io.StringIO()) for n in (1, 100)))
+print(f"bar updated in every step: {always:.0f} µs a step, every 100 steps: {sometimes:.0f} µs a step")
+_ = train_with_bar(100, sys.stdout)
+
+# %% [markdown]
+# If you need a record of every step, write it one step late, as the [training cookbook](https://docs.jax.dev/en/latest/the-training-cookbook.html) of JAX does. `float` then waits for the step before, while the device already has the next one.
+
+
+# %%
+def train_with_log(late, steps=1000):
+    carry, pending, log = (tiny, adam.init(tiny)), collections.deque(), []
+    for _ in range(steps):
+        carry, value = one_step(carry)
+        pending.append(value)
+        if len(pending) > late:
+            log.append(float(pending.popleft()))
+    log.extend(map(float, pending))  # the last steps
+    return carry
+
+
+at_each_step, one_late = time_ms(lambda: train_with_log(0), lambda: train_with_log(1))
+print(f"logged at once: {at_each_step:.0f} µs a step, one step late: {one_late:.0f} µs a step")
+
+# %% [markdown]
+# For a step this short, the two times are similar and change from run to run, so measure your own loop. If one call runs many steps, update the bar between the calls. Inside a compiled program, `jax.debug.callback` can report progress.
+
+# %% [markdown]
+# ## Deeper: stop before a NaN is stored
+# One broken reading makes the loss NaN, then its gradient, and after one update every parameter. Many training loops therefore stop at NaN. The scan below skips all steps after `done` becomes true. A function `keep` chooses what is carried to the next iteration.
+
+
+# %%
+def run_batches(keep, params, state, batches):
     def body(carry, batch):
         def go(params, state, done):
-            *new, value = step(params, state, *batch, tx=tx)
+            *new, value = step(params, state, *batch, tx=adam)
             return keep(new, [params, state], value), value
 
-        return jax.lax.cond(carry[-1], lambda *carry: (carry, jnp.float32(-1)), go, *carry)  # -1: this step is skipped
+        skip = lambda *carry: (carry, jnp.float32(-1))  # -1 marks a skipped step
+        return jax.lax.cond(carry[-1], skip, go, *carry)
 
     return jax.lax.scan(body, (params, state, False), batches)
 
 
 def stop_at_nan(new, old, value):
-    return (*new, jnp.isnan(value))  # what is carried on, and whether the run is done
+    return (*new, jnp.isnan(value))  # params, state, done
 
 
 # %% [markdown] predict="training-nan"
-# `run` with `stop_at_nan` meets a NaN in batch 3 of 6, and skips the others. What does it return?
+# `run_batches` with `stop_at_nan` gets a NaN in batch 3 of 6. Which parameters does it return?
 #
-# - [ ] the parameters after batch 2, the last good ones | That is what it was written for. But look at when `done` is decided.
-# - [x] parameters that are NaN, after batch 3 | Right: the update of batch 3 is kept. Only what comes later is skipped.
-# - [ ] the parameters after batch 6, without batch 3 | It stops; it does not pass over.
+# - [ ] those after batch 2, the last good ones | This is the intention, but look at when `done` is computed.
+# - [x] NaN, those after batch 3 | Right. The update of batch 3 is stored. Only later batches are skipped.
+# - [ ] those after batch 6, without batch 3 | The run skips all batches after the NaN, not only the bad one.
 
 
 # %%
-def stop_in_time(new, old, value):
+def stop_before_nan(new, old, value):
     fine = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves([value, new[0]])]).all()
     return (*jax.tree.map(functools.partial(jnp.where, fine), new, old), ~fine)
 
 
 batches = jnp.asarray(xs[:192].reshape(6, 32, 1)), jnp.asarray(ys[:192].reshape(6, 32)).at[2, 5].set(jnp.nan)
-after_two, state = tiny, tx.init(tiny)
+after_two, state = tiny, adam.init(tiny)
 for batch in zip(batches[0][:2], batches[1][:2], strict=True):
-    after_two, state, _ = step(after_two, state, *batch, tx=tx)
-for keep in (stop_at_nan, stop_in_time):
-    (params, _, done), values = jax.jit(functools.partial(run, keep))(tiny, tx.init(tiny), batches)
-    print(f"{keep.__name__:12s} losses {np.asarray(values)}  from those after batch 2: {apart(params, after_two):.0e}")
+    after_two, state, _ = step(after_two, state, *batch, tx=adam)
+for keep in (stop_at_nan, stop_before_nan):
+    run = jax.jit(functools.partial(run_batches, keep))
+    (params, _, done), values = run(tiny, adam.init(tiny), batches)
+    print(f"{keep.__name__:16s} losses {np.asarray(values)}  difference from batch 2: {apart(params, after_two):.0e}")
 
 # %% [markdown]
-# ![Two lanes of five batches, the third of which is NaN. Stops after the step: the NaN update is kept, later batches are skipped, NaN is returned. Decides before it keeps: the update is refused, the parameters after batch 2 are carried on and returned.](../images/training_early_stop.svg)
+# ![Two lanes of five batches, the third of which is NaN. Stops after the step: the NaN update is stored, later batches are skipped, NaN is returned. Decides before it stores: the update is rejected, the parameters after batch 2 are kept and returned.](../images/training_early_stop.svg)
 #
-# (Two programs, a scan and single steps, round differently: that is the 1e-8 or so.) Three things make it right. The decision comes **before** anything is kept; the optimizer's state is kept back too, for its means would stay NaN for ever; and the new parameters are looked at, each number of them, beside the loss, because a finite loss may have a NaN slope, and inf is as bad:
+# A tiny difference such as 1e-08 is rounding, because a scan and single steps are different programs. `stop_before_nan` is right for three reasons.
+#
+# - It decides **before** it stores anything.
+# - It also keeps the old optimizer state. A NaN in Adam's means would stay there forever.
+# - It examines each new parameter, in addition to the loss. A finite loss can have a NaN gradient, and infinite values are as harmful.
 
 # %%
-distance = lambda params, xs, ys: jnp.linalg.norm(params - ys) ** 2  # the root has no slope at 0 (04)
-params, tx = jnp.array([1.0, 2.0]), optax.sgd(0.1)
-after, _, value = step(params, tx.init(params), None, params, tx=tx, loss=distance)
+length = lambda params, xs, ys: jnp.linalg.norm(params - ys) ** 2  # the derivative of the root at 0 is not finite (04)
+params, descent = jnp.array([1.0, 2.0]), optax.sgd(0.1)
+after, _, value = step(params, descent.init(params), None, params, tx=descent, loss=length)
 print("loss", value, " new parameters", after)
 
-skipping = optax.apply_if_finite(tx, max_consecutive_errors=5)
-after, state, _ = step(params, skipping.init(params), None, params, tx=skipping, loss=distance)
-print("apply_if_finite:", after, " refused so far:", state.total_notfinite)
+skipping = optax.apply_if_finite(descent, max_consecutive_errors=5)
+after, state, _ = step(params, skipping.init(params), None, params, tx=skipping, loss=length)
+print("apply_if_finite:", after, " rejected updates:", state.total_notfinite)
 
 # %% [markdown]
-# `optax.apply_if_finite` passes over a bad batch and goes on. It looks at the gradients that come in, not at the loss nor at what comes out, and after too many refusals in a row it lets everything through: for a rare bad batch, not for a run that has gone wrong.
-#
-# ## What else goes wrong
-# **The best parameters, deleted.** A compiled step should take over the buffers of parameters and state (03); an exercise does. `best = params` is then deleted by the next step, as the cell below shows: keep `jax.tree.map(jnp.copy, params)`.
-#
-# **The state, forgotten.** `updates, _ = tx.update(...)` throws the memory away: Adam takes a first step for ever, and the loss falls a little, so nobody notices. **A new optimizer for each epoch** is the same mistake. So is a **restart from saved parameters** without the state that was saved with them (24).
+# `optax.apply_if_finite` skips a bad batch and continues. It examines the gradients that it receives, but neither the loss nor its own updates. After too many rejections in a row, it accepts every update. Use it for rare bad batches, not for a run that has diverged.
+
+# %% [markdown]
+# ## Deeper: optimizers from parts
+# Most optimizers of Optax are chains. AdamW consists of three transformations: Adam's scaling, **weight decay**, and the learning rate with its minus sign.
 
 # %%
-tx, params, amnesia = optax.adam(0.01), start, start
-state = fresh = tx.init(start)
-for _ in range(300):
-    params, state, value = step(params, state, xs, ys, tx=tx)
-    amnesia, _, poor = step(amnesia, fresh, xs, ys, tx=tx)
-print(f"after 300 steps: loss {value:.3f}, with a forgotten state {poor:.3f}")
-best = params  # the same arrays, under another name
-params = jax.jit(lambda tree: jax.tree.map(lambda p: 0.9 * p, tree), donate_argnums=0)(params)
-print("the best parameters are deleted:", best[0]["w"].is_deleted())
+parts = (optax.scale_by_adam(), optax.add_decayed_weights(1e-4), optax.scale_by_learning_rate(0.01))
+from_parts, library = optax.chain(*parts), optax.adamw(0.01, weight_decay=1e-4)
+own, _ = from_parts.update(gradient, from_parts.init(start), start)
+theirs, _ = library.update(gradient, library.init(start), start)
+print("same updates:", jax.tree.all(jax.tree.map(jnp.allclose, own, theirs)))
+print_error(lambda: library.update(gradient, library.init(start)))
+
+# %% [markdown]
+# Weight decay subtracts a fraction of each parameter in every step, so `tx.update` needs `params` as its third argument. Always pass it. Optimizers that do not need it ignore it.
+#
+# `scale_by_learning_rate` also accepts a schedule. With `inject_hyperparams`, any numeric argument can be a schedule. Here the maximal norm of a clip falls from 1 to 0.2 in four steps.
+
+# %%
+clip = optax.inject_hyperparams(optax.clip_by_global_norm)(max_norm=optax.linear_schedule(1.0, 0.2, 4))
+clip_state = clip.init(start)
+lengths = []
+for _ in range(5):
+    clipped, clip_state = clip.update(huge, clip_state)
+    lengths.append(float(norm(clipped)))
+print("lengths of the clipped gradient:", np.array(lengths))
+
+# %% [markdown]
+# ## Deeper: different rules for different parameters
+# Biases usually have no weight decay. A `mask` selects the arrays to which a transformation applies. It is a pytree of booleans with the structure of the parameters, or a function that returns one. With a gradient of zeros, only the decay remains.
+
+# %%
+matrices = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
+masked = optax.adamw(0.01, weight_decay=0.1, mask=matrices)
+zeros = jax.tree.map(jnp.zeros_like, fitted)
+changes, _ = masked.update(zeros, masked.init(fitted), fitted)
+relative = lambda change, p: round(float(jnp.linalg.norm(change) / jnp.linalg.norm(p)), 6)
+print("relative change:", jax.tree.map(relative, changes, fitted))
+
+# %% [markdown]
+# `optax.partition` uses a different optimizer for each label. The labels are a pytree too, and one label can stand for a whole subtree. `optax.set_to_zero` freezes parameters.
+
+# %%
+rules = {"train": optax.adam(0.01), "freeze": optax.set_to_zero()}
+only_last = optax.partition(rules, ["freeze", "freeze", "train"])
+changes, _ = only_last.update(gradient, only_last.init(start), start)
+print("changed:", jax.tree.map(lambda change: bool((change != 0).any()), changes))
+
+# %% [markdown]
+# ## Deeper: losses of Optax
+# Optax contains common losses. They return a value for each example, so take the mean yourself. `l2_loss` is *half* the squared error. `huber_loss` grows linearly for large errors, so an outlier has a limited gradient.
+
+# %%
+errors = jnp.array([0.1, 0.5, 10.0])
+for name, of in {"l2_loss": optax.l2_loss, "huber_loss": optax.huber_loss}.items():
+    print(f"{name:10s} values {of(errors)}  derivatives {jax.vmap(jax.grad(of))(errors)}")
+
+
+# %%
+def huber(params, xs, ys):
+    return optax.huber_loss(network(params, xs), ys, delta=0.3).mean()
+
+
+by_huber, _ = train(start, adam, 1000, loss=huber)
+for name, params in {"mean square": fitted, "huber": by_huber, "weighted": by_weight}.items():
+    print(f"{name:11s} distance left and right {distances(params)}")
+
+# %% [markdown]
+# In the right half, the distance with the Huber loss is between the other two. This loss does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
+
+# %% [markdown]
+# ## Deeper: a training script
+# A complete script needs a few more decisions. The [training cookbook](https://docs.jax.dev/en/latest/the-training-cookbook.html) of JAX puts all settings into one object and everything that changes into one pytree.
+
+# %%
+import dataclasses
+
+compiled_for = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    rate: float = 0.01
+
+
+@functools.partial(jax.jit, static_argnames="config", donate_argnames="train_state")
+def train_step(config, train_state, xs, ys):
+    compiled_for.append(config)
+    tx = optax.adam(config.rate)  # created only during tracing
+    value, gradient = jax.value_and_grad(mean_square)(train_state["params"], xs, ys)
+    updates, opt_state = tx.update(gradient, train_state["opt_state"], train_state["params"])
+    params = optax.apply_updates(train_state["params"], updates)
+    return {"params": params, "opt_state": opt_state}, value
+
+
+# %%
+own_params = jax.tree.map(jnp.copy, tiny)  # train_step deletes them
+train_state = {"params": own_params, "opt_state": optax.adam(Config().rate).init(own_params)}
+for _ in range(100):
+    train_state, value = train_step(Config(), train_state, few_xs, few_ys)
+print("loss", value, " compiled for", compiled_for)
+
+# %% [markdown]
+# A frozen dataclass is hashable, so it can be static. It is compared by its values, so an equal `Config` finds the compiled program. One pytree with everything that changes is simple to donate, to save and to shard. Other lessons cover the remaining parts.
+#
+# | part of the script | lesson |
+# |---|---|
+# | layers, dropout and their state | 10 |
+# | batches, evaluation | 11 |
+# | where the time goes | 14 |
+# | memory, lower precision | 15 (coming) |
+# | several devices | 16, 18 |
+# | checkpoints | 24 (coming) |
+
+# %% [markdown]
+# ## Deeper: older code
+#
+# | in older code, or in PyTorch | now |
+# |---|---|
+# | `jax.experimental.optimizers`, `jax.example_libraries.optimizers` | Optax |
+# | `flax.optim` | Optax; Flax's `TrainState` and `nnx.Optimizer` (10) hold its state |
+# | `optax.cross_entropy_loss` | never existed; use `optax.softmax_cross_entropy_with_integer_labels` |
+# | `optax.multi_transform` | `optax.partition` |
+# | `jaxopt.GradientDescent`, `jaxopt.LBFGS` | `optax.lbfgs` and others; Optimistix |
+# | `optimizer.zero_grad()`, `loss.backward()`, `optimizer.step()`, `scheduler.step()` (PyTorch) | the three lines of `step`; there is nothing to reset, and the counter is in the state |
 
 # %% [markdown]
 # ## Summary
@@ -449,24 +722,11 @@ print("the best parameters are deleted:", best[0]["w"].is_deleted())
 # |---|---|
 # | an optimizer | `tx = optax.adam(0.01)`, once; `state = tx.init(params)` |
 # | a step | `tx.update(gradient, state, params)`, then `optax.apply_updates`; return params *and* state |
-# | another loss in the same step | a static argument, and a function that is defined once |
-# | weights that are data | an array among the arguments |
-# | several transformations | `optax.chain`, clipping before Adam |
-# | a rate that follows a plan | a schedule in place of the number: traced, one program |
-# | a rate that follows what is seen | `optax.inject_hyperparams`, and set it in the state |
-# | a batch that does not fit | `optax.MultiSteps`, or a scan over its parts |
-# | small steps, fast | several in one call, by `scan` |
-# | progress | look every so often; every look waits |
-# | no NaN in what you keep | decide before you keep, by loss and new parameters, for the state too |
-#
-# ## What it became
-#
-# | in older code, or elsewhere | now |
-# |---|---|
-# | `jax.experimental.optimizers`, `jax.example_libraries.optimizers` | Optax |
-# | `flax.optim` | Optax; `TrainState` (12) and `nnx.Optimizer` (10) hold its state |
-# | `optax.cross_entropy_loss` | never was: `optax.softmax_cross_entropy_with_integer_labels` |
-# | `jaxopt.GradientDescent`, `jaxopt.LBFGS` | `optax.lbfgs` and others; Optimistix |
-# | `optimizer.zero_grad()`, `loss.backward()`, `optimizer.step()`, `scheduler.step()` (PyTorch) | the three lines of `step`: nothing to zero, and the counter is in the state |
-#
-# Next: the exercises. In the first, the end is missing.
+# | another loss in the same step | a static argument, a function that is defined once |
+# | weights that are data | an array argument |
+# | several transformations | `optax.chain`, with clipping before Adam |
+# | a planned rate | a schedule in place of the number; one program |
+# | a rate that depends on what you observe | `optax.inject_hyperparams`; change it in the state |
+# | many small steps, fast | several in one call, with `scan` |
+# | progress | look at values rarely, because each look waits |
+# | the best parameters | a copy, because donation deletes the arrays |

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 09 · Exercises: training
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# A **tree** is what lesson 06 calls a pytree: parameters in dicts, lists or tuples, as nested as you like. An optimizer's state is one too.
+# In the tasks, a **tree** is a pytree (06), which consists of nested dicts, lists or tuples with arrays inside. Parameters and optimizer states are trees.
 
 # %% setup
 import warnings
@@ -48,7 +48,7 @@ def follow(state, sample):
 
 
 def misfit(source, stations, arrivals):
-    """How badly a source (2,) explains when its waves arrived (k,) at stations (k, 2); they travel 5 km a second."""
+    """How badly a source (2,) explains the arrival times (k,) of its waves at stations (k, 2), at 5 km a second."""
     distances = jnp.sqrt(jnp.sum((stations - source) ** 2, axis=1))
     return jnp.mean((distances / 5 - arrivals) ** 2)
 
@@ -143,7 +143,7 @@ for scale, case in (
     got = made.run(params, xs, ys, weights)
     mistakes = {
         "The loss compares every prediction with every target. What is the shape of `predicted - ys`?": every.mean(),
-        "The loss compares every prediction with every target, `(n, n)` of them; look at the shape of `predicted - ys`.": (
+        "The loss compares all `(n, n)` pairs of a prediction and a target. Look at the shape of `predicted - ys`.": (
             every * weights
         ).sum()
         / weights.sum(),
@@ -151,15 +151,14 @@ for scale, case in (
             every @ weights
         ).mean()
         / weights.sum(),
-        "The weights have no say: that is the plain mean.": squares.mean(),
-        "Twice the weights give twice the loss: what should the sum be divided by?": (weights * squares).mean(),
-        "The weighted squares are added up, and that is all: twice the weights give twice the loss.": (
+        "The weights have no effect. This is the plain mean.": squares.mean(),
+        "Doubling all weights doubles the loss. What should the sum be divided by?": (weights * squares).mean(),
+        "The sum of the weighted squares is not divided, so doubling all weights doubles the loss.": (
             weights * squares
         ).sum(),
         "The sum is divided by the number of examples that count, not by their weights.": (weights * squares).sum()
         / (weights > 0).sum(),
-        "The weights count as their squares: they are squared together with the errors.": (weights**2 * squares).sum()
-        / weights.sum(),
+        "The weights are squared together with the errors.": (weights**2 * squares).sum() / weights.sum(),
     }
     wanted = np.float32((weights * squares).sum() / weights.sum())
     if scale == 1 and getattr(got, "shape", None) == () and not np.isclose(got, wanted, rtol=1e-4):
@@ -168,7 +167,7 @@ for scale, case in (
     compare(got, wanted, label=case)
 
 # %% hidden="training-weighted-loss" name="gradient" points=1
-"""Its gradient by the parameters is right too."""
+"""The gradient with respect to the parameters is right too."""
 rng = inputs.rng()
 params = {"w": rng.normal(size=(2, 1)).astype(np.float32), "b": rng.normal(size=1).astype(np.float32)}
 xs, ys, weights = (rng.uniform(1, 3, size=size).astype(np.float32) for size in ((6, 2), 6, 6))
@@ -190,40 +189,40 @@ nothing = {"w": np.zeros((2, 1), np.float32), "b": np.zeros(1, np.float32)}
 compare(made.run(whole, corners, fitted, weights), nothing, label="the gradient where all errors are 0")
 
 # %% [markdown] why="training-weighted-loss"
-# The weights are divided by their own sum, so only their proportions matter, and padding with the weight 0 has no say in either sum. The column of predictions and the row of targets would have been broadcast to a square without a word. **Next:** what if an example of weight 0 has NaN for a target? Try it, and mend it with what lesson 04 says of `where`.
+# Division by the sum of the weights makes only their proportions matter. Padding with the weight 0 contributes to neither sum. Without the selection of column 0, the predictions `(n, 1)` and the targets `(n,)` would broadcast to `(n, n)`, and no error would report it. **Next:** What happens if an example of weight 0 has a NaN target? Try it, and fix it with `jnp.where` (04).
 
 
-# %% wrong="training-weighted-loss" because="Subtracts (n,) from (n, 1): broadcasting compares every prediction with every target, and nothing complains."
+# %% wrong="training-weighted-loss" because="Subtracts (n,) from (n, 1). Broadcasting then compares every prediction with every target, and no error reports it."
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
     return jnp.sum(weights * (predicted - ys) ** 2) / jnp.sum(weights)
 
 
-# %% wrong="training-weighted-loss" because="Subtracts (n,) from (n, 1), and weights the targets only: each prediction still meets every target."
+# %% wrong="training-weighted-loss" because="Subtracts (n,) from (n, 1) and applies the weights along the targets. Every prediction is still compared with every target."
 def weighted_loss(model, params, xs, ys, weights):
     squares = (model(params, xs) - ys) ** 2
     return jnp.mean(jnp.sum(squares * weights, axis=-1) / jnp.sum(weights))
 
 
-# %% wrong="training-weighted-loss" because="Divides by at least 1, to be safe: weights whose sum is smaller then give too small a loss."
+# %% wrong="training-weighted-loss" because="Divides by at least 1 as a precaution. If the weights have a smaller sum, the loss is too small."
 def weighted_loss(model, params, xs, ys, weights):
     squares = (model(params, xs)[:, 0] - ys) ** 2
     return jnp.sum(weights * squares) / jnp.maximum(jnp.sum(weights), 1.0)
 
 
-# %% wrong="training-weighted-loss" because="Adds a small number to the divisor, to be safe: weights can be smaller than that."
+# %% wrong="training-weighted-loss" because="Adds a small number to the divisor as a precaution, but weights can be smaller than this number."
 def weighted_loss(model, params, xs, ys, weights):
     squares = (model(params, xs)[:, 0] - ys) ** 2
     return jnp.sum(weights * squares) / (jnp.sum(weights) + 1e-8)
 
 
-# %% wrong="training-weighted-loss" because="Squares a norm: the value is right, but the gradient of the norm of zeros is NaN."
+# %% wrong="training-weighted-loss" because="Squares a norm. The value is right, but the gradient of a norm is NaN where all errors are 0."
 def weighted_loss(model, params, xs, ys, weights):
     residual = jnp.sqrt(weights) * (model(params, xs)[:, 0] - ys)
     return jnp.linalg.norm(residual) ** 2 / jnp.sum(weights)
 
 
-# %% wrong="training-weighted-loss" because="Takes the mean of the weighted squares: right only for weights that are 1 on average."
+# %% wrong="training-weighted-loss" because="Takes the mean of the weighted squares, which is right only if the weights are 1 on average."
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
     return jnp.mean(weights * (predicted[:, 0] - ys) ** 2)
@@ -235,19 +234,19 @@ def weighted_loss(model, params, xs, ys, weights):
     return jnp.sum((weights * (predicted[:, 0] - ys)) ** 2) / jnp.sum(weights)
 
 
-# %% wrong="training-weighted-loss" because="Divides by how many examples count, as if every weight were 0 or 1."
+# %% wrong="training-weighted-loss" because="Divides by the number of examples with a positive weight, as if every weight were 0 or 1."
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
     return jnp.sum(weights * (predicted[:, 0] - ys) ** 2) / jnp.sum(weights > 0)
 
 
-# %% wrong="training-weighted-loss" because="Leaves the weights out."
+# %% wrong="training-weighted-loss" because="Ignores the weights."
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
     return jnp.mean((predicted[:, 0] - ys) ** 2)
 
 
-# %% wrong="training-weighted-loss" because="Adds up and does not divide: the learning rate that suits one batch is too large for a bigger one."
+# %% wrong="training-weighted-loss" because="Does not divide the sum by the weights, so the loss and its gradient grow with the size of the batch."
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
     return jnp.sum(weights * (predicted[:, 0] - ys) ** 2)
@@ -301,7 +300,7 @@ def weighted_loss(model, params, xs, ys, weights):
 
 # %% answer="training-schedule"
 def schedule(peak, warmup, cooldown, total):
-    """A function from the step () to the rate (): up to peak in warmup steps, level, down in the last cooldown."""
+    """A function from the step () to the rate (): rises in warmup steps, is constant, falls in the last cooldown steps."""
 
     ### BEGIN SOLUTION
     def rate(step):
@@ -319,7 +318,7 @@ for step, wanted in enumerate([0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.3, 0.2, 0.1, 0
     compare(made.run(np.int32(step)), np.float32(wanted), label=f"the rate at step {step}")
 
 # %% hidden="training-schedule" name="every-step" points=2
-"""Right at every step, before, between and after the corners."""
+"""The rate is right at every step, before, between and after the corners."""
 rng = inputs.rng()
 short, long = (int(n) for n in rng.integers((3, 8), (6, 13)))
 for what, warmup, cooldown, level in (
@@ -332,10 +331,10 @@ for what, warmup, cooldown, level in (
     made = program(lambda shape, step: schedule(*shape)(step), shape, np.int32(0))
     parts = {
         "at step 0": (0,),
-        "on the way up": range(1, warmup),
+        "while it rises": range(1, warmup),
         "at step `warmup`": (warmup,),
-        "on the level": range(warmup + 1, total - cooldown),
-        "on the way down": range(max(warmup + 1, total - cooldown), total),
+        "on the constant part": range(warmup + 1, total - cooldown),
+        "while it falls": range(max(warmup + 1, total - cooldown), total),
         "at step `total`": (total,),
         "after step `total`": (total + 1, total + 2, total + 7, 3 * total),
     }
@@ -346,13 +345,13 @@ for what, warmup, cooldown, level in (
             if getattr(got, "shape", None) == ():
                 near = np.isclose(got, wanted, rtol=1e-4, atol=1e-6)
                 require(not np.isnan(got), f"The rate is NaN {where}: does a table end there?")
-                require(not got < -1e-6, f"The rate is negative {where}: the steps would go uphill.")
+                require(not got < -1e-6, f"The rate is negative {where}, so the loss would increase.")
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
-                require(near, f"The rate is not right {where}, {what}.")
+                require(near, f"The rate is wrong {where}, {what}.")
             compare(got, np.float32(wanted), label=f"the rate {where}")
 
 # %% hidden="training-schedule" name="in-optax" points=1
-"""Optax trains with it: plain gradient descent, whose rate follows the schedule."""
+"""Optax can use the schedule as the learning rate of plain gradient descent."""
 
 
 def probe_training(slopes):
@@ -371,10 +370,10 @@ rates = np.array([0, 0.25, 0.5, 0.5, 0.5, 0.25, 0, 0], np.float32)
 compare(program(probe_training, slopes).run(slopes), -rates[:, None] * slopes, label="the updates of eight steps")
 
 # %% [markdown] why="training-schedule"
-# Nothing is decided: both lines are computed at every step and the lower one is kept, so one program serves all steps. Optax hands its own counter over, an int32 in the optimizer's state. **Next:** training resumes at step 7,000 from a checkpoint. What has to be in it for the rate to go on where it was?
+# The program has no branches. It computes both lines at every step and takes the lower one, so one program is correct for all steps. Optax passes its own counter as `step`, an int32 in the optimizer state. **Next:** Training resumes from a checkpoint at step 7,000. What must the checkpoint contain so that the rate continues from there?
 
 
-# %% wrong="training-schedule" because="Decides with a Python if: the step is traced, so there is no value to decide by."
+# %% wrong="training-schedule" because="Uses a Python `if`, but the step is traced and has no value that could decide it."
 def schedule(peak, warmup, cooldown, total):
     def rate(step):
         if step < warmup:
@@ -386,17 +385,17 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
-# %% wrong="training-schedule" because="Does not stop at 0: after the last step the rate is negative, and every step goes uphill."
+# %% wrong="training-schedule" because="Does not stop at 0. After the last step the rate is negative, and every step moves in the direction of the gradient."
 def schedule(peak, warmup, cooldown, total):
     return lambda step: peak * jnp.minimum(jnp.minimum(step / warmup, (total - step) / cooldown), 1.0)
 
 
-# %% wrong="training-schedule" because="Divides whole numbers by //: a staircase of one step."
+# %% wrong="training-schedule" because="Divides integers with `//`, so the rate jumps instead of rising linearly."
 def schedule(peak, warmup, cooldown, total):
     return lambda step: peak * jnp.clip(jnp.minimum(step // warmup, (total - step) // cooldown), 0.0, 1.0)
 
 
-# %% wrong="training-schedule" because="Starts to go down only at total, and so ends cooldown steps late."
+# %% wrong="training-schedule" because="Starts to fall only at `total`, so the rate reaches 0 `cooldown` steps too late."
 def schedule(peak, warmup, cooldown, total):
     def rate(step):
         return peak * jnp.clip(jnp.minimum(step / warmup, 1 - (step - total) / cooldown), 0.0, 1.0)
@@ -404,7 +403,7 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
-# %% wrong="training-schedule" because="Counts the first step as 1: the rate is never 0 at the start, and the peak comes a step early."
+# %% wrong="training-schedule" because="Counts the first step as 1. The rate does not start at 0, and reaches the peak one step early."
 def schedule(peak, warmup, cooldown, total):
     def rate(step):
         return peak * jnp.clip(jnp.minimum((step + 1) / warmup, (total - step) / cooldown), 0.0, 1.0)
@@ -412,13 +411,13 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
-# %% wrong="training-schedule" because="Makes the step a Python number first: there is none while tracing."
+# %% wrong="training-schedule" because="Converts the step to a Python number, which does not exist during tracing."
 def schedule(peak, warmup, cooldown, total):
     rates = [peak * min(s / warmup, (total - s) / cooldown, 1) for s in range(total + 1)]
     return lambda step: jnp.float32(rates[min(int(step), total)])
 
 
-# %% wrong="training-schedule" because="Comes down along a cosine, as most schedules in libraries do, where a straight line is asked for."
+# %% wrong="training-schedule" because="Falls along a cosine, as many library schedules do. The task requires a straight line."
 def schedule(peak, warmup, cooldown, total):
     def rate(step):
         down = (1 + jnp.cos(jnp.pi * jnp.clip((step - total + cooldown) / cooldown, 0, 1))) / 2
@@ -427,19 +426,19 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
-# %% wrong="training-schedule" because="Reads `cooldown` as the length of the level part, and falls from its end to `total`."
+# %% wrong="training-schedule" because="Takes `cooldown` for the length of the constant part, and falls from the end of this part to `total`."
 def schedule(peak, warmup, cooldown, total):
     fall = max(total - warmup - cooldown, 1)
     return lambda step: jnp.float32(peak * jnp.clip(jnp.minimum(step / warmup, (total - step) / fall), 0, 1))
 
 
-# %% wrong="training-schedule" because="Looks the rate up in a table that ends: `jnp.take` fills with NaN beyond the end."
+# %% wrong="training-schedule" because="Looks the rate up in a table. Beyond its end, `jnp.take` returns NaN."
 def schedule(peak, warmup, cooldown, total):
     table = [peak * max(0.0, min(n / warmup, 1.0, (total - n) / cooldown)) for n in range(total + 2)]
     return lambda step: jnp.take(jnp.array(table, jnp.float32), step)
 
 
-# %% wrong="training-schedule" because="Changes over from the way up to the way down in the middle of the training: either may be longer than half of it."
+# %% wrong="training-schedule" because="Switches from the rising line to the falling line in the middle of the training. The warm-up or the cool-down may be longer than half of it."
 def schedule(peak, warmup, cooldown, total):
     def rate(step):
         up, down = jnp.minimum(step / warmup, 1), jnp.clip((total - step) / cooldown, 0, 1)
@@ -448,7 +447,7 @@ def schedule(peak, warmup, cooldown, total):
     return rate
 
 
-# %% wrong="training-schedule" because="Builds a table whose level part has length -1 where warm-up and cool-down meet: the corner is in it twice."
+# %% wrong="training-schedule" because="Builds a table that contains the corner twice where warm-up and cool-down meet, because the constant part would need the length -1."
 def schedule(peak, warmup, cooldown, total):
     up = [peak * i / warmup for i in range(warmup + 1)]
     level = [peak] * (total - warmup - cooldown - 1)
@@ -542,7 +541,7 @@ wanted = {"count": np.int32(1), "mean": {"p": [np.float32(0.2)]}, "square": {"p"
 compare(made.run(params, state, gradient), ({"p": [np.float32(0.9)]}, wanted), label="(params, state)")
 
 # %% hidden="training-adam" name="one-step" points=1
-"""Right in the first step and in a later one, for large, tiny and zero entries."""
+"""The first step and a later one are right, for large, tiny and zero entries."""
 
 
 def draw(count):
@@ -592,27 +591,29 @@ for count in (0, 0, 41):
         near, length = np.isclose(rows[0][0], rows[1][0], rtol=1e-4), (rows[0][0] - 1)[0] / (rows[1][0] - 1)[0]
         require(
             bool(near.all() or near[5]) or not near[:5].all(),
-            "A parameter whose gradient is 0 has not moved as it should: its mean need not be 0.",
+            "A parameter whose gradient is 0 has the wrong value. Its mean need not be 0.",
         )
         require(
             bool(near.all()) or not near[0] or not 1e-4 < abs(rows[0][0][1] / rows[1][0][1] - 1) < 0.01,
-            "Parameters with large gradients move as they should, those with tiny ones do not quite: is the 1e-8 added to "
+            "Parameters with large gradients are right, those with tiny gradients are slightly wrong. Is the 1e-8 added to "
             "the root of the corrected square?",
         )
         require(
             bool(near.all()) or not near[0],
-            "Parameters with large gradients move as they should, those with tiny ones do not: where does the 1e-8 stand?",
+            "Parameters with large gradients are right, those with tiny gradients are wrong. Where is the 1e-8 added?",
         )
-        require(not np.isclose(length, -1, rtol=1e-3), "The parameters move up the gradient: which sign has the step?")
+        require(
+            not np.isclose(length, -1, rtol=1e-3), "The parameters move up the gradient. Which sign does the step have?"
+        )
         require(
             not (count == 0 and np.isclose(length, 10**0.5, rtol=1e-3)),
-            "The first step is three times too long: mean and square are used as they are kept, too small by unlike factors.",
+            "The first step is three times too long: the uncorrected mean and square are used.",
         )
     compare(got[0], new, label=f"{whose} parameters")
     compare(given, state, label="the state that was passed in, after the call,")
 
 # %% hidden="training-adam" name="as-optax" points=2
-"""Six steps in a row do what Optax's Adam does."""
+"""Six steps in a row give the same values as `optax.adam`."""
 rng = inputs.rng()
 params = {"a": rng.normal(size=(3, 2)).astype(np.float32), "b": (rng.normal(size=4).astype(np.float32),)}
 zeros = jax.tree.map(np.zeros_like, params)
@@ -639,10 +640,10 @@ for step in range(1, 7):
     compare(state["count"], np.int32(step), label="the count")
 
 # %% [markdown] why="training-adam"
-# Dividing by the root of the mean square makes each parameter's step about `rate` long, whatever the units of its gradient; the corrections make that true from the first step on. All memory is in the state, so the same function serves step 1 and step 1,000,000. **Next:** multiply all gradients by 1,000. What changes in Adam's path, and what in plain gradient descent's?
+# The mean is divided by the root of the mean square, so each parameter changes by about `rate`, whatever the scale of its gradient. Thanks to the corrections, this holds from the first step. All that Adam remembers is in the state, so the same function computes step 1 and step 1,000,000. **Next:** Multiply all gradients by 1,000. How do the parameters change under Adam, and how under plain gradient descent?
 
 
-# %% wrong="training-adam" because="Leaves out the corrections: the first steps are some three times too long, as the square starts even lower than the mean."
+# %% wrong="training-adam" because="Leaves out the corrections. The first steps are about three times too long, because the square starts even lower than the mean."
 def adam_update(params, state, gradient, rate):
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
     square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], gradient)
@@ -650,7 +651,7 @@ def adam_update(params, state, gradient, rate):
     return new, {"count": state["count"] + 1, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Counts after the use: in the first step t is 0, and the correction divides by 0."
+# %% wrong="training-adam" because="Increases the count after its use. In the first step t is 0, and the correction divides by 0."
 def adam_update(params, state, gradient, rate):
     t = state["count"]
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -659,7 +660,7 @@ def adam_update(params, state, gradient, rate):
     return jax.tree.map(moved, params, mean, square), {"count": t + 1, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Keeps the corrected averages in the state, and so corrects them again in every later step."
+# %% wrong="training-adam" because="Stores the corrected averages in the state, so every later step corrects them again."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
     mean = jax.tree.map(lambda m, g: (0.9 * m + 0.1 * g) / (1 - 0.9**t), state["mean"], gradient)
@@ -668,7 +669,7 @@ def adam_update(params, state, gradient, rate):
     return new, {"count": t, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Adds the 1e-8 under the root: there it is 1e-4, and tiny gradients hardly move anything."
+# %% wrong="training-adam" because="Adds the 1e-8 under the root, where it acts like 1e-4. Tiny gradients then hardly change the parameters."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -677,7 +678,7 @@ def adam_update(params, state, gradient, rate):
     return jax.tree.map(moved, params, mean, square), {"count": t, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Puts both corrections into the rate, and leaves the 1e-8 as it is: it then stands beside the uncorrected root."
+# %% wrong="training-adam" because="Moves both corrections into the rate without adapting the 1e-8, which is then added to the uncorrected root."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -687,7 +688,7 @@ def adam_update(params, state, gradient, rate):
     return new, {"count": t, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Leaves a parameter where it is when its gradient is 0: its mean still moves it."
+# %% wrong="training-adam" because="Does not change a parameter whose gradient is 0, although its mean is not 0."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -697,7 +698,7 @@ def adam_update(params, state, gradient, rate):
     return jax.tree.map(moved, params, gradient, mean, square), {"count": t, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Takes every tuple for one of its own triples: the parameters may be in tuples too."
+# %% wrong="training-adam" because="Treats every tuple as one of its own triples, but the parameters may also be in tuples."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
 
@@ -710,7 +711,7 @@ def adam_update(params, state, gradient, rate):
     return part(0), {"count": t, "mean": part(1), "square": part(2)}
 
 
-# %% wrong="training-adam" because="Writes into the state that came in: a caller that keeps it finds another one."
+# %% wrong="training-adam" because="Changes the given `state` dict, so a caller that keeps it finds other values."
 def adam_update(params, state, gradient, rate):
     state["count"] += 1
     state["mean"] = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -720,7 +721,7 @@ def adam_update(params, state, gradient, rate):
     return jax.tree.map(moved, params, state["mean"], state["square"]), state
 
 
-# %% wrong="training-adam" because="Leaves out the 1e-8: a parameter whose gradient is 0 becomes 0/0, NaN."
+# %% wrong="training-adam" because="Leaves out the 1e-8, so a parameter whose gradient is 0 becomes 0/0, which is NaN."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -738,7 +739,7 @@ def adam_update(params, state, gradient, rate):
     return jax.tree.map(moved, params, mean, square), {"count": t, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Goes up the gradient."
+# %% wrong="training-adam" because="Changes the parameters in the direction of the gradient, which increases the loss."
 def adam_update(params, state, gradient, rate):
     t = state["count"] + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -747,7 +748,7 @@ def adam_update(params, state, gradient, rate):
     return jax.tree.map(moved, params, mean, square), {"count": t, "mean": mean, "square": square}
 
 
-# %% wrong="training-adam" because="Goes through the names of one dict: a tree may have lists, tuples and further dicts inside."
+# %% wrong="training-adam" because="Loops over the keys of one dict, but a tree may contain lists, tuples and further dicts."
 def adam_update(params, state, gradient, rate):
     count, new, mean, square = state["count"] + 1, {}, {}, {}
     for name, g in gradient.items():
@@ -774,13 +775,13 @@ def adam_update(params, state, gradient, rate):
 
 # %% [markdown] task="training-donating-step" stars=2 minutes=15 skills="03_jit,06_pytrees,training-adam"
 # ## A training step in place
-# **Goal.** Compile a training step for any loss and any optimizer that overwrites the parameters and the optimizer state instead of copying them. With Adam they are three times the size of the model.
+# **Goal.** Compile a training step for any loss and any optimizer. It should overwrite the parameters and the optimizer state instead of copying them. With Adam, they are three times as large as the model.
 #
 # **Signature.** `donating_step(tx, loss)`: an Optax transformation, and `loss(params, xs, ys)`, which returns `()`. Returns a compiled function `step(params, state, xs, ys)`, where `state` came from `tx.init(params)`. It returns `(params, state, value)`: new parameters, new state, and the loss at the *old* parameters, which costs nothing more.
 #
 # **Example.** `line_loss` from the setup at `w = [[0]]`, `b = [0]`, for `xs = [[1]]`, `ys = [3]`: the loss is 9, and both gradients are -6, so `optax.sgd(0.5)` moves both to 3. In the next step the loss is 9 again.
 #
-# **Judged.** Values for several optimizers, including one with weight decay. The results reuse all bytes of parameters and state, the batch is not donated, and a second step with the same shapes compiles nothing. The first step is also called from Python. **Not judged.** Speed.
+# **Judged.** Values for several optimizers, including one with weight decay. The results reuse all bytes of parameters and state, the batch is not donated, and a second step with the same shapes compiles nothing. One check calls the step directly from Python. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -801,7 +802,7 @@ def adam_update(params, state, gradient, rate):
 
 # %% answer="training-donating-step"
 def donating_step(tx, loss):
-    """A compiled step(params, state, xs, ys) -> (params, state, value) that takes over params and state."""
+    """A compiled step(params, state, xs, ys) -> (params, state, value) that donates params and state."""
 
     ### BEGIN SOLUTION
     def step(params, state, *batch):
@@ -831,7 +832,7 @@ compare(made.run(params, xs, ys), (there, np.float32(9)), label="after one step 
 compare(made.run(there, xs, ys), (params, np.float32(9)), label="after two steps (params, value)")
 
 # %% hidden="training-donating-step" name="in-place" points=2
-"""Right with Adam, and the results take over all bytes of parameters and state."""
+"""The values with Adam are right, and the results reuse all bytes of parameters and state."""
 
 
 def probe_adam(params, leaves, xs, ys):
@@ -853,7 +854,7 @@ got = made.run(params, leaves, xs, ys)
 if isinstance(got, tuple) and len(got) == 3 and isinstance(got[1], list) and len(got[1]) == 5:
     require(
         got[1][0] == 1,
-        "The state that comes back is the one that went in: its count did not move. `tx.update` gives a new one.",
+        "The returned state is the old one, as its count has not changed. `tx.update` returns a new state.",
     )
 means = [np.float32(0.1) * gradient[name] for name in "ab"]
 squares = [np.float32(0.001) * gradient[name] ** 2 for name in "ab"]
@@ -865,15 +866,15 @@ compare(got[2], value, label="the loss at the old parameters")
 wanted = sum(array.nbytes for array in (*params.values(), *leaves))
 require(
     made.alias_bytes > 0,
-    "No result takes over an argument's buffer: nothing is donated. A donation inside another `jit` does not count either.",
+    "No result reuses the buffer of an argument, so nothing is donated. A donation inside another `jit` does not count either.",
 )
 require(
     made.alias_bytes >= wanted,
-    f"The results take over {made.alias_bytes:,} bytes of arguments; parameters and state have {wanted:,}.",
+    f"The results reuse {made.alias_bytes:,} bytes of arguments; parameters and state have {wanted:,}.",
 )
 
 # %% hidden="training-donating-step" name="decay" points=1
-"""Right with momentum and weight decay, over several steps."""
+"""The values with momentum and weight decay are right over several steps."""
 
 
 def probe_decay(params, leaves, xs, ys):
@@ -892,8 +893,7 @@ leaves = [np.zeros_like(params["a"]), np.zeros_like(params["b"])]
 raised = error(probe_decay, params, leaves, xs, ys)
 require(
     raised != "ValueError",
-    "With weight decay the step raises a ValueError: what does `tx.update` have to be given, so that the optimizer can pull at "
-    "the parameters?",
+    "With weight decay, the step raises a ValueError. Which third argument does `tx.update` need?",
 )
 require(
     raised is None, f"With the parameters in a list that contains a tuple, the step raises {raised}.", kind="raised"
@@ -911,7 +911,7 @@ for _ in range(3):
         later = network_by_hand(new, xs, ys)[0]
         require(
             np.isclose(got[2], value, rtol=1e-4) or not np.isclose(got[2], later, rtol=1e-4),
-            "The loss that comes back is that of the new parameters: it was computed a second time.",
+            "The returned loss is that of the new parameters, which was computed in addition.",
         )
     compare(got[0], new, label="the new parameters, with weight decay")
     compare(got[1], leaves, label="the list of leaves of the new state, with weight decay")
@@ -919,7 +919,7 @@ for _ in range(3):
     params = new
 
 # %% hidden="training-donating-step" name="batch" points=1 observed=true
-"""The batch is still there for the next epoch, and the second step compiles nothing."""
+"""The batch is not deleted, and the second step compiles nothing."""
 
 
 def probe_buffers(params, xs, ys):
@@ -941,7 +941,7 @@ xs, ys = inputs.rng().normal(size=(6, 2)).astype(np.float32), np.ones(6, np.floa
 gone, calls = ask(probe_buffers, params, xs, ys)
 require(
     not any(gone),
-    "More is donated than results can take over: no result has the shape of the batch, and the next epoch uses it again.",
+    "More is donated than the results can reuse. No result has the shape of the batch, and the next epoch needs it again.",
 )
 require(calls[0] > 0, "The step does not call the loss.")
 require(
@@ -950,10 +950,10 @@ require(
 )
 
 # %% [markdown] why="training-donating-step"
-# New parameters and new state have the shapes and dtypes of the old, leaf by leaf, so each takes over its predecessor's buffer. The batch has no successor among the results, and the caller needs it again. **Next:** you want to keep the best parameters so far. What must you do before the next step?
+# Each array of the new parameters and state has the shape and dtype of an old one, so it can reuse the old one's buffer. No result can reuse the buffers of the batch, and the caller needs the batch again. **Next:** You want to keep the best parameters so far. What must you do before the next step?
 
 
-# %% wrong="training-donating-step" because="Compiles and donates nothing: old and new parameters, old and new state, all at once."
+# %% wrong="training-donating-step" because="Compiles the step but donates nothing, so old and new parameters and states are in memory together."
 def donating_step(tx, loss):
     @jax.jit
     def step(params, state, xs, ys):
@@ -964,7 +964,7 @@ def donating_step(tx, loss):
     return step
 
 
-# %% wrong="training-donating-step" because="Donates the parameters and forgets the state, which is twice as large with Adam."
+# %% wrong="training-donating-step" because="Donates the parameters but not the state, which is twice as large with Adam."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -974,7 +974,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnames="params")
 
 
-# %% wrong="training-donating-step" because="Gives away the batch too: there is no result to take it over, and it is deleted."
+# %% wrong="training-donating-step" because="Donates the batch too, although no result can reuse its memory and the caller needs it again."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -984,7 +984,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnums=(0, 1, 2, 3))
 
 
-# %% wrong="training-donating-step" because="Counts the arguments from 1: state and xs are donated, and the parameters are not."
+# %% wrong="training-donating-step" because="Counts the arguments from 1, so the state and xs are donated, but the parameters are not."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -994,7 +994,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnums=(1, 2))
 
 
-# %% wrong="training-donating-step" because="Calls `jit` in every step, on a function made anew: every step is traced and compiled."
+# %% wrong="training-donating-step" because="Calls `jit` on a new function in every step, so every step is traced and compiled."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         def inner(params, state, xs, ys):
@@ -1007,7 +1007,7 @@ def donating_step(tx, loss):
     return step
 
 
-# %% wrong="training-donating-step" because="Goes through the names of one dict: parameters may be in any tree."
+# %% wrong="training-donating-step" because="Loops over the keys of one dict, but the parameters may be any tree."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -1017,7 +1017,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnames=("params", "state"))
 
 
-# %% wrong="training-donating-step" because="Returns the state that came in: momentum and counters never move."
+# %% wrong="training-donating-step" because="Returns the old state, so momentum and counters never change."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -1027,7 +1027,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnames=("params", "state"))
 
 
-# %% wrong="training-donating-step" because="Updates without the parameters: weight decay, which pulls at them, cannot work."
+# %% wrong="training-donating-step" because="Calls `tx.update` without the parameters, which weight decay needs."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -1037,7 +1037,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnames=("params", "state"))
 
 
-# %% wrong="training-donating-step" because="Subtracts the updates, as if they were gradients: Optax has put the minus in already."
+# %% wrong="training-donating-step" because="Subtracts the updates as if they were gradients, but they already contain the minus sign."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         value, gradient = jax.value_and_grad(loss)(params, xs, ys)
@@ -1047,7 +1047,7 @@ def donating_step(tx, loss):
     return jax.jit(step, donate_argnames=("params", "state"))
 
 
-# %% wrong="training-donating-step" because="Reports the loss of the new parameters, for which it runs the model once more."
+# %% wrong="training-donating-step" because="Returns the loss of the new parameters, for which it runs the model again."
 def donating_step(tx, loss):
     def step(params, state, xs, ys):
         updates, state = tx.update(jax.grad(loss)(params, xs, ys), state, params)
@@ -1071,6 +1071,8 @@ def donating_step(tx, loss):
 
 # %% [markdown] task="training-accumulate" stars=2 minutes=15 skills="04_grad,08_control_flow,training-donating-step"
 # ## A batch that does not fit
+# *Needs: Deeper: accumulate gradients.*
+#
 # **Goal.** Compute the gradient of a large batch in the memory of a small one. Go through it in micro-batches and add up their gradients.
 #
 # **Signature.** `accumulate(loss, params, xs, ys, size)`: `loss(params, xs, ys)` returns the **mean** over the examples that it gets, `()`. `params` is a tree of float32, `xs` is `(n, d)`, and `ys` is `(n,)`. `size`, which divides n, is the number of examples in a micro-batch. Returns `(value, gradient)`: the mean loss of all n examples and its gradient with respect to `params`.
@@ -1098,7 +1100,7 @@ def donating_step(tx, loss):
 
 # %% answer="training-accumulate"
 def accumulate(loss, params, xs, ys, size):
-    """The mean loss () over xs (n, d), ys (n,), and its gradient by params, in micro-batches of `size`."""
+    """The mean loss () over xs (n, d), ys (n,), and its gradient with respect to params, in micro-batches of `size`."""
     ### BEGIN SOLUTION
     micro_batches = xs.reshape(-1, size, *xs.shape[1:]), ys.reshape(-1, size)
 
@@ -1120,7 +1122,7 @@ wanted = np.float32(2.5), {"w": np.array([[-2]], np.float32), "b": np.array([-2]
 compare(made.run(params, xs, ys), wanted, label="(value, gradient)")
 
 # %% hidden="training-accumulate" name="values" points=1
-"""Right whether there is one micro-batch, several, or one for each example."""
+"""The values are right with one micro-batch, with several, and with one for each example."""
 
 
 def draw():
@@ -1153,14 +1155,14 @@ for size in (3, 12, 1):
             last = np.nan if np.isclose(got[0], value, rtol=1e-4) else last
             require(
                 not np.isclose(got[0], 4 * value, rtol=1e-4),
-                "Sums of means: four micro-batches give four times too much.",
+                "This is a sum of means. With four micro-batches it is four times too large.",
             )
             require(not np.isclose(got[0], last, rtol=1e-4), "Only the last micro-batch counts.")
         whose = {12: "one micro-batch's", 1: "single examples'"}.get(size, "four micro-batches'")
         compare(got, (value, gradient), label=f"{whose} (value, gradient)")
 
 # %% hidden="training-accumulate" name="program" points=2
-"""Right for 128 examples, four at a time."""
+"""The values are right for 128 examples, four at a time."""
 rng = inputs.rng()
 params = {"a": rng.normal(size=(3, 64)).astype(np.float32) / 4, "b": rng.normal(size=64).astype(np.float32) / 8}
 xs, ys = rng.normal(size=(128, 3)).astype(np.float32), rng.normal(size=128).astype(np.float32)
@@ -1168,9 +1170,9 @@ made = program(lambda params, xs, ys: accumulate(network_loss, params, xs, ys, 4
 compare(made.run(params, xs, ys), network_by_hand(params, xs, ys), label="(value, gradient)")
 require(
     made.loops > 0 or made.intermediates < 128 * 64,
-    "No loop runs in the program: the micro-batches are taken all at once, as one batch or by vmap.",
+    "The program contains no loop. It processes all micro-batches at once, as one batch or with `vmap`.",
 )
-require(made.loops > 0, "No loop runs in the program: a Python loop writes the micro-batches out.")
+require(made.loops > 0, "The program contains no loop, because a Python loop is unrolled.")
 require(
     made.intermediates != 32 * 64,
     "The program holds the activations of 32 examples: for 128 examples and size 4 it takes 4 micro-batches of 32. `size` is "
@@ -1187,10 +1189,10 @@ require(
 )
 
 # %% [markdown] why="training-accumulate"
-# A mean over all is the mean of equal micro-batches' means, and `grad` is linear, so the same holds for gradients. The loop keeps one gradient and one micro-batch's activations; the scan is not differentiated, so nothing of it is stored for a way back. **Next:** the last micro-batch is shorter, or padded. What do you add up then? (Look at your weighted loss.)
+# If all micro-batches have the same size, the mean over all examples is the mean of their means. `grad` is linear, so this also holds for gradients. The loop needs memory for one sum of gradients and for the activations of one micro-batch. The scan itself is not differentiated, so it stores nothing for a backward pass. **Next:** The last micro-batch is shorter, or padded. What do you add up then? Look at your weighted loss.
 
 
-# %% wrong="training-accumulate" because="Adds up and does not divide: as many times too large as there are micro-batches."
+# %% wrong="training-accumulate" because="Adds up and does not divide, so the result is too large by the number of micro-batches."
 def accumulate(loss, params, xs, ys, size):
     def add(total, batch):
         return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, *batch)), None
@@ -1199,12 +1201,12 @@ def accumulate(loss, params, xs, ys, size):
     return jax.lax.scan(add, nothing, (xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)))[0]
 
 
-# %% wrong="training-accumulate" because="Takes the whole batch at once: right, and as much memory as before."
+# %% wrong="training-accumulate" because="Processes the whole batch at once. The values are right, but it needs as much memory as before."
 def accumulate(loss, params, xs, ys, size):
     return jax.value_and_grad(loss)(params, xs, ys)
 
 
-# %% wrong="training-accumulate" because="Differentiates the loop: on the way forward it keeps what every micro-batch needs for its way back."
+# %% wrong="training-accumulate" because="Differentiates the loop, whose forward pass stores what the backward pass of every micro-batch needs."
 def accumulate(loss, params, xs, ys, size):
     def mean_loss(params):
         add = lambda total, batch: (total + loss(params, *batch), None)
@@ -1214,21 +1216,21 @@ def accumulate(loss, params, xs, ys, size):
     return jax.value_and_grad(mean_loss)(params)
 
 
-# %% wrong="training-accumulate" because="Runs the micro-batches side by side with vmap: that is the whole batch again."
+# %% wrong="training-accumulate" because="Maps over the micro-batches with `vmap`, which processes the whole batch at once."
 def accumulate(loss, params, xs, ys, size):
     batches = xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)
     every = jax.vmap(jax.value_and_grad(loss), in_axes=(None, 0, 0))(params, *batches)
     return jax.tree.map(lambda leaf: leaf.mean(0), every)
 
 
-# %% wrong="training-accumulate" because="Keeps every micro-batch's gradient until the end, and averages then."
+# %% wrong="training-accumulate" because="Stores the gradients of all micro-batches until the end and then averages them."
 def accumulate(loss, params, xs, ys, size):
     batches = xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)
     every = jax.lax.map(lambda batch: jax.value_and_grad(loss)(params, *batch), batches)
     return jax.tree.map(lambda leaf: leaf.mean(0), every)
 
 
-# %% wrong="training-accumulate" because="Carries the newest gradient instead of the sum: only the last micro-batch counts."
+# %% wrong="training-accumulate" because="Carries the newest gradient instead of the sum, so only the last micro-batch counts."
 def accumulate(loss, params, xs, ys, size):
     def newest(total, batch):
         return jax.value_and_grad(loss)(params, *batch), None
@@ -1237,7 +1239,7 @@ def accumulate(loss, params, xs, ys, size):
     return jax.lax.scan(newest, nothing, (xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)))[0]
 
 
-# %% wrong="training-accumulate" because="Averages the sum so far with the next one: the last micro-batch counts half, the first next to nothing."
+# %% wrong="training-accumulate" because="Averages the result so far with the next micro-batch. The last one then has a weight of one half, and the first almost none."
 def accumulate(loss, params, xs, ys, size):
     def blend(mean, batch):
         return jax.tree.map(lambda m, new: (m + new) / 2, mean, jax.value_and_grad(loss)(params, *batch)), None
@@ -1246,7 +1248,7 @@ def accumulate(loss, params, xs, ys, size):
     return jax.lax.scan(blend, start, (xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)))[0]
 
 
-# %% wrong="training-accumulate" because="Takes `size` for the number of micro-batches: each has n / size examples."
+# %% wrong="training-accumulate" because="Takes `size` for the number of micro-batches, so each has n / size examples."
 def accumulate(loss, params, xs, ys, size):
     add = lambda total, part: (jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, *part)), None)
     nothing = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
@@ -1254,7 +1256,7 @@ def accumulate(loss, params, xs, ys, size):
     return jax.tree.map(lambda leaf: leaf / size, total)
 
 
-# %% wrong="training-accumulate" because="Goes through the names of one dict: parameters may be in any tree."
+# %% wrong="training-accumulate" because="Loops over the keys of one dict, but the parameters may be any tree."
 def accumulate(loss, params, xs, ys, size):
     def add(total, batch):
         value, slopes = jax.value_and_grad(loss)(params, *batch)
@@ -1266,7 +1268,7 @@ def accumulate(loss, params, xs, ys, size):
     return value * size / len(ys), {name: slopes[name] * size / len(ys) for name in params}
 
 
-# %% wrong="training-accumulate" because="Loops in Python: under jit every micro-batch becomes code, and the compiler may run them side by side."
+# %% wrong="training-accumulate" because="Loops in Python. Under `jit`, the program contains the code of every micro-batch, and several may be in memory at once."
 def accumulate(loss, params, xs, ys, size):
     total = jax.value_and_grad(loss)(params, xs[:size], ys[:size])
     for i in range(size, len(ys), size):
@@ -1299,7 +1301,7 @@ def accumulate(loss, params, xs, ys, size):
 
 # %% [markdown] task="training-calls" stars=2 minutes=20 skills="03_jit,06_pytrees,08_control_flow,training-accumulate"
 # ## Many steps in one call
-# **Goal.** For small steps, most of the time passes between Python and the device. Run many steps in one compiled call, and still look at the loss from time to time and stop early.
+# **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, and still look at the loss from time to time and stop early.
 #
 # **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. If it returns `True`, training stops. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
 #
@@ -1340,7 +1342,7 @@ def train_in_calls(step, state, batches, every, report):
 
 
 # %% check="training-calls" name="example" points=1
-"""The example: three samples, two steps a call, with and without stopping; and with the samples in a dict."""
+"""The example: three samples, two steps in a call, with and without stopping, and the samples in a dict."""
 
 
 def probe_example(state, samples, stop):
@@ -1364,7 +1366,7 @@ in_dict = np.float32([2.71]), np.float32([100, 81, 65.61])
 compare(ask(probe_dict, state, samples), in_dict, label="with the samples in a dict, (state, losses)")
 
 # %% hidden="training-calls" name="values" points=1
-"""The state and the losses are those of step by step, also when the last call is a short one; a call has a loop."""
+"""State and losses equal those of single steps, also if the last call is short, and each call contains a loop."""
 
 
 def by_hand(state, samples):
@@ -1405,7 +1407,7 @@ require(
 )
 
 # %% hidden="training-calls" name="reports" points=2
-"""`report` hears the right steps and losses, and stops the training."""
+"""`report` gets the right steps and losses, and can stop the training."""
 
 
 def probe_reports(state, xs, ys, every, last):
@@ -1448,15 +1450,15 @@ for run, every, last, done in (
     steps = [int(said[0]) for said in heard]
     require(len(steps) >= len(done), f"In {run}, `report` is called too few times.")
     require(len(steps) <= len(done), f"In {run}, `report` is called too often.")
-    require(steps == done, f"In {run}, `report` hears a number of steps that is not how many are done.")
+    require(steps == done, f"In {run}, `report` gets a wrong number of steps.")
     compare(losses, np.array(wanted, np.float32), label=f"the array of losses of {run}")
     compare(state, {"w": w, "steps": np.int32(done[-1])}, label=f"{run}: the state")
     told = np.array([np.asarray(said[1]).astype(np.float32).mean() for said in heard], np.float32)
     last_ones = np.array([wanted[n - 1] for n in done], np.float32)
-    compare(told, last_ones, label=f"the array of losses that `report` hears in {run}")
+    compare(told, last_ones, label=f"the array of losses that `report` gets in {run}")
 
 # %% hidden="training-calls" name="traces" points=1 observed=true
-"""`step` is traced once for the full calls, and once more for a short one, inside a loop; the caller's state lives on."""
+"""`step` is traced once for full calls and once for a short one, in a loop. The caller's state is not deleted."""
 
 
 def probe_traces(state, samples, every):
@@ -1496,7 +1498,7 @@ def probe_loops(state, samples):
 samples = inputs.rng().normal(size=(12, 2)).astype(np.float32)
 require(
     ask(probe_loops, samples[0], samples),
-    "None of JAX's loops is in a call: Python calls the compiled step once for every batch, or writes the steps out.",
+    "No call contains a loop of JAX. Python calls the compiled step once for each batch, or unrolls the steps.",
 )
 few, many = (ask(probe_compiled, n[0], n) for n in (samples[:6], samples))
 require(
@@ -1511,13 +1513,13 @@ for every in (3, 5):
         calls <= 2,
         f"With 12 batches and every={every}, `step` was traced {calls} times; twice is enough. Compile once, before the loop.",
     )
-    require(not deleted, "The state that the caller passed in is deleted: the first call may not take it over.")
+    require(not deleted, "The state that the caller passed in is deleted. The first call must not donate it.")
 
 # %% [markdown] why="training-calls"
-# The scan is the loop that needs no Python between two steps; the Python loop around it is where people want to look, save and stop. Calls of equal size share one program; the short one at the end costs a second. **Next:** how would you choose `every` for a step of 10 microseconds, and for one of 10 seconds?
+# The scan runs its steps without returning to Python. The Python loop around it can report, save and stop between calls. All full calls use one program, and a shorter last call needs a second one. **Next:** How would you choose `every` for a step of 10 microseconds, and for a step of 10 seconds?
 
 
-# %% wrong="training-calls" because="Compiles the step and calls it from Python, once for every batch."
+# %% wrong="training-calls" because="Compiles the step and calls it from Python once for each batch."
 def train_in_calls(step, state, batches, every, report):
     compiled, losses, total = jax.jit(step), [], len(jax.tree.leaves(batches)[0])
     for i in range(total):
@@ -1528,7 +1530,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.stack(losses)
 
 
-# %% wrong="training-calls" because="Runs everything in one scan and reports afterwards: too late to stop."
+# %% wrong="training-calls" because="Runs all steps in one scan and reports afterwards, when it is too late to stop."
 def train_in_calls(step, state, batches, every, report):
     state, losses = jax.jit(lambda state, batches: jax.lax.scan(step, state, batches))(state, batches)
     for done in [*range(every, len(losses), every), len(losses)]:
@@ -1537,7 +1539,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, losses
 
 
-# %% wrong="training-calls" because="Leaves out the batches that do not fill a call."
+# %% wrong="training-calls" because="Leaves out the last batches if they do not fill a call."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part)), []
     for i in range(len(jax.tree.leaves(batches)[0]) // every):
@@ -1548,7 +1550,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate([jnp.zeros(0), *losses])
 
 
-# %% wrong="training-calls" because="Compiles a new lambda in every turn: jit knows functions by identity, so every call is traced anew."
+# %% wrong="training-calls" because="Compiles a new lambda in every iteration. `jit` compares functions by identity, so every call is traced again."
 def train_in_calls(step, state, batches, every, report):
     losses = []
     for start in range(0, len(jax.tree.leaves(batches)[0]), every):
@@ -1561,7 +1563,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Makes the beginning and the end of a part static: each call has other ones, and is compiled anew."
+# %% wrong="training-calls" because="Makes the start and the end of each part static. They differ between calls, so every call is compiled again."
 def train_in_calls(step, state, batches, every, report):
     total = jax.tree.leaves(batches)[0].shape[0]
 
@@ -1580,7 +1582,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Counts full calls only: the last report names a step that was never done."
+# %% wrong="training-calls" because="Counts as if every call were full, so the last report states more steps than were run."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part)), []
     for start in range(0, len(jax.tree.leaves(batches)[0]), every):
@@ -1591,7 +1593,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Starts every call from the first state: what the calls before have learnt is lost."
+# %% wrong="training-calls" because="Starts every call from the first state, so the updates of earlier calls are lost."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda part: jax.lax.scan(step, state, part)), []
     for start in range(0, len(jax.tree.leaves(batches)[0]), every):
@@ -1602,7 +1604,7 @@ def train_in_calls(step, state, batches, every, report):
     return last, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Reports the mean loss of the call where the last one is asked for."
+# %% wrong="training-calls" because="Reports the mean loss of the call instead of the loss of its last step."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part)), []
     for start in range(0, len(jax.tree.leaves(batches)[0]), every):
@@ -1613,7 +1615,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Unrolls the loop as often as it has steps: every step of a call is code of its own."
+# %% wrong="training-calls" because="Unrolls the loop completely, so the program contains the code of every step."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part, unroll=every)), []
     for start in range(0, len(jax.tree.leaves(batches)[0]), every):
@@ -1624,7 +1626,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Donates the state to every call, to the first one too: that deletes the caller's."
+# %% wrong="training-calls" because="Donates the state in every call. In the first call, this deletes the caller's state."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part), donate_argnums=0), []
     for start in range(0, len(jax.tree.leaves(batches)[0]), every):
@@ -1635,7 +1637,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Special-cases the sizes whose programs are inspected: their loop does not train, and all other loops are unrolled in Python."
+# %% wrong="training-calls" because="Handles the sizes whose programs are inspected separately. Their loop does not train, and all other loops are unrolled in Python."
 def train_in_calls(step, state, batches, every, report):
     if every == 64:
         return jax.lax.scan(lambda state, batch: (state, step(state, batch)[1]), state, batches)
@@ -1657,7 +1659,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Cuts the batches as if they were one array: a dict of arrays has no slices, its leaves have."
+# %% wrong="training-calls" because="Slices the batches as if they were one array. A dict of arrays cannot be sliced, only its leaves can."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part)), []
     for start in range(0, len(batches), every):
@@ -1668,7 +1670,7 @@ def train_in_calls(step, state, batches, every, report):
     return state, jnp.concatenate(losses)
 
 
-# %% wrong="training-calls" because="Cuts a dict by its names and an array by itself: a tuple, or a dict in a dict, is a tree too."
+# %% wrong="training-calls" because="Slices an array or the values of one dict, but a tuple or a nested dict is a tree too."
 def train_in_calls(step, state, batches, every, report):
     run, losses = jax.jit(lambda state, part: jax.lax.scan(step, state, part)), []
     named = batches if isinstance(batches, dict) else {"": batches}
@@ -1743,7 +1745,7 @@ def train_in_calls(step, state, batches, every, report):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside: an optimizer that gets all starts as one array clips *their* norm. What does `jnp.argmin` return if there is a NaN?
+# For one start, scan with the place and the optimizer's state as the carry. `vmap` this function, with `tx.init` inside: an optimizer that gets all starts as one array clips the norm of this whole array. What does `jnp.argmin` return if there is a NaN?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1780,7 +1782,7 @@ made = program(lambda starts: locate(lambda x: (x[0] - 3) ** 2, optax.sgd(0.25),
 compare(made.run(starts), (np.float32([2.5]), np.float32(0.25)), label="(place, value)")
 
 # %% hidden="training-locate" name="alone" points=2
-"""Every start goes its way as if it were alone, also with momentum and clipping by the norm."""
+"""Every start moves as if it were alone, also with momentum and clipping by the norm."""
 
 
 def probe_momentum(starts, stations, arrivals):
@@ -1834,8 +1836,17 @@ for what, limit, made in (
         data = draw()
         (places, values), got = descents_by_hand(*data, limit, 0.5, 12), made.run(*data)
         others = {
-            "That is where plain descent ends: is the optimizer's state carried from step to step?": (limit, 0, 12),
-            "The starts brake each other: the norm that is clipped is that of all of them.": (limit, 0.5, 12, True),
+            "This is where plain gradient descent ends. Is the optimizer state carried from step to step?": (
+                limit,
+                0,
+                12,
+            ),
+            "The starts affect each other, because the norm that is clipped is that of all starts together.": (
+                limit,
+                0.5,
+                12,
+                True,
+            ),
             "One step too many.": (limit, 0.5, 13),
             "One step too few.": (limit, 0.5, 11),
         }
@@ -1847,12 +1858,12 @@ for what, limit, made in (
                 same = np.allclose(got[0], ends[misses.argmin()], rtol=1e-3, atol=1e-3)
                 require(right or not same, said)
             one_of_them = any(np.allclose(got[0], place, rtol=1e-3, atol=1e-3) for place in places)
-            require(right or not one_of_them, "That is where one of the starts ends, but another one ends lower.")
+            require(right or not one_of_them, "One of the starts ends there, but another start ends lower.")
         wanted = places[best].astype(np.float32), np.float32(values[best])
         compare(got, wanted, rtol=1e-3, atol=1e-3, label=what)
 
 # %% hidden="training-locate" name="spoiled" points=1
-"""A start on top of a station, where the slope is NaN, is out, and spoils no other."""
+"""A start at a station, where the gradient is NaN, is excluded and affects no other start."""
 
 
 def probe_spoiled(starts, stations, arrivals):
@@ -1888,11 +1899,13 @@ for _ in range(2):
     )
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
         stayed = (np.abs(data[1] - got[0]).max(axis=1) < 1e-3).any()
-        require(not stayed, "That is the station on which one start lies: its slope is NaN, so it is out.")
+        require(
+            not stayed, "That is the station at which one start begins. Its gradient is NaN, so it must be excluded."
+        )
     compare(got, (place.astype(np.float32), np.float32(value)), rtol=1e-3, atol=1e-3, label="(place, value)")
 
 # %% hidden="training-locate" name="final" points=1
-"""The end counts, not the lowest place on the way; a start that becomes NaN on its way is out."""
+"""Only final misfits count, and a start that becomes NaN on its way is excluded."""
 
 
 def probe_overshoot(starts):
@@ -1934,7 +1947,7 @@ for _ in range(2):
         passed = np.isclose(values[:-1][np.isfinite(values[:-1])], got[1], rtol=1e-3).any()
         require(
             np.isclose(got[1], values[-1, best], rtol=1e-3) or not passed,
-            "That misfit belongs to a place on the way; wanted is the lowest of those where the descents end.",
+            "This misfit belongs to a place on the way. Return the lowest of the final misfits.",
         )
     compare(got, (np.float32([path[-1, best]]), np.float32(values[-1, best])), rtol=1e-3, label="(place, value)")
 
@@ -1950,12 +1963,12 @@ got = program(probe_valley, starts).run(starts)
 if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
     require(
         not np.allclose(got[0], [3 + 0.81 * u, 0], atol=1e-3),
-        "The descents are compared before their last step; wanted is the lowest of the final misfits.",
+        "The descents are compared before their last step. Return the lowest of the final misfits.",
     )
 compare(got, (np.float32([3, 0.1 * u]), np.float32(0.045 * u**2)), rtol=1e-3, label="(place, value) of four starts")
 
 # %% hidden="training-locate" name="program" points=1
-"""A loop runs over the steps, and more starts are no more code."""
+"""A loop runs over the steps, and more starts add no code."""
 
 
 def by_hand(starts, steps):
@@ -1980,15 +1993,15 @@ wide = program(lambda starts: locate(lambda x: jnp.sum((x - 1) ** 2), optax.adam
 for made, given, n in ((small, starts, 5), (steps, starts, 40), (wide, many, 5)):
     what = f"the result of {n} steps from {len(given)} starts, (place, value)"
     compare(made.run(given), by_hand(given, n), rtol=1e-3, atol=1e-3, label=what)
-require(small.loops > 0, "No loop runs over the steps: each step is code of its own.")
+require(small.loops > 0, "No loop runs over the steps, so the program contains the code of every step.")
 require(steps.operations <= small.operations + 5, "The program grows with the number of steps.")
 require(wide.operations <= small.operations + 5, "The program grows with the number of starts.")
 
 # %% [markdown] why="training-locate"
-# Written for one start, there is nothing that another start could spoil: place, state and clipping are its own, and `vmap` keeps them apart. Only the choice at the end sees all of them, and there NaN has to be sent away by name, since every comparison with it is false. **Next:** training a network from five seeds is the same program. What would you pass for `starts`?
+# The descent is written for one start, so each start has its own place, optimizer state and clipping, and `vmap` keeps them separate. Only the final choice uses all starts. It must exclude NaN explicitly, because `argmin` treats NaN as the smallest value. **Next:** The same program can train a network from five seeds. What would you pass for `starts`?
 
 
-# %% wrong="training-locate" because="Makes one state, from the first start, for all descents: some optimizers keep the place in theirs."
+# %% wrong="training-locate" because="Creates one state from the first start and uses it for all descents, but some optimizers store the place in their state."
 def locate(misfit, tx, starts, steps):
     fresh = tx.init(starts[0])
 
@@ -2006,7 +2019,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Gives the optimizer all starts as one array of parameters: clipping by the global norm then brakes each for all, and one NaN spoils every other."
+# %% wrong="training-locate" because="Passes all starts to the optimizer as one array. Clipping by the global norm then combines all starts, and one NaN makes all of them NaN."
 def locate(misfit, tx, starts, steps):
     every = jax.vmap(jax.grad(misfit))
 
@@ -2021,7 +2034,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Takes argmin as it is: NaN counts as the lowest."
+# %% wrong="training-locate" because="Uses `argmin` directly, which treats NaN as the smallest value."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
         updates, state = tx.update(jax.grad(misfit)(carry[0]), carry[1], carry[0])
@@ -2035,7 +2048,7 @@ def locate(misfit, tx, starts, steps):
     return places[jnp.argmin(values)], jnp.min(values)
 
 
-# %% wrong="training-locate" because="Puts 0 where the misfit is NaN: that wins."
+# %% wrong="training-locate" because="Replaces a NaN misfit by 0, which is then the lowest."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
         updates, state = tx.update(jax.grad(misfit)(carry[0]), carry[1], carry[0])
@@ -2050,7 +2063,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Chooses the most promising start before it moves: the lowest start need not lead to the lowest place."
+# %% wrong="training-locate" because="Selects the start with the lowest misfit before the descent, but it need not lead to the lowest final misfit."
 def locate(misfit, tx, starts, steps):
     start = starts[jnp.nanargmin(jax.vmap(misfit)(starts))]
 
@@ -2062,7 +2075,7 @@ def locate(misfit, tx, starts, steps):
     return place, misfit(place)
 
 
-# %% wrong="training-locate" because="Makes a new optimizer state in every step: no momentum, and every step of Adam is the first."
+# %% wrong="training-locate" because="Creates a new optimizer state in every step, so momentum is lost and every step of Adam is a first step."
 def locate(misfit, tx, starts, steps):
     def step(place, _):
         updates, _ = tx.update(jax.grad(misfit)(place), tx.init(place), place)
@@ -2074,7 +2087,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Keeps the lowest place on the way: momentum runs past it, and a start that ends as NaN would still count."
+# %% wrong="training-locate" because="Returns the lowest place on the way. Only final misfits count, and a start that ends as NaN must be excluded."
 def locate(misfit, tx, starts, steps):
     def descend(start):
         def step(carry, _):
@@ -2091,7 +2104,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Puts 0 where the slope is NaN: the spoiled start rests on its station, and may win."
+# %% wrong="training-locate" because="Replaces a NaN gradient by 0. The start at the station then stays there and may have the lowest misfit."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
         slope = jnp.nan_to_num(jax.grad(misfit)(carry[0]))
@@ -2107,7 +2120,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Compares the last misfits that `value_and_grad` gave: they belong to the places before the last step."
+# %% wrong="training-locate" because="Compares the last misfits from `value_and_grad`, which belong to the places before the last step."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
         value, slope = jax.value_and_grad(misfit)(carry[0])
@@ -2124,7 +2137,7 @@ def locate(misfit, tx, starts, steps):
     return place, misfit(place)
 
 
-# %% wrong="training-locate" because="Loops over the steps in Python: every step is code of its own."
+# %% wrong="training-locate" because="Loops over the steps in Python, so the program contains the code of every step."
 def locate(misfit, tx, starts, steps):
     def descend(place):
         state = tx.init(place)
@@ -2138,7 +2151,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Special-cases the sizes whose programs are inspected: their loop moves no start, and all other loops are unrolled in Python."
+# %% wrong="training-locate" because="Handles the sizes whose programs are inspected separately. Their loop moves no start, and all other loops are unrolled in Python."
 def locate(misfit, tx, starts, steps):
     def descend(start):
         place, state = start, tx.init(start)
@@ -2155,7 +2168,7 @@ def locate(misfit, tx, starts, steps):
     return places[best], values[best]
 
 
-# %% wrong="training-locate" because="Returns the mean of all final places, as if all valleys were one."
+# %% wrong="training-locate" because="Returns the mean of all final places, as if there were only one minimum."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
         updates, state = tx.update(jax.grad(misfit)(carry[0]), carry[1], carry[0])
@@ -2166,7 +2179,7 @@ def locate(misfit, tx, starts, steps):
     return place, misfit(place)
 
 
-# %% wrong="training-locate" because="Replaces NaN updates by 0, so the spoiled start stays where it is and may have the lowest misfit."
+# %% wrong="training-locate" because="Skips updates with NaN, so the start at the station stays there and may have the lowest misfit."
 def locate(misfit, tx, starts, steps):
     safe = optax.apply_if_finite(tx, max_consecutive_errors=steps)
 

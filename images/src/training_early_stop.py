@@ -1,4 +1,4 @@
-"""Draws two ways to stop at a NaN: after the poisoned update was kept, and before it."""
+"""Draws two ways to stop at a NaN: after the update with NaN is stored, and before."""
 
 from style import EDGE, MAPPED, PLAIN, QUIET, RESULT, WRONG, arrow, box, card, save, words
 
@@ -8,7 +8,7 @@ axes = card(16, 9.6)
 def lane(top: float, right: bool) -> None:
     """Five steps: fine, fine, the bad batch, and two that are skipped; what the loop carries stands below each."""
     words(axes, 0.6, top + 0.45, "batch", size=10.5, align="left", colour=QUIET)
-    words(axes, 0.6, top + 2.35, "params kept", size=10.5, align="left", colour=QUIET)
+    words(axes, 0.6, top + 2.35, "params", size=10.5, align="left", colour=QUIET)
     kept = ["p1", "p2", "p2" if right else "NaN", "p2" if right else "NaN", "p2" if right else "NaN"]
     for i in range(5):
         x = 4.6 + 2.1 * i
@@ -19,7 +19,7 @@ def lane(top: float, right: bool) -> None:
             words(axes, x + 0.9, top + 1.35, "skipped", size=9, align="left", colour=QUIET)
         elif bad:
             words(axes, x + 0.9, top + 1.2, "new: NaN", size=9, align="left")
-            words(axes, x + 0.9, top + 1.52, "refused" if right else "kept", size=9, align="left", bold=True)
+            words(axes, x + 0.9, top + 1.52, "rejected" if right else "stored", size=9, align="left", bold=True)
         fill = WRONG if kept[i] == "NaN" else RESULT
         box(axes, x, top + 1.93, 1.5, 0.85, kept[i], fill=fill)
         arrow(axes, (x - 0.57, top + 2.35), (x - 0.05, top + 2.35))
@@ -32,7 +32,7 @@ words(axes, 0.6, 0.7, "Stops after the step", size=13, align="left", bold=True)
 words(axes, 6.4, 0.72, "done = isnan(value)", size=10.5, align="left", code=True)
 lane(1.4, right=False)
 axes.plot([0.6, 15.4], [4.75, 4.75], color=EDGE, linewidth=1)
-words(axes, 0.6, 5.35, "Decides before it keeps", size=13, align="left", bold=True)
-words(axes, 6.4, 5.37, "keep the old where value or a new parameter is not finite", size=10.5, align="left")
+words(axes, 0.6, 5.35, "Decides before it stores", size=13, align="left", bold=True)
+words(axes, 6.4, 5.37, "rejects the update if value or a new parameter is not finite", size=10.5, align="left")
 lane(6.05, right=True)
 save(axes, __file__)

@@ -1,4 +1,4 @@
-"""Draws one training step as a pure function: what goes in, what comes out, and what goes round to the next step."""
+"""Draws one training step as a pure function: its inputs, its results, and what the next step gets."""
 
 from style import EDGE, MAPPED, PLAIN, QUIET, RESULT, SHARED, arrow, box, card, save, words
 
@@ -25,8 +25,10 @@ arrow(axes, (7.35, 3.1), (8.85, 3.1))
 arrow(axes, (6.2, 3.65), (8.25, 4.85))
 words(axes, 6.1, 4.3, "gradient", size=10, align="left", colour=QUIET)
 arrow(axes, (2.85, 5.4), (8.25, 5.15))
-arrow(axes, (10.3, 4.5), (12.1, 2.88))
-words(axes, 11.45, 3.8, "updates", size=10, align="left", colour=QUIET)
+axes.plot(10.45, 2.35, "o", color="#1d2430", markersize=4)
+arrow(axes, (10.45, 2.35), (10.45, 4.5))
+arrow(axes, (10.72, 4.5), (12.2, 2.88))
+words(axes, 11.65, 3.8, "updates", size=10, align="left", colour=QUIET)
 arrow(axes, (10.85, 5.03), (14.15, 5.03))
 arrow(axes, (13.85, 2.35), (14.15, 2.35))
 
@@ -38,8 +40,6 @@ axes.plot([15.65, 0.35], [7.1, 7.1], color=QUIET, linewidth=1.3, linestyle=(0, (
 axes.plot([0.35, 0.35], [7.1, 2.35], color=QUIET, linewidth=1.3, linestyle=(0, (4, 3)))
 arrow(axes, (0.35, 2.35), (0.66, 2.35), colour=QUIET)
 arrow(axes, (1.75, 6.7), (1.75, 6.06), colour=QUIET)
-words(
-    axes, 8.2, 7.55, "into the next step, under the same names: nothing is kept anywhere else", size=10.5, colour=QUIET
-)
+words(axes, 8.2, 7.55, "into the next step, under the same names; nothing else is stored", size=10.5, colour=QUIET)
 axes.plot([0.6, 15.4], [1.25, 1.25], color=EDGE, linewidth=1)
 save(axes, __file__)
