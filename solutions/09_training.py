@@ -252,6 +252,15 @@ def weighted_loss(model, params, xs, ys, weights):
     return jnp.sum(weights * (predicted[:, 0] - ys) ** 2)
 
 
+# %% wrong="training-weighted-loss" because="Treats weights that add up to almost nothing as zero."
+def weighted_loss(model, params, xs, ys, weights):
+    predicted = model(params, xs)
+    squared = jnp.square(predicted.squeeze(axis=1) - ys)
+    total = weights.sum()
+    empty = total < 1e-3
+    return jnp.where(empty, 0.0, jnp.sum(squared * weights) / jnp.where(empty, 1.0, total))
+
+
 # %% right="training-weighted-loss"
 def weighted_loss(model, params, xs, ys, weights):
     predicted = model(params, xs)
@@ -349,6 +358,9 @@ for what, warmup, cooldown, level in (
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
                 require(near, f"The rate is wrong {where}, {what}.")
             compare(got, np.float32(wanted), label=f"the rate {where}")
+for step, wanted in ((0, 0), (1, 0.25), (3, 0.5), (9, 0.125)):
+    got = ask(lambda step: schedule(0.5, 2, 4, 10)(step) * jnp.float32(1), step)
+    compare(got, np.float32(wanted), label=f"the rate at step {step}, which is a Python int,")
 
 # %% hidden="training-schedule" name="in-optax" points=1
 """Optax can use the schedule as the learning rate of plain gradient descent."""
@@ -456,6 +468,17 @@ def schedule(peak, warmup, cooldown, total):
 
     def rate(step):
         return rates[jnp.minimum(step, total)]
+
+    return rate
+
+
+# %% wrong="training-schedule" because="Calls astype on the step, which a Python int does not have."
+def schedule(peak, warmup, cooldown, total):
+
+    def rate(step):
+        at = step.astype(jnp.float32)
+        share = jnp.minimum(at / warmup, (total - at) / cooldown)
+        return peak * jnp.clip(share, 0.0, 1.0)
 
     return rate
 
@@ -1276,6 +1299,21 @@ def accumulate(loss, params, xs, ys, size):
     return jax.tree.map(lambda leaf: leaf * size / len(ys), total)
 
 
+# %% wrong="training-accumulate" because="Adds gradients key by key, as if the parameters were always one flat dict."
+def accumulate(loss, params, xs, ys, size):
+    parts = xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)
+    many = len(parts[1])
+
+    def body(carry, part):
+        total, summed = carry
+        value, gradient = jax.value_and_grad(loss)(params, *part)
+        return (total + value, {name: summed[name] + gradient[name] for name in summed}), None
+
+    zeros = {name: jnp.zeros_like(array) for name, array in params.items()}
+    (total, summed), _ = jax.lax.scan(body, (jnp.float32(0), zeros), parts)
+    return total / many, {name: array / many for name, array in summed.items()}
+
+
 # %% right="training-accumulate"
 def accumulate(loss, params, xs, ys, size):
     turns = len(ys) // size
@@ -1437,7 +1475,7 @@ require(
 for run, every, last, done in (
     ("a run whose last call is a short one", 3, 99, [3, 6, 9, 11]),
     ("a run that `report` stops", 3, 5, [3, 6]),
-    ("a run whose last call is a short one", 4, 99, [4, 8, 11]),
+    ("a run whose last call has one step", 5, 99, [5, 10, 11]),
     ("a run of single steps that `report` stops", 1, 3, [1, 2, 3]),
     ("a run that fits into one call", 20, 99, [11]),
     ("a run that fills its only call", 11, 99, [11]),
@@ -1681,6 +1719,22 @@ def train_in_calls(step, state, batches, every, report):
         if report(start + len(found), found[-1]):
             break
     return state, jnp.concatenate(losses)
+
+
+# %% wrong="training-calls" because="Splits the batches into parts of nearly equal size instead of full parts and a rest."
+def train_in_calls(step, state, batches, every, report):
+    leaves, form = jax.tree.flatten(batches)
+    calls = -(-leaves[0].shape[0] // every)
+    parts = zip(*(jnp.array_split(leaf, calls) for leaf in leaves), strict=True)
+    run = jax.jit(lambda state, part: jax.lax.scan(step, state, part))
+    done, collected = 0, []
+    for part in parts:
+        state, losses = run(state, form.unflatten(part))
+        done += losses.shape[0]
+        collected.append(losses)
+        if report(done, losses[-1]):
+            break
+    return state, jnp.concatenate(collected)
 
 
 # %% right="training-calls"
