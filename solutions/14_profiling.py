@@ -604,7 +604,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Keeps only the last program: the name in the loop is bound anew."
+# %% wrong="profiling-ahead" because="Keeps only the last program: the loop assigns the same name again."
 def compile_ahead(f, params, lengths):
     for n in lengths:
         program = jax.jit(f).lower(params, jax.ShapeDtypeStruct((n, 4), jnp.float32)).compile()
@@ -631,7 +631,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Looks the length up and lets the KeyError out: whoever calls gets another error than was agreed."
+# %% wrong="profiling-ahead" because="Looks the length up and lets the KeyError out: the caller gets another error than the task states."
 def compile_ahead(f, params, lengths):
     of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
     programs = {n: jax.jit(f).lower(params, of(n)).compile() for n in lengths}
@@ -1231,7 +1231,7 @@ def scope_of(hlo, events):
 
 # %% [markdown] task="profiling-annotate" stars=1 minutes=15 skills="01_arrays,profiling-capture"
 # ## From a telescope: name what takes the time
-# **Goal.** A new setting: no model, no training. Each frame of a telescope passes several stages, one after the other, and somebody will look at the trace. Give every frame and every stage its bar, as long as its work.
+# **Goal.** A new setting: no model, no training. Each frame of a telescope passes several stages, one after the other, and a colleague will look at the trace. Give every frame and every stage its bar, as long as its work.
 #
 # **Signature.** `annotate_timeline(stages, frames)`: `stages` is a dict from a name to a compiled function of one array, in the order in which they are applied; `frames` is a list of arrays. Returns the list of what comes out of the last stage. In a trace that is recorded meanwhile, frame number i (from 0) has the annotation of a **step**, with the name `"frame"` and the number i; within it each stage is an annotation with the stage's name, and the device's work for that stage lies within that bar.
 #
