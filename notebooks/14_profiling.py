@@ -205,7 +205,7 @@ for file in sorted(logs.rglob("*.gz")) + sorted(logs.rglob("*.pb")):
 # The step was compiled before, so the trace shows three typical iterations. A trace of many iterations is slow to open.
 #
 # ## Open the trace in TensorBoard
-# XProf is the tool that displays these files, as a page of TensorBoard. The next cell starts it, at an address that only this computer can reach.
+# XProf displays these files, as a page of TensorBoard. The next cell starts TensorBoard, at an address that only this computer can reach.
 
 # %%
 log = logs / "tensorboard.log"
@@ -226,7 +226,7 @@ IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", w
 # Click on the dark area to close the settings, or open the address in its own tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`. If you ran all cells, TensorBoard has been stopped again, so run this cell once more.
 #
 # ## Read the trace as data
-# The page draws events. Each has a name, a start time `ts` and a duration `dur` in microseconds. If it is an operation of a compiled program, `hlo_op` is the operation's name.
+# The page draws events. Each has a name, a start time `ts` and a duration `dur` in microseconds. For an operation of a compiled program, `hlo_op` is its name.
 
 
 # %%
@@ -279,7 +279,7 @@ plots.show(f"Timeline of three iterations. Each has a short load and a long look
 print("milliseconds per iteration:", parts)
 
 # %% [markdown]
-# The device works while Python looks at the loss, and it is idle while Python loads the next batch.
+# The device works while Python waits in `look`, and it is idle while Python loads the next batch.
 
 # %%
 by_operation = total_ms(found, operation)
@@ -319,7 +319,7 @@ for name, ms in list(by_operation.items())[:4]:
     print(f"{ms / 3:8.1f} ms  {name:28s} {origin.get(name)}")
 
 # %% [markdown]
-# An `op_name` is a path of the compiled function, the scopes and the operation. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
+# An `op_name` lists the compiled function, the scopes and the operation. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
 
 # %%
 scopes, kinds = ("encoder", "distances", "neighbours", "optimizer"), ("backward pass", "all other operations")
@@ -381,7 +381,7 @@ panels[2].set(xlabel="milliseconds, on a different scale in each panel")
 plots.show(f"Timelines of five iterations in three ways. Milliseconds per iteration: {per_iteration}")
 
 # %% [markdown]
-# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because `float(value)` delays the next load until the step is done. In the third panel, the device works during the next `load`. At best, an iteration then takes as long as the longer of the two.
+# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because `float(value)` delays the next load until the step is done. In the third panel, the device works during the next `load`. At best, an iteration takes as long as the longer of `load` and the device's work.
 
 # %% [markdown]
 # ## What a program costs before it runs
@@ -406,17 +406,17 @@ for distances in (by_broadcasting, by_product):
     print(f"temporary memory {memory.temp_size_in_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
-# The bytes and the temporary memory differ, and they explain the slow step. These numbers are estimates of the compiler. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. The next cell shows a larger error.
+# The large array is visible in the bytes and in the temporary memory. None of these numbers predicts the time, which only a trace shows. They are estimates of the compiler. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. Loops need more care.
 
 # %%
 repeated = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
 square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 for n in (1, 4, 16):
     counted = jax.jit(repeated, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
-    print(f"{n:2d} iterations: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
+    print(f"n = {n:2d}: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
 
 # %% [markdown]
-# Here the body of a loop is counted once, for any number of iterations. Multiply the count yourself, or analyse one iteration.
+# Here the body of the loop is counted once, for any number of iterations. Multiply the count yourself, or analyse one iteration.
 #
 # ## Compile before the first request
 # A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is an executable for these shapes and dtypes.
@@ -464,15 +464,14 @@ print("TensorBoard ended with", tensorboard.wait(20))
 
 # %%
 def source_line(text, name):
-    """The innermost function and line of the operation `name` in the text of a compiled program"""
-    tables = text[: text.index("\n%")]
-    frame = re.search(rf"%{re.escape(name)} = .*stack_frame_id=(\d+)", text)[1]
-    location = re.search(rf"^{frame} {{file_location_id=(\d+)", tables, re.MULTILINE)[1]
-    file, function, line = re.search(
-        rf"^{location} {{file_name_id=(\d+) function_name_id=(\d+) line=(\d+)", tables, re.MULTILINE
-    ).groups()
-    [function] = re.findall(rf'^{function} "(.*)"$', tables.partition("FunctionNames")[2].partition("\n\n")[0], re.M)
-    return function, int(line)
+    """The innermost function and the line of the operation `name`, from the text of a compiled program"""
+    frame = re.search(rf"%{re.escape(name)} = .*stack_frame_id=(\d+)", text)
+    if frame is None:  # added by the compiler
+        return "no function of yours", 0
+    [place] = re.findall(rf"^{frame[1]} {{file_location_id=(\d+)", text, re.MULTILINE)
+    [(key, line)] = re.findall(rf"^{place} {{.*function_name_id=(\d+) line=(\d+)", text, re.MULTILINE)
+    functions = dict(re.findall(r'^(\d+) "(.*)"$', text.partition("FunctionNames")[2], re.MULTILINE))
+    return functions[key], int(line)
 
 
 # %%
@@ -509,7 +508,7 @@ show_times(
 )
 
 # %% [markdown]
-# On a CPU, the first two bars differ only because of the dtype. The transfer is at most a copy in the same memory there. On an accelerator, it can take longer than the computation.
+# The first two bars differ only because of the dtype. On a CPU, the transfer is at most a copy within the same memory. On an accelerator, it can take longer than the computation.
 
 # %% [markdown]
 # ## Deeper: options of the profiler
@@ -543,8 +542,8 @@ with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
 server = jax.profiler.start_server(port)
-request = f"{sys.executable} -m jax.collect_profile {port} 200 --no_perfetto_link --log_dir={logs / 'served'}".split()
-collector = subprocess.Popen(request, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+request = f"-m jax.collect_profile {port} 200 --no_perfetto_link --log_dir={logs / 'served'}".split()
+collector = subprocess.Popen([sys.executable, *request], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 iterations = 0
 while collector.poll() is None:  # the program that is being profiled
     float(step(params, state, x, y, distances=by_product)[2])
@@ -625,7 +624,7 @@ print_error(lambda: cube(jnp.arange(3)), length=330)
 print_error(lambda: jax.vmap(cube)(jnp.ones((2, 3))), length=150)
 
 # %% [markdown]
-# Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. The texts and analyses are meant for people. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export` (24).
+# Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. The texts and analyses are meant for people. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
 
 # %% [markdown]
 # ## Deeper: the persistent cache
@@ -707,4 +706,5 @@ print("the profile names the function:", b"losses_with_leak" in gzip.decompress(
 # | which part of your code an operation comes from | its `op_name` in `compiled.as_text()`, with names from `jax.named_scope` |
 # | what a program costs | `lower` with shapes, `compile()`, then `cost_analysis()`; loops count once |
 # | whether a program fits in memory | `memory_analysis()` |
+# | whether memory or arithmetic limits it | its operations per byte, beside those of the device |
 # | that no request waits for a compilation | executables compiled ahead of time, one for each shape |
