@@ -23,7 +23,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# A pytree of `ShapeDtypeStruct` with the structure of the result. No array is created.
+# A pytree of `ShapeDtypeStruct` with the structure of the result, and no arrays.
 # </details>
 
 # %%
@@ -50,7 +50,7 @@ from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
 # ## Which part of the step is slow?
-# A training step takes longer than expected. Before you change the code, find out where the time goes. In this lesson, a network maps pictures of digits to points. Pictures of the same digit should get points that are close together. The loss therefore needs the squared distances of all pairs of points in a batch.
+# A training step takes longer than expected. Before you change the code, find out where the time goes. In this lesson, a network maps pictures of digits to points, which should be close together for the same digit. The loss therefore needs the squared distances of all pairs of points in a batch.
 
 
 # %%
@@ -386,8 +386,6 @@ plots.show(f"Timelines of five iterations in three ways. Milliseconds per iterat
 # %% [markdown]
 # ## What a program costs before it runs
 # Tracing, lowering and compiling need only the shapes and dtypes of the arguments, and so do the compiler's analyses. You can pass a `ShapeDtypeStruct` in place of each array.
-#
-# ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
 
 # %% [markdown] predict="profiling-flops"
 # The step with `by_product` is much faster. How many floating-point operations does it have, compared with `by_broadcasting`?
@@ -406,7 +404,7 @@ for distances in (by_broadcasting, by_product):
     print(f"temporary memory {memory.temp_size_in_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
-# The large array is visible in the bytes and in the temporary memory. None of these numbers predicts the time, which only a trace shows. They are estimates of the compiler. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. Loops need more care.
+# The large array is visible in the bytes and in the temporary memory. These numbers are estimates of the compiler, and none of them predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. For loops, the error is larger.
 
 # %%
 repeated = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
@@ -438,7 +436,11 @@ print(f"first request answered in {1e3 * (time.perf_counter() - begin):.1f} ms")
 print_error(lambda: ready(params, images[:7]), length=400)
 
 # %% [markdown]
-# Compile one executable for each shape that the service accepts. The core ends here. Stop TensorBoard, and continue with a Deeper section or the [summary](#Summary).
+# Compile one executable for each shape that the service accepts. The figure shows all stages, and where executables are stored.
+#
+# ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
+#
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %%
 tensorboard.terminate()
@@ -512,7 +514,7 @@ show_times(
 
 # %% [markdown]
 # ## Deeper: options of the profiler
-# By default, the trace also contains calls of Python functions, with `$` before the name. `ProfileOptions` turns this off. `host_tracer_level` selects how much of the work on the host is recorded, from 0 (nothing) to 3.
+# By default, the trace also contains calls of Python functions, with `$` before the name. `ProfileOptions` turns this off. `host_tracer_level` selects how much of the work on the host is recorded, from 0 (nothing) to 3. On a CPU, the operations of your program are work on the host too.
 
 # %%
 light = jax.profiler.ProfileOptions()
@@ -681,7 +683,7 @@ print(f"{before:.1f} MB before, {stored_mb():.1f} MB after ten iterations")
 print("the profile names the function:", b"losses_with_leak" in gzip.decompress((logs / "after.prof").read_bytes()))
 
 # %% [markdown]
-# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof) displays it. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, which is how you find a leak.
+# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof) displays it, and Go contains it as `go tool pprof`. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, which is how you find a leak.
 #
 # The profile shows the memory at one moment and treats a compiled function as a whole. For the temporary memory of a compiled program, use `memory_analysis` or the page *Memory Viewer* of XProf. On accelerators, `device.memory_stats()` contains the largest amount of memory that was in use. Lesson 15 covers memory in training.
 

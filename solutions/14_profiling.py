@@ -57,7 +57,7 @@ def layers(params, x):
 # ## What would it cost?
 # **Goal.** Find the cost of a function as a compiled program, without running it and without its data. Two lines are missing, the compiled program and its number of floating-point operations.
 #
-# **Signature.** `cost(f, *shapes)`. `f` is a function of arrays or of pytrees of arrays. `shapes` are its arguments, with a `jax.ShapeDtypeStruct` in place of each array. Returns `(flops, argument_bytes, result_bytes)`. The first number contains the floating-point operations that XLA counts in the *compiled* program. XLA counts `tanh` and other transcendental functions separately, and they are not included. The other two numbers are the bytes of the arguments and of the results.
+# **Signature.** `cost(f, *shapes)`. `f` is a function of arrays or of pytrees of arrays. `shapes` are its arguments, with a `jax.ShapeDtypeStruct` in place of each array. Returns `(flops, argument_bytes, result_bytes)`. The first number is the number of floating-point operations that XLA counts in the *compiled* program. It does not include `tanh` and other transcendental functions, which XLA counts separately. The other two numbers are the bytes of the arguments and of the results.
 #
 # **Example.** For `jnp.dot` of two float32 matrices of shapes `(8, 16)` and `(16, 4)`, the result is `(1024.0, 768, 128)`. The operations are 2 · 8 · 16 · 4 = 1024, and the bytes are (8 · 16 + 16 · 4) · 4 = 768 and 8 · 4 · 4 = 128.
 #
@@ -154,7 +154,7 @@ require(
 )
 
 # %% [markdown] why="profiling-cost"
-# Lowering and compiling use only shapes and dtypes, so the analysis of a very large program takes no longer than that of a small one. **Next:** Compute the cost of a network's gradient. By which factor is it larger than the cost of the forward pass, and why?
+# Lowering and compiling use only shapes and dtypes, so the size of the arrays makes no difference to the analysis. **Next:** Compute the cost of a network's gradient. By which factor is it larger than the cost of the forward pass, and why?
 
 
 # %% wrong="profiling-cost" because="Creates arrays of zeros for `lower`, although shapes are enough and large arrays do not fit in memory."
@@ -345,7 +345,7 @@ require(
 )
 
 # %% [markdown] why="profiling-capture"
-# The first call compiles, so the trace contains no compilation. The wait inside the `with` block keeps the recording running until the work is done. **Next:** Look at the events without an `operation`. Which of them could you shorten?
+# The first call compiles before the recording starts, so the trace contains no compilation. The wait inside the `with` block keeps the recording running until the work is done. **Next:** Look at the events without an `operation`. Which of them could you shorten?
 
 
 # %% wrong="profiling-capture" because="Does not wait for the result inside the trace, so the recording ends while the device is still working."
