@@ -139,7 +139,7 @@ print("milliseconds for load, call and float(value):", (1e3 * laps.mean(axis=0))
 # 2. Wait for the result with `jax.block_until_ready` before you read the clock.
 # 3. Repeat the measurement and take the median, because other programs use the machine too.
 #
-# `time_ms` follows these rules. The next cells time the same step in four ways.
+# Our helper `time_ms` follows these rules. The next cells time the same step in four ways.
 
 
 # %%
@@ -529,7 +529,7 @@ for name, chosen in {"default": None, "light": light}.items():
 print("files:", sorted(file.name for file in (logs / "light").rglob("*.*") if file.is_file()))
 
 # %% [markdown]
-# The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev) without TensorBoard. With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it.
+# The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev) without TensorBoard. With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it. XProf also runs without TensorBoard, with the command `xprof folder`.
 #
 # `jax.profiler.start_trace` and `stop_trace` record the same trace without a `with` block. The decorator `jax.profiler.annotate_function` adds an event for each call of a function. For a closer look at a GPU, NVIDIA's Nsight Systems can also record a JAX program.
 
@@ -626,7 +626,9 @@ print_error(lambda: cube(jnp.arange(3)), length=330)
 print_error(lambda: jax.vmap(cube)(jnp.ones((2, 3))), length=150)
 
 # %% [markdown]
-# Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. The texts and analyses are meant for people. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
+# Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. Options of XLA for a single program are passed as `compile(compiler_options={...})`.
+#
+# The texts and analyses are meant for people. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
 
 # %% [markdown]
 # ## Deeper: the persistent cache
