@@ -555,7 +555,7 @@ served = total_ms(events("served"), operation)
 print(f"{iterations} iterations meanwhile; {sum(served.values()):.0f} ms of operations in the trace")
 
 # %% [markdown]
-# XProf can request a trace too, with its button *Capture profile*. If the program runs on another machine, start TensorBoard there. Then forward its port, as in `ssh -L 6006:localhost:6006 machine`, and open `localhost:6006` on your own computer. A program with several processes starts a server in each of them. The server accepts requests from other computers too, so use it only where a firewall protects the port.
+# XProf can request a trace too, with its button *Capture profile*. Some of its capture features need TensorFlow. If the program runs on another machine, start TensorBoard there. Then forward its port, as in `ssh -L 6006:localhost:6006 machine`, and open `localhost:6006` on your own computer. A program with several processes starts a server in each of them. The server accepts requests from other computers too, so use it only where a firewall protects the port.
 
 # %% [markdown]
 # ## Deeper: memory or arithmetic?
