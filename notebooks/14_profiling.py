@@ -1,38 +1,36 @@
 # %% [markdown]
-# # 14 · Profiling: where does the time go?
+# # 14 · Profiling: find what takes the time
 #
-# *Fifty minutes, then [the exercises](../exercises/14_profiling/14_profiling.ipynb).* Afterwards you can write a trace and read it, in TensorBoard and as data; name parts of a program, and find the line of yours behind the slowest operation; say what a program will cost in operations, bytes and memory before it runs, even one that fits nowhere; compile before the first request comes, and keep what was compiled for the next process; and see who holds the device's memory.
+# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core you can time a call correctly, record a trace, find the part of your code behind the slowest operation, and read the cost of a program before it runs.
 #
-# **Assumed.** Asynchronous dispatch (01), jaxpr and HLO (02), `jit` and its cache (03), `value_and_grad` (04), trees and ShapeDtypeStruct (06), `scan` (08), a training step (09). Recall before you go on; answer first, then open the fold.
+# **Prerequisites.** Asynchronous dispatch (lesson 01), tracing (02), `jit` (03), `grad` (04), pytrees (06) and training (09). Answer these questions from memory.
 #
-# 1. From 01: a call of a compiled function returns after 50 µs. What has happened by then?
+# 1. From 01: A call of a compiled function returns after 50 µs. Is the result computed?
 #
 # <details><summary>Answer</summary>
 #
-# The work was handed to the device. The result is an array that may not be there yet; whoever looks at it waits.
+# Not necessarily. The call has only submitted the work to the device. Code that reads the value waits for it.
 # </details>
 #
-# 2. From 02: what lies between your Python function and what runs?
+# 2. From 02: Which two representations does a program have between your Python function and machine code?
 #
 # <details><summary>Answer</summary>
 #
-# A jaxpr, made by running Python on tracers; StableHLO, made from it by lowering; and the HLO that XLA has optimized, with many operations fused into one.
+# A jaxpr, from tracing, and StableHLO, from lowering. XLA compiles StableHLO and fuses many operations.
 # </details>
 #
-# 3. From 06: `jax.eval_shape(f, x)` runs `f` on nothing but shapes and dtypes. What comes back?
+# 3. From 06: `jax.eval_shape(f, x)` runs `f` on shapes and dtypes only. What does it return?
 #
 # <details><summary>Answer</summary>
 #
-# A tree of ShapeDtypeStruct, of the form of the result. No array is made.
+# A pytree of `ShapeDtypeStruct` with the structure of the result, and no arrays.
 # </details>
 
 # %%
 import atexit
 import collections
-import functools
 import gzip
 import json
-import os
 import re
 import subprocess
 import sys
@@ -48,21 +46,11 @@ from IPython.display import IFrame
 from sklearn.datasets import load_digits
 
 from grader.learning import plots
-
-print("this runs on", jax.devices()[0].device_kind)
-
-
-def refusal(call):
-    """Runs `call()`, which should fail, and prints the start of its error."""
-    try:
-        call()
-    except Exception as problem:
-        print(f"{type(problem).__name__}: {str(problem)[:330]}")
-
+from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
-# ## The question: which line is slow?
-# A network shall put pictures of digits into a space where equal digits lie close together. The loss asks each picture of a batch for its neighbours: it needs the distance of every picture to every other. `jax.named_scope` gives a part of the program a name; we shall need that later.
+# ## Which part of the step is slow?
+# A training step takes longer than expected. Before you change the code, find out where the time goes. In this lesson, a network maps pictures of digits to points, which should be close together for the same digit. The loss therefore needs the squared distances of all pairs of points in a batch.
 
 
 # %%
@@ -71,24 +59,34 @@ def by_broadcasting(points):
     return jnp.sum((points[:, None] - points[None]) ** 2, axis=-1)
 
 
+def encode(params, x):
+    """One picture per row: (n, 64) -> (n, 64), points at distance 1 from the origin"""
+    for w in params[:-1]:
+        x = jax.nn.relu(x @ w)
+    x = x @ params[-1]
+    return x / jnp.linalg.norm(x, axis=1, keepdims=True)
+
+
+# %% [markdown]
+# `jax.named_scope` names the operations that are traced inside it. We use these names later.
+
+
+# %%
 def loss(params, x, y, distances):
-    """x (n, 64), y (n,) -> (): how likely a picture's neighbours show another digit"""
+    """x (n, 64), y (n,) -> (): is large if neighbouring points belong to different digits"""
     with jax.named_scope("encoder"):
-        for w in params[:-1]:
-            x = jax.nn.relu(x @ w)
-        x = x @ params[-1]
-        x = x / jnp.linalg.norm(x, axis=1, keepdims=True)
+        points = encode(params, x)
     with jax.named_scope("distances"):
-        far = distances(x)
+        squared = distances(points)
     with jax.named_scope("neighbours"):
-        near = jax.nn.softmax(jnp.where(jnp.eye(len(x), dtype=bool), -jnp.inf, -10 * far))
+        near = jax.nn.softmax(jnp.where(jnp.eye(len(x), dtype=bool), -jnp.inf, -10 * squared))
         return -jnp.mean(jnp.log(jnp.sum(near * (y[:, None] == y), axis=1) + 1e-6))
 
 
 tx = optax.adam(1e-3)
 
 
-@functools.partial(jax.jit, static_argnames="distances")
+@jax.jit(static_argnames="distances")
 def step(params, state, x, y, *, distances):
     value, gradient = jax.value_and_grad(loss)(params, x, y, distances)
     with jax.named_scope("optimizer"):
@@ -96,6 +94,7 @@ def step(params, state, x, y, *, distances):
         return optax.apply_updates(params, updates), state, value
 
 
+# %%
 keys, sizes = jax.random.split(jax.random.key(14), 3), ((64, 512), (512, 512), (512, 64))
 params = [jax.random.normal(key, size) * (2 / size[0]) ** 0.5 for key, size in zip(keys, sizes, strict=True)]
 state = tx.init(params)
@@ -104,18 +103,18 @@ images, labels = (images / 16).astype(np.float32), labels.astype(np.int32)
 
 
 def load(i):
-    """Batch i, from a disk that takes ten milliseconds: images (512, 64), labels (512,)"""
+    """Batch i, from a simulated disk that takes ten milliseconds: images (512, 64), labels (512,)"""
     time.sleep(0.01)
-    part = np.random.default_rng(i).permutation(len(images))[:512]
-    return images[part], labels[part]
+    rows = np.random.default_rng(i).permutation(len(images))[:512]
+    return images[rows], labels[rows]
 
 
 # %% [markdown] predict="profiling-stopwatch"
-# A turn of the loop has three lines: `load` the batch, `call` the compiled step, and `float(value)` to note the loss. We hold a stopwatch to each. Which line gets the time?
+# Each iteration of the training loop has three lines. It loads a batch, calls the compiled step, and converts the loss to a Python number with `float(value)`. We time each line with a clock. Which line takes the most time?
 #
-# - [ ] the call: there the work is | The call hands the work over and returns.
-# - [x] `float(value)` | Right: it waits for all that was handed over. The stopwatch blames the line that looks.
-# - [ ] loading: ten milliseconds of every turn | If the step takes longer than that, whoever waits for it takes longer too.
+# - [ ] the call, because it computes the step | The call submits the work and returns before the work is done.
+# - [x] `float(value)` | Right. It waits for the submitted work, so the clock assigns the time of the step to this line.
+# - [ ] loading, which takes ten milliseconds in each iteration | The step takes longer than that, and one of the other lines waits for it.
 
 # %%
 p, s, _ = jax.block_until_ready(step(params, state, *load(0), distances=by_broadcasting))  # compiles
@@ -131,16 +130,58 @@ for i in range(3):
 print("milliseconds for load, call and float(value):", (1e3 * laps.mean(axis=0)).round(1).tolist())
 
 # %% [markdown]
-# So a stopwatch says how long, and not what. Inside the step are an encoder, distances, neighbours, their gradients and an optimizer, in one compiled program. To see into it, ask those who run it.
+# The clock shows which line waits, but not what it waits for.
 #
-# ## A trace
-# `jax.profiler.trace` notes when every operation begins and ends, on the host and on the device, and writes it into a folder. `TraceAnnotation` adds lines of our own to it; `StepTraceAnnotation` also says which step it is.
+# ## Time one call
+# To time a call of a JAX function, follow three rules.
+#
+# 1. Call the function once before you measure, because the first call compiles.
+# 2. Wait for the result with `jax.block_until_ready` before you read the clock.
+# 3. Repeat the measurement and take the median, because other programs use the machine too.
+#
+# Our helper `time_ms` follows these rules. The next cells time the same step in four ways.
 
 
 # %%
-def train(steps, distances, look_every=1):
+def show_times(times, alt):
+    """Draws a bar for each time. times: {name: milliseconds}"""
+    texts = [f"{took:,.0f} ms" if took > 10 else f"{took:.2g} ms" for took in times.values()]
+    _, axes = plots.subplots(height=0.7 + 0.33 * len(times))
+    bars = axes.barh(list(times), list(times.values()), color=plots.FILLS[0][0])
+    axes.bar_label(bars, texts, padding=4)
+    axes.set(xlabel="milliseconds", xlim=(0, 1.15 * max(times.values())))
+    axes.invert_yaxis()
+    plots.show(alt + " " + ", ".join(f"{name}: {text}" for name, text in zip(times, texts, strict=True)) + ".")
+
+
+# %%
+fresh = jax.jit(lambda *args: step(*args, distances=by_broadcasting))  # not compiled yet
+took = {}
+for name, wait in {"first call": True, "later call, without waiting": False, "later call, with waiting": True}.items():
+    begin = time.perf_counter()
+    result = fresh(params, state, x, y)
+    if wait:
+        jax.block_until_ready(result)
+    took[name] = 1e3 * (time.perf_counter() - begin)
+    jax.block_until_ready(result)
+
+# %%
+took["median of 3 later calls"] = time_ms(lambda: fresh(params, state, x, y), repeats=3)
+show_times(took, "Four times of the same step.")
+
+# %% [markdown]
+# The first bar includes the compilation. The second one is only the time to submit the work.
+#
+# ## Record a trace
+# `jax.profiler.trace(folder)` records when each operation starts and ends, on the host and on the device. This **profiler trace** has nothing to do with the tracing of lesson 02.
+#
+# `TraceAnnotation` adds an event of your own to the trace. `StepTraceAnnotation` does the same for one iteration and also records its number.
+
+
+# %%
+def train(iterations, distances, look_every=1):
     p, s, losses = params, state, []
-    for i in range(steps):
+    for i in range(iterations):
         with jax.profiler.StepTraceAnnotation("train", step_num=i):
             with jax.profiler.TraceAnnotation("load"):
                 x, y = load(i)
@@ -153,6 +194,7 @@ def train(steps, distances, look_every=1):
     return jax.block_until_ready(losses)
 
 
+# %%
 logs = Path(tempfile.mkdtemp())
 with jax.profiler.trace(logs / "first"):
     train(3, by_broadcasting)
@@ -160,84 +202,115 @@ for file in sorted(logs.rglob("*.gz")) + sorted(logs.rglob("*.pb")):
     print(f"{file.stat().st_size:8,} bytes  {file.relative_to(logs)}")
 
 # %% [markdown]
-# Compile before, and trace a few steps: whoever looks for the usual step does not want the first one, nor a million events.
+# The step was compiled before, so the trace shows three typical iterations. A trace of many iterations is slow to open.
 #
-# ## Opened in TensorBoard
-# TensorBoard's profile page reads that folder. We start it here, for this computer only (`127.0.0.1`), on a free port, and it ends with this notebook.
+# ## Open the trace in TensorBoard
+# XProf displays these files, as a page of TensorBoard. The next cell starts TensorBoard, at an address that only this computer can reach.
 
 # %%
 log = logs / "tensorboard.log"
-options = f"--logdir={logs} --host=127.0.0.1 --port=0 --load_fast=false".split()
+options = f"--logdir={logs} --host=127.0.0.1 --port=0 --load_fast=false".split()  # port 0: any free one
 with log.open("w") as out:
     tensorboard = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *options], stdout=out, stderr=out)
-atexit.register(tensorboard.kill)  # should this notebook not come to its end
-while not (said := re.search(r"http://127\S+", log.read_text())) and tensorboard.poll() is None:
+atexit.register(tensorboard.kill)  # it ends with this notebook
+while not (line := re.search(r"http://127\S+", log.read_text())) and tensorboard.poll() is None:
     time.sleep(0.1)
-assert said, log.read_text()
-address = said[0]
-[trace] = (logs / "first").rglob("*.xplane.pb")
-run, host = trace.parent.name, trace.name.removesuffix(".xplane.pb")
+assert line, log.read_text()
+address = line[0]
+[file] = (logs / "first").rglob("*.xplane.pb")
+run, host = file.parent.name, file.name.removesuffix(".xplane.pb")
 print(address)
 IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", width="100%", height=640)
 
 # %% [markdown]
-# A click on the dark part closes the settings; or open the address in a tab of its own. Then click into the timeline: `w` and `s` zoom, `a` and `d` move, and a click on a bar says what it is. Our bars are in the row `python`; rows of other threads lie around it. (Run all cells, and the last one has stopped it again: run this cell once more.) Not every page works offline: *Overview* draws its charts with a library from the web.
+# Click on the dark area to close the settings, or open the address in its own tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`. If you ran all cells, TensorBoard has been stopped again, so run this cell once more.
 #
-# ![What one turn of the loop looks like in the trace viewer. The row python holds the bar train 0, below it load, call and look side by side; look is by far the longest. The row of the device is empty while load runs, and then filled with one long bar and some short ones: that is the work of the call, which ended after a moment; look only waits. The long bar is called fusion.3: which line is that?](../images/profiling_timeline.svg)
-#
-# ## The same, as data
-# What the page draws are events: a name, a begin `ts` and a duration `dur` in microseconds, and `args`. Names with `$` are Python's own calls.
+# ## Read the trace as data
+# The page draws events. Each has a name, a start time `ts` and a duration `dur` in microseconds. For an operation of a compiled program, `hlo_op` is its name.
 
 
 # %%
 def events(run):
-    """The newest trace under logs/run: its events, with their args."""
+    """The events of the newest trace in the folder logs/run"""
     newest = max((logs / run).rglob("*.trace.json.gz"), key=lambda file: file.stat().st_mtime)
     found = json.loads(gzip.decompress(newest.read_bytes()))["traceEvents"]
-    return [{"args": {}, **event} for event in found if event.get("ph") == "X"]
+    return [{"args": {}, **event} for event in found if event.get("ph") == "X"]  # "X": an event with a duration
 
 
-def milliseconds(found, what):
-    """Sums the durations by `what(event)`, the longest first; an event where that is None does not count."""
+def operation(event):
+    """The operation of the compiled program that this event is about, or None"""
+    return event["args"].get("hlo_op")
+
+
+def total_ms(found, key):
+    """Adds the durations of the events with the same key(event), longest first. Leaves out those with key None."""
     total = collections.Counter()
     for event in found:
-        total[what(event)] += event["dur"] / 1e3
-    return {name: spent for name, spent in total.most_common() if name is not None}
+        total[key(event)] += event["dur"] / 1e3
+    return {name: ms for name, ms in total.most_common() if name is not None}
 
 
-operation = lambda event: event["args"].get("hlo_op")
+# %% [markdown]
+# From these events we can draw our own timeline.
+
+
+# %%
+def draw_timeline(axes, found):
+    """Draws our annotations in the upper row and the operations of the device in the lower row."""
+    start = min(event["ts"] for event in found if event["name"] == "train")
+    fills = {"load": plots.FILLS[0], "call": (plots.INK, ""), "look": plots.FILLS[2], "device": plots.FILLS[1]}
+    for name, (fill, hatch) in fills.items():
+        shown = [event for event in found if ("device" if operation(event) else event["name"]) == name]
+        bars = [((event["ts"] - start) / 1e3, event["dur"] / 1e3) for event in shown]
+        style = {"edgecolor": plots.INK, "linewidth": 0.4, "hatch": hatch} if name in ("load", "look") else {}
+        axes.broken_barh(bars, (0.1 if name == "device" else 1.1, 0.8), facecolor=fill, label=name, **style)
+    axes.set(yticks=[0.5, 1.5], yticklabels=["device", "Python"], xlim=(0, None), ylim=(0, 2))
+
+
+# %%
 found = events("first")
-ours = milliseconds(found, lambda event: event["name"] if event["name"] in ("train", "load", "call", "look") else None)
-print(len(found), "events; ours, in ms a step:", {name: round(ms / 3, 1) for name, ms in ours.items()})
-by_operation = milliseconds(found, operation)
-print(f"{len(by_operation)} operations on the device, {sum(by_operation.values()) / 3:.1f} ms a step. The longest:")
+spent = total_ms(found, lambda event: "device" if operation(event) else event["name"])
+parts = {part: round(spent[part] / 3, 1) for part in ("train", "load", "call", "look", "device")}
+_, axes = plots.subplots(height=2)
+draw_timeline(axes, found)
+axes.set(xlabel="milliseconds")
+axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
+plots.show(f"Timeline of three iterations. Each has a short load and a long look, while the device works. ms: {parts}")
+print("milliseconds per iteration:", parts)
+
+# %% [markdown]
+# The device works while Python waits in `look`, and it is idle while Python loads the next batch.
+
+# %%
+by_operation = total_ms(found, operation)
+print(f"{len(found)} events, {len(by_operation)} operations, {sum(by_operation.values()) / 3:.1f} ms per iteration")
 for name, ms in list(by_operation.items())[:4]:
     print(f"{ms / 3:8.1f} ms  {name}")
 
 # %% [markdown] predict="profiling-unfinished"
-# We trace one call of the step and leave the `with` at once, without waiting for the result. What is in the trace?
+# We record one call of the step and leave the `with` block without waiting for the result. What does the trace contain?
 #
-# - [x] the call, and few operations of the device or none | Right: the recording ends when the `with` does.
-# - [ ] the same operations: JAX finishes what it has begun | It does, after the trace has ended.
-# - [ ] an error: the step is still running | Nobody checks that.
+# - [x] the call, and few or none of the device's operations | Right. The recording ends with the `with` block, while the device is still working.
+# - [ ] all operations, because JAX finishes its work | It does finish the work, but after the recording has ended.
+# - [ ] nothing, because a step that is running raises an error | The profiler does not check whether work is unfinished.
 
 # %%
 for name, wait in {"waited": jax.block_until_ready, "not_waited": lambda result: result}.items():
     with jax.profiler.trace(logs / name):
         result = wait(step(params, state, x, y, distances=by_broadcasting))
     jax.block_until_ready(result)
-    print(f"{name:11s}", sum(map(bool, map(operation, events(name)))), "operations in the trace")
+    print(f"{name:11s}", sum(operation(event) is not None for event in events(name)), "operations in the trace")
 
 # %% [markdown]
-# ## From an operation to a line of yours
-# One operation takes nearly all the time. Its name is XLA's own, and says little: a `fusion` was made of several operations (`ynn_` before it: on a CPU, a library of kernels called YNNPACK runs it). Events need not say `distances` anywhere (on a CPU none does). But the compiled program does: each operation of the HLO carries where it came from, as `op_name`.
+# ## From an operation to your code
+# One operation takes most of the time. Its name comes from XLA. A `fusion` consists of several [fused](../docs/glossary.md#fusion) operations, and `ynn` is a library for CPUs. The compiled program contains the origin of each operation as its `op_name`.
 
 # %% [markdown] predict="profiling-hottest"
-# The encoder has 512 · (64 · 512 + 512 · 512 + 512 · 64) multiplications, the distances 512 · 512 · 64: a tenth. Where is the hottest operation?
+# In its forward pass, the encoder has 512 · (64 · 512 + 512 · 512 + 512 · 64) multiplications. The distances have 512 · 512 · 64, which is a tenth of that. Where is the slowest operation?
 #
-# - [ ] in the encoder, forward | Most multiplications are there and in its gradient. But are they what takes time?
-# - [ ] in the distances, forward | Closer. What else is there of them?
-# - [x] in the distances, in their gradient | Right, here: nobody wrote that line, and it has a (512, 512, 64) array to sum.
+# - [ ] in the encoder | Most multiplications are in the encoder and its gradient, but they do not take the most time.
+# - [ ] in the forward pass of the distances | The distances are slow, but another part of them is slower.
+# - [x] in the backward pass of the distances | Right on a CPU. `grad` created this operation. It sums an array of shape (512, 512, 64).
 
 # %%
 compiled = step.lower(params, state, x, y, distances=by_broadcasting).compile()
@@ -245,18 +318,32 @@ origin = dict(re.findall(r'%(\S+) = .*op_name="([^"]*)"', compiled.as_text()))
 for name, ms in list(by_operation.items())[:4]:
     print(f"{ms / 3:8.1f} ms  {name:28s} {origin.get(name)}")
 
-by_scope = collections.Counter()
+# %% [markdown]
+# An `op_name` lists the compiled function, the scopes and the operation. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
+
+# %%
+scopes, kinds = ("encoder", "distances", "neighbours", "optimizer"), ("backward pass", "all other operations")
+by_scope = {kind: dict.fromkeys(scopes, 0.0) for kind in kinds}
 for name, ms in by_operation.items():
-    named = re.search("encoder|distances|neighbours|optimizer", origin.get(name, ""))
-    by_scope[named[0] if named else "elsewhere"] += ms / 3
-print("ms a step, by scope:", {name: round(ms, 1) for name, ms in by_scope.items()})
-print(sum("distances" in json.dumps(event) for event in found), "events say it themselves")
+    path = origin.get(name, "")
+    if scope := re.search("|".join(scopes), path):
+        by_scope[kinds["transpose" not in path]][scope[0]] += ms / 3
+_, axes = plots.subplots(height=2.3)
+left = np.zeros(len(scopes))
+for (kind, times), (fill, hatch) in zip(by_scope.items(), plots.FILLS, strict=False):
+    axes.barh(scopes, list(times.values()), left=left, label=kind, color=fill, hatch=hatch, edgecolor=plots.INK)
+    left += list(times.values())
+axes.set(xlabel="milliseconds per iteration")
+axes.invert_yaxis()
+axes.legend(loc="lower right")
+rounded = jax.tree.map(lambda ms: round(ms, 1), by_scope)
+plots.show("Milliseconds per iteration in each scope. " + "; ".join(f"{kind}: {rounded[kind]}" for kind in kinds) + ".")
 
 # %% [markdown]
-# `op_name` is a path: the compiled function, the scopes, the operation. `jvp(...)` is the forward pass of a gradient and `transpose(jvp(...))` the way back (04). A fused operation shows the name of one of its parts only, so a table by scopes is right in the large, and not to the microsecond.
+# A fused operation has the `op_name` of only one of its parts, so these sums are approximate.
 #
-# ## Mend what was measured
-# Why are those distances slow? Each of 512 · 512 · 64 differences is computed, and on the way back an array of that size is summed up. But |a - b|² = |a|² + |b|² - 2 a·b, and all products of pairs are one matrix product:
+# ## Fix the largest part, then measure again
+# In the backward pass of `by_broadcasting`, an array of 512 · 512 · 64 numbers is summed. The formula |a - b|² = |a|² + |b|² - 2 a·b avoids this array, because all products a·b are one matrix product. (For points that nearly coincide, the formula is less accurate, because it subtracts nearly equal numbers.)
 
 
 # %%
@@ -268,125 +355,288 @@ def by_product(points):
 
 points = np.random.default_rng(0).normal(size=(512, 64)).astype(np.float32)
 print("largest difference:", jnp.abs(by_broadcasting(points) - by_product(points)).max())
-ways = {"as it was": (by_broadcasting, 1), "mended": (by_product, 1), "look later": (by_product, 5)}
+
+# %% [markdown]
+# We record the loop three times. The third time, it reads the loss only in every fifth iteration.
+
+# %%
+ways = {"broadcasting": (by_broadcasting, 1), "product": (by_product, 1), "product, look later": (by_product, 5)}
+traces, per_iteration = {}, {}
 for name, (distances, look_every) in ways.items():
     jax.block_until_ready(step(params, state, x, y, distances=distances))  # compiles
     with jax.profiler.trace(logs / name):
         losses = train(5, distances, look_every)
-    spent = milliseconds(events(name), lambda event: "device" if operation(event) else event["name"])
-    parts = {part: round(spent[part] / 5, 1) for part in ("train", "load", "look", "device")}
-    print(f"{name:10s} ms a step: {parts}; loss {losses[-1]:.3f}")
+    traces[name] = events(name)
+    spent = total_ms(traces[name], lambda event: "device" if operation(event) else event["name"])
+    per_iteration[name] = {part: round(spent[part] / 5, 1) for part in ("train", "load", "look", "device")}
+    print(f"{name:20s} ms per iteration: {per_iteration[name]}; loss {losses[-1]:.3f}")
+
+# %%
+_, panels = plots.subplots(3, height=4.6)
+for axes, (name, found_events) in zip(panels, traces.items(), strict=True):
+    draw_timeline(axes, found_events)
+    axes.set_title(f"{name}: {per_iteration[name]['train']} ms per iteration", loc="left")
+panels[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
+panels[2].set(xlabel="milliseconds, on a different scale in each panel")
+plots.show(f"Timelines of five iterations in three ways. Milliseconds per iteration: {per_iteration}")
 
 # %% [markdown]
-# `train` is the whole step. The second line: the same loss, and the slowest operation is gone. (Mind what it costs: for points that are nearly equal, it subtracts nearly equal numbers.) A step now takes `load` and `look` one after the other: the device is idle while a batch is loaded, as `float(value)` makes Python wait for the step before it loads again. The third line looks every five steps, and the next batch is loaded while the device works (09): at best a step takes as long as the longer of the two, `load` or `device`.
-#
-# ![Three ways to run the loop, not to scale. As it was: load, then a long look, below which the device works; its bars have a gap, as they are far longer than all others; two turns. Mended: load, then a short look, six turns; the device is idle while the batch is loaded. Look later: loads follow each other without a gap, and the device works below the next load; six turns in less time.](../images/profiling_ways.svg)
-#
-# Measure, mend the largest, measure again: first a gradient that nobody wrote, then a wait for the loss, and what is left is the longer of disk and device.
-#
-# ## What a program says before it runs
-# Between a function and its program lie tracing, lowering and compiling, and what each gives can be asked. `lower` takes arrays or ShapeDtypeStruct, so no data are needed:
-#
-# ![From a Python function to a run, in four steps from left to right. A Python function; trace gives a jaxpr; lower gives StableHLO, which as_text shows; compile gives an executable, which as_text shows as optimized HLO with op_name, cost_analysis says how many flops and bytes, memory_analysis how many bytes of arguments, results and scratch; and running it, which only the trace sees: time. Above: all but the last need shapes only. Below: jit does all of it at the first call and keeps the executable in memory; the persistent cache keeps it on disk.](../images/profiling_stages.svg)
+# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because `float(value)` delays the next load until the step is done. In the third panel, the device works during the next `load`. At best, an iteration takes as long as the longer of `load` and the device's work.
+
+# %% [markdown]
+# ## What a program costs before it runs
+# Tracing, lowering and compiling need only the shapes and dtypes of the arguments, and so do the compiler's analyses. You can pass a `ShapeDtypeStruct` in place of each array.
 
 # %% [markdown] predict="profiling-flops"
-# The step with `by_product` took a small part of the time. How many floating-point operations has it, compared with `by_broadcasting`?
+# The step with `by_product` is much faster. How many floating-point operations does it have, compared with `by_broadcasting`?
 #
-# - [ ] a small part too | Time is not operations.
-# - [x] about as many | Right: nearly all are in the encoder. What differs is what goes through memory.
-# - [ ] many more: 64 multiplications for each pair | `by_broadcasting` has 64 too, the squares, and 64 subtractions besides.
+# - [ ] a small fraction | The time of a program is not proportional to its number of operations.
+# - [x] about as many | Right. Most of them are in the encoder. The two programs differ in the bytes that they read and write.
+# - [ ] many more, because each pair needs a product of 64 terms | `by_broadcasting` also has 64 multiplications for each pair, and 64 subtractions.
 
 # %%
 shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (params, state, x, y))
 for distances in (by_broadcasting, by_product):
     compiled = step.lower(*shapes, distances=distances).compile()
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    sizes = cost["bytes accessed"], memory.argument_size_in_bytes, memory.temp_size_in_bytes
-    print(f"{distances.__name__:16s} {cost['flops'] / 1e9:5.2f} Gflop", end="; ")
-    print("MB accessed, of arguments, of scratch:", (np.array(sizes) / 1e6).round(1))
+    print(f"{distances.__name__}: {cost['flops'] / 1e9:.2f} Gflop, {cost['bytes accessed'] / 1e6:.0f} MB accessed")
+    print(f"    arguments {memory.argument_size_in_bytes / 1e6:.1f} MB", end=", ")
+    print(f"temporary memory {memory.temp_size_in_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
-# Scratch and bytes give it away. Three warnings. These are XLA's estimates: `bytes accessed` adds up what every operation reads and writes, so an array between two operations counts twice. They say what has to be done, not how fast. And:
+# The large array is visible in the bytes and in the temporary memory. These numbers are estimates of the compiler, and none of them predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. For loops, the error is larger.
 
 # %%
-several = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
+repeated = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
 square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 for n in (1, 4, 16):
-    counted = jax.jit(several, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
-    print(f"{n:2d} rounds: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
+    counted = jax.jit(repeated, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
+    print(f"n = {n:2d}: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
 
 # %% [markdown]
-# A loop's body is counted once: the analysis does not know how often it runs. Multiply, or analyse one round.
+# Here the body of the loop is counted once, for any number of iterations. Multiply the count yourself, or analyse one iteration.
 #
-# ## How fast could it be?
-# Two things bound a program: how many operations the device can do in a second, and how many bytes its memory can move. Which of the two depends on the **arithmetic intensity**, the operations for each byte that has to be moved. A matrix times one column, times four, and so on, counted by hand and timed:
+# ## Compile before the first request
+# A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is an executable for these shapes and dtypes.
+
+# %% [markdown] predict="profiling-ahead"
+# `ready` was compiled ahead of time for 8 pictures. What does it do with 7?
+#
+# - [x] It raises an error. | Right. An executable never compiles, so an unexpected shape cannot cause a delay.
+# - [ ] It compiles again, as `jit` does. | `jit` stores the Python function and can trace it again. An executable contains one compiled program.
+# - [ ] It pads the batch to 8. | JAX never pads an argument, because the padding could change the result.
+
+# %%
+begin = time.perf_counter()
+ready = jax.jit(encode).lower(shapes[0], jax.ShapeDtypeStruct((8, 64), jnp.float32)).compile()
+print(f"compiled in {1e3 * (time.perf_counter() - begin):.0f} ms, without any data")
+begin = time.perf_counter()
+jax.block_until_ready(ready(params, images[:8]))
+print(f"first request answered in {1e3 * (time.perf_counter() - begin):.1f} ms")
+print_error(lambda: ready(params, images[:7]), length=400)
+
+# %% [markdown]
+# Compile one executable for each shape that the service accepts. The figure shows all stages, and where executables are stored.
+#
+# ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
+#
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
+
+# %%
+tensorboard.terminate()
+print("TensorBoard ended with", tensorboard.wait(20))
+
+# %% [markdown]
+# ## Deeper: common patterns in a trace
+# Look for these patterns when you open the trace of a slow program.
+#
+# | in the trace | usual cause | remedy |
+# |---|---|---|
+# | gaps in the device's row | the device waits for Python, which loads data or reads a value | load ahead, read values less often |
+# | a long first iteration | compilation | compile before you record |
+# | compilation in later iterations | a shape or a static argument changes | find the change (03) |
+# | many short operations | code outside `jit` | one larger compiled function |
+# | one long operation | a part of your code | find it with `op_name` |
+# | long operations such as `all-reduce` | communication between devices | another sharding (16) |
+
+# %% [markdown]
+# ## Deeper: from an operation to its line number
+# The text of a compiled program begins with tables of files, functions and lines. The metadata of an operation contains a `stack_frame_id`, which is an index into these tables.
 
 
 # %%
-def seconds(f, *arguments):
-    begin = time.perf_counter()
-    jax.block_until_ready(f(*arguments))
-    return time.perf_counter() - begin
+def source_line(text, name):
+    """The innermost function and the line of the operation `name`, from the text of a compiled program"""
+    frame = re.search(rf"%{re.escape(name)} = .*stack_frame_id=(\d+)", text)
+    if frame is None:  # added by the compiler
+        return "no function of yours", 0
+    [place] = re.findall(rf"^{frame[1]} {{file_location_id=(\d+)", text, re.MULTILINE)
+    [(key, line)] = re.findall(rf"^{place} {{.*function_name_id=(\d+) line=(\d+)", text, re.MULTILINE)
+    functions = dict(re.findall(r'^(\d+) "(.*)"$', text.partition("FunctionNames")[2], re.MULTILINE))
+    return functions[key], int(line)
 
 
-matrix, columns = jnp.ones((2048, 2048)), np.array([1, 4, 16, 64, 256, 1024])
-others = [jnp.ones((2048, n)) for n in columns]
-rounds = [[seconds(jnp.matmul, matrix, other) for other in others] for _ in range(9)]  # in turns; the first compiles
-flops, moved = 2 * 2048 * 2048 * columns, 4 * (2048 * 2048 + 2 * 2048 * columns)
-intensity, rate = flops / moved, flops / np.min(rounds, axis=0) / 1e9
-bandwidth, peak = rate[0] / intensity[0], rate.max()
-print(f"{bandwidth:.0f} GB/s, {peak:.0f} Gflop/s: to move a byte takes as long as {peak / bandwidth:.0f} operations")
-_, axes = plots.subplots(height=3)
-axes.loglog([0.3, peak / bandwidth, 300], [0.3 * bandwidth, peak, peak], "-", color="0.5")
-axes.plot(intensity, rate, "o")
-for place in zip(columns, intensity, rate, strict=True):
-    axes.annotate(place[0], place[1:], xytext=(6, -11), textcoords="offset points")
-axes.set(xlabel="operations for each byte; at each point, the number of columns", ylabel="Gflop/s")
-plots.show(
-    f"A roofline: a slope of {bandwidth:.0f} GB/s up to {peak / bandwidth:.0f} operations for each byte, then a flat line at "
-    f"{peak:.0f} Gflop/s. The products lie at or under it: 1 column {rate[0]:.0f} Gflop/s, 1024 columns {rate[-1]:.0f}."
+# %%
+slow_text = step.lower(*shapes, distances=by_broadcasting).compile().as_text()
+for name, ms in list(by_operation.items())[:2]:
+    function, number = source_line(slow_text, name)
+    print(f"{ms / 3:8.1f} ms  {name:28s} line {number} of its cell, in {function}")
+
+# %% [markdown]
+# Both operations come from the line of `by_broadcasting` that computes the distances, although you wrote only one of them. The StableHLO of a lowered function contains the same locations with `lowered.as_text(debug_info=True)`.
+
+# %% [markdown]
+# ## Deeper: compare JAX with NumPy
+# A comparison is fair if both sides do the same work. NumPy computes in float64 by default and JAX in float32, so give both the same dtype. Transfer the data to the device before you measure, unless your program has to transfer it in every call.
+
+
+# %%
+def products_of_columns(x):
+    """Runs in NumPy and in JAX: (n, d) -> (d, d)"""
+    return x.T @ (x - x.mean(axis=0))
+
+
+double = np.random.default_rng(1).normal(size=(1000, 1000))
+single = double.astype(np.float32)
+on_device, jitted = jax.device_put(single), jax.jit(products_of_columns)
+labelled = {
+    "NumPy, float64": lambda: products_of_columns(double),
+    "NumPy, float32": lambda: products_of_columns(single),
+    "JAX, float32": lambda: jitted(on_device),
+    "JAX, float32, with transfer": lambda: jitted(jax.device_put(single)),
+}
+show_times(
+    dict(zip(labelled, time_ms(*labelled.values(), repeats=7), strict=True)), "The same function in NumPy and in JAX."
 )
 
 # %% [markdown]
-# This is the **roofline**. A matrix times one column uses each number once: it waits for memory, whatever the processor can do; that point gives the slope. A matrix times many columns uses each number often, and the best of them gives the height. Left of the bend, move fewer bytes (fuse, smaller dtypes, larger batches); right of it, do fewer operations. A point far below both lines is bound by something else: look at the trace.
+# The first two bars differ only because of the dtype. On a CPU, the transfer is at most a copy within the same memory. On an accelerator, it can take longer than the computation.
+
+# %% [markdown]
+# ## Deeper: options of the profiler
+# By default, the trace also contains calls of Python functions, with `$` before the name. `ProfileOptions` turns this off. `host_tracer_level` selects how much of the work on the host is recorded, from 0 (nothing) to 3. On a CPU, the operations of your program are work on the host too.
+
+# %%
+light = jax.profiler.ProfileOptions()
+light.python_tracer_level = 0
+light.host_tracer_level = 1  # only annotations and other important events of the host
+for name, chosen in {"default": None, "light": light}.items():
+    with jax.profiler.trace(logs / name, profiler_options=chosen, create_perfetto_trace=True):
+        train(3, by_product)
+    recorded = events(name)
+    calls = sum(event["name"].startswith("$") for event in recorded)
+    print(f"{name:8s}{len(recorded):6,} events, {calls:5,} of them calls of Python functions")
+print("files:", sorted(file.name for file in (logs / "light").rglob("*.*") if file.is_file()))
+
+# %% [markdown]
+# The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev) without TensorBoard. With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it. XProf also runs without TensorBoard, with the command `xprof folder`.
 #
-# ## Larger than any device
-# Shapes are enough for all of this, so they may be shapes of what you do not have: 4 TiB, or 2⁵⁰ elements.
+# `jax.profiler.start_trace` and `stop_trace` record the same trace without a `with` block. The decorator `jax.profiler.annotate_function` adds an event for each call of a function. For a closer look at a GPU, NVIDIA's Nsight Systems can also record a JAX program.
+
+# %% [markdown]
+# ## Deeper: profile a program that is already running
+# You do not always know in advance when a program will be slow. `jax.profiler.start_server(port)` lets other processes request a trace at any time. The next cell records 200 ms of a loop from another process, with the command `python -m jax.collect_profile`.
+
+# %%
+import socket
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+server = jax.profiler.start_server(port)
+request = f"-m jax.collect_profile {port} 200 --no_perfetto_link --log_dir={logs / 'served'}".split()
+collector = subprocess.Popen([sys.executable, *request], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+iterations = 0
+while collector.poll() is None:  # the program that is being profiled
+    float(step(params, state, x, y, distances=by_product)[2])
+    iterations += 1
+jax.profiler.stop_server()
+served = total_ms(events("served"), operation)
+print(f"{iterations} iterations meanwhile; {sum(served.values()):.0f} ms of operations in the trace")
+
+# %% [markdown]
+# XProf can request a trace too, with its button *Capture profile*. Some of its capture features need TensorFlow. If the program runs on another machine, start TensorBoard there. Then forward its port, as in `ssh -L 6006:localhost:6006 machine`, and open `localhost:6006` on your own computer. A program with several processes starts a server in each of them. The server accepts requests from other computers too, so use it only where a firewall protects the port.
+
+# %% [markdown]
+# ## Deeper: memory or arithmetic?
+# A device can compute a certain number of operations per second, and its memory can move a certain number of bytes per second. Which of the two limits a program depends on its **arithmetic intensity**. This is the number of floating-point operations for each byte that has to be moved. The next cell multiplies a matrix by 1, 4 and up to 1,024 columns.
+
+# %%
+matrix, columns = jnp.ones((2048, 2048)), np.array([1, 4, 16, 64, 256, 1024])
+multiply = jax.jit(jnp.matmul)
+others = [jnp.ones((2048, n)) for n in columns]
+timed = [lambda other=other: multiply(matrix, other) for other in others]
+operations = 2 * 2048 * 2048 * columns
+moved = 4 * (2048 * 2048 + 2 * 2048 * columns)  # bytes of both arguments and of the result
+intensity, rate = operations / moved, operations / np.array(time_ms(*timed, repeats=15)) / 1e6
+bandwidth, peak = rate[0] / intensity[0], rate.max()
+print(f"{bandwidth:.0f} GB/s and {peak:.0f} Gflop/s, so a byte takes as long as {peak / bandwidth:.0f} operations")
+
+# %%
+_, axes = plots.subplots(height=3)
+axes.loglog([0.3, peak / bandwidth, 300], [0.3 * bandwidth, peak, peak], "-", color=plots.QUIET)
+axes.plot(intensity, rate, "o")
+for count, *place in zip(columns, intensity, rate, strict=True):
+    axes.annotate(f"{count}", place, xytext=(6, -11), textcoords="offset points")
+axes.set(xlabel="operations per byte (at each point, the number of columns)", ylabel="Gflop/s")
+plots.show(
+    f"A roofline. A line rises with {bandwidth:.0f} GB/s up to {peak / bandwidth:.0f} operations per byte, and is flat at "
+    f"{peak:.0f} Gflop/s from there. The product with 1 column reaches {rate[0]:.0f} Gflop/s, with 1024 {rate[-1]:.0f}."
+)
+
+# %% [markdown]
+# This plot is called a **roofline**. The product with one column uses each number of the matrix once, so it is limited by memory. We take the rising line from this point. The product with many columns uses each number often, and the fastest one gives the flat line.
+#
+# To the left of the bend, reduce the bytes that are moved, for example with a smaller dtype or a larger batch. To the right, reduce the operations. A point far below both lines has another cause, which a trace may show.
+
+# %% [markdown]
+# ## Deeper: programs larger than any device
+# Because shapes are enough, you can analyse a program whose arrays do not fit on your machine.
 
 # %%
 begin = time.perf_counter()
 large = jax.eval_shape(lambda: jnp.zeros((1024,) * 4))
-print(large, large.size * large.dtype.itemsize / 2**40, "TiB,", round(1e3 * (time.perf_counter() - begin), 1), "ms")
-program = jax.jit(lambda v: jnp.sum(2 * v)).lower(jax.ShapeDtypeStruct((2**25, 2**25), jnp.float32))
-print("lowered for", re.findall("tensor<.*?>", program.as_text())[0])
-print("arguments:", program.compile().memory_analysis().argument_size_in_bytes / 2**50, "PiB")
-refusal(lambda: jnp.zeros((1024,) * 5))
+print(f"{large.size * large.dtype.itemsize / 2**40} TiB described in {1e3 * (time.perf_counter() - begin):.1f} ms")
+huge = jax.ShapeDtypeStruct((2**25, 2**25), jnp.float32)
+program = jax.jit(lambda v: jnp.sum(2 * v)).lower(huge).compile()
+print(f"arguments of the compiled program: {program.memory_analysis().argument_size_in_bytes / 2**50} PiB")
+print_error(lambda: jnp.zeros((1024,) * 5))
 
 # %% [markdown]
-# The large one is lowered and compiled, on this computer. So ask first whether a model fits, what its step costs and what sharding would bring (16), and rent machines afterwards.
-#
-# ## Compile before the first request
-# A service should not compile while a user waits (03). `lower(...).compile()` does it ahead.
-
-# %% [markdown] predict="profiling-ahead"
-# `ready` was compiled ahead for requests of 8 pictures. What does it do with 7?
-#
-# - [x] it refuses them | Right: and that is the point. Nothing is ever compiled behind your back.
-# - [ ] it compiles anew, as `jit` does | It is no longer a function that can be traced; it is a program.
-# - [ ] it pads to 8 | Nobody said what to pad with.
-
-# %%
-place = jax.jit(lambda params, x: jax.nn.relu(x @ params[0]) @ params[1] @ params[2])
-begin = time.perf_counter()
-ready = place.lower(shapes[0], jax.ShapeDtypeStruct((8, 64), jnp.float32)).compile()
-print(f"compiled in {1e3 * (time.perf_counter() - begin):.0f} ms, before there is any request")
-print(f"first request answered in {1e3 * seconds(ready, params, images[:8]):.1f} ms")
-refusal(lambda: ready(params, images[:7]))
+# The large program was compiled on this computer, and only the creation of a large array fails. So you can find out whether a model fits, and what its step costs, before you rent a machine. Lesson 16 shows how to include the sharding.
 
 # %% [markdown]
-# One program for one set of shapes. A new process starts without any of it, unless compiled programs are kept on disk: the **persistent cache**. Its key is the program, the versions and the device. Two processes, one after the other, with an empty folder for a cache:
+# ## Deeper: rules for compiled programs
+# `lower` calls `trace` first. The traced function contains the jaxpr and the shapes of the result.
 
 # %%
+power = jax.jit(lambda x, n: x**n, static_argnames="n")
+traced = power.trace(jax.ShapeDtypeStruct((3,), jnp.float32), n=3)
+print(traced.jaxpr)
+print(traced.out_info)
+cube = traced.lower().compile()
+print(cube(jnp.arange(3.0)))
+
+# %% [markdown]
+# A static argument must have its value when the function is traced. The value becomes part of the program, so the executable no longer takes this argument. Executables also reject other dtypes, and JAX cannot transform them.
+
+# %%
+print_error(lambda: cube(jnp.arange(3.0), n=3), length=190)
+print_error(lambda: cube(jnp.arange(3)), length=330)
+print_error(lambda: jax.vmap(cube)(jnp.ones((2, 3))), length=150)
+
+# %% [markdown]
+# Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. Options of XLA for a single program are passed as `compile(compiler_options={...})`.
+#
+# The texts and analyses are meant for people. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
+
+# %% [markdown]
+# ## Deeper: the persistent cache
+# A new process starts without compiled programs. The **persistent cache** stores them in a folder. An entry is found by a key that includes the program, the compile options, the version of XLA and the kind of device. The next cell runs the same script in two processes, with an empty folder as the cache.
+
+# %%
+import os
+
 script = """
 import time, jax, jax.numpy as jnp
 def deep(x):
@@ -399,65 +649,66 @@ lowered.compile()
 print(f"{time.perf_counter() - begin:.2f} s")
 """
 cache = Path(tempfile.mkdtemp())
-env = {
-    **os.environ,
+env = os.environ | {
     "JAX_COMPILATION_CACHE_DIR": str(cache),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # keep what compiled quickly, too (1 s is usual)
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this kernel may hold most of the device's memory
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # also store programs that compile in less than a second
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this notebook may already use most of the device's memory
 }
+
+# %%
 for process in ("first", "second"):
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
-    print(f"{process} process: to compile takes {done.stdout.strip()}; {len(list(cache.iterdir()))} files in the cache")
+    print(f"{process} process: compiled in {done.stdout.strip()}, {len(list(cache.iterdir()))} files in the cache")
 
 # %% [markdown]
-# In a program of your own: `jax.config.update("jax_compilation_cache_dir", folder)` before anything is compiled. What lies in that folder is run: nobody else should be able to write there.
+# In your own program, call `jax.config.update("jax_compilation_cache_dir", folder)` before anything is compiled. JAX runs the programs in this folder, so other users must not be able to write to it.
+
+# %% [markdown]
+# ## Deeper: what is stored on the device?
+# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all arrays. The function below should return losses, but it also stores the parameters of each iteration.
+
+
+# %%
+def stored_mb():
+    return sum(array.nbytes for array in jax.live_arrays()) / 1e6
+
+
+def losses_with_leak(iterations):
+    return [step(params, state, x, y, distances=by_product)[::2] for _ in range(iterations)]
+
+
+before = stored_mb()
+jax.profiler.save_device_memory_profile(logs / "before.prof")
+history = losses_with_leak(10)
+jax.profiler.save_device_memory_profile(logs / "after.prof")
+print(f"{before:.1f} MB before, {stored_mb():.1f} MB after ten iterations")
+print("the profile names the function:", b"losses_with_leak" in gzip.decompress((logs / "after.prof").read_bytes()))
+
+# %% [markdown]
+# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof) displays it, and Go contains it as `go tool pprof`. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, which is how you find a leak.
 #
-# ## Who holds the memory?
-# An array lives as long as somebody holds it. `jax.live_arrays()` lists all; the **device memory profile** also says which line made each.
-
-
-# %%
-def remember(times):
-    """A list that was to hold losses, and holds parameters as well."""
-    return [step(params, state, x, y, distances=by_product)[::2] for _ in range(times)]
-
-
-held = lambda: sum(array.nbytes for array in jax.live_arrays()) / 1e6
-before, history = held(), remember(10)
-print(f"{before:.1f} MB held before, {held():.1f} MB after ten steps whose results are kept")
-jax.profiler.save_device_memory_profile(logs / "memory.prof")
-print("it names our function:", b"remember" in gzip.decompress((logs / "memory.prof").read_bytes()))
-largest = max(jax.live_arrays(), key=lambda array: array.nbytes)
-print(f"{largest.nbytes / 1e6:.0f} MB are one array {largest.shape}")
+# The profile shows the memory at one moment and treats a compiled function as a whole. For the temporary memory of a compiled program, use `memory_analysis` or the page *Memory Viewer* of XProf. On accelerators, `device.memory_stats()` contains the largest amount of memory that was in use. Lesson 15 covers memory in training.
 
 # %% [markdown]
-# (The large one? The matrix of the roofline: a name in a notebook holds for ever. On accelerators, `device.memory_stats()` says how much was in use at most.) The file is one for `pprof`: `go tool pprof -top memory.prof` (it comes with Go) prints who made what is held, `-diff_base` compares two, and so finds a leak. How much a program needs *while it runs* is not in it: that is `memory_analysis`, and lesson 15. The next cell stops what was started here:
-
-# %%
-tensorboard.terminate()
-print("TensorBoard ended with", tensorboard.wait(20))
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `jax.xla_computation(f)(x)` | `jax.jit(f).lower(x)` and its `as_text()` |
+# | `compiled.cost_analysis()[0]` | `compiled.cost_analysis()`, which returns a dict |
+# | `compilation_cache.initialize_cache(path)`, `set_cache_dir(path)` | the setting `jax_compilation_cache_dir` |
+# | the TensorBoard plugin `tensorboard_plugin_profile` | the package `xprof`, with the same page in TensorBoard |
 
 # %% [markdown]
 # ## Summary
 #
-# | you want to know, or to be sure of | you use |
+# | you want to know | you use |
 # |---|---|
-# | where the time goes | `with jax.profiler.trace(folder):`, a few steps, compiled before, waited for at the end |
-# | which part of the loop it is | `TraceAnnotation("load")`, `StepTraceAnnotation("train", step_num=i)` |
-# | which line an operation came from | its `op_name` in `compiled.as_text()`; `jax.named_scope` puts names into it |
+# | how long a call takes | a first call, `block_until_ready`, and the median of several calls |
+# | where the time goes | `with jax.profiler.trace(folder):` around a few compiled iterations, and a wait at the end |
+# | which line of the loop takes it | `TraceAnnotation("load")`, `StepTraceAnnotation("train", step_num=i)` |
+# | which part of your code an operation comes from | its `op_name` in `compiled.as_text()`, with names from `jax.named_scope` |
 # | what a program costs | `lower` with shapes, `compile()`, then `cost_analysis()`; loops count once |
-# | whether it fits | `memory_analysis()`, and `jax.eval_shape` for the shapes of results |
-# | whether memory or arithmetic bounds it | operations for each byte, beside what the device can do |
-# | that nothing compiles in service, nor after a restart | compile ahead, call what refuses other shapes; a persistent cache, in a folder of your own |
-# | who holds memory | `jax.live_arrays()`, `save_device_memory_profile` |
-#
-# ## What it became
-#
-# | in older code | now |
-# |---|---|
-# | `jax.xla_computation(f)(x)` | `lower`, and `as_text()` |
-# | `compiled.cost_analysis()[0]`, of a list | a dict |
-# | `compilation_cache.initialize_cache(path)`, `set_cache_dir(path)` | `jax_compilation_cache_dir` |
-# | `jax.profiler.start_trace`, `stop_trace` | still there; a `with` also stops after an error |
-#
-# Next: the exercises. In the first, two lines are missing.
+# | whether a program fits in memory | `memory_analysis()` |
+# | whether memory or arithmetic limits it | its operations per byte, beside those of the device |
+# | that no request waits for a compilation | executables compiled ahead of time, one for each shape |

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 14 · Exercises: profiling
-# Run the setup, then each exercise: fill in its cell, run it, run the checks below it. Hidden checks run when you are graded; what they look at stands under **Judged**. Hints open one at a time: try the question before the nudge.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# `read_trace(folder)`, from the setup, reads a trace that `jax.profiler.trace(folder)` wrote, and gives a list of `Event`. An `Event` has a `name`, a `begin` and a `length` in microseconds, for an operation of a compiled program its name in the HLO as `operation` (else `""`), and for a step its number as `step` (else -1).
+# `read_trace(folder)` from the setup reads the trace that `jax.profiler.trace(folder)` has written, and returns a list of `Event`. An `Event` has a `name`, and a `begin` and a `length` in microseconds. Its `operation` is the name in the HLO for an operation of a compiled program, and `""` for other events. Its `step` is the number of a step, and -1 for other events.
 
 # %% setup
 import contextlib
@@ -20,7 +20,7 @@ from grader.checks import ask, compare, counted, error, inputs, require
 
 
 class Event(NamedTuple):
-    """Something that took time; begin and length are in microseconds."""
+    """An event of a trace; begin and length are in microseconds."""
 
     name: str
     begin: float
@@ -30,10 +30,10 @@ class Event(NamedTuple):
 
 
 def read_trace(folder):
-    """The events of the one trace under `folder`, in the order of their begin, without Python's own calls."""
+    """The events of the only trace in `folder`, ordered by begin, without the calls of Python functions."""
     files = list(Path(folder).glob("plugins/profile/*/*.trace.json.gz"))
     if len(files) != 1:
-        raise ValueError(f"There are {len(files)} traces under this folder; there should be one.")
+        raise ValueError(f"This folder contains {len(files)} traces, but it should contain one.")
     events = []
     for found in json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"]:
         if found.get("ph") == "X" and not found["name"].startswith("$"):
@@ -44,7 +44,7 @@ def read_trace(folder):
 
 
 def long_work(x):
-    """A product a hundred times, some tenths of a second for n = 384: (n, n) -> (n, n)"""
+    """One hundred products, which take some tenths of a second for n = 384: (n, n) -> (n, n)"""
     return jax.lax.fori_loop(0, 100, lambda i, x: jnp.tanh(x @ x) + i, x)
 
 
@@ -55,34 +55,34 @@ def layers(params, x):
 
 # %% [markdown] task="profiling-cost" stars=1 minutes=8 skills="03_jit,06_pytrees,09_training"
 # ## What would it cost?
-# **Goal.** Say what a function would cost as a compiled program, without running it and without its data. Two lines are missing: the compiled program, and its floating-point operations.
+# **Goal.** Find the cost of a function as a compiled program, without running it and without its data. Two lines are missing, the compiled program and its number of floating-point operations.
 #
-# **Signature.** `cost(f, *shapes)`: `f` is a function of arrays or trees of arrays, `shapes` are its arguments with a `jax.ShapeDtypeStruct` in the place of each array. Returns `(flops, argument_bytes, result_bytes)`: the floating-point operations that XLA counts in the *compiled* program (`tanh` and other transcendental functions have a count of their own, which is not wanted), and the bytes of its arguments and results.
+# **Signature.** `cost(f, *shapes)`. `f` is a function of arrays or of pytrees of arrays. `shapes` are its arguments, with a `jax.ShapeDtypeStruct` in place of each array. Returns `(flops, argument_bytes, result_bytes)`. The first number is the number of floating-point operations that XLA counts in the *compiled* program. It does not include `tanh` and other transcendental functions, which XLA counts separately. The other two numbers are the bytes of the arguments and of the results.
 #
-# **Example.** For `jnp.dot` of a float32 `(8, 16)` and a `(16, 4)`: `(1024.0, 768, 128)`, as 2 · 8 · 16 · 4 = 1024, (8 · 16 + 16 · 4) · 4 = 768 and 8 · 4 · 4 = 128.
+# **Example.** For `jnp.dot` of two float32 matrices of shapes `(8, 16)` and `(16, 4)`, the result is `(1024.0, 768, 128)`. The operations are 2 · 8 · 16 · 4 = 1024, and the bytes are (8 · 16 + 16 · 4) · 4 = 768 and 8 · 4 · 4 = 128.
 #
-# **Judged.** The three numbers, for several functions and dtypes; that nothing is allocated: some arguments are larger than any memory; that operations which the compiler merges count once. **Not judged.** Loops, which the analysis counts once; arguments that `f` does not use, which the program does not take.
+# **Judged.** The three numbers for several functions and dtypes. Operations that the compiler merges count once. No arrays are created, and some arguments are larger than any memory. **Not judged.** Loops, whose body the analysis counts once. Arguments that `f` does not use, which the compiled program does not have.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Tracing, lowering and compiling lie between a function and its program. What does each of them need to know of the arguments?
+# A function is traced, lowered and compiled before it runs. What do these stages need from the arguments?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Shapes and dtypes are enough for all, and `shapes` is a tuple of just that. Lowering, which traces first, is a method of the jitted function; compiling is one of what that gives back.
+# All of them need only shapes and dtypes, and `shapes` contains these. `lower` is a method of the jitted function, and it traces first. `compile` is a method of the result of `lower`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `lower` takes what the function would take, here `*shapes`; what it gives can be compiled. The lowered one has a `cost_analysis()` too, from before anything was merged: you want the other one's. It is a dict with the key `"flops"`.
+# `lower` takes the arguments of the function, here `*shapes`. Both the lowered and the compiled function have a method `cost_analysis()`. The lowered function has not been optimized, so use the compiled one. The result is a dict with the key `"flops"`.
 #
 # </details>
 
 
 # %% answer="profiling-cost"
 def cost(f, *shapes):
-    """(flops, bytes of the arguments, bytes of the results) of f compiled for `shapes`. Runs nothing."""
+    """(flops, bytes of the arguments, bytes of the results) of f compiled for `shapes`. Does not run f."""
     ### BEGIN SOLUTION
     compiled = jax.jit(f).lower(*shapes).compile()
     flops = compiled.cost_analysis()["flops"]
@@ -113,12 +113,12 @@ for dtype in (np.float32, jnp.bfloat16):
     compare((given, made), (size * (d * h + h * k + n * d), size * n * k), label="(argument_bytes, result_bytes)")
     require(
         abs(flops / (2 * n * d * h + 2 * n * h * k) - 1) < 0.03,
-        "The number of operations is not that of the two products of the network, by more than 3 in 100. Is it `flops` "
-        "that you read?",
+        "The number of operations differs by more than 3% from that of the two products of the network. Did you read "
+        "`flops`?",
     )
 
 # %% hidden="profiling-cost" name="large" points=1
-"""Arguments that no memory holds: shapes are enough."""
+"""Arguments that are larger than any memory."""
 large = jax.ShapeDtypeStruct((2**25, 2**25), np.float32)
 
 
@@ -128,20 +128,20 @@ def probe_large(large):
 
 require(
     error(probe_large, large) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
-    "Memory ran out for an argument that no memory holds: arrays are made where shapes are enough.",
+    "Memory ran out, because the argument is larger than any memory. Do not create arrays, because shapes are enough.",
 )
 _, given, made = ask(probe_large, large)
 compare((given, made), (2**52, 4), label="(argument_bytes, result_bytes)")
 
 # %% hidden="profiling-cost" name="merged" points=1
-"""What the compiler merges is counted once, and transcendental functions are not counted."""
+"""Operations that the compiler merges count once, and transcendental functions do not count."""
 n = 64 * int(inputs.rng().integers(2, 6))
 square = jax.ShapeDtypeStruct((n, n), np.float32)
 flops, *_ = ask(lambda x, w: cost(lambda x, w: x @ w + jnp.sin(x @ w), x, w), square, square)
 require(
     flops < 3 * n**3,
-    "The function writes the same product down twice, and the program computes it once; here both were counted. That is "
-    "the analysis of another stage: ask the one that runs.",
+    "The function contains the same product twice, and the compiled program computes it once. Here both were counted. "
+    "Use the analysis of the compiled program.",
 )
 compare(flops, 2.0 * n**3, rtol=0.05, label="flops")
 elementwise = lambda x: x * jnp.tanh(x) + 1
@@ -149,15 +149,15 @@ wanted = jax.jit(elementwise).lower(square).compile().cost_analysis()["flops"]  
 flops, *_ = ask(lambda x: cost(lambda x: x * jnp.tanh(x) + 1, x), square)
 require(
     abs(flops - wanted) < 0.01 * wanted,
-    "For an elementwise function with a `tanh` in it the number of operations is not right. Transcendental functions have a "
-    "count of their own: were they added?",
+    "For an elementwise function that contains a `tanh`, the number of operations is wrong. XLA counts transcendental "
+    "functions separately. Did you add them?",
 )
 
 # %% [markdown] why="profiling-cost"
-# Lowering and compiling look at shapes and dtypes only, so the largest program costs as much to ask about as a small one. **Next:** ask for the gradient of a network too. How many times the forward pass is it, and why?
+# Lowering and compiling use only shapes and dtypes, so the size of the arrays makes no difference to the analysis. **Next:** Compute the cost of a network's gradient. By which factor is it larger than the cost of the forward pass, and why?
 
 
-# %% wrong="profiling-cost" because="Makes arrays of zeros to have something to lower: that allocates what was only to be asked about."
+# %% wrong="profiling-cost" because="Creates arrays of zeros for `lower`, although shapes are enough and large arrays do not fit in memory."
 def cost(f, *shapes):
     arrays = jax.block_until_ready(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
     compiled = jax.jit(f).lower(*arrays).compile()
@@ -166,7 +166,7 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
-# %% wrong="profiling-cost" because="Takes the lowered program's analysis: XLA has not merged anything yet, so equal products count twice."
+# %% wrong="profiling-cost" because="Takes the analysis of the lowered program, which is not optimized, so equal products count twice."
 def cost(f, *shapes):
     lowered = jax.jit(f).lower(*shapes)
     compiled = lowered.compile()
@@ -175,7 +175,7 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
-# %% wrong="profiling-cost" because="Reads the bytes that are accessed as if they were operations."
+# %% wrong="profiling-cost" because="Takes the bytes that are accessed for the number of operations."
 def cost(f, *shapes):
     compiled = jax.jit(f).lower(*shapes).compile()
     flops = compiled.cost_analysis()["bytes accessed"]
@@ -183,7 +183,7 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
-# %% wrong="profiling-cost" because="Compiles for float32 whatever the dtypes are."
+# %% wrong="profiling-cost" because="Compiles for float32, even if the arguments have another dtype."
 def cost(f, *shapes):
     single = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), shapes)
     compiled = jax.jit(f).lower(*single).compile()
@@ -200,7 +200,7 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
-# %% wrong="profiling-cost" because="Adds the transcendental functions to the floating-point operations: XLA counts them separately."
+# %% wrong="profiling-cost" because="Adds the transcendental functions, which XLA counts separately, to the floating-point operations."
 def cost(f, *shapes):
     compiled = jax.jit(f).lower(*shapes).compile()
     found = compiled.cost_analysis()
@@ -218,34 +218,34 @@ def cost(f, *shapes):
 
 # %% [markdown] task="profiling-capture" stars=1 minutes=12 skills="01_arrays,03_jit,profiling-cost"
 # ## A trace of one call
-# **Goal.** Write the trace of one call of a compiled function: the whole call, and nothing else.
+# **Goal.** Record a trace that contains one complete call of a compiled function, and no other work.
 #
-# **Signature.** `capture_trace(f, *arguments)`: `f` is a function that has not been compiled yet. Compile it, write a trace of **one** call into a folder of its own, and return `(result, events)`: what `f(*arguments)` gives, an array or a tree of arrays, and what `read_trace` (from the setup) finds in that folder.
+# **Signature.** `capture_trace(f, *arguments)`. `f` is a function that has not been compiled yet. Compile it, record a trace of **one** call in a separate folder, and return `(result, events)`. `result` is the result of `f(*arguments)`, an array or a pytree of arrays. `events` is the list that `read_trace` from the setup returns for that folder.
 #
-# **Example.** `capture_trace(long_work, jnp.eye(384))` gives the result and some hundred events. Those with an `operation` are what ran on the device: the product in the loop is among them 100 times.
+# **Example.** `capture_trace(long_work, jnp.eye(384))` returns the result and several hundred events. The events with an `operation` ran on the device. The product in the loop is among them 100 times.
 #
-# **Judged.** The result; that every operation of the call is in the trace, as often as it ran in one call, and that Python does not trace `f` meanwhile. **Not judged.** Events without an `operation`, such as those of the host.
+# **Judged.** The result. The trace contains every operation as often as one call runs it. JAX does not trace `f` while the profiler is recording. **Not judged.** Events without an `operation`, such as those of the host.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# When does a call of a compiled function return, and when is its work done? And what does the first call do that the second does not?
+# When does a call of a compiled function return, and when is its work done? What happens only in the first call?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Call twice: once before the trace, so that the program is there, and once in it. The recording ends with the `with`: the result must be there before.
+# Call the function twice. The first call compiles it, before the trace. The second call is inside the `with` block of the trace, and its result must be ready before this block ends.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Two `with`, one in the other: `tempfile.TemporaryDirectory()` gives a folder and removes it at its end, `jax.profiler.trace` takes that folder. In the inner one, `jax.block_until_ready` around the call. Read the trace after the inner one has ended, and before the outer one has.
+# Use two nested `with` blocks. The outer one is `tempfile.TemporaryDirectory()`, which creates a folder and removes it at the end. The inner one is `jax.profiler.trace` with that folder, and contains `jax.block_until_ready` around the call. Read the trace between the end of the inner block and the end of the outer one.
 #
 # </details>
 
 
 # %% answer="profiling-capture"
 def capture_trace(f, *arguments):
-    """(f(*arguments), the events of a trace of one compiled call of it, from its begin to its end)."""
+    """(f(*arguments), the events of a trace of one complete call of the compiled f)."""
     ### BEGIN SOLUTION
     compiled = jax.jit(f)
     jax.block_until_ready(compiled(*arguments))
@@ -262,7 +262,7 @@ def capture_trace(f, *arguments):
 
 def probe_example(x):
     with contextlib.suppress(RuntimeError):
-        jax.profiler.stop_trace()  # left running by an earlier try
+        jax.profiler.stop_trace()  # may still be running after an earlier attempt
     return capture_trace(long_work, x)
 
 
@@ -270,11 +270,11 @@ result, events = ask(probe_example, np.eye(384, dtype=np.float32))
 compare(result.shape, (384, 384), label="the result's shape")
 require(
     isinstance(events, list) and events and all(isinstance(event, Event) for event in events),
-    "The second item is not the list of events that `read_trace` gives.",
+    "The second item is not the list of events that `read_trace` returns.",
 )
 
 # %% hidden="profiling-capture" name="values" points=1
-"""The results of two functions: one with several arguments and a tree for a result, one with a tree for an argument."""
+"""The results of two functions: one has several arguments and returns a pytree, one has a pytree as its argument."""
 x, y = inputs.rng().normal(size=(2, 5, 3)).astype(np.float32)
 
 
@@ -288,7 +288,7 @@ wanted = [{"sum": x + y, "dot": x @ y.T}, x - y]
 compare(ask(probe_values, x, y), wanted, label="the results of two functions")
 
 # %% hidden="profiling-capture" name="whole" points=2 observed=true
-"""Every operation of one call is in the trace, and Python does not trace the function meanwhile."""
+"""Every operation of one call is in the trace, and JAX does not trace the function meanwhile."""
 
 
 def probe_whole(x, shift):
@@ -315,40 +315,40 @@ def probe_whole(x, shift):
 
 x, shift = np.eye(384, dtype=np.float32), float(inputs.rng().integers(1, 9))
 found = ask(probe_whole, x, shift)
-require(found is not None, "The second item is not the list of events that `read_trace` gives.")
+require(found is not None, "The second item is not the list of events that `read_trace` returns.")
 python_calls, events, wanted = found
 times = [sorted(operation for _, _, _, operation, _ in some if operation) for some in (events, wanted)]
 got, want, same = len(times[0]), len(times[1]), times[0] == times[1]
 traced = "python traces this function" in [name for name, *_ in events]
-several = "More operations ran in the trace than one call has. Was there another call in it, or did one from before it still run?"
+several = "The trace contains more operations than one call. Did it include a second call, or was an earlier call still running?"
 require(
     got >= want,
-    "Operations of the call are missing in the trace. Was the work done when the trace ended, and had the trace begun "
-    "when the work did?",
+    "Operations of the call are missing in the trace. Did the trace start before the call, and did it end after the "
+    "work was done?",
 )
 require(got < 2 * want, several)
 require(
     same or not traced,
-    "Python ran the function within the trace, and the operations there are not those of its compiled program. Was it "
-    "compiled?",
+    "Python ran the function during the trace, and the operations in the trace differ from those of the compiled "
+    "function. Did you compile it?",
 )
 require(got <= want, several)
 require(same, "The operations in the trace are not those of the compiled function.")
 require(
     python_calls == 1 or not traced,
-    "While the trace was recorded, Python traced the function, and not for the first time: what is called in the trace is "
-    "not what was compiled before.",
+    "The function was traced again while the profiler was recording. The call in the trace does not use the program that "
+    "was compiled before.",
 )
 require(
     not traced,
-    "While the trace was recorded, Python traced the function: the trace holds the compilation too. Compile before.",
+    "The function was traced while the profiler was recording, so the trace contains the compilation. Compile before.",
 )
 
 # %% [markdown] why="profiling-capture"
-# Called once before, so that nothing compiles; waited for within the `with`, so that nothing is cut off. **Next:** look at the events without an `operation`. Which of them are yours to shorten?
+# The first call compiles before the recording starts, so the trace contains no compilation. The wait inside the `with` block keeps the recording running until the work is done. **Next:** Look at the events without an `operation`. Which of them could you shorten?
 
 
-# %% wrong="profiling-capture" because="Does not wait for the result within the trace: the call returns at once, and the recording ends while the device works."
+# %% wrong="profiling-capture" because="Does not wait for the result inside the trace, so the recording ends while the device is still working."
 def capture_trace(f, *arguments):
     compiled = jax.jit(f)
     compiled(*arguments)
@@ -359,7 +359,7 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
-# %% wrong="profiling-capture" because="Compiles within the trace: Python traces the function there, and the first call is not like the others."
+# %% wrong="profiling-capture" because="Compiles during the trace, so the trace contains the compilation."
 def capture_trace(f, *arguments):
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
@@ -367,7 +367,7 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
-# %% wrong="profiling-capture" because="Lets two calls run within the trace: the one that warms up is in it too, or was not waited for and still ran when the trace began."
+# %% wrong="profiling-capture" because="Includes work of a second call, because the first call is inside the trace or still running when the trace starts."
 def capture_trace(f, *arguments):
     compiled = jax.jit(f).lower(*arguments).compile()
     with tempfile.TemporaryDirectory() as folder:
@@ -377,7 +377,7 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
-# %% wrong="profiling-capture" because="Waits by the method of an array, which a dict of arrays has not."
+# %% wrong="profiling-capture" because="Waits with a method of arrays, which a dict of arrays does not have."
 def capture_trace(f, *arguments):
     compiled = jax.jit(f)
     compiled(*arguments).block_until_ready()
@@ -387,7 +387,7 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
-# %% wrong="profiling-capture" because="Returns the folder: it is removed when the with ends, and the trace with it."
+# %% wrong="profiling-capture" because="Returns the folder, which is removed with the trace when the `with` block ends."
 def capture_trace(f, *arguments):
     compiled = jax.jit(f)
     jax.block_until_ready(compiled(*arguments))
@@ -396,7 +396,7 @@ def capture_trace(f, *arguments):
     return result, folder
 
 
-# %% wrong="profiling-capture" because="Jits another function for the call in the trace than for the one before: what was compiled is not found."
+# %% wrong="profiling-capture" because="Applies `jit` to a new function for the call in the trace, so the program that was compiled before is not used."
 def capture_trace(f, *arguments):
     jax.block_until_ready(jax.jit(lambda *leaves: f(*leaves))(*arguments))
     with tempfile.TemporaryDirectory() as folder:
@@ -405,7 +405,7 @@ def capture_trace(f, *arguments):
         return result, read_trace(folder)
 
 
-# %% wrong="profiling-capture" because="Never compiles the function: its operations run one by one, each as a program of its own."
+# %% wrong="profiling-capture" because="Never compiles the function, so each operation runs as a separate program."
 def capture_trace(f, *arguments):
     jax.block_until_ready(f(*arguments))
     with tempfile.TemporaryDirectory() as folder:
@@ -430,28 +430,28 @@ def capture_trace(f, *arguments):
 
 
 # %% [markdown] task="profiling-ahead" stars=2 minutes=20 skills="03_jit,06_pytrees,profiling-cost"
-# ## Compiled before the doors open
-# **Goal.** A service answers requests of a few known lengths. Compile a program for each of them before there is any data, and answer from these programs alone.
+# ## Compile before the service starts
+# **Goal.** A service answers requests of a few known lengths. Compile a program for each length before there is any data, and answer requests with these programs only.
 #
-# **Signature.** `compile_ahead(f, params, lengths)`: `f(params, x)` takes a tree of arrays and `x` of shape `(n, d)`, float32; `params` is that tree with a ShapeDtypeStruct for each array, and `d` is 4; `lengths` is a list of different `n`. Returns a function `serve(params, x)` that gives `f(params, x)`, and raises `ValueError` for an `x` of another length, and `TypeError` for one of another dtype, such as int32 or float16.
+# **Signature.** `compile_ahead(f, params, lengths)`. `f(params, x)` takes a pytree of arrays and an `x` of shape `(n, 4)` and dtype float32. `params` is that pytree with a `ShapeDtypeStruct` for each array. `lengths` is a list of different values of n. Returns a function `serve(params, x)`, which returns `f(params, x)`. It raises `ValueError` for an `x` of another length and `TypeError` for an `x` of another dtype, such as int32 or float16.
 #
-# **Example.** With `f(params, x) = x @ params["w"]` and the lengths `[2, 8]`, `serve` answers an `x` of `(8, 4)`, and refuses one of `(5, 4)` with a ValueError.
+# **Example.** With `f(params, x) = x @ params["w"]` and the lengths `[2, 8]`, `serve` answers an `x` of shape `(8, 4)`. It raises a ValueError for an `x` of shape `(5, 4)`.
 #
-# **Judged.** Values for every length; both refusals; that `f` is traced once for each length by `compile_ahead`, and never by `serve`. **Not judged.** What the errors say, and which one comes first; NumPy's float64, which JAX takes as float32 wherever it meets it.
+# **Judged.** The values for every length. Both errors. `compile_ahead` traces `f` once for each length, and `serve` never traces it. **Not judged.** The messages of the errors, and which error comes first. Arrays of NumPy's float64, which JAX converts to float32.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `jax.jit(f)` compiles whenever a call has a new shape. What have you seen that never does?
+# `jax.jit(f)` compiles whenever a call has a new shape. Which object of the lesson never compiles?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# One executable for each length, in a dict by length. An executable refuses int32, float16 and the like by itself, with a TypeError. For other lengths the dict has none, and would raise a KeyError.
+# Store one executable for each length in a dict. An executable raises a TypeError for int32, float16 and other dtypes. For a missing length, the dict would raise a KeyError.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Lower for `params` and a ShapeDtypeStruct of `(n, 4)` and float32, and compile, for each `n`. `serve` looks up `len(x)`; if that is not in the dict it raises, else it calls what it finds with `params` and `x`.
+# For each `n`, lower for `params` and a `ShapeDtypeStruct` of shape `(n, 4)` and dtype float32, and compile. `serve` looks up `len(x)` in the dict. If it is missing, raise the ValueError. Otherwise call the executable with `params` and `x`.
 #
 # </details>
 
@@ -475,7 +475,7 @@ def compile_ahead(f, params, lengths):
 
 
 # %% check="profiling-ahead" name="example" points=1
-"""The example: eight rows are answered, five are refused."""
+"""The example: a request of eight rows is answered, and one of five rows is rejected."""
 
 
 def probe_example(w, x):
@@ -486,11 +486,13 @@ def probe_example(w, x):
 w, x = np.ones((4, 3), np.float32), np.arange(32, dtype=np.float32).reshape(8, 4)
 compare(ask(probe_example, w, x), x @ w, label="serve(params, x)")
 kind = error(probe_example, w, x[:5])
-require(kind is not None, "Five rows are answered, though only 2 and 8 were asked for: no error was raised.")
+require(
+    kind is not None, "A request of five rows was answered without an error, although `lengths` contains only 2 and 8."
+)
 compare(kind, "ValueError", label="the error for five rows")
 
 # %% hidden="profiling-ahead" name="values" points=1
-"""Every length is answered by the program made for it."""
+"""Every length is answered by its own program."""
 
 
 def probe_values(params, requests, lengths):
@@ -516,12 +518,12 @@ got = ask(probe_values, params, requests, lengths)
 refused = sum(isinstance(answer, str) for answer in got)
 require(
     not refused,
-    f"{refused} of {len(got)} requests of lengths that were asked for are refused: is there a program for each length?",
+    f"{refused} of {len(got)} requests with lengths from `lengths` were rejected. Is there a program for each length?",
 )
 compare(got, wanted, rtol=1e-3, atol=1e-4, label="the answers")
 
 # %% hidden="profiling-ahead" name="refusals" points=1
-"""Other lengths are refused with ValueError, other dtypes with TypeError, for large parameters too."""
+"""Other lengths raise ValueError and other dtypes TypeError, and large parameters are not created."""
 
 
 def probe_refusals(lengths, requests):
@@ -543,22 +545,22 @@ others = (max(lengths) + 1, min(lengths) - 1)
 dtypes = [np.dtype(dtype) for dtype in (np.int32, np.float16, jnp.bfloat16, np.uint8, np.bool_, np.complex64)]
 asked = [np.ones((lengths[1], 4), np.float32), *(np.ones((n, 4), np.float32) for n in others)]
 right, *replies = ask(probe_refusals, lengths, asked + [np.ones((lengths[0], 4), dtype) for dtype in dtypes])
-require(not isinstance(right, str), "An `x` of a length that was asked for is refused.")
-compare(right, np.full((lengths[1], 4), 2, np.float32), label="the answer for a length that was asked for")
+require(not isinstance(right, str), "An `x` with a length from `lengths` was rejected.")
+compare(right, np.full((lengths[1], 4), 2, np.float32), label="the answer for a length from `lengths`")
 for kind in replies[:2]:
-    require(isinstance(kind, str), "A length that was not asked for is answered: is it compiled on the way, or padded?")
-    require(kind == "ValueError", "A length that was not asked for is refused with another error than ValueError.")
+    require(isinstance(kind, str), "A length that is not in `lengths` was answered. Did you compile for it, or pad it?")
+    require(kind == "ValueError", "A length that is not in `lengths` raised another error than ValueError.")
 for dtype, kind in zip(dtypes, replies[2:], strict=True):
     if not isinstance(kind, str):
         require(
             kind.dtype == np.float32,
-            f"An `x` of {dtype} is answered, in another dtype than float32: a program for it was compiled on the way.",
+            f"An `x` of {dtype} was answered in another dtype than float32, so a program was compiled for it.",
         )
-        require(False, f"An `x` of {dtype} is answered as if it were float32: it was converted.")
-    require(kind == "TypeError", f"An `x` of {dtype} is refused with another error than TypeError.")
+        require(False, f"An `x` of {dtype} was answered as if it were float32. It was converted.")
+    require(kind == "TypeError", f"An `x` of {dtype} raised another error than TypeError.")
 
 # %% hidden="profiling-ahead" name="traces" points=1 observed=true
-"""Traced once for each length ahead, and never while serving."""
+"""`f` is traced once for each length in advance, and never while serving."""
 
 
 def probe_traces(w, lengths):
@@ -573,15 +575,15 @@ def probe_traces(w, lengths):
 ahead, later = ask(probe_traces, np.ones((4, 2), np.float32), [3, 5, 9])
 require(
     later == 0,
-    "While requests were answered, the function was run by Python again: something is traced, or not compiled at all.",
+    "Python ran `f` again while requests were answered. It was traced again, or it was never compiled.",
 )
-require(ahead == 3, f"Before the first request `f` was traced {ahead} times, for 3 lengths.")
+require(ahead == 3, f"Before the first request, `f` was traced {ahead} times for 3 lengths.")
 
 # %% [markdown] why="profiling-ahead"
-# An executable holds one program for one set of shapes, and has nothing left to trace; so what it cannot do, it refuses. **Next:** how would you serve every length up to 64 with four programs, and what must the padding not change?
+# An executable contains one program for one set of shapes and no Python function to trace, so it raises an error for all other shapes. **Next:** How would you serve every length up to 64 with four programs, and what must the padding not change?
 
 
-# %% wrong="profiling-ahead" because="Calls a jitted function once with zeros, to warm it up: other shapes are then compiled silently, and zeros have to be there."
+# %% wrong="profiling-ahead" because="Calls a jitted function with zeros in advance, which creates large arrays, and it still compiles for other shapes."
 def compile_ahead(f, params, lengths):
     compiled = jax.jit(f)
     for n in lengths:
@@ -590,7 +592,7 @@ def compile_ahead(f, params, lengths):
     return compiled
 
 
-# %% wrong="profiling-ahead" because="Lowers and compiles, throws that away, and serves with the jitted function: that compiles whatever comes."
+# %% wrong="profiling-ahead" because="Compiles in advance but serves with the jitted function, which compiles again for any shape."
 def compile_ahead(f, params, lengths):
     jitted = jax.jit(f)
     for n in lengths:
@@ -604,7 +606,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Keeps only the last program: the name in the loop is bound anew."
+# %% wrong="profiling-ahead" because="Keeps only the last program, because the loop assigns to the same name each time."
 def compile_ahead(f, params, lengths):
     for n in lengths:
         program = jax.jit(f).lower(params, jax.ShapeDtypeStruct((n, 4), jnp.float32)).compile()
@@ -617,7 +619,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Compiles each length when it is first asked for: the first user waits."
+# %% wrong="profiling-ahead" because="Compiles each length at its first request, so the first user waits."
 def compile_ahead(f, params, lengths):
     programs = {}
 
@@ -631,14 +633,14 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Looks the length up and lets the KeyError out: whoever calls gets another error than was agreed."
+# %% wrong="profiling-ahead" because="Looks the length up in the dict, which raises a KeyError instead of a ValueError."
 def compile_ahead(f, params, lengths):
     of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
     programs = {n: jax.jit(f).lower(params, of(n)).compile() for n in lengths}
     return lambda params, x: programs[len(x)](params, x)
 
 
-# %% wrong="profiling-ahead" because="Converts what comes to float32: a wrong dtype is no longer noticed."
+# %% wrong="profiling-ahead" because="Converts every `x` to float32, so a wrong dtype raises no error."
 def compile_ahead(f, params, lengths):
     of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
     programs = {n: jax.jit(f).lower(params, of(n)).compile() for n in lengths}
@@ -651,7 +653,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Lists the dtypes that it refuses, and converts every other one: only float32 has a program."
+# %% wrong="profiling-ahead" because="Rejects a list of dtypes and converts all others, although only float32 has a program."
 def compile_ahead(f, params, lengths):
     of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
     programs = {n: jax.jit(f).lower(params, of(n)).compile() for n in lengths}
@@ -666,7 +668,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Compiles for float32 parameters, whatever dtypes `params` has."
+# %% wrong="profiling-ahead" because="Compiles for float32 parameters, even if `params` has other dtypes."
 def compile_ahead(f, params, lengths):
     single = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), params)
     of = lambda n: jax.ShapeDtypeStruct((n, 4), jnp.float32)
@@ -680,7 +682,7 @@ def compile_ahead(f, params, lengths):
     return serve
 
 
-# %% wrong="profiling-ahead" because="Casts other floats before it calls: float16 is answered where it should be refused."
+# %% wrong="profiling-ahead" because="Converts other floating-point dtypes, so float16 is answered instead of rejected."
 def compile_ahead(f, params, lengths):
     programs = {n: jax.jit(f).lower(params, jax.ShapeDtypeStruct((n, 4), jnp.float32)).compile() for n in lengths}
 
@@ -710,28 +712,30 @@ def compile_ahead(f, params, lengths):
 
 
 # %% [markdown] task="profiling-intensity" stars=2 minutes=15 skills="06_pytrees,profiling-cost"
-# ## Bound by memory or by arithmetic?
-# **Goal.** The arithmetic intensity of a function: how many floating-point operations it does for each byte that has to be moved at least.
+# ## Limited by memory or by arithmetic?
+# *Needs: Deeper: memory or arithmetic?*
 #
-# **Signature.** `arithmetic_intensity(f, *shapes)`: as in the first exercise, `shapes` are the arguments of `f` with a ShapeDtypeStruct for each array, in trees of any form. Returns a Python float: the operations of the compiled program, divided by the bytes of all arguments and all results, each moved once.
+# **Goal.** Compute the arithmetic intensity of a function. This is the number of floating-point operations for each byte that has to be moved at least.
 #
-# **Example.** For `jnp.dot` of a float32 `(512, 512)` and a `(512, 256)`: 2 · 512 · 512 · 256 operations, 4 · (512 · 512 + 512 · 256 + 512 · 256) bytes, so 64.0.
+# **Signature.** `arithmetic_intensity(f, *shapes)`. As in the first exercise, `shapes` are the arguments of `f` with a `ShapeDtypeStruct` for each array, in pytrees of any structure. Returns a Python float, the operations of the compiled program divided by the bytes of all arguments and all results. Each argument and each result is moved once.
 #
-# **Judged.** Within 3 in 100, for several functions, trees and dtypes; operations that the compiler merges count once; that nothing is allocated. **Not judged.** How you count the bytes; arguments that `f` does not use.
+# **Example.** For `jnp.dot` of two float32 matrices of shapes `(512, 512)` and `(512, 256)`, the result is 64.0. There are 2 · 512 · 512 · 256 operations and 4 · (512 · 512 + 512 · 256 + 512 · 256) bytes.
+#
+# **Judged.** The value within 3%, for several functions, pytrees and dtypes. Operations that the compiler merges count once. No arrays are created. **Not judged.** How you count the bytes. Arguments that `f` does not use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The analysis has a number of bytes, too. Which bytes does it add up, and what if a program has two steps with an array in between?
+# The analysis also contains a number of bytes. Which bytes does it add up if a program has two steps with an array between them?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Bytes are a matter of shapes and dtypes: those of the arguments you have, those of the results JAX can tell without computing them. An element of bfloat16 has two bytes.
+# Shapes and dtypes determine the bytes. You have those of the arguments, and JAX can find those of the results without computing them. An element of bfloat16 has two bytes.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `jax.eval_shape(f, *shapes)` is the result's tree. Over the leaves of both trees sum `leaf.size * leaf.dtype.itemsize`.
+# `jax.eval_shape(f, *shapes)` returns the pytree of the result. Sum `leaf.size * leaf.dtype.itemsize` over the leaves of the arguments and of the result.
 #
 # </details>
 
@@ -752,7 +756,7 @@ shapes = jax.ShapeDtypeStruct((512, 512), np.float32), jax.ShapeDtypeStruct((512
 compare(ask(lambda *shapes: arithmetic_intensity(jnp.dot, *shapes), *shapes), 64.0, rtol=1e-2, label="the intensity")
 
 # %% hidden="profiling-intensity" name="steps" points=1
-"""A network: what lies between its two products need not be moved. And a product that the compiler computes once."""
+"""A network, whose array between the two products does not count, and a product that the compiler computes once."""
 n, d, h, k = (int(size) for size in 64 * inputs.rng().integers((8, 4, 8, 4), (12, 6, 12, 6)))  # weights > result
 struct = lambda *shape: jax.ShapeDtypeStruct(shape, np.float32)
 shapes = {"first": struct(d, h), "last": struct(h, k)}, struct(n, d)
@@ -761,37 +765,40 @@ flops, inner, result = 2 * n * d * h + 2 * n * h * k, d * h + h * k + n * d, n *
 require(isinstance(got, float), "The intensity is not a Python float.")
 near = lambda elements: abs(got / (flops / 4 / elements) - 1) < 0.03
 require(not near(inner), "The bytes of the result are missing.")
-require(not near(n * d + result), "The bytes of the parameters are missing: they are arguments as well.")
-require(not near((inner + result) / 4), "Those are operations for each element, not for each byte.")
+require(not near(n * d + result), "The bytes of the parameters are missing. They are arguments too.")
+require(not near((inner + result) / 4), "This is the number of operations for each element, not for each byte.")
 require(
     not near(inner + result + n * h),
-    "The array between the two products was counted too: it is neither argument nor result, but scratch memory.",
+    "The array between the two products was counted too. It is neither an argument nor a result.",
 )
 require(
     near(inner + result),
-    "For a network of two products the intensity is not right. Count the bytes of arguments and results once each: "
-    "an array between two steps is neither.",
+    "For a network of two products, the intensity is wrong. Count the bytes of each argument and each result once, and "
+    "no array between two steps.",
 )
 twice = ask(lambda x: arithmetic_intensity(lambda x: x @ x + jnp.sin(x @ x), x), struct(n, n))
 require(
     abs(twice / (2 * n**3 / (8 * n * n)) - 1) < 0.03,
-    "For a function that writes the same product down twice the intensity is not right: the compiled program computes it "
-    "once. Whose operations were counted?",
+    "For a function that contains the same product twice, the intensity is wrong. The compiled program computes it once. "
+    "Did you count its operations?",
 )
 
 # %% hidden="profiling-intensity" name="dtypes" points=1
-"""Two bytes for an element of bfloat16, one for one of int8; several results."""
+"""An element has two bytes in bfloat16 and one in int8, and a function may have several results."""
 n = 128 * int(inputs.rng().integers(3, 7))
 pair = jax.ShapeDtypeStruct((n, n), jnp.bfloat16), jax.ShapeDtypeStruct((n, n), jnp.bfloat16)
 got = ask(lambda *shapes: arithmetic_intensity(jnp.dot, *shapes), *pair)
 near = lambda bytes_of_all: abs(got / (2 * n**3 / bytes_of_all) - 1) < 0.03
-require(not near(4 * 3 * n * n), "For a product in bfloat16 every element was counted with four bytes.")
-require(not near(3 * n * n), "For a product in bfloat16, those are operations for each element, not for each byte.")
-require(not near(2 * 2 * n * n), "For a product in bfloat16 the bytes of the result are missing.")
+require(not near(4 * 3 * n * n), "For a product in bfloat16, every element was counted with four bytes.")
+require(
+    not near(3 * n * n),
+    "For a product in bfloat16, this is the number of operations for each element, not for each byte.",
+)
+require(not near(2 * 2 * n * n), "For a product in bfloat16, the bytes of the result are missing.")
 require(
     near(2 * 3 * n * n),
-    "For a product in bfloat16 the intensity is not right. Only arguments and results count, as they are given, and not "
-    "what the compiler converts them to in between.",
+    "For a product in bfloat16, the intensity is wrong. Count arguments and results in their own dtypes. The compiler may "
+    "convert them in between, which does not count.",
 )
 
 
@@ -805,15 +812,15 @@ got = ask(probe_several, whole)
 for width, which in ((1, "the first argument"), (4, "the result")):
     require(
         not near(4 * width * n * n / (1 + 0.5 / n)),
-        f"For a tree of int8 and float32, every element was counted with the {width} byte{'s' * (width > 1)} that one of {which} has.",
+        f"For a pytree of int8 and float32, every element was counted with {width} byte{'s' * (width > 1)}, as in {which}.",
     )
 require(
     near((n * n + 3 * 4 * n * n) / (1 + 0.5 / n)),
-    "For a tree of int8 and float32, with two results, the intensity is not right.",
+    "For a pytree of int8 and float32, with two results, the intensity is wrong.",
 )
 
 # %% hidden="profiling-intensity" name="large" points=1
-"""Larger than any memory: shapes are enough."""
+"""Arguments that are larger than any memory."""
 large = jax.ShapeDtypeStruct((2**25, 2**24), np.float32)
 
 
@@ -823,7 +830,7 @@ def probe_large(large):
 
 require(
     error(probe_large, large) not in ("MemoryError", "_ArrayMemoryError", "JaxRuntimeError"),
-    "Memory ran out for an argument that no memory holds: arrays are made where shapes are enough.",
+    "Memory ran out, because the argument is larger than any memory. Do not create arrays, because shapes are enough.",
 )
 got = ask(probe_large, large)
 flops = jax.jit(lambda x: x * jnp.tanh(x) + 1).lower(large).compile().cost_analysis()["flops"]
@@ -831,28 +838,28 @@ wanted = flops / (2 * large.size * 4)  # accelerators count a tanh differently
 compare(got, wanted, rtol=0.03, label="the intensity of an elementwise function with a `tanh` in it")
 
 # %% [markdown] why="profiling-intensity"
-# What must be moved is what goes in and what comes out; whatever else is moved is the compiler's choice, and it may keep it in registers. So this is the best that a program can hope for. **Next:** for which batch sizes is a layer of (4096, 4096) bound by memory, on a device with 300 operations for each byte?
+# A program must at least read its arguments and write its results. The compiler decides whether other arrays are moved too. So the actual intensity is at most this value. **Next:** For which batch sizes is a layer with weights of shape (4096, 4096) limited by memory, on a device that computes 300 operations in the time of one byte?
 
 
-# %% wrong="profiling-intensity" because="Divides by XLA's bytes accessed: an array between two steps counts when it is written and again when it is read."
+# %% wrong="profiling-intensity" because="Divides by XLA's `bytes accessed`, which counts an array between two steps when it is written and when it is read."
 def arithmetic_intensity(f, *shapes):
     found = jax.jit(f).lower(*shapes).compile().cost_analysis()
     return found["flops"] / found["bytes accessed"]
 
 
-# %% wrong="profiling-intensity" because="Takes four bytes for every element."
+# %% wrong="profiling-intensity" because="Counts four bytes for every element."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
     return flops / (4 * sum(leaf.size for leaf in jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))))
 
 
-# %% wrong="profiling-intensity" because="Forgets that results have to be written."
+# %% wrong="profiling-intensity" because="Forgets the results, which have to be written."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
     return flops / sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
-# %% wrong="profiling-intensity" because="Counts the data and forgets the parameters, which have to be read as well."
+# %% wrong="profiling-intensity" because="Counts the data and forgets the parameters, which have to be read too."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
     moved = jax.tree.leaves((shapes[-1], jax.eval_shape(f, *shapes)))
@@ -861,13 +868,13 @@ def arithmetic_intensity(f, *shapes):
     return flops / sum(leaf.size * leaf.dtype.itemsize for leaf in moved)
 
 
-# %% wrong="profiling-intensity" because="Counts elements, not bytes."
+# %% wrong="profiling-intensity" because="Counts elements instead of bytes."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
     return flops / sum(leaf.size for leaf in jax.tree.leaves((shapes, jax.eval_shape(f, *shapes))))
 
 
-# %% wrong="profiling-intensity" because="Runs the function to see its result: what is larger than the memory cannot be asked about."
+# %% wrong="profiling-intensity" because="Runs the function to get the shape of its result, which fails for arrays that do not fit in memory."
 def arithmetic_intensity(f, *shapes):
     arguments = jax.block_until_ready(jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes))
     compiled = jax.jit(f).lower(*arguments).compile()
@@ -875,21 +882,21 @@ def arithmetic_intensity(f, *shapes):
     return compiled.cost_analysis()["flops"] / total
 
 
-# %% wrong="profiling-intensity" because="Takes the lowered program's operations: the compiler has not merged anything yet."
+# %% wrong="profiling-intensity" because="Takes the operations of the lowered program, in which equal products are not merged yet."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).cost_analysis()["flops"]
     leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
     return flops / sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
-# %% wrong="profiling-intensity" because="Takes one number of bytes for all elements, that of the first argument's dtype."
+# %% wrong="profiling-intensity" because="Uses the element size of the first argument for all arrays."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
     leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
     return flops / (leaves[0].dtype.itemsize * sum(leaf.size for leaf in leaves))
 
 
-# %% wrong="profiling-intensity" because="Adds the program's scratch memory to what must be moved."
+# %% wrong="profiling-intensity" because="Adds the temporary memory of the program, which is neither an argument nor a result."
 def arithmetic_intensity(f, *shapes):
     compiled = jax.jit(f, keep_unused=True).lower(*shapes).compile()
     memory = compiled.memory_analysis()
@@ -897,7 +904,7 @@ def arithmetic_intensity(f, *shapes):
     return compiled.cost_analysis()["flops"] / moved
 
 
-# %% wrong="profiling-intensity" because="Adds the transcendental functions to the floating-point operations: XLA counts them separately."
+# %% wrong="profiling-intensity" because="Adds the transcendental functions, which XLA counts separately, to the floating-point operations."
 def arithmetic_intensity(f, *shapes):
     found = jax.jit(f).lower(*shapes).compile().cost_analysis()
     leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
@@ -905,7 +912,7 @@ def arithmetic_intensity(f, *shapes):
     return (found["flops"] + found.get("transcendentals", 0)) / total
 
 
-# %% wrong="profiling-intensity" because="Adds up every array of the jaxpr, so intermediate results count as moved too."
+# %% wrong="profiling-intensity" because="Adds up every array of the jaxpr, so intermediate results count too."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
     jaxpr = jax.make_jaxpr(f)(*shapes).jaxpr
@@ -931,10 +938,10 @@ def arithmetic_intensity(f, *shapes):
 
 
 # %% [markdown] task="profiling-scope" stars=2 minutes=20 skills="02_tracing,profiling-capture"
-# ## Which line of mine was it?
-# **Goal.** A trace says which operation took the time, and the compiled program says where each operation came from. Put the two together.
+# ## From the trace to your code
+# **Goal.** A trace shows which operation takes the most time, and the compiled program contains the origin of each operation. Combine the two.
 #
-# **Signature.** `scope_of(hlo, events)`: `hlo` is the text of a compiled program, `compiled.as_text()`; `events` is a list of `Event`, as `read_trace` gives it. Returns the `op_name` of the operation that took the longest **in all its events together**; the string as it stands in the text, or `""` if that operation has none there. Events without an `operation` do not count. One operation at least has an event.
+# **Signature.** `scope_of(hlo, events)`. `hlo` is the text of a compiled program, `compiled.as_text()`. `events` is a list of `Event`, as `read_trace` returns it, and at least one of them has an `operation`. Returns the `op_name` of the operation that takes the most time **in all its events together**. The result is the string in the text, or `""` if the operation has no `op_name` there. Events without an `operation` do not count.
 #
 # **Example.** In the text
 #
@@ -943,30 +950,30 @@ def arithmetic_intensity(f, *shapes):
 #   ROOT %add = f32[4,4]{1,0} add(%dot.1, %b), metadata={op_name="jit(f)/head/add"}
 # ```
 #
-# and with events of `dot.1` of 3 and 4 µs and one of `add` of 5 µs, it is `jit(f)/encoder/dot_general`.
+# and with two events of `dot.1` of 3 and 4 µs and one event of `add` of 5 µs, the result is `jit(f)/encoder/dot_general`.
 #
-# **Judged.** The string, for programs compiled for the check and for texts like the example's. **Not judged.** How you read the text: regular expressions or string methods.
+# **Judged.** The string, for a program compiled by the check and for texts like the example. **Not judged.** Whether you read the text with regular expressions or with string methods.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The same name may be in many events, and on many lines of the text. Which line says what an operation *is*, and which only use it?
+# The same name may occur in many events and on many lines of the text. Which line defines the operation, and which lines only use its result?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# First sum the lengths in a dict by operation, and take the key with the largest sum. Then look for the line that begins with `%`, that name and ` =`; `ROOT ` may stand before it. `dot` is not `dot.1`.
+# First add up the lengths in a dict by operation, and take the key with the largest sum. Then find the line that begins with `%`, this name and ` =`. The line may have `ROOT ` in front. `dot` and `dot.1` are different names.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# For each line: `line.strip().removeprefix("ROOT ")`, and does it start with `f"%{name} = "`? If it has `op_name="`, the string goes from there to the next `"`.
+# For each line, test whether `line.strip().removeprefix("ROOT ")` starts with `f"%{name} = "`. If that line contains `op_name="`, the result is the text from there to the next `"`.
 #
 # </details>
 
 
 # %% answer="profiling-scope"
 def scope_of(hlo, events):
-    """The op_name, in the HLO text, of the operation whose events are the longest together; "" if it has none."""
+    """The op_name in the HLO text of the operation with the most time in all its events, or "" if it has none."""
     ### BEGIN SOLUTION
     total = {}
     for event in events:
@@ -991,7 +998,7 @@ events = [Event("dot.1", 0.0, 3.0, "dot.1"), Event("add", 3.0, 5.0, "add"), Even
 compare(ask(scope_of, hlo, events), "jit(f)/encoder/dot_general", label="the op_name")
 
 # %% hidden="profiling-scope" name="names" points=2
-"""Names that begin alike, origins that operations share, events of the host, and an operation without an op_name."""
+"""Similar names, operations with the same op_name, events of the host, and an operation without an op_name."""
 rng = inputs.rng()
 KEYS = ("lake", "hill", "moor", "wood", "reef", "dune", "cove")
 words = {word: f"{word}{int(rng.integers(100, 1000))}" for word in KEYS}
@@ -1054,42 +1061,45 @@ def drawn_events(hottest, longest, most, namesake):
 for hottest, wanted in meant.items():
     longest, most, namesake = OTHERS[hottest]
     got = ask(scope_of, hlo, drawn_events(hottest, longest, most, namesake))
-    require(isinstance(got, str), "The result is not a string: without an `op_name` in the text it is an empty one.")
+    require(
+        isinstance(got, str),
+        "The result is not a string. For an operation without an `op_name`, it is an empty string.",
+    )
     if got != wanted:
         require(
             got != meant[longest],
-            "That is the operation with the longest single event: add up all events of each operation, and leave out those "
+            "This is the operation with the longest single event. Add up all events of each operation, and leave out events "
             "without an `operation`.",
         )
-        require(got != meant[most], "That is the operation with the most events: add up their lengths.")
+        require(got != meant[most], "This is the operation with the most events. Add up their lengths.")
         require(
             got != shared,
-            "That is an `op_name` which several operations share: add up the events of each operation, and look its origin "
-            "up afterwards.",
+            "This is an `op_name` that several operations have. Add up the events of each operation, and look up its "
+            "`op_name` afterwards.",
         )
         require(
             got != meant[namesake],
-            "That is not the hottest operation, but the one whose name its events have as `name`, or one whose name begins "
-            "in the same way. An event's operation is its `operation`, and the whole name counts.",
+            "This is not the slowest operation, but one with a similar name, or the one in the field `name` of its events. "
+            "Use the field `operation`, and compare the whole name.",
         )
         require(
             got or hottest != "add",
-            "The string is empty, though the hottest operation has an `op_name`: the line that defines it begins with `ROOT`.",
+            "The string is empty, but the slowest operation has an `op_name`. The line that defines it begins with `ROOT`.",
         )
         require(
             got,
-            "The string is empty, though the hottest operation has an `op_name`. Did events without an `operation` win, or "
-            "is the line that defines the operation passed over?",
+            "The string is empty, but the slowest operation has an `op_name`. Did you count events without an `operation`, or "
+            "did you miss the line that defines the operation?",
         )
-        require(hottest != "copy", "The hottest operation has no `op_name` in the text, and yet one was found.")
+        require(hottest != "copy", "The slowest operation has no `op_name` in the text, but the result is not empty.")
         require(
             False,
-            "That is not the `op_name` of the hottest operation: add up the lengths of all events of an operation, and "
+            "This is not the `op_name` of the slowest operation. Add up the lengths of all events of an operation, and "
             "find the line that defines it.",
         )
 
 # %% hidden="profiling-scope" name="compiled" points=1
-"""A program that was compiled for this check."""
+"""A program that this check compiles."""
 scopes = [f"part{int(number)}" for number in inputs.rng().permutation(900)[:3] + 100]
 
 
@@ -1108,15 +1118,15 @@ for hottest, wanted in named:
     events = [Event(name, 0.0, lengths[name], name) for name, _ in named for _ in range(2)]
     require(
         ask(scope_of, text, events) == wanted,
-        "For a program that was compiled for this check, that is not the `op_name` of the operation whose events are the "
-        "longest together.",
+        "For a program that this check compiled, the result is not the `op_name` of the operation that takes the most time "
+        "in all its events.",
     )
 
 # %% [markdown] why="profiling-scope"
-# The trace knows times, the program knows origins, and the name of an operation is what they share. A fused operation keeps the `op_name` of one of its parts, so what you get is where to look, not a verdict. **Next:** sum by scope instead of by operation. What changes if one scope has a thousand small operations?
+# The trace contains the times, the program contains the origins, and both contain the name of the operation. A fused operation has the `op_name` of only one of its parts, so the result shows where to look first. **Next:** Add up the times by scope instead of by operation. What changes if one scope has a thousand small operations?
 
 
-# %% wrong="profiling-scope" because="Takes the longest single event: an operation that runs often, and a little each time, is overlooked."
+# %% wrong="profiling-scope" because="Takes the longest single event, which overlooks an operation that runs often for a short time."
 def scope_of(hlo, events):
     longest = max((event for event in events if event.operation), key=lambda event: event.length)
     for line in hlo.splitlines():
@@ -1125,7 +1135,7 @@ def scope_of(hlo, events):
     return ""
 
 
-# %% wrong="profiling-scope" because="Looks for the name anywhere in the text: `fusion.1` is part of `fusion.12`."
+# %% wrong="profiling-scope" because="Searches for the name anywhere in the text, but `fusion.1` is a part of `fusion.12`."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -1138,7 +1148,7 @@ def scope_of(hlo, events):
     return ""
 
 
-# %% wrong="profiling-scope" because="Lets a pattern run over the ends of lines: an operation without op_name gets that of the next one."
+# %% wrong="profiling-scope" because="Lets the pattern match across lines, so an operation without an `op_name` gets that of a later one."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -1149,7 +1159,7 @@ def scope_of(hlo, events):
     return found[1] if found else ""
 
 
-# %% wrong="profiling-scope" because="Sums by the event's name and keeps the events of the host, of which one may be the longest."
+# %% wrong="profiling-scope" because="Adds up by the name of the event and includes the events of the host, which may be the longest."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -1161,7 +1171,7 @@ def scope_of(hlo, events):
     return ""
 
 
-# %% wrong="profiling-scope" because="Counts events instead of adding up their lengths."
+# %% wrong="profiling-scope" because="Counts the events instead of adding up their lengths."
 def scope_of(hlo, events):
     names = [event.operation for event in events if event.operation]
     hottest = max(names, key=names.count)
@@ -1171,7 +1181,7 @@ def scope_of(hlo, events):
     return ""
 
 
-# %% wrong="profiling-scope" because="Forgets that the last operation of a computation has ROOT before its name."
+# %% wrong="profiling-scope" because="Forgets that the line of the last operation of a computation begins with `ROOT`."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -1184,7 +1194,7 @@ def scope_of(hlo, events):
     return ""
 
 
-# %% wrong="profiling-scope" because="Adds up by op_name instead of by operation: several operations may have the same one."
+# %% wrong="profiling-scope" because="Adds up by `op_name` instead of by operation, but several operations can have the same `op_name`."
 def scope_of(hlo, events):
     origin = dict(re.findall(r'^\s*(?:ROOT )?%(\S+) = .*op_name="([^"]*)"', hlo, re.MULTILINE))
     total = {}
@@ -1195,7 +1205,7 @@ def scope_of(hlo, events):
     return max(total, key=total.get)
 
 
-# %% wrong="profiling-scope" because="Keeps the events of the host: none of them has an operation, and together they are the longest."
+# %% wrong="profiling-scope" because="Includes the events of the host, which have no operation and take the most time together."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -1207,7 +1217,7 @@ def scope_of(hlo, events):
     return ""
 
 
-# %% wrong="profiling-scope" because="Sums by the event's name: the operation in the HLO is another field."
+# %% wrong="profiling-scope" because="Adds up by the name of the event, but the name in the HLO is in the field `operation`."
 def scope_of(hlo, events):
     total = {}
     for event in events:
@@ -1230,14 +1240,14 @@ def scope_of(hlo, events):
 
 
 # %% [markdown] task="profiling-annotate" stars=1 minutes=15 skills="01_arrays,profiling-capture"
-# ## From a telescope: name what takes the time
-# **Goal.** A new setting: no model, no training. Each frame of a telescope passes several stages, one after the other, and somebody will look at the trace. Give every frame and every stage its bar, as long as its work.
+# ## From a telescope: annotate the stages
+# **Goal.** The new setting has no model and no training. Several stages process each frame of a telescope, one after the other. In a trace, every frame and every stage should have a bar that is as long as its work.
 #
-# **Signature.** `annotate_timeline(stages, frames)`: `stages` is a dict from a name to a compiled function of one array, in the order in which they are applied; `frames` is a list of arrays. Returns the list of what comes out of the last stage. In a trace that is recorded meanwhile, frame number i (from 0) has the annotation of a **step**, with the name `"frame"` and the number i; within it each stage is an annotation with the stage's name, and the device's work for that stage lies within that bar.
+# **Signature.** `annotate_timeline(stages, frames)`. `stages` is a dict of names and compiled functions of one array, in the order in which they are applied. `frames` is a list of arrays. Returns the list of the results of the last stage. While a trace is recorded, frame number i (from 0) is annotated as a **step** with the name `"frame"` and the number i. Inside this bar, each stage has an annotation with its name, and the device's work for the stage is done within that annotation.
 #
-# **Example.** For `{"dark": subtract, "flat": divide}` and two frames, the trace has `frame` 0 with `dark` and `flat` in it, then `frame` 1 with `dark` and `flat` in it.
+# **Example.** For `{"dark": subtract, "flat": divide}` and two frames, the trace contains `frame` 0 with `dark` and `flat` inside, and then `frame` 1 with `dark` and `flat` inside.
 #
-# **Judged.** The results; names, order and numbers of the bars; that the work of a stage lies within its bar. **Not judged.** Speed: who waits after every stage gives up that Python runs ahead, and gets bars that are true.
+# **Judged.** The results. The names, the order and the numbers of the bars. The work of a stage lies within its bar. **Not judged.** Speed. If you wait after every stage, Python no longer runs ahead of the device, but the bars show the work.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1246,19 +1256,19 @@ def scope_of(hlo, events):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Two kinds of annotations, one within the other: one that knows the number of a step, and one that knows a name only. `jax.named_scope` is neither: it names parts of a program, not of the timeline.
+# Nest two kinds of annotations. One has a name and the number of a step, and the other has only a name. `jax.named_scope` is neither, because it names parts of a program and not of the timeline.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Around a frame `jax.profiler.StepTraceAnnotation("frame", step_num=i)`, around a stage `jax.profiler.TraceAnnotation(name)`, and within the inner one wait for what the stage gives.
+# Use `jax.profiler.StepTraceAnnotation("frame", step_num=i)` around a frame and `jax.profiler.TraceAnnotation(name)` around a stage. Wait for the result of the stage inside the inner annotation.
 #
 # </details>
 
 
 # %% answer="profiling-annotate"
 def annotate_timeline(stages, frames):
-    """Applies all stages {name: function} to each frame. Every frame is a step, every stage an annotation in it."""
+    """Applies all stages {name: function} to each frame. Annotates each frame as a step, and each stage inside it."""
     ### BEGIN SOLUTION
     finished = []
     for i, image in enumerate(frames):
@@ -1293,11 +1303,11 @@ compare(results, [jnp.array([1.0]), jnp.array([2.0])], label="the results")
 found, wanted = [event.name for event in events], 2 * ["frame", "dark", "flat"]
 require(
     found == wanted,
-    f"The bars in the trace are, in the order of their begin, {', '.join(found) or 'none'}; wanted {', '.join(wanted)}.",
+    f"The bars in the trace, ordered by begin, are {', '.join(found) or 'none'}; wanted {', '.join(wanted)}.",
 )
 
 # %% hidden="profiling-annotate" name="values" points=1
-"""What comes out of the last stage, for every frame."""
+"""The result of the last stage for every frame."""
 
 
 def probe_values(frames, shift):
@@ -1312,7 +1322,7 @@ compare(
 )
 
 # %% hidden="profiling-annotate" name="bars" points=2 observed=true
-"""Every frame is a step with its number, every stage a bar within it, and the work lies within its bar."""
+"""Every frame is a step with its number, every stage has a bar inside it, and the work lies within its bar."""
 
 
 def probe_bars(frames, names):
@@ -1332,43 +1342,46 @@ def probe_bars(frames, names):
 names = [f"{word} {int(inputs.rng().integers(10, 100))}" for word in ("flat", "dark")]
 bars, work = ask(probe_bars, [np.eye(256, dtype=np.float32)] * 3, names)
 steps = [bar for bar in bars if bar.name == "frame"]
-require(len(steps) == 3, f"There are {len(steps)} bars with the name `frame` in a trace of 3 frames.")
+require(len(steps) == 3, f"A trace of 3 frames contains {len(steps)} bars with the name `frame`.")
 require(
     [bar.step for bar in steps] != [-1] * 3,
-    "The bars with the name `frame` have no number: that takes the annotation for steps.",
+    "The bars with the name `frame` have no number. Use the annotation for steps.",
 )
-require([bar.step for bar in steps] != [1, 2, 3], "The numbers of the steps begin with 1: the first frame is number 0.")
+require(
+    [bar.step for bar in steps] != [1, 2, 3], "The numbers of the steps begin with 1, but the first frame is number 0."
+)
 require([bar.step for bar in steps] == [0, 1, 2], "The numbers of the steps are not 0, 1 and 2.")
 inner = [bar for bar in bars if bar.name != "frame"]
-require(len(inner) == 6, f"In a trace of 3 frames and 2 stages there are {len(inner)} bars with the names of stages.")
+require(len(inner) == 6, f"A trace of 3 frames and 2 stages contains {len(inner)} bars with the names of stages.")
 require([bar.name for bar in inner] == names * 3, "The bars of the stages are not in the order of the stages.")
 slack = 5_000  # microseconds: clocks of threads, and what happens at the ends of a bar
 within = lambda small, big: (
     big.begin - slack < small.begin and small.begin + small.length < big.begin + big.length + slack
 )
 require(
-    all(within(bar, steps[place // 2]) for place, bar in enumerate(inner)), "A stage's bar does not lie in its frame's."
+    all(within(bar, steps[place // 2]) for place, bar in enumerate(inner)),
+    "The bar of a stage is not inside the bar of its frame.",
 )
 share = sum(any(within(event, bar) for bar in inner) for event in work) / len(work)
 require(
     not 0.2 < share < 1,
-    "Only a part of the work lies within the bars of the stages: when a bar ends, what its own stage gives has to be there.",
+    "Only a part of the work lies within the bars of the stages. Before a bar ends, the result of its own stage must be ready.",
 )
 require(
     share == 1 or not all(any(within(event, bar) for bar in steps) for event in work),
-    "All work lies within the bars of the frames, but not all of it within those of the stages: when a stage's bar ends, its "
-    "work has to be done.",
+    "All work lies within the bars of the frames, but not all of it within those of the stages. The work of a stage must be "
+    "done before its bar ends.",
 )
 require(
     share == 1,
-    "Work of the device lies outside the bars of the stages: when a bar ends, the work that was begun in it has to be done.",
+    "Work of the device lies outside the bars of the stages. The work that starts in a bar must be done before the bar ends.",
 )
 
 # %% [markdown] why="profiling-annotate"
-# A bar ends when its `with` does, so who wants it to hold the work has to wait in it. That is right while you measure, and a price in production: there, annotate without waiting, and read the device's own row. **Next:** how would you let Python run ahead by one frame, and still see every frame's work in the trace?
+# A bar ends with its `with` block, so the work lies within the bar only if you wait inside the block. Wait only while you measure. In production, annotate without waiting and read the row of the device. **Next:** How could Python run ahead by one frame, while the trace still shows the work of every frame?
 
 
-# %% wrong="profiling-annotate" because="Does not wait: the bars end when the work is handed over, and the device works outside of them."
+# %% wrong="profiling-annotate" because="Does not wait, so the bars end when the work is submitted and the device works outside of them."
 def annotate_timeline(stages, frames):
     finished = []
     for i, image in enumerate(frames):
@@ -1380,7 +1393,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Waits at the end of a frame: all work of the frame then lies behind the bars of its stages."
+# %% wrong="profiling-annotate" because="Waits at the end of a frame, so its work lies after the bars of its stages."
 def annotate_timeline(stages, frames):
     finished = []
     for i, image in enumerate(frames):
@@ -1393,7 +1406,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Uses named_scope, which names parts of a program while it is traced: the timeline has no such bars."
+# %% wrong="profiling-annotate" because="Uses `named_scope`, which names parts of a program while it is traced and adds no bars to the timeline."
 def annotate_timeline(stages, frames):
     finished = []
     for i, image in enumerate(frames):
@@ -1405,7 +1418,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Annotates a frame like a stage: it is no step, and has no number."
+# %% wrong="profiling-annotate" because="Annotates a frame like a stage, so it is not a step and has no number."
 def annotate_timeline(stages, frames):
     finished = []
     for image in frames:
@@ -1417,7 +1430,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Opens one step around all frames."
+# %% wrong="profiling-annotate" because="Annotates all frames together as one step."
 def annotate_timeline(stages, frames):
     finished = []
     with jax.profiler.StepTraceAnnotation("frame", step_num=len(frames)):
@@ -1429,7 +1442,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Gives every stage the original frame instead of what the stage before made of it."
+# %% wrong="profiling-annotate" because="Applies every stage to the original frame instead of the result of the previous stage."
 def annotate_timeline(stages, frames):
     finished = []
     for i, image in enumerate(frames):
@@ -1441,7 +1454,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Waits for what goes into a stage instead of what comes out of it: each bar holds the work of the stage before."
+# %% wrong="profiling-annotate" because="Waits for the input of a stage instead of its result, so each bar contains the work of the previous stage."
 def annotate_timeline(stages, frames):
     finished = []
     for i, image in enumerate(frames):
@@ -1465,7 +1478,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Goes through the stages in the order of their names instead of that of the dict."
+# %% wrong="profiling-annotate" because="Applies the stages in the order of their names instead of the order of the dict."
 def annotate_timeline(stages, frames):
     finished = []
     for i, image in enumerate(frames):
@@ -1477,7 +1490,7 @@ def annotate_timeline(stages, frames):
     return finished
 
 
-# %% wrong="profiling-annotate" because="Closes the step annotation before the stages run."
+# %% wrong="profiling-annotate" because="Ends the annotation of the step before the stages run."
 def annotate_timeline(stages, frames):
     results = []
     for i, frame in enumerate(frames):

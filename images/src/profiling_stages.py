@@ -1,4 +1,4 @@
-"""Draws the stages from a Python function to a run, what each can be asked, and where an executable is kept."""
+"""Draws the stages from a Python function to a run, what each shows, and where an executable is stored."""
 
 from style import EDGE, INK, MAPPED, PLAIN, QUIET, RESULT, SHARED, arrow, box, card, save, words
 
@@ -11,9 +11,9 @@ axes.plot([12.65, 15.4], [1.5, 1.5], color=SHARED, linewidth=4, solid_capstyle="
 words(axes, 14.0, 1.22, "needs data", size=9.5)
 
 stages = [
-    (0.6, "f", "your Python", PLAIN, []),
+    (0.6, "f", "Python function", PLAIN, []),
     (3.6, "traced", "jaxpr", MAPPED, ["jax.make_jaxpr", "jax.eval_shape"]),
-    (6.6, "lowered", "StableHLO", MAPPED, ["as_text()", "cost_analysis()", "nothing merged yet"]),
+    (6.6, "lowered", "StableHLO", MAPPED, ["as_text()", "cost_analysis()", "not optimized yet"]),
     (9.6, "compiled", "optimized HLO", MAPPED, ["as_text(): op_name", "cost_analysis()", "memory_analysis()"]),
     (12.9, "a run", "on the device", SHARED, ["the trace: time", "memory profile"]),
 ]
@@ -30,11 +30,11 @@ for place, name in enumerate(names):
     words(axes, (start + end) / 2, 2.1, name, size=9.5, bold=True)
 
 axes.plot([0.6, 15.4], [5.75, 5.75], color=EDGE, linewidth=1)
-words(axes, 0.6, 6.3, "Who keeps the executable", size=11, align="left", bold=True)
+words(axes, 0.6, 6.3, "Where the executable is stored", size=11, align="left", bold=True)
 kept = [
-    ("jax.jit", "this process; compiles whatever shape comes"),
-    ("a compiled of your own", "your variable; refuses other shapes"),
-    ("the persistent cache", "a folder; the next process finds it by what was lowered"),
+    ("jax.jit", "in this process; compiles again for a new shape"),
+    ("your compiled object", "in your variable; rejects other shapes"),
+    ("the persistent cache", "in a folder; found by later processes"),
 ]
 for place, (name, where) in enumerate(kept):
     y = 6.85 + 0.5 * place
