@@ -437,7 +437,7 @@ def capture_trace(f, *arguments):
 #
 # **Example.** With `f(params, x) = x @ params["w"]` and the lengths `[2, 8]`, `serve` answers an `x` of shape `(8, 4)`. It raises a ValueError for an `x` of shape `(5, 4)`.
 #
-# **Judged.** The values for every length. Both errors. `compile_ahead` traces `f` once for each length, and `serve` never traces it. **Not judged.** The messages of the errors, and which error comes first. Arrays of NumPy's float64, which JAX converts to float32.
+# **Judged.** The values for every length. Both errors. `compile_ahead` traces `f` once for each length. `serve` traces nothing and compiles nothing. **Not judged.** The messages of the errors, and which error comes first. Arrays of NumPy's float64, which JAX converts to float32.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -579,6 +579,24 @@ require(
 )
 require(ahead == 3, f"Before the first request, `f` was traced {ahead} times for 3 lengths.")
 
+
+def probe_compiled(w, lengths):
+    compiled = []
+    serve = compile_ahead(lambda params, x: x @ params["w"], {"w": jax.ShapeDtypeStruct(w.shape, w.dtype)}, lengths)
+    requests = [jnp.ones((n, 4)) for n in lengths]
+    event = "/jax/core/compile/backend_compile_duration"
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.extend([1] * (name == event)))
+    for x in requests:
+        serve({"w": w}, x)
+    return len(compiled)
+
+
+require(
+    ask(probe_compiled, jnp.ones((4, 2)), [3, 5, 9]) == 0,
+    "While requests were answered, something was compiled. `lower` only makes the program's text; `compile` has to be called "
+    "ahead, too.",
+)
+
 # %% [markdown] why="profiling-ahead"
 # An executable contains one program for one set of shapes and no Python function to trace, so it raises an error for all other shapes. **Next:** How would you serve every length up to 64 with four programs, and what must the padding not change?
 
@@ -692,6 +710,36 @@ def compile_ahead(f, params, lengths):
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise TypeError(f"wanted floats, not {x.dtype}")
         return programs[len(x)](params, jnp.asarray(x, jnp.float32))
+
+    return serve
+
+
+# %% wrong="profiling-ahead" because="Only lowers ahead and compiles while serving."
+def compile_ahead(f, params, lengths):
+    jitted = jax.jit(f)
+    ready = {n: jitted.lower(params, jax.ShapeDtypeStruct((n, 4), jnp.float32)) for n in lengths}
+
+    def serve(params, x):
+        if len(x) not in ready:
+            raise ValueError(f"no program for {len(x)} rows")
+        return ready[len(x)].compile()(params, x)
+
+    return serve
+
+
+# %% wrong="profiling-ahead" because="Tries all programs in turn, so another dtype ends with the error for another length."
+def compile_ahead(f, params, lengths):
+    programs = [jax.jit(f).lower(params, jax.ShapeDtypeStruct((n, 4), jnp.float32)).compile() for n in lengths]
+
+    def serve(params, x):
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise TypeError(f"x should be of floats, not of {x.dtype}")
+        for program in programs:
+            try:
+                return program(params, x)
+            except TypeError:  # compiled for another length
+                continue
+        raise ValueError(f"no program was compiled for {len(x)} rows")
 
     return serve
 
@@ -920,6 +968,25 @@ def arithmetic_intensity(f, *shapes):
     return float(flops / sum(a.size * a.dtype.itemsize for a in arrays))
 
 
+# %% wrong="profiling-intensity" because="Collects the arrays in a set, so equal ones count once."
+def arithmetic_intensity(f, *shapes):
+
+    def moved(tree):
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in set(jax.tree.leaves(tree)))  # each moved once
+
+    flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
+    return float(flops / (moved(shapes) + moved(jax.eval_shape(f, *shapes))))
+
+
+# %% wrong="profiling-intensity" because="Multiplies the shape with jnp.prod, whose int32 overflows for large shapes."
+def arithmetic_intensity(f, *shapes):
+    flops = jax.jit(f).lower(*shapes).compile().cost_analysis()["flops"]
+    moved = 0
+    for leaf in jax.tree.leaves((shapes, jax.eval_shape(f, *shapes))):
+        moved += int(jnp.prod(jnp.array(leaf.shape))) * leaf.dtype.itemsize
+    return float(flops) / moved
+
+
 # %% right="profiling-intensity"
 def arithmetic_intensity(f, *shapes):
     compiled = jax.jit(f, keep_unused=True).lower(*shapes).compile()
@@ -1018,6 +1085,7 @@ ENTRY %main.9 (x.1: f32[8,8]) -> f32[8,8] {
   %mul.2 = f32[8,8]{1,0} multiply(%fusion.1, %x.1), metadata={op_name="jit(step)/cove/mul" stack_frame_id=2}
   %fusion = f32[8,8]{1,0} fusion(%fusion.1, %mul.2), kind=kCustom, calls=%other.1, metadata={op_name="jit(step)/wood/mul" stack_frame_id=5}
   %mul.3 = f32[8,8]{1,0} multiply(%fusion, %x.1), metadata={op_name="jit(step)/cove/mul" stack_frame_id=2}
+  %dot_3 = f32[8,8]{1,0} subtract(%mul.3, %x.1), metadata={op_name="jit(step)/cove/mul" stack_frame_id=2}
   %dot.3 = f32[8,8]{1,0} dot(%mul.3, %fusion.12), lhs_contracting_dims={1}, metadata={op_name="jit(step)/reef/dot_general" stack_frame_id=6}
   ROOT %add = f32[8,8]{1,0} add(%dot.3, %copy), metadata={op_name="jit(step)/dune/add" stack_frame_id=6}
 }
@@ -1228,6 +1296,17 @@ def scope_of(hlo, events):
         if line.strip().removeprefix("ROOT ").startswith(f"%{hottest} = "):
             return line.partition('op_name="')[2].partition('"')[0]
     return ""
+
+
+# %% wrong="profiling-scope" because="Uses the name as a pattern without escaping it, so its dot matches any character."
+def scope_of(hlo, events):
+    spent = {}
+    for event in events:
+        if event.operation:
+            spent[event.operation] = spent.get(event.operation, 0) + event.length
+    longest = max(spent, key=spent.get)
+    found = re.search(rf'%{longest} = [^\n]*op_name="([^"]*)"', hlo)
+    return found.group(1) if found else ""
 
 
 # %% right="profiling-scope"
@@ -1500,6 +1579,18 @@ def annotate_timeline(stages, frames):
             with jax.profiler.TraceAnnotation(name):
                 x = jax.block_until_ready(stage(x))
         results.append(x)
+    return results
+
+
+# %% wrong="profiling-annotate" because="Waits after the annotation has ended."
+def annotate_timeline(stages, frames):
+    annotated = [jax.profiler.annotate_function(stage, name=name) for name, stage in stages.items()]
+    results = []
+    for i, frame in enumerate(frames):
+        with jax.profiler.StepTraceAnnotation("frame", step_num=i):
+            for stage in annotated:
+                frame = jax.block_until_ready(stage(frame))  # wait before the next bar begins
+            results.append(frame)
     return results
 
 
