@@ -180,7 +180,7 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
 
 
 def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], path: str) -> tuple[str, str, bool]:
-    """The sentence for the first of the values that are not `near`, that value in short, and whether it is finite."""
+    """The sentence for the first of the values that are not `near`, its record, and whether it is finite."""
     wrong, total = int((~near).sum()), near.size
     if is_key(want):
         many = f"{wrong} of {total} keys of {path} are others than wanted; the first is at {list(index)}."
@@ -193,7 +193,16 @@ def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], p
         which = f"1 of {total} values differs; the one at {list(index)} of {path}"
     else:
         which = f"{wrong} of {total} values differ; the first at {list(index)} of {path}"
-    return "{} is {}; wanted {}.".format(which, *_shown(one, other)), f"{value:.3g}", bool(np.isfinite(value))
+    return "{} is {}; wanted {}.".format(which, *_shown(one, other)), _short(value, got), bool(np.isfinite(value))
+
+
+def _short(value: np.ndarray, got: Any) -> str:
+    """A value in short, and the last one as a share of the largest: two mistakes may agree in one value by chance."""
+    wide = np.asarray(got).astype(np.complex128)
+    largest = np.max(np.abs(wide), initial=0.0)
+    if wide.size == 1 or not 0 < largest < np.inf:
+        return f"{value:.3g}"
+    return f"{value:.3g} {np.round(wide.flat[-1] / largest, 2) + 0:g}"
 
 
 def _near(got: np.ndarray, want: np.ndarray, rtol: float | None, atol: float | None) -> np.ndarray:
