@@ -254,7 +254,7 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     said = plain(decides)
     assert said[0].splitlines() == [
         "✗ Twice <each> number.",
-        "  Python decides (`if`, `while`, `and`) by a value known only at run time: use",
+        "  `if`, `while` or `and` needs a value that is only known at run time. Use",
         "  `jnp.where`, `lax.cond`, `while_loop` or, where possible, a static argument.",
         "  In line 2 of your cell: if x.sum() > 0:",
     ]
@@ -268,7 +268,7 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     assert rest.startswith("  ValueError: … * one axis had size 2: axis 0 of argument a of type"), "what we do not say"
     assert "axis 0 of argument b of type float32[1]" in adds[1]["data"]["text/html"]
     assert plain(stores)[0].splitlines()[1:] == [
-        "  JAX's arrays do not change in place: `x = x.at[i].set(y)` makes a new one.",
+        "  JAX arrays are immutable. `x = x.at[i].set(y)` creates a changed copy.",
         "  In line 3 of your cell: x[0] = 2 * x[0]",
         "  TypeError: … Instead of x[idx] = y, use x = x.at[idx].set(y) or another …",
     ]

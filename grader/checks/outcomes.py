@@ -1,6 +1,6 @@
 """The cells that run, and the exceptions with which a check ends that does not pass: the message that a reader sees.
 
-Errors that JAX, Flax and NumPy are known for are explained in one sentence each, from errors.toml.
+Common errors of JAX, Flax and NumPy are explained by the sentences of errors.toml.
 """
 
 from __future__ import annotations
