@@ -101,7 +101,7 @@ def a_linked_folder(place: Path) -> None:
 
 # What is handed in instead of a notebook, and what its author is told.
 UNREADABLE: dict[Callable[[Path], None], str] = {
-    no_notebook: "There is no 01_by_hand.ipynb in the folder that was handed in.",
+    no_notebook: "There is no 01_by_hand.ipynb in the submitted folder.",
     a_folder: "It is a link or no file at all.",
     too_large: "The notebook has 23 MB; at most 21 MB are read.",
     no_json: "The file is not a notebook: it is not JSON.",

@@ -1,4 +1,4 @@
-"""Explanations of errors are shown before JAX's own text on every surface, and JAX still raises each of these errors."""
+"""Explanations of errors are shown before JAX's text on every surface, and JAX still raises each of these errors."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_learner_chooses_no_word_of_a_hidden_message(grader: Any, built: Any, 
     cause = explained("TypeError", "Pred must be a scalar")
     assert cause is not None
     assert checks["small-double-values"]["message"] == f"`double` raised TypeError: {cause.sentence}"
-    assert checks["small-mean-program"]["message"] == "`loss` raised an exception of its own."
+    assert checks["small-mean-program"]["message"] == "`loss` raised an exception class of its own."
     assert checks["small-double-example"]["message"].endswith("TypeError: … got [1. 2.] of shape")
 
 
@@ -182,5 +182,5 @@ def test_an_error_that_we_have_no_words_for_is_quoted_in_public_checks(grader: A
     assert checks["small-mean-program"]["message"] == "`loss` raised AttributeError."
     said = "`loss` raised AttributeError: module 'jax.numpy' has no attribute 'summ'. Did you mean: 'sum'?"
     assert checks["small-mean-example"]["message"] == f"{said}\n{place}"
-    begin = "Your answer cell raised NonConcreteBooleanIndexError on line 1: How many entries a mask picks depends"
+    begin = "Your answer cell raised NonConcreteBooleanIndexError on line 1: The number of entries under a mask"
     assert checks["small-double-example"]["message"].startswith(begin)

@@ -125,7 +125,7 @@ def grades(grader: Grader, mine: Path) -> None:
     (mine / ".secret").write_text("\n")
     done = grader("grade", "submitted", "--gradebook", "--json", "results.json", cwd=mine)
     assert done.returncode == 0, done.stderr
-    assert f"There is no secret in {mine}/.secret, so learners can work out" in done.stderr
+    assert f"There is no secret in {mine}/.secret, so learners can compute" in done.stderr
     results = {one["learner"]: one for one in json.loads((mine / "results.json").read_text())["results"]}
     assert [(name, one["score"], one["max_score"]) for name, one in results.items()] == [
         ("all_right", 6, 6),

@@ -262,7 +262,7 @@ def test_the_whole_command_on_each_rung(
         pytest.skip(f"this machine gives {results['all-right']['confinement']}")
     assert results["all-right"]["score"] == results["all-right"]["max_score"]
     assert (results["snoop"]["score"] == results["snoop"]["max_score"]) == (level == "limits")
-    assert ("`grader doctor` says how to get more" in done.stderr) == (level != "full")
+    assert ("`grader doctor` explains how to get more" in done.stderr) == (level != "full")
 
 
 def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
@@ -273,7 +273,7 @@ def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
     refused = grader("--course", root, "grade", folder, "--force", "--json", results, **{AT_MOST: "limits"})
     assert (refused.returncode, refused.stdout, results.exists()) == (2, "", False)
     to_allow = "If you trust every notebook, add --allow-unsandboxed."
-    assert refused.stderr.strip() == f"Nothing is graded. {batch.UNCONFINED} {to_allow}"
+    assert refused.stderr.strip() == f"Nothing was graded. {batch.UNCONFINED} {to_allow}"
     own = folder / "all-right" / LESSON / f"{LESSON}.ipynb"
     assert grader("--course", root, "check", own, **{AT_MOST: "limits"}).returncode == 0
     assert grader("--course", root, "prove", "--no-mutants", **{AT_MOST: "limits"}).returncode == 0

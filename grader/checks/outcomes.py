@@ -22,7 +22,7 @@ WIDTH = 78
 # Lines read at a glance, title included; the rest of a long message stands below, in a fold.
 LINES = 4
 PLACE = "In line "  # begins the line of a message that gives the place of an exception in a learner's cell
-HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only whoever wrote the course has a cell with it
+HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only the course's authors have cells with it
 
 
 @dataclass(frozen=True)
