@@ -67,7 +67,7 @@ fast = jax.jit(step_by_step)  # lesson 03
 # %% [markdown] predict="start-compiled"
 # `step_by_step` runs one operation at a time, and `fast` runs one compiled program. How do their times compare?
 #
-# - [ ] Already the first call of `fast` is faster | The first call traces and compiles, which takes longer than one call of `step_by_step`.
+# - [ ] The first call of `fast` is already faster | The first call traces and compiles, which takes longer than one call of `step_by_step`.
 # - [x] The first call of `fast` is slower, later calls are faster | Right. The first call traces and compiles. Later calls run the compiled program.
 # - [ ] They take the same time, because both run the same operations | `step_by_step` transforms the function again in each call, and it writes every intermediate array to memory.
 
@@ -127,7 +127,7 @@ print_collectives(program)
 print(jax.make_jaxpr(loss)(params, xs[0], ys[0]))
 
 # %% [markdown]
-# Then JAX **lowers** the jaxpr to [StableHLO](../docs/glossary.md#stablehlo), a portable program for compilers. The compiler [XLA](../docs/glossary.md#xla) optimizes it. Among other things it combines operations into [fusions](../docs/glossary.md#fusion), so that values between them are not written to memory.
+# Then JAX **lowers** the jaxpr to [StableHLO](../docs/glossary.md#stablehlo), a portable program for compilers. The compiler [XLA](../docs/glossary.md#xla) optimizes it. Among other things it combines operations into [fusions](../docs/glossary.md#fusion), so that values between them are not written to memory. The resulting machine code is loaded and runs without Python.
 
 # %%
 lowered = jax.jit(loss).lower(params, xs[0], ys[0])
