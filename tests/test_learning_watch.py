@@ -181,7 +181,7 @@ def test_keys_on_a_terminal(desk: Desk) -> None:
 def test_ctrl_c_leaves_the_terminal_as_it_was(desk: Desk) -> None:
     desk.save(double=SLOW)
     with desk.on_terminal(100, 30, NO_COLOR="1") as terminal:
-        terminal.shows("judging ...")
+        terminal.shows("grading ...")
         terminal.resize(60, 12)
         terminal.process.send_signal(signal.SIGWINCH)
         assert eventually(lambda: len(terminal.screen) == 12)

@@ -447,7 +447,7 @@ def test_a_picture_that_holds_an_answer_stops_the_bundle(grader: Grader, tmp_pat
     done = grader("--course", root, "bundle", "--out", tmp_path / "b")
     assert done.returncode == 2
     assert "No bundle was written, because it would contain hidden text" in done.stderr
-    assert "images/dot.svg holds `squared_number = math.pow(x, 2)` of the answer of second-square." in done.stderr
+    assert "images/dot.svg contains `squared_number = math.pow(x, 2)` of the answer of second-square." in done.stderr
     assert not (tmp_path / "b").exists()
     (root / "images" / "dot.svg").unlink()
     with pytest.raises(NoBundle, match=r"A notebook links to images/dot\.svg, which does not exist"):
@@ -477,7 +477,7 @@ def test_files_of_other_hands_are_not_written_over(tmp_path: Path) -> None:
     [
         ((), "The bundle needs a destination. Pass --out DIR or --out FILE.zip."),
         (("99_none", "--out", "x"), "There is no lesson 99_none. Lessons: 01_small."),
-        (("--gradescope", "01_small", "--out", "x"), "writes --out FILE.zip"),
+        (("--gradescope", "01_small", "--out", "x"), "requires --out FILE.zip"),
         (("--out", "/dev/null/x.zip"), "/dev/null/x.zip cannot be written: "),
     ],
 )
