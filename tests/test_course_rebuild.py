@@ -54,7 +54,7 @@ def test_what_is_not_built_is_told(course: Path, grader: Grader) -> None:
     mine = own(course).read_bytes()
     done = grader("--course", course, "reset", LESSON)
     assert done.returncode == 2
-    assert "`grader build 01_small` makes it" in done.stderr
+    assert "`grader build 01_small` creates it" in done.stderr
     assert own(course).read_bytes() == mine
 
 

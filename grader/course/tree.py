@@ -59,7 +59,7 @@ class Course:
         root = course_above(begin)
         if root is None:
             fix = "Change to a course, or pass --course DIR"
-            raise CourseError([Problem(str(begin), 1, f"no {COURSE_FILE} here or above", fix)])
+            raise CourseError([Problem(str(begin), 1, f"no {COURSE_FILE} in this folder or above", fix)])
         return cls(root)
 
     @cached_property
