@@ -97,15 +97,15 @@ def test_what_stands_in_the_way_is_told_with_what_mends_it(grader: Grader, cours
     assert too_old.startswith("✗ ")
     assert "requirements.lock" in too_old or "conda env update" in too_old
     kernel = paragraph(done.stdout, "Kernel of notebooks")
-    assert kernel.startswith("✗ Kernel of notebooks: /opt/gone/bin/python, which is gone; ")
+    assert kernel.startswith("✗ Kernel of notebooks: /opt/gone/bin/python, which does not exist, set in ")
     assert kernel.endswith(f"To fix it: mv {gone} {gone.parents[1]}/python3-aside")
     copies = paragraph(done.stdout, "is not a folder")
     assert copies.endswith(f"To fix it: mv {course}/work {course}/work-aside")
     jax = paragraph(done.stdout, "JAX does not start")
     assert "jaxlib is version 0.1, but jax wants 0.10. Every lesson needs it." in jax
-    typed = paragraph(done.stdout, "typed in this terminal")
+    typed = paragraph(done.stdout, "In this terminal")
     assert typed.startswith("! ")
-    assert f"is {other}, and not that of" in typed
+    assert f"is {other}, not the one in" in typed
     # What mends is what it says: typed as it stands, the fault is gone.
     for text in (kernel, copies):
         subprocess.run(["bash", "-c", text.partition("To fix it: ")[2]], check=True)

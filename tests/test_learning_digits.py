@@ -206,7 +206,7 @@ def test_it_is_downloaded_once(away: Path, mirror: Mirror, capsys: pytest.Captur
 def test_a_download_that_is_not_mnist_leaves_nothing(away: Path, mirror: Mirror, spoil, said: str) -> None:
     last = "/train-images-idx3-ubyte.gz"
     mirror.files[last] = spoil(mirror.files[last])
-    if said.startswith("What"):
+    if said.startswith("The download is not"):
         mirror.promised[last] = len(mirror.files[last])
     found = digits.get()
     assert found.source == "embedded"
@@ -225,7 +225,7 @@ def test_a_download_that_takes_too_long_leaves_nothing(
 def test_without_the_package_that_downloads_it_says_so(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
     assert digits.get().says.startswith(
-        "There is no copy of MNIST here, and the package pooch, which downloads it, is not installed: so"
+        "There is no copy of MNIST here, and the package pooch, which downloads it, is not installed. These"
     )
 
 
