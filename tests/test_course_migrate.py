@@ -217,7 +217,7 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{LESSON_OWN}: 1 cell of yours carried over." in done.stdout
     assert f"{OWN}: 4 answers and 3 cells of yours carried over." in done.stdout
-    assert "small-total has a different first cell now. A comment at your answer describes the change." in done.stdout
+    assert "The answer cell of small-total begins differently now. A comment at your answer shows how." in done.stdout
     assert "No longer in the course: small-old. Your answers are below the exercises." in done.stdout
     assert [path.read_bytes() for path in kept(done.stdout, clone)] == [before[LESSON_OWN[5:]], before[OWN[5:]]]
     own = load(clone / OWN)

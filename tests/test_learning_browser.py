@@ -50,7 +50,7 @@ def test_first_hour(tmp_path: Path) -> None:
             said = notebook.run(GRADING)
             assert f"{points} of {points} points." in said
             assert f"Graded: work/{EXERCISES}, saved" in said
-            assert "another text" not in said
+            assert "unsaved changes" not in said
             notebook.show(GRADING)
             _keep(notebook, "graded")
             lesson = desk.Notebook.open(page, opened)

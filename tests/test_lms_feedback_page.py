@@ -58,7 +58,7 @@ SAID = {
         "Perhaps: Subtracts two.",
     ],
     "exits": ["✗ Halves two and four. – crashed 0 of 1 Your answer cell ended the whole process."],
-    "loops": ["– timeout 0 of 1 Your answer cell did not end: stopped after 2 s of computing."],
+    "loops": ["– timeout 0 of 1 Your answer cell did not end: stopped after 2 s of processor time."],
     "blocked": [
         "raised ZeroDivisionError on line 1.",
         "Your own cell here = 1 / 0 Your answer def half(x):",

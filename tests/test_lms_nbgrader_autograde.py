@@ -113,7 +113,7 @@ def test_feedback_says_what_we_say_and_nothing_hidden(course: Path) -> None:
     assert set(pages) == set(ANSWERS)
     assert "Sums where a mean is asked for." in pages["partly"]
     assert "Not attempted yet" in pages["untouched"]
-    assert "did not end: stopped after 2 s of computing" in pages["loops"]
+    assert "did not end: stopped after 2 s of processor time" in pages["loops"]
     for page in pages.values():
         assert "Becomes a program that is right for any array" in page, "a hidden check's title may be shown"
         for hidden in ("inputs.rng", "made.run", "normal(size", "require("):

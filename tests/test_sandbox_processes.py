@@ -153,7 +153,7 @@ def test_computing_counts_and_waiting_does_not(worker: Process) -> None:
     stopped = fault(ask, worker, "lambda: [None for _ in iter(int, 1)]", seconds=0.5)
     assert stopped.kind == "timeout"
     # On a machine so busy that a process gets less than a quarter of a core, the clock is first.
-    assert stopped.message in ("stopped after 0.5 s of computing", "stopped after 2 s")
+    assert stopped.message in ("stopped after 0.5 s of processor time", "stopped after 2 s")
 
 
 def test_the_clock_ends_an_endless_wait(worker: Process) -> None:

@@ -247,7 +247,7 @@ def _show_migration(course: Course, copy: workspace.Copy, done: migrate.Migratio
         brought = "replaced, because nothing in it marks which cells are yours"
     lines = [f"{course.shown(copy.own)}: {brought}. The old notebook is now {course.shown(done.earlier)}."]
     lines += [
-        f"{name} has a different first cell now. A comment at your answer describes the change." for name in done.begin
+        f"The answer cell of {name} begins differently now. A comment at your answer shows how." for name in done.begin
     ]
     if done.ended:
         lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers are below the exercises.")

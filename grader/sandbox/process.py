@@ -234,7 +234,7 @@ def _budget(family: ProcessTree, seconds: float, accelerated: bool) -> Expired:
 
     def expired() -> Fault | None:
         if family.seconds() > seconds:
-            return Fault("timeout", f"stopped after {seconds:g} s of computing")
+            return Fault("timeout", f"stopped after {seconds:g} s of processor time")
         used = family.memory(most)
         family.offer(used / most)
         if used > most:
