@@ -65,7 +65,7 @@ SAID = {
         "↑ Halves two and four. – blocked 0 of 1 Your answer needs `here`, which your code cell",
     ],
     "too_long": [
-        "This notebook could not be graded. The notebook has 2,011 cells; at most 2,000 are read. 0 of 6 points",
+        "This notebook could not be graded. The notebook has 2,011 cells, but at most 2,000 are read. 0 of 6 points",
         "Half 0 of 3 When is a half exact? 0 of 3",
     ],
     "twice": [
