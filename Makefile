@@ -10,29 +10,29 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .PHONY: help setup lab watch carry reset doctor grade instructor test test-all prove build lint format bench soak lock clean
 
-help: ## say what there is
+help: ## list the targets
 	@echo "make TARGET, where TARGET is one of"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: ## make .venv from the pinned versions, if need be (TORCH=cpu, no or cuda; PYTHON=python3.12)
+setup: ## install the pinned versions into .venv (TORCH=cpu, no or cuda; PYTHON=python3.12)
 	@$(or $(PYTHON),python3) tools/environment.py --torch "$(TORCH)" --python "$(PYTHON)"
 
-lab: setup ## put new lessons and exercises under work/ and open JupyterLab there
+lab: setup ## copy new lessons and exercises to work/ and open JupyterLab
 	@$(BIN)/grader lab
 
-watch: setup ## judge each of your notebooks when you save it, with hints and what comes next
+watch: setup ## grade your notebooks each time you save them, with hints and the next exercise
 	@$(BIN)/grader watch
 
-carry: setup ## carry what you wrote over into the notebooks of a newer course (LESSON=05_vmap; all without one)
+carry: setup ## copy your answers into the notebooks of a newer course (LESSON=05_vmap; default: all)
 	@$(BIN)/grader carry $(if $(LESSON),"$(LESSON)")
 
-reset: setup ## begin a lesson's exercises anew, keeping what you have aside (LESSON=05_vmap)
+reset: setup ## start a lesson's exercises again and keep your notebook (LESSON=05_vmap)
 	@$(BIN)/grader reset "$(or $(LESSON),$(error Name the lesson: make reset LESSON=05_vmap))"
 
-doctor: setup ## say what is wrong with this machine and its set-up, and how to mend it
+doctor: setup ## check this machine and the installation, with a command that fixes each problem
 	@$(BIN)/grader doctor
 
-grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap); without one, the example class
+grade: setup ## grade a folder of submissions (SUBMITTED=dir LESSON=05_vmap; default: the example class)
 	@$(BIN)/grader grade "$(SUBMITTED)" $(if $(LESSON),--lesson "$(LESSON)")
 
 instructor: setup ## open JupyterLab on the course with nbgrader's Formgrader and Assignment List
@@ -42,17 +42,17 @@ ifdef LESSON
 test test-all: setup
 	$(BIN)/pytest $(PYTEST_ARGS) --lesson "$(LESSON)" tests/test_course_lessons.py
 else
-test: lint ## lint, engine tests, each lesson run, its checks on three answers an exercise (LESSON=05_vmap: all of one)
+test: lint ## lint, engine tests, each lesson, its checks on three answers per exercise (LESSON=05_vmap: one lesson in full)
 	$(BIN)/pytest $(PYTEST_ARGS) -m "not thorough$(if $(filter test-all,$(MAKECMDGOALS)), and not brief)"
 
-test-all: test ## make test, then what takes longer: full proofs, every surface, attacks, browsers
+test-all: test ## make test, then full proofs, every surface, attacks and browsers
 	$(BIN)/pytest $(PYTEST_ARGS) -m thorough
 endif
 
-prove: setup ## prove the course, or one LESSON: right answers pass, wrong ones and mutants do not
+prove: setup ## test that right answers pass, and wrong ones and mutants fail (LESSON=05_vmap)
 	@$(BIN)/grader prove $(if $(LESSON),"$(LESSON)")
 
-build: setup ## rebuild the notebooks from the text that they come from, and the example class
+build: setup ## build the notebooks from the authored text, and the example class
 	@$(BIN)/grader build
 	@$(BIN)/python examples/make.py
 
@@ -61,7 +61,7 @@ lint: setup ## ruff (rules and layout) and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: setup ## lay the code out as lint wants it
+format: setup ## format the code for lint
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
@@ -71,12 +71,12 @@ bench: setup ## time the grader against stock nbgrader, a cold make lab, checks 
 	@$(BIN)/python -m benchmarks.in_notebook
 	@$(BIN)/python -m benchmarks.watching
 
-soak: setup ## grade a class of 1,000, one in ten of it hostile, and watch memory and time (minutes; LESSON=05_vmap)
+soak: setup ## grade a class of 1,000, one in ten hostile, and measure memory and time (LESSON=05_vmap)
 	@$(BIN)/python -m benchmarks.soak --at-most 2 $(if $(LESSON),--course . --lesson "$(LESSON)")
 
-lock: ## write the pinned versions anew from pyproject.toml's ranges (UPGRADE=all or a name takes newer ones)
+lock: ## update the pinned versions from the ranges of pyproject.toml (UPGRADE=all or a name)
 	@$(or $(PYTHON),python3) tools/lock.py --upgrade "$(UPGRADE)"
 
-clean: ## remove what is derived; work/, .venv and your answers stay
+clean: ## remove derived files, but not work/, .venv and your answers
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -not -path './.venv/*' -not -path './work/*' -prune -exec rm -rf {} +

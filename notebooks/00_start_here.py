@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 00 · Start here
 #
-# *Twenty minutes; no exercises yet.* What JAX is, what happens between your Python and the chip, where it runs, who else is in its ecosystem, and how this course works. Run every cell with Shift+Enter.
+# *The core takes about 25 minutes. Three "Deeper" sections can be skipped, and there are no exercises yet.* After this page you know what JAX does with a Python function, where it runs, and how this course works. Run each cell with Shift+Enter.
 #
-# **Assumed.** Python, NumPy, and what a gradient is.
+# **Prerequisites.** Python, NumPy, and what a gradient is.
 
 # %%
 import jax
 
-jax.config.update("jax_num_cpu_devices", 8)  # before JAX is first used: it counts its devices once
+jax.config.update("jax_num_cpu_devices", 8)  # before any other use of JAX, which then fixes its devices
 
 import time
 
@@ -17,11 +17,15 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import grader.learning
+from grader.learning import plots
+from grader.learning.inspection import print_collectives, time_ms
+
 print("jax", jax.__version__, "on", jax.devices()[0].device_kind)
 
 # %% [markdown]
-# ## One function, and what JAX makes of it
-# Here is a model and its error on one example, as you would write it in NumPy. There is nothing of JAX in it but the name `jnp`.
+# ## One function, three transformations
+# JAX transforms functions. As an example, here is a small network and its squared error on one example. It is NumPy code except for the prefix `jnp`.
 
 
 # %%
@@ -34,202 +38,218 @@ def loss(params, x, y):
 rng = np.random.default_rng(0)
 params = {"a": rng.normal(size=(256, 64)).astype(np.float32) / 8, "b": rng.normal(size=256).astype(np.float32) / 16}
 xs, ys = rng.normal(size=(512, 64)).astype(np.float32), rng.normal(size=512).astype(np.float32)
-print("one example:", loss(params, xs[0], ys[0]))
+print("loss of one example:", loss(params, xs[0], ys[0]))
 
 # %% [markdown]
-# JAX is a handful of functions that take a function and give one back. Each of these lines is a lesson:
+# A [transformation](../docs/glossary.md#transformation) takes a function and returns a new one. `jax.grad` returns a function that computes the [gradient](../docs/glossary.md#gradient), here the derivatives of the loss with respect to every parameter. `jax.vmap` returns a function of a whole batch.
 
 # %%
-gradient = jax.grad(loss)  # lesson 04: by how much does the loss change with each parameter?
-losses = jax.vmap(loss, in_axes=(None, 0, 0))  # lesson 05: the loss of every example of a batch
+gradient = jax.grad(loss)  # lesson 04
+losses = jax.vmap(loss, in_axes=(None, 0, 0))  # lesson 05: the same params, one x and one y for each example
+
+print("gradient:", {name: array.shape for name, array in gradient(params, xs[0], ys[0]).items()})
+print("losses:  ", losses(params, xs, ys).shape)
+
+# %% [markdown]
+# The gradient has the same structure and shapes as `params`, and there is a loss for each of the 512 examples. You wrote neither a derivative nor a batch axis.
+#
+# Transformations can be combined. The function `step_by_step` computes the gradient of the mean loss. `jax.jit` compiles it into one program.
 
 
+# %%
 def mean_loss(params, xs, ys):
     return losses(params, xs, ys).mean()
 
 
 step_by_step = jax.grad(mean_loss)
-fast = jax.jit(step_by_step)  # lesson 03: compiled, as one program
-
-print("one gradient:", gradient(params, xs[0], ys[0])["a"].shape, " 512 losses:", losses(params, xs, ys).shape)
-
-# %% [markdown]
-# You wrote the error of *one* example. Nobody wrote its derivative, a batch axis, or a kernel.
+fast = jax.jit(step_by_step)  # lesson 03
 
 # %% [markdown] predict="start-compiled"
-# `step_by_step` runs operation by operation; `fast` runs one compiled program. How do their times compare?
+# `step_by_step` runs one operation at a time, and `fast` runs one compiled program. How do their times compare?
 #
-# - [ ] The first call of `fast` is the faster one too | The first call traces and compiles. That costs more than it saves once.
-# - [x] The first call of `fast` is slower, later ones are faster | Right: it pays once to compile, and less each time after. How much less depends on how much there was to merge.
-# - [ ] They are the same: both end in the same library calls | Operation by operation, JAX transforms your function anew in each call, and every intermediate array is written to memory and read again.
-
-
-# %%
-def seconds(f):
-    """How long one call takes until its result is really there."""
-    begin = time.perf_counter()
-    jax.block_until_ready(f(params, xs, ys))
-    return time.perf_counter() - begin
-
-
-jax.block_until_ready(step_by_step(params, xs, ys))  # its single operations are compiled once, too
-first = seconds(fast)
-rounds = [(seconds(step_by_step), seconds(fast)) for _ in range(9)]
-eager, later = (sorted(times)[4] for times in zip(*rounds, strict=True))
-print(f"operation by operation {eager * 1e3:7.2f} ms")
-print(f"compiled, first call   {first * 1e3:7.2f} ms,  later {later * 1e3:.2f} ms")
-
-# %% [markdown]
-# And the same function on eight devices. They are simulated from this computer's cores unless you have eight accelerators; the program is the same. Nothing in `loss` changed: only the data was *placed*.
+# - [ ] The first call of `fast` is already faster | The first call traces and compiles, which takes longer than one call of `step_by_step`.
+# - [x] The first call of `fast` is slower, later calls are faster | Right. The first call traces and compiles. Later calls run the compiled program.
+# - [ ] They take the same time, because both run the same operations | `step_by_step` transforms the function again in each call, and it writes every intermediate array to memory.
 
 # %%
-# All eight of one kind: accelerators where there are enough of them, else the simulated ones.
-devices = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
-mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
-placed = jax.device_put((xs, ys), NamedSharding(mesh, P("data")))
-shared = jax.device_put(params, NamedSharding(mesh, P()))
-spread = losses(shared, *placed)
-print(
-    "the losses:",
-    spread.shape,
-    "as pieces of",
-    spread.addressable_shards[0].data.shape,
-    "on",
-    len(spread.devices()),
-    "devices",
+jax.block_until_ready(step_by_step(params, xs, ys))  # JAX also compiles single operations at their first use
+start = time.perf_counter()
+jax.block_until_ready(fast(params, xs, ys))
+first = 1e3 * (time.perf_counter() - start)
+eager, later = time_ms(lambda: step_by_step(params, xs, ys), lambda: fast(params, xs, ys))
+
+_, axes = plots.subplots(height=1.7)
+names = ["fast, later calls", "fast, first call", "step_by_step, each call"]
+bars = axes.barh(names, [later, first, eager], color=plots.COLOURS[5])
+axes.bar_label(bars, fmt="%.2f ms", padding=4)
+axes.set(xscale="log", xlabel="milliseconds for one call, logarithmic", xlim=(later / 3, 5 * first))
+plots.show(
+    f"Bars of the time of one call. step_by_step takes {eager:.2f} ms, the first call of fast {first:.2f} ms, "
+    f"and later calls of fast {later:.2f} ms."
 )
 
-program = fast.lower(shared, *placed).compile().as_text()
-print("the gradient of their mean, as compiled for eight devices, contains an all-reduce:", "all-reduce" in program)
+# %% [markdown]
+# The first call of `fast` traces and compiles the function. Each later call with the same shapes and dtypes runs the compiled program only.
+#
+# ## The same program on eight devices
+# JAX can partition a program over several [devices](../docs/glossary.md#device). Unless you have eight accelerators, this page simulates eight devices on your CPU. The function `loss` stays the same, and only its data are placed differently. The batch is partitioned along its first axis, and the parameters are [replicated](../docs/glossary.md#replicate) on every device.
+
+# %%
+# Eight devices of one kind: accelerators if there are enough, otherwise simulated devices.
+devices = (jax.devices() if len(jax.devices()) >= 8 else jax.devices("cpu"))[:8]
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
+sharded_xs, sharded_ys = jax.device_put((xs, ys), NamedSharding(mesh, P("data")))
+replicated = jax.device_put(params, NamedSharding(mesh, P()))
+
+plots.show_shardings(
+    {"xs": sharded_xs, 'params["a"]': replicated["a"], "losses": losses(replicated, sharded_xs, sharded_ys)},
+    "The batch, a parameter, and the losses on eight devices.",
+)
 
 # %% [markdown]
-# You asked for a mean over a batch that lies on eight devices; the compiler put in the communication that this takes. Lessons 16 to 21 are about asking for the right one, and this course's checks read it off the program as you just did.
+# The colours and numbers are those of the devices. Each device stores a [shard](../docs/glossary.md#shard) of 64 examples and computes their losses. The gradient of the mean loss needs all examples, so the devices have to communicate.
+
+# %%
+program = fast.lower(replicated, sharded_xs, sharded_ys).compile()
+print_collectives(program)
+
+# %% [markdown]
+# The compiler inserted the communication. In an [all-reduce](../docs/glossary.md#all-reduce), the devices add up their parts of the gradient, which has 16,640 elements here, one for each parameter. Lessons 16 to 21 teach how to choose shardings, and the checks of their exercises inspect compiled programs in this way.
 #
 # ## From Python to the chip
-# ![Five steps from left to right. Your Python function runs once with tracers in place of arrays, which gives a jaxpr, a list of primitive operations; grad and vmap rewrite jaxprs. It is lowered to StableHLO, a portable program. XLA compiles that: it merges operations and lays out memory, and partitions it when the data lies on several devices. The result runs on CPU, GPU or TPU, and Python no longer takes part.](../images/start_here_path.svg)
+# JAX turns a Python function into machine code in four steps.
 #
-# Each step can be looked at. The **jaxpr** is what JAX understood when it ran your function once:
+# ![Five boxes from left to right. Your Python function and its transformations are traced to a jaxpr, typed primitives, one in each line. The jaxpr is lowered to StableHLO, the portable input of a compiler, which is compiled to HLO, optimized and partitioned over the devices, and loaded as machine code for CPU, GPU or TPU, which runs without Python. The steps before the machine code happen once for each combination of shapes and dtypes, and the machine code runs in every call.](../images/start_here_path.svg)
+#
+# First, JAX **traces** the function. It calls the function once with [tracers](../docs/glossary.md#tracer), which stand for arrays, and records every operation. The record is a [jaxpr](../docs/glossary.md#jaxpr).
 
 # %%
 print(jax.make_jaxpr(loss)(params, xs[0], ys[0]))
 
 # %% [markdown]
-# **StableHLO** is the same as a portable program for compilers; **HLO** after compilation shows what was merged:
+# Then JAX **lowers** the jaxpr to [StableHLO](../docs/glossary.md#stablehlo), a portable program for compilers. The compiler [XLA](../docs/glossary.md#xla) optimizes it. Among other things it combines operations into [fusions](../docs/glossary.md#fusion), so that values between them are not written to memory. The resulting machine code is loaded and runs without Python.
 
 # %%
 lowered = jax.jit(loss).lower(params, xs[0], ys[0])
-stable, compiled = lowered.as_text(), lowered.compile().as_text()
-print(
-    "StableHLO:",
-    stable.count("stablehlo."),
-    "operations, for example",
-    next(line.strip() for line in stable.split("\n") if "tanh" in line),
-)
-print("compiled: ", compiled.count(" fusion("), "merged groups of operations")
+stablehlo, compiled = lowered.as_text(), lowered.compile().as_text()
+print("A line of StableHLO:", next(line.strip() for line in stablehlo.split("\n") if "tanh" in line))
+print("Operations in StableHLO:", stablehlo.count("stablehlo."))
+print("Fusions in the compiled program:", compiled.count(" fusion("))
 
 # %% [markdown]
-# **XLA** ("accelerated linear algebra") is that compiler. It began in TensorFlow and is now developed in the open as OpenXLA; PyTorch reaches it too. What it is good at follows from what it sees: a whole program with known shapes. So it can merge operations, plan memory before it runs, and cut a program into pieces for thousands of chips. What it asks in return is the theme of part I: functions without side effects, shapes that do not depend on values, and a little patience on the first call.
+# XLA sees a whole program with known shapes. It can therefore fuse operations, plan memory in advance, and partition a program over thousands of chips. In return, JAX requires functions without side effects and shapes that do not depend on values. These requirements are the topic of part I.
 #
-# **The name**: "just after execution". Python runs your function once, to watch what it does, and the compiled program comes just after that ([Frostig, Johnson and Leary, 2018](https://mlsys.org/Conferences/doc/2018/146.pdf)).
+# ## Where JAX runs
+# JAX runs on CPUs, GPUs and TPUs. The command that installs it depends on the hardware.
 #
-# **Who uses it**: Gemini and its predecessors at Google were trained with it; AlphaFold 2 and 3 are published as JAX code, as is xAI's Grok-1; AXLearn is Apple's training library on top of it; Brax and MuJoCo's MJX simulate robots with it, JAX MD molecules, and NumPyro and BlackJAX sample posteriors. Most of them came for the same three things: derivatives of any function, one program for many chips, and speed without writing kernels.
-#
-# ## Where it runs
-#
-# | you have | you install | state |
+# | hardware | command | state |
 # |---|---|---|
-# | any computer with Linux, macOS on Apple silicon, or Windows | `pip install jax` | supported; on Windows this course wants WSL2 |
-# | an NVIDIA GPU, Linux | `pip install "jax[cuda13]"`, or `cuda12` for older drivers | supported; in WSL2 experimental |
-# | an AMD GPU, Linux | `pip install "jax[rocm7-local]"`, with ROCm installed | supported |
+# | a CPU with Linux, macOS (Apple silicon) or Windows | `pip install jax` | supported; on Windows, this course requires WSL 2 |
+# | an NVIDIA GPU with Linux | `pip install "jax[cuda13]"`, or `cuda12` for older drivers | supported; experimental in WSL 2 |
+# | an AMD GPU with Linux | `pip install "jax[rocm7-local]"`, with ROCm installed | supported; experimental in WSL 2 |
 # | a Google Cloud TPU | `pip install "jax[tpu]"` on its virtual machine | supported |
-# | a GPU of Apple's or Intel's | a plugin of the maker's | experimental |
+# | an Apple or Intel GPU | the vendor's plugin | experimental |
 #
-# The maker's page is [docs.jax.dev](https://docs.jax.dev/en/latest/installation.html). For this course `make setup` has installed everything. The same notebooks run on all of these; where they need eight devices and there are fewer, they simulate them.
+# The [installation page](https://docs.jax.dev/en/latest/installation.html) has the details. For this course, `make setup` has already installed JAX. The notebooks run on all of this hardware, and they simulate eight devices where there are fewer.
 
 # %%
-print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, by way of {jax.default_backend()}")
+print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, backend {jax.default_backend()}")
 
 # %% [markdown]
-# ## Who else is there
-# JAX itself holds arrays and transformations. Models, optimizers, data and checkpoints are libraries, and they mix, because all of them speak pytrees of arrays.
+# ## The ecosystem
+# JAX itself provides arrays and transformations. Libraries provide models, optimizers, data loading and checkpoints. They can be combined, because all of them exchange [pytrees](../docs/glossary.md#pytree) of arrays, such as the dict `params` above.
 #
-# ![A map with JAX, its arrays and transformations, in the middle, and libraries around it by what they are for. Models: Flax NNX, Equinox and Keras 3 are active, Haiku and Linen maintained, Trax, Objax and Elegy retired. Optimization: Optax and Optimistix, JAXopt retired. Data and checkpoints: Grain and Orbax. Learning to act: Gymnax, RLax and Brax maintained, Coax retired. Science: Diffrax, Lineax, JAX MD, NumPyro, BlackJAX; Jraph retired. Tests, types, clusters: Chex, jaxtyping, mpi4jax.](../images/start_here_map.svg)
+# ![A map with JAX, its arrays and transformations, in the middle, and libraries around it by purpose. Models: Flax NNX, Equinox and Keras 3 are active, Haiku and Linen maintained, Trax, Objax and Elegy retired. Optimization: Optax and Optimistix are active, JAXopt retired. Data and checkpoints: Grain and Orbax. Reinforcement learning: Gymnax is active, RLax and Brax maintained, Coax retired. Science: Diffrax, Lineax, JAX MD, NumPyro and BlackJAX are active, Jraph retired. Tests, types, clusters: Chex and jaxtyping are active, mpi4jax maintained.](../images/start_here_map.svg)
 #
-# | library | for | latest release | state, as of November 2026 |
-# |---|---|---|---|
-# | [Flax](https://flax.readthedocs.io) | models: NNX now, Linen in older code | 2026-10 | active; NNX is what this course teaches (10) |
-# | [Equinox](https://docs.kidger.site/equinox) | models as plain pytrees | 2026-05 | active |
-# | [Keras 3](https://keras.io) | models, on JAX, PyTorch or TensorFlow | 2026-07 | active |
-# | [Haiku](https://github.com/google-deepmind/dm-haiku) | models | 2026-07 | in maintenance: it is kept working, and points newcomers to Flax |
-# | [Optax](https://optax.readthedocs.io) | gradient transformations, losses, schedules | 2026-03 | active (09) |
-# | [JAXopt](https://github.com/google/jaxopt) | optimization, implicit differentiation | 2025-04 | retired: parts went to Optax; Optimistix solves the rest |
-# | [Optimistix](https://docs.kidger.site/optimistix), [Lineax](https://docs.kidger.site/lineax), [Diffrax](https://docs.kidger.site/diffrax) | root finding and least squares, linear solvers, differential equations | 2026-02 to 05 | active |
-# | [Orbax](https://orbax.readthedocs.io) | checkpoints, sharded and asynchronous | 2026-10 | active (24) |
-# | [Grain](https://google-grain.readthedocs.io) | data loading | 2026-06 | active (11) |
-# | [Chex](https://github.com/google-deepmind/chex), [jaxtyping](https://docs.kidger.site/jaxtyping) | testing; shapes in annotations | 2026-06 | active |
-# | [RLax](https://github.com/google-deepmind/rlax), [Gymnax](https://github.com/RobertTLange/gymnax) | reinforcement learning: losses; environments | 2026-06, 2026-10 | maintained |
-# | [Brax](https://github.com/google/brax) | physics of rigid bodies | 2026-03 | its training code is maintained; for physics it points to MuJoCo's MJX |
-# | [JAX MD](https://github.com/jax-md/jax-md) | molecular dynamics | 2026-06 | active |
-# | [NumPyro](https://num.pyro.ai), [BlackJAX](https://blackjax-devs.github.io/blackjax) | probabilistic programming, samplers | 2026-09, 2026-10 | active |
-# | [mpi4jax](https://mpi4jax.readthedocs.io) | MPI inside jitted code | 2026-09 | maintained |
-# | [Jraph](https://github.com/google-deepmind/jraph) | graph networks | 2022-08 | retired |
-# | [Coax](https://github.com/coax-dev/coax), [Objax](https://github.com/google/objax), [Elegy](https://github.com/poets-ai/elegy), [Trax](https://github.com/google/trax) | reinforcement learning; models | 2023, 2023, 2022, 2021 | retired: good reading, no ground to build on |
-#
-# Dates are of the newest release on the Python Package Index. A library without one for two years has not followed JAX's changes.
+# This course uses Flax NNX for models, Optax for optimization, Grain for data and Orbax for checkpoints. "Deeper: libraries and their releases" lists all of them.
 #
 # ## How this course works
-# Each lesson begins with a question that somebody had, asks you to **predict** before a cell runs, and shows the result beside your prediction. Then come its **exercises**: a function to write, checks under it that say what is missing, three hints, and hidden checks that the last cell runs, as `grader check 05_vmap` does in a terminal. Some checks read the *program* that JAX made of your function: how many loops, which communication, how many bytes on each device.
+# Each lesson starts from a practical question. It asks you to **predict** the result of a cell, and shows the result beside your prediction. Then you solve its **exercises**. In each exercise you write a function. The checks below it show what is wrong, and there are three hints. The last cell grades the whole notebook, including its hidden checks. In a terminal, `grader check 05_vmap` does the same.
 #
-# The map fills as your notebooks are graded (run the cell again), and so does `grader progress`, in a terminal.
+# Some checks inspect the compiled *program* of your function. They count its loops, its communication, or the bytes on each device.
+#
+# Run this cell again later. The map shows the points of every notebook that you have graded, as `grader progress` does in a terminal.
 
 # %%
-import grader.learning
-
 grader.learning.course_map()
 
 # %% [markdown]
-# Start with 01 if you are new to JAX, with 03 if you know NumPy well and have seen a tracer, with 16 if you train on one device and want more.
-#
-# | | lesson | what it is about |
-# |---|---|---|
-# | **I** | **Thinking in JAX** | |
-# | 00 | [start_here](00_start_here.ipynb) | this page |
-# | 01 | [arrays](01_arrays.ipynb) | jnp beside NumPy, immutability, dtypes, honest timing |
-# | 02 | [tracing](02_tracing.ipynb) | what Python runs when, jaxprs, StableHLO, leaked tracers |
-# | 03 | [jit](03_jit.ipynb) | when it compiles and when not, static arguments, donation |
-# | 04 | [grad](04_grad.ipynb) | derivatives of every order, custom rules, gradients that are finite |
-# | 05 | [vmap](05_vmap.ipynb) | from one example to a batch, grids, per-example gradients |
-# | 06 | [pytrees](06_pytrees.ipynb) | map, flatten, paths, your own node types |
-# | 07 | [randomness](07_randomness.ipynb) | keys as data, streams that resume, keys under vmap and jit |
-# | 08 | [control_flow](08_control_flow.ipynb) | cond, while_loop and scan under jit and grad |
-# | **II** | **Models and training** | |
-# | 09 | [training](09_training.ipynb) | optax from pure functions up, schedules, accumulation |
-# | 10 | [nnx](10_nnx.ipynb) | modules, state, split and merge, modes |
-# | 11 | [mnist](11_mnist.ipynb) | loaders that feed JAX, a residual CNN, evaluation |
-# | 12 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras |
-# | 13 | debugging *(coming)* | NaNs, checkify, leaks, reading JAX's errors |
-# | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, compiling ahead |
-# | 15 | memory_and_precision *(coming)* | remat, offload, bf16, loss scaling |
-# | **III** | **Many devices** | |
-# | 16 | [sharding](16_sharding.ipynb) | meshes, shardings, the five collectives |
-# | 17 | explicit_sharding *(coming)* | sharding in types, ambiguous contractions, reshard |
-# | 18 | [data_parallel](18_data_parallel.ipynb) | DP and FSDP training on eight devices, measured |
-# | 19 | shard_map *(coming)* | code per device, collectives one by one |
-# | 20 | tensor_parallel *(coming)* | Megatron layouts, attention heads, sequence parallelism |
-# | 21 | pipelines_and_experts *(coming)* | schedules, mixture of experts, choosing a mesh |
-# | **IV** | **Below and beyond** | |
-# | 22 | pallas *(coming)* | kernels: refs, grids, memory, gradients around them |
-# | 23 | escape_hatches *(coming)* | callbacks, and C++ through the foreign function interface |
-# | 24 | production *(coming)* | checkpoints, export, several processes |
-# | 25 | attention *(coming)* | masks, heads, key/value cache, sampling |
-# | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
+# Start with lesson 01 if you are new to JAX. Start with 03 if you know NumPy well and have seen a tracer. If you train on one device and want to use more, start with 16. The [glossary](../docs/glossary.md) explains the terms.
 #
 # ## Summary
 #
-# | you want | JAX says |
+# | you want | write |
 # |---|---|
 # | the derivative of a function | `jax.grad(f)` |
-# | the same for a batch | `jax.vmap(f)` |
+# | the same function for a batch | `jax.vmap(f)` |
 # | one compiled program | `jax.jit(f)` |
-# | many devices | place the data: `jax.device_put(x, sharding)` |
-# | to see what became of it | `jax.make_jaxpr(f)(x)`, `jax.jit(f).lower(x).as_text()`, `.compile().as_text()` |
+# | to use many devices | `jax.device_put(x, sharding)` for the data |
+# | to inspect the program | `jax.make_jaxpr(f)(x)`, `jax.jit(f).lower(x).as_text()`, `.compile().as_text()` |
+
+# %% [markdown]
+# ## Deeper: the lessons and their topics
+# The course has four parts. Lessons marked *(coming)* are planned.
+#
+# | | lesson | topics |
+# |---|---|---|
+# | **I** | **Thinking in JAX** | |
+# | 00 | [start_here](00_start_here.ipynb) | transformations, XLA, the ecosystem, this course |
+# | 01 | [arrays](01_arrays.ipynb) | `jnp` and NumPy, immutable arrays, dtypes, timing |
+# | 02 | [tracing](02_tracing.ipynb) | tracers, jaxprs, StableHLO, leaked tracers |
+# | 03 | [jit](03_jit.ipynb) | compilation and its cache, static arguments, donation |
+# | 04 | [grad](04_grad.ipynb) | derivatives of any order, custom rules, NaN in gradients |
+# | 05 | [vmap](05_vmap.ipynb) | batches, all pairs, per-example gradients |
+# | 06 | [pytrees](06_pytrees.ipynb) | map, flatten, key paths, custom nodes |
+# | 07 | [randomness](07_randomness.ipynb) | keys, reproducible streams, keys under `vmap` and `jit` |
+# | 08 | [control_flow](08_control_flow.ipynb) | `cond`, `while_loop` and `scan` under `jit` and `grad` |
+# | **II** | **Models and training** | |
+# | 09 | [training](09_training.ipynb) | Optax, schedules, gradient accumulation |
+# | 10 | [nnx](10_nnx.ipynb) | modules, Variables, split and merge, training and evaluation modes |
+# | 11 | [mnist](11_mnist.ipynb) | data loaders, a residual CNN, evaluation |
+# | 12 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras |
+# | 13 | debugging *(coming)* | NaNs, checkify, leaks, error messages |
+# | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, ahead-of-time compilation |
+# | 15 | memory_and_precision *(coming)* | rematerialization, offload, bfloat16, loss scaling |
+# | **III** | **Many devices** | |
+# | 16 | [sharding](16_sharding.ipynb) | meshes, shardings, collectives |
+# | 17 | explicit_sharding *(coming)* | shardings in types, ambiguous contractions, reshard |
+# | 18 | [data_parallel](18_data_parallel.ipynb) | data parallelism and FSDP on eight devices |
+# | 19 | shard_map *(coming)* | code for each device, collectives |
+# | 20 | tensor_parallel *(coming)* | Megatron layouts, attention heads, sequence parallelism |
+# | 21 | pipelines_and_experts *(coming)* | pipeline schedules, mixture of experts, choosing a mesh |
+# | **IV** | **Below and beyond** | |
+# | 22 | pallas *(coming)* | kernels, grids, memory, gradients |
+# | 23 | escape_hatches *(coming)* | callbacks and the C++ foreign function interface |
+# | 24 | production *(coming)* | checkpoints, export, several processes |
+# | 25 | attention *(coming)* | masks, heads, key-value cache, sampling |
+# | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
+#
+# ## Deeper: libraries and their releases
+# The table lists the libraries of the map with their latest releases on the Python Package Index. A library without a release for two years probably does not work with the current JAX.
+#
+# | library | for | latest release | state in November 2026 |
+# |---|---|---|---|
+# | [Flax](https://flax.readthedocs.io) | models (NNX, and Linen in older code) | 2026-10 | active; lesson 10 teaches NNX |
+# | [Equinox](https://docs.kidger.site/equinox) | models as plain pytrees | 2026-05 | active |
+# | [Keras 3](https://keras.io) | models, on JAX, PyTorch or TensorFlow | 2026-07 | active |
+# | [Haiku](https://github.com/google-deepmind/dm-haiku) | models | 2026-07 | maintained; recommends Flax for new projects |
+# | [Optax](https://optax.readthedocs.io) | gradient transformations, losses, schedules | 2026-03 | active; lesson 09 |
+# | [JAXopt](https://github.com/google/jaxopt) | optimization, implicit differentiation | 2025-04 | retired; Optax and Optimistix replace it |
+# | [Optimistix](https://docs.kidger.site/optimistix), [Lineax](https://docs.kidger.site/lineax), [Diffrax](https://docs.kidger.site/diffrax) | root finding and least squares, linear solvers, differential equations | 2026-02 to 05 | active |
+# | [Orbax](https://orbax.readthedocs.io) | checkpoints, sharded and asynchronous | 2026-10 | active; lesson 24 |
+# | [Grain](https://google-grain.readthedocs.io) | data loading | 2026-06 | active; lesson 11 |
+# | [Chex](https://github.com/google-deepmind/chex), [jaxtyping](https://docs.kidger.site/jaxtyping) | tests; shapes in type annotations | 2026-06 | active |
+# | [RLax](https://github.com/google-deepmind/rlax), [Gymnax](https://github.com/RobertTLange/gymnax) | losses and environments of reinforcement learning | 2026-06, 2026-10 | RLax maintained, Gymnax active |
+# | [Brax](https://github.com/google/brax) | rigid-body physics, reinforcement learning | 2026-03 | training code maintained; recommends MuJoCo's MJX for physics |
+# | [JAX MD](https://github.com/jax-md/jax-md) | molecular dynamics | 2026-06 | active |
+# | [NumPyro](https://num.pyro.ai), [BlackJAX](https://blackjax-devs.github.io/blackjax) | probabilistic programming; samplers | 2026-09, 2026-10 | active |
+# | [mpi4jax](https://mpi4jax.readthedocs.io) | MPI inside jitted code | 2026-09 | maintained |
+# | [Jraph](https://github.com/google-deepmind/jraph) | graph neural networks | 2022-08 | retired |
+# | [Coax](https://github.com/coax-dev/coax), [Objax](https://github.com/google/objax), [Elegy](https://github.com/poets-ai/elegy), [Trax](https://github.com/google/trax) | reinforcement learning; models | 2023, 2023, 2022, 2021 | retired |
+#
+# ## Deeper: XLA, the name and the users of JAX
+# **XLA** is short for "accelerated linear algebra". It began as a part of TensorFlow and is now developed as the open-source project OpenXLA. PyTorch can use it too.
+#
+# **JAX** is short for "just after execution". Python executes your function once for JAX to observe, and the compiled program runs just after that ([Frostig, Johnson and Leary, 2018](https://mlsys.org/Conferences/doc/2018/146.pdf)).
+#
+# **Users.** Google trains its Gemini models with JAX. AlphaFold 2, AlphaFold 3 and xAI's Grok-1 are published as JAX code. AXLearn is Apple's training library for JAX. Brax and MuJoCo's MJX simulate robots, and JAX MD simulates molecules. NumPyro and BlackJAX sample from posterior distributions.

@@ -101,11 +101,11 @@ def a_linked_folder(place: Path) -> None:
 
 # What is handed in instead of a notebook, and what its author is told.
 UNREADABLE: dict[Callable[[Path], None], str] = {
-    no_notebook: "There is no 01_by_hand.ipynb in the folder that was handed in.",
-    a_folder: "It is a link or no file at all.",
-    too_large: "The notebook has 23 MB; at most 21 MB are read.",
+    no_notebook: "There is no 01_by_hand.ipynb in the submitted folder.",
+    a_folder: "It is a link or not a regular file.",
+    too_large: "The notebook has 23 MB, but at most 21 MB are read.",
     no_json: "The file is not a notebook: it is not JSON.",
     old_format: "The file is JSON but not a notebook of format 4.",
-    a_link: "It is a link or no file at all.",
-    a_linked_folder: "It is a link or no file at all.",
+    a_link: "It is a link or not a regular file.",
+    a_linked_folder: "It is a link or not a regular file.",
 }

@@ -70,10 +70,10 @@ SAID: dict[str, tuple[Any, Any, str, str]] = {
     "NaN": (f(np.nan, 1), f(1, 1), "values", "1 of 2 values differs; the one at [0] of the result is nan; wanted 1."),
     "infinite": (f(np.inf), f(-np.inf), "values", "The result at [0] is inf; wanted -inf."),
     "a hair's breadth": (F(1.00000012), F(1), "values", "The result is 1.00000012; wanted 1."),
-    "another key": (KEYS[0], KEYS[1], "values", "The result is another key than wanted."),
+    "another key": (KEYS[0], KEYS[1], "values", "The result is not the wanted key."),
     "other keys of PRNG": (
         KEYS, KEYS[jnp.array([0, 2, 1])], "values",
-        "2 of 3 keys of the result are others than wanted; the first is at [1].",
+        "2 of 3 keys of the result differ; the first is at [1].",
     ),
     "float": (0.5, 0.25, "values", "The result is 0.5; wanted 0.25."),
     "int": (3, 4, "values", "The result is 3; wanted 4."),

@@ -35,7 +35,7 @@ def said(count: int, **environment: str) -> list[str]:
 
 def test_fewer_accelerators_than_asked_for_are_left_alone() -> None:
     """The whole notebook then runs on simulated devices: an exported program is for one kind of device."""
-    assert said(1) == ["8 x simulated CPU devices; of NVIDIA H200 there are fewer: 1", "8 cpu 8"]
+    assert said(1) == ["8 x simulated CPU devices, because there are only 1 x NVIDIA H200", "8 cpu 8"]
 
 
 def test_accelerators_are_taken_where_there_are_enough() -> None:

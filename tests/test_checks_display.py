@@ -45,7 +45,7 @@ WORSE = "def double(x):\n    return x + 4"
 RIGHT = "def double(x):\n    return 2 * x"
 CHECK = '"""Twice <each> number."""\ncompare(ask(double, np.float32([1, 2])), np.float32([2, 4]))'
 OTHER = '"""Twice a scalar."""\nrequire(ask(double, 3) == 6, "Not twice 3.")'
-HIDDEN = "# Hidden check, 1 point: twice more.\n# It runs when the notebook is graded."
+HIDDEN = "# Hidden check, 1 point: twice more.\n# It runs only when the notebook is graded."
 HINTS = {
     "Hint 1 · a question": "What is `2 * x`?",
     "Hint 2 · a nudge": "Not **plus**.",
@@ -157,11 +157,11 @@ def test_the_why_opens_when_all_checks_that_are_here_pass(saved: Path) -> None:
     cells = [RIGHT, CHECK, OTHER, half, CHECK, OTHER, RIGHT, CHECK, OTHER, CHECK]
     _, one, both, _, _, missed, _, again, all_of_them, still = run(*cells, saved=saved)
     assert plain(one) == plain(again) == ["✓ Twice <each> number."], "the other check has not passed with this answer"
-    assert plain(both) == plain(all_of_them) == ["✓ Twice a scalar.", "Why it works stands below the checks."]
+    assert plain(both) == plain(all_of_them) == ["✓ Twice a scalar.", "The explanation is below the checks."]
     title = "Why it works, once the hidden checks pass too"
     assert rich(both, "markdown").strip() == f"<details><summary>{title}</summary>\n\n{WHY}\n\n</details>"
     assert plain(missed)[0].startswith("✗ Twice a scalar.")
-    assert plain(still) == ["✓ Twice <each> number.", "Why it works stands below the checks."]
+    assert plain(still) == ["✓ Twice <each> number.", "The explanation is below the checks."]
 
 
 def test_without_hidden_checks_the_why_is_without_an_if(saved: Path) -> None:
@@ -215,12 +215,12 @@ def test_a_long_message_is_cut_and_whole_in_a_fold() -> None:
     assert lines[3].startswith("  In line 2 of your cell: raise ValueError(")
     assert max(map(len, lines)) <= 78
     html = fold["data"]["text/html"]
-    assert html.startswith("<details><summary>The whole message</summary><pre")
+    assert html.startswith("<details><summary>Full message</summary><pre")
     assert "&lt;b&gt;no&lt;/b&gt;" in html
     assert "<b>" not in html
     assert "\x1b" not in html + json.dumps(error["traceback"][1:], ensure_ascii=False)
     assert len(html) < 8_000
-    assert fold["data"]["text/plain"] == "The whole message: import sys; print(sys.last_value)"
+    assert fold["data"]["text/plain"] == "Full message: import sys; print(sys.last_value)"
 
 
 def test_a_long_title_is_shortened_before_a_message_is() -> None:
@@ -254,13 +254,13 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     said = plain(decides)
     assert said[0].splitlines() == [
         "✗ Twice <each> number.",
-        "  Python decides (`if`, `while`, `and`) by a value known only at run time: use",
+        "  `if`, `while` or `and` needs a value that is only known at run time. Use",
         "  `jnp.where`, `lax.cond`, `while_loop` or, where possible, a static argument.",
         "  In line 2 of your cell: if x.sum() > 0:",
     ]
-    assert said[1:] == ["The error in full: import sys; print(sys.last_value.details)"]
+    assert said[1:] == ["Full error message: import sys; print(sys.last_value.details)"]
     html = decides[1]["data"]["text/html"]
-    assert html.startswith("<details><summary>The error in full</summary><pre")
+    assert html.startswith("<details><summary>Full error message</summary><pre")
     assert ">TracerBoolConversionError: Attempted boolean conversion of traced array with shape bool[].\n" in html
     assert "https://docs.jax.dev/en/latest/errors.html" in html, "all of it"
     *_, place, rest = plain(adds)[0].splitlines()
@@ -268,7 +268,7 @@ def test_an_error_of_jax_is_said_in_our_words_first_and_in_its_own_in_a_fold() -
     assert rest.startswith("  ValueError: … * one axis had size 2: axis 0 of argument a of type"), "what we do not say"
     assert "axis 0 of argument b of type float32[1]" in adds[1]["data"]["text/html"]
     assert plain(stores)[0].splitlines()[1:] == [
-        "  JAX's arrays do not change in place: `x = x.at[i].set(y)` makes a new one.",
+        "  JAX arrays are immutable. `x = x.at[i].set(y)` creates a changed copy.",
         "  In line 3 of your cell: x[0] = 2 * x[0]",
         "  TypeError: … Instead of x[idx] = y, use x = x.at[idx].set(y) or another …",
     ]
@@ -427,12 +427,12 @@ def test_shapes_are_drawn_with_the_difference_in_words() -> None:
 @pytest.mark.parametrize(
     ("got", "wanted", "said"),
     [
-        ((3, 2), (2, 3), "The same sizes in another order."),
+        ((3, 2), (2, 3), "The same sizes in a different order."),
         ((2, 4, 5), (2, 3, 5), "Axis 1 has 4, wanted 3."),
         ((1, 2), (3, 4), "Axis 0 has 1, wanted 3; axis 1 has 2, wanted 4."),
         ((2, 1), (2,), "Axis 1, of size 1, is one too many."),
         ((4,), (4, 4), "An axis of size 4 is missing."),
-        ((2, 3), (6, 1, 1, 1), "As many numbers in other axes."),
+        ((2, 3), (6, 1, 1, 1), "The same number of entries in different axes."),
         ((2, 3), (7, 1, 1, 1), ""),
         ((), (2,), "Axis 0, of size 2, is missing."),
     ],
@@ -471,7 +471,7 @@ def double(mesh, x):
 """
     placed, dicts = run(answer, PLACED, DICTS)[1:]
     grid = "axis 0 in 2 and axis 1 in 2 0:3 3:6 0:2 0 2 2:4 1 3"
-    said = "In each cell: the devices that hold this part."
+    said = "Each cell lists the devices that store this shard."
     assert words(rich(placed, "html")).endswith(f"got: {grid} {said}")
     assert words(rich(dicts, "html")).endswith(f"got: {grid} wanted: axis 0 in 2 0:2 0 1 2:4 2 3 {said}")
     assert plain(dicts)[1].splitlines()[-2:] == [
@@ -490,7 +490,7 @@ def test_a_check_that_stumbles_over_a_result_says_so_in_words(saved: Path) -> No
     said = f"When x is 1: {said} (TypeError: cannot unpack non-iterable int object)."
     assert in_words[0]["evalue"] == said
     assert plain(in_words)[0].splitlines()[0] == "✗ Two."
-    assert plain(empty) == ["✗ Twice.\n  This does not hold for your answer."]
+    assert plain(empty) == ["✗ Twice.\n  Your answer does not meet this condition."]
     assert own[0]["ename"] == "ZeroDivisionError"
     assert "nothing = 1 / 0" in plain(own)[0]
 

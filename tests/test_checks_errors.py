@@ -1,4 +1,4 @@
-"""What JAX says in many lines is said in one sentence of ours first, on every surface; and JAX still says it so."""
+"""Explanations of errors are shown before JAX's text on every surface, and JAX still raises each of these errors."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ RAISING = {
     "small-total": (LEAKS, "UnexpectedTracerError", "In line 6 of your cell: return jnp.sum(kept[-1])"),
 }
 BEGINNINGS = {
-    "small-double": "Python decides (`if`, `while`, `and`) by a value",
-    "small-mean": "The body of `lax.scan` returns a pair",
-    "small-total": "A value of a traced function was kept",
+    "small-double": "`if`, `while` or `and` needs a value",
+    "small-mean": "The body of `lax.scan` must return a pair",
+    "small-total": "A tracer leaked through a list",
 }
 
 
@@ -86,10 +86,10 @@ def test_what_is_provoked_stands_in_the_table(raised: dict[str, list[str]]) -> N
 
 
 @pytest.mark.parametrize("sentence", sorted({cause.sentence for cause in CAUSES}))
-def test_a_sentence_is_one_and_fits_below_a_title(sentence: str) -> None:
+def test_an_explanation_is_short_and_fits_below_a_title(sentence: str) -> None:
     assert sentence[0].isupper() or sentence.startswith("`"), "it begins as a sentence"
     assert sentence.endswith((".", "?"))
-    assert ". " not in sentence
+    assert sentence.count(". ") <= 1, "two sentences at most"
     failed = CheckFailed(
         f"{sentence}\n{PLACE}3 of your cell: {'x + ' * 40}",
         kind="raised",
@@ -168,7 +168,7 @@ def test_a_learner_chooses_no_word_of_a_hidden_message(grader: Any, built: Any, 
     cause = explained("TypeError", "Pred must be a scalar")
     assert cause is not None
     assert checks["small-double-values"]["message"] == f"`double` raised TypeError: {cause.sentence}"
-    assert checks["small-mean-program"]["message"] == "`loss` raised an exception of its own."
+    assert checks["small-mean-program"]["message"] == "`loss` raised an exception class of its own."
     assert checks["small-double-example"]["message"].endswith("TypeError: … got [1. 2.] of shape")
 
 
@@ -182,5 +182,5 @@ def test_an_error_that_we_have_no_words_for_is_quoted_in_public_checks(grader: A
     assert checks["small-mean-program"]["message"] == "`loss` raised AttributeError."
     said = "`loss` raised AttributeError: module 'jax.numpy' has no attribute 'summ'. Did you mean: 'sum'?"
     assert checks["small-mean-example"]["message"] == f"{said}\n{place}"
-    begin = "Your answer cell raised NonConcreteBooleanIndexError on line 1: How many entries a mask picks depends"
+    begin = "Your answer cell raised NonConcreteBooleanIndexError on line 1: The number of entries under a mask"
     assert checks["small-double-example"]["message"].startswith(begin)

@@ -126,7 +126,7 @@ def test_a_class_whose_stub_raises_and_a_cell_that_fails() -> None:
     assert "ZeroDivisionError" in plain(failing)
     assert (
         plain(other)
-        == "✗ It counts.\n  `Counter` is not defined: its cell ended with ZeroDivisionError.\n  Mend that cell."
+        == "✗ It counts.\n  `Counter` is not defined because its cell ended with ZeroDivisionError.\n  Fix that cell."
     )
     assert stub[0]["ename"] == "NotImplementedError"
 
@@ -135,8 +135,8 @@ def test_a_setup_name_that_was_rebound_is_put_back_with_a_word() -> None:
     check = '"""One more than twice."""\nrequire(ask(lambda x: given(double(x)), 4) == 9, "no")'
     first, second = run(SETUP, RIGHT, "given = np = None", check, check)[3:]
     assert plain(first) == (
-        "stdout: Note: `given`, `np` had been given another value since the setup. For the checks it is the setup's "
-        "again.\n\n✓ One more than twice."
+        "stdout: Note: `given`, `np` changed after the setup. The checks use the setup's values."
+        "\n\n✓ One more than twice."
     )
     assert plain(second) == "✓ One more than twice."
 
@@ -249,9 +249,13 @@ def test_an_earlier_answer_is_not_judged_where_its_cell_defines_others_now() -> 
 def test_an_earlier_answer_is_not_judged_where_its_cell_is_no_python() -> None:
     typo = "def double(x):\n    return (2 * x"
     early, late, mended = (run(SETUP, typo, CHECK, STUB, typo, CHECK, RIGHT, CHECK)[place] for place in (2, 5, 7))
-    assert plain(early) == f"✗ {TITLE}\n  `double` is not defined: its cell ended with SyntaxError.\n  Mend that cell."
     assert (
-        plain(late) == f"✗ {TITLE}\n  `double` is an earlier one: its cell ended with SyntaxError.\n  Mend that cell."
+        plain(early)
+        == f"✗ {TITLE}\n  `double` is not defined because its cell ended with SyntaxError.\n  Fix that cell."
+    )
+    assert (
+        plain(late)
+        == f"✗ {TITLE}\n  `double` is from an earlier run because its cell ended with SyntaxError.\n  Fix that cell."
     )
     assert plain(mended) == f"✓ {TITLE}"
 

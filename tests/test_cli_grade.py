@@ -101,9 +101,9 @@ def test_a_pipe_gets_a_line_for_each_lesson_on_stderr(first: subprocess.Complete
     """Two notebooks are graded at once: those of the second lesson may be done before the last of the first."""
     lines = [re.sub(r"\d+ s\.", "N s.", line) for line in first.stderr.splitlines()]
     assert [re.sub(r"[4-7] of 8", "K of 8", lines[0]), *lines[1:]] == [
-        "01_alone is graded: K of 8 notebooks after N s.",
-        "02_together is graded: 8 of 8 notebooks after N s.",
-        "Not graded, or not fully: cy/01_alone. The reasons stand above.",
+        "01_alone is graded. K of 8 notebooks after N s.",
+        "02_together is graded. 8 of 8 notebooks after N s.",
+        "Not graded, or only in part: cy/01_alone. The reasons are above.",
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_second_run_shows_the_same_and_says_that_it_is_cached(
     """All but the file that is empty, which is read again."""
     again = grader(*command(course))
     assert SECONDS.sub("", again.stdout).startswith(SECONDS.sub("", first.stdout).rstrip())
-    assert "were graded before and have not changed; --force grades them again." in again.stdout
+    assert "were graded before and have not changed. --force grades them again." in again.stdout
 
 
 def screen(written: str) -> list[str]:

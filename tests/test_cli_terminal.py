@@ -90,19 +90,19 @@ def test_a_pipe_gets_plain_lines_and_no_progress(course: Path, grader: Grader) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["grade", "nowhere"], "There is no folder nowhere. Give the folder that holds"),
-        (["grade", "exercises"], "No submission in exercises: expected <learner>/<lesson>/<lesson>.ipynb"),
+        (["grade", "nowhere"], "There is no folder nowhere. Pass the folder that contains"),
+        (["grade", "exercises"], "No submission in exercises. Expected: <learner>/<lesson>/<lesson>.ipynb"),
         (["grade", "submitted", "--lesson", "99_none"], "There is no lesson 99_none. Lessons with exercises: 01_small"),
         (["grade", "submitted", "--json", "/proc/none/results.json"], "cannot be written to /proc/none/results.json"),
         (["check", "nothing.ipynb"], "There is no notebook nothing.ipynb. Lessons with exercises: 01_small"),
         (["check", "1"], "There is no notebook 1. Did you mean 01_small?"),
         (["check", "small"], "There is no notebook small. Did you mean 01_small?"),
         (["solution", "01"], "There is no lesson 01. Did you mean 01_small?"),
-        (["check", "course.toml"], "course.toml is no lesson's exercises. Name it as its lesson: 01_small"),
+        (["check", "course.toml"], "No lesson is called course.toml. Rename the notebook after its lesson: 01_small"),
         (["report", "none.json", "--as", "csv"], "none.json cannot be read: No such file or directory."),
         (["prove", "99_none"], "There is no lesson 99_none."),
         (["build", "99_none"], "there is no lesson `99_none`."),
-        (["--course", "/proc", "build"], "no course.toml here or above."),
+        (["--course", "/proc", "build"], "no course.toml in this folder or above."),
         (["preview", "99_none"], "There is no lesson 99_none."),
         (["preview", LESSON, "--html", "/proc/none/page.html"], "/proc/none/page.html"),
         (["bundle", "99_none", "--out", "out"], "99_none"),
@@ -148,8 +148,8 @@ NAMES = "small-double  Double", "small-mean  A loss", "small-total  Another loss
     ("typed", "first", "listed"),
     [
         ("nothing", "There is no exercise nothing. ", NAMES),
-        ("loss", "2 exercises have loss in their names. ", NAMES[1:]),
-        ("", "3 exercises have  in their names. ", NAMES),
+        ("loss", "2 exercises match loss. ", NAMES[1:]),
+        ("", "3 exercises match . ", NAMES),
     ],
 )
 def test_an_exercise_that_is_not_one_is_refused_with_a_list(
@@ -172,7 +172,7 @@ def test_one_exercise_is_checked_by_its_id_its_title_or_a_part(
     double = "doub" in typed.casefold()
     assert {check["exercise"] for check in result["checks"]} == {"small-double" if double else "small-mean"}
     assert (status, result["score"], result["max_score"]) == ((0, 3, 3) if double else (1, 0, 3))
-    assert ("All points: Double (3)" if double else "Not attempted: A loss\n") in out
+    assert ("Full points: Double (3)" if double else "Not attempted: A loss\n") in out
 
 
 @pytest.mark.parametrize("verb", ["build", "lab"])

@@ -148,7 +148,7 @@ def texts(path: Path) -> list[str]:
 
 
 def kept(said: str, course: Path) -> list[Path]:
-    return [course / name for name in re.findall(r"kept as (\S+)\.\n", said)]
+    return [course / name for name in re.findall(r"old notebook is now (\S+)\.\n", said)]
 
 
 def carry(course: Path, of: str = OWN) -> migrate.Migration:
@@ -164,7 +164,7 @@ def carry(course: Path, of: str = OWN) -> migrate.Migration:
 def points(said: str) -> dict[str, str]:
     """By title, as `grader check` says it."""
     missed = re.findall(r"^  (\w[\w ]+?)  ([\d.]+ of [\d.]+) points", said, re.MULTILINE)
-    [others] = re.findall(r"✓ All points: (.*)", said)
+    [others] = re.findall(r"✓ Full points: (.*)", said)
     return {**dict(missed), **dict(re.findall(r"([\w ]+?) \(([\d.]+)\)", others.replace(", ", ",")))}
 
 
@@ -200,15 +200,15 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     told = grader("--course", clone, "lab", "--no-open")
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.splitlines() == [
-        "work/: nothing new, nothing overwritten.",
+        "work/: 0 new files, nothing overwritten.",
         "The course has changed since you got your copies:",
         "  01_small  changed: small-double (task, checks), small-total (task, answer cell, checks); "
         "not in your copy: small-new; no longer in the course: small-old",
         "  only words in 1 notebook",
-        "`grader carry`, in a terminal of JupyterLab, brings all that you wrote over into the new notebooks. "
+        "`grader carry`, in a terminal of JupyterLab, copies everything that you wrote into the new notebooks. "
         "The old ones are kept.",
     ]
-    assert "The course has changed 01_small since you got your copies: `grader carry` brings your answers over." in (
+    assert "The course has changed 01_small since you got your copies: `grader carry` copies your answers into" in (
         grader("--course", clone, "progress").stdout
     )
     assert tree(clone / "work") == before
@@ -217,8 +217,8 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{LESSON_OWN}: 1 cell of yours carried over." in done.stdout
     assert f"{OWN}: 4 answers and 3 cells of yours carried over." in done.stdout
-    assert "small-total begins differently now: a comment at your answer says how." in done.stdout
-    assert "No longer in the course: small-old. Your answers stand below the exercises." in done.stdout
+    assert "The answer cell of small-total begins differently now. A comment at your answer shows how." in done.stdout
+    assert "No longer in the course: small-old. Your answers are below the exercises." in done.stdout
     assert [path.read_bytes() for path in kept(done.stdout, clone)] == [before[LESSON_OWN[5:]], before[OWN[5:]]]
     own = load(clone / OWN)
     nbformat.validate(nbformat.from_dict(own))
@@ -229,7 +229,7 @@ def test_a_pull_touches_nothing_and_what_was_written_is_carried_over(
     assert (text(following), following["outputs"]) == ("double(2)", shown["outputs"])
     assert text(own["cells"][place(own, "small-mean-task") + 1]) == "Mine: divide."
     now = text(own["cells"][place(own, "small-total")])
-    assert now.startswith("# The course has changed how this cell begins")
+    assert now.startswith("# The beginning of this cell has changed in the course")
     assert "#     def total(x):\n" in now
     assert now.endswith(f"\n\n{TOTAL}")
     end = place(own, "closing")
@@ -288,13 +288,15 @@ def test_a_course_cell_that_a_copy_has_not_yet_comes_without_alarm(course: Path)
 
 def test_a_changed_check_is_told_where_it_counts(course: Path, grader: Grader) -> None:
     change(course, CHECK)
-    said = "`grader carry 01_small` brings your answers over."
+    said = "`grader carry 01_small` copies your answers into the new notebooks."
     changed = "since you got your copy (changed: small-double (checks))"
     assert f"The course has changed {changed}: {said}" in grader("--course", course, "check", LESSON).stdout
     done = grader("--course", course, "carry", LESSON)
-    assert f"{OWN}: made new, as nothing in it was yours. What was there is kept as work/earlier/" in done.stdout
+    assert (
+        f"{OWN}: replaced, because it contained nothing of yours. The old notebook is now work/earlier/" in done.stdout
+    )
     again = grader("--course", course, "carry", LESSON)
-    assert again.stdout == "Your copies are as new as the course: there is nothing to carry over.\n"
+    assert again.stdout == "Your copies are up to date. There is nothing to carry over.\n"
     assert grader("--course", course, "carry", "7").stderr == "There is no lesson 7. Lessons: 01_small.\n"
 
 
@@ -377,7 +379,7 @@ def test_a_lesson_that_does_not_say_what_was_the_courses_is_begun_anew(course: P
     assert migrate.diff_all(Course(course)) == []  # it is as new as the course
     change(course, ("# The end.", "# The end of it."), of="notebooks")
     done = grader("--course", course, "carry")
-    assert f"{LESSON_OWN}: begun anew, as nothing in it says which cells are yours." in done.stdout
+    assert f"{LESSON_OWN}: replaced, because nothing in it marks which cells are yours." in done.stdout
     [old] = kept(done.stdout, course)
     assert texts(old)[-1] == "Mine."
     assert texts(course / LESSON_OWN)[-1] == "The end of it."
@@ -386,7 +388,7 @@ def test_a_lesson_that_does_not_say_what_was_the_courses_is_begun_anew(course: P
 def test_what_cannot_be_read_is_told_and_left(course: Path, grader: Grader) -> None:
     (course / OWN).write_text("half {")
     change(course, ("# The end.", "# The end of it."), of="notebooks")
-    said = f"{OWN} cannot be read: it is not JSON. Rename it, and `grader lab` lays out a fresh one.\n"
+    said = f"{OWN} cannot be read: it is not JSON. Rename it, and `grader lab` creates a new copy.\n"
     told = grader("--course", course, "lab", "--no-open")
     assert (told.returncode, told.stderr) == (0, said)
     done = grader("--course", course, "carry")

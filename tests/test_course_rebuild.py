@@ -20,7 +20,7 @@ def own(course: Path) -> Path:
 
 def kept(said: str, course: Path) -> Path:
     """The notebook that the command says it has kept."""
-    return course / re.findall(r"kept as (\S+)\.\n", said)[0]
+    return course / re.findall(r"old one is now (\S+)\.\n", said)[0]
 
 
 def test_begun_anew_nothing_is_lost(course: Path, grader: Grader) -> None:
@@ -38,7 +38,7 @@ def test_begun_anew_nothing_is_lost(course: Path, grader: Grader) -> None:
 def test_without_a_notebook_there_is_nothing_to_keep(course: Path, grader: Grader) -> None:
     own(course).unlink()
     done = grader("--course", course, "reset", LESSON)
-    assert (done.returncode, done.stdout) == (0, f"A fresh notebook is in work/{LESSON}/{LESSON}.ipynb.\n")
+    assert (done.returncode, done.stdout) == (0, f"The new notebook is in work/{LESSON}/{LESSON}.ipynb.\n")
     assert not (course / "work" / "earlier").exists()
 
 
@@ -54,13 +54,13 @@ def test_what_is_not_built_is_told(course: Path, grader: Grader) -> None:
     mine = own(course).read_bytes()
     done = grader("--course", course, "reset", LESSON)
     assert done.returncode == 2
-    assert "`grader build 01_small` makes it" in done.stderr
+    assert "`grader build 01_small` creates it" in done.stderr
     assert own(course).read_bytes() == mine
 
 
 def test_the_answers_run_from_top_to_bottom(course: Path, grader: Grader) -> None:
     done = grader("--course", course, "solution", LESSON)
-    assert (done.returncode, done.stdout) == (0, f"The answers are in work/answers/{LESSON}.ipynb.\n")
+    assert (done.returncode, done.stdout) == (0, f"The solutions are in work/answers/{LESSON}.ipynb.\n")
     path = course / "work" / "answers" / f"{LESSON}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)

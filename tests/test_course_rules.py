@@ -156,7 +156,7 @@ CASES = {
     "a solution that is a cell's end": (
         "    return type(x)(squared_number)\n    ### END SOLUTION", "    ### END SOLUTION\n    return (",
         "    return (",
-        "a Python syntax error: '(' was never closed", "Mend the code",
+        "a Python syntax error: '(' was never closed", "Fix the code",
     ),
     "answer binds a setup name": (
         "SIDES = 4\n\n\ndef", "SIDES = scale = 4\n\n\ndef", "SIDES = scale",
@@ -383,7 +383,7 @@ def test_a_syntax_error_is_named_with_its_line(tiny, kind):
     end = next((n for n in range(start + 1, len(lines)) if lines[n].startswith("# %%")), len(lines))
     lines[end - 1 : end] = ["x = = 1", *lines[end - 1 : end]]
     path.write_text("\n".join(lines))
-    assert (end, "a Python syntax error: invalid syntax", "Mend the code") in problems(tiny)
+    assert (end, "a Python syntax error: invalid syntax", "Fix the code") in problems(tiny)
 
 
 def test_syntax_errors_that_only_compiling_finds_count_too(tiny):

@@ -83,9 +83,9 @@ def test_from_nothing_to_grades(grader: Grader, small: Path, tmp_path: Path) -> 
     below, mine = tree(small), tmp_path / "my-class"
     done = begun(grader, small, mine)
     assert done.returncode == 0, done.stderr
-    said = "Made {}, an overlay over {}: .secret, course.toml, .gitignore, nbgrader_config.py, README.md."
+    said = "Created {}, an overlay over {}: .secret, course.toml, .gitignore, nbgrader_config.py, README.md."
     assert done.stdout.splitlines()[0] == said.format(mine, small)
-    assert done.stdout.splitlines()[1] == f"{mine}/{TEXT}:1: small-triple begins here."
+    assert done.stdout.splitlines()[1] == f"{mine}/{TEXT}:1: the skeleton of small-triple."
     assert sorted(tree(mine)) == MADE
     assert stat.S_IMODE((mine / ".secret").stat().st_mode) == 0o600
 
@@ -125,7 +125,7 @@ def grades(grader: Grader, mine: Path) -> None:
     (mine / ".secret").write_text("\n")
     done = grader("grade", "submitted", "--gradebook", "--json", "results.json", cwd=mine)
     assert done.returncode == 0, done.stderr
-    assert f"There is no secret in {mine}/.secret, so learners can work out" in done.stderr
+    assert f"There is no secret in {mine}/.secret, so learners can compute" in done.stderr
     results = {one["learner"]: one for one in json.loads((mine / "results.json").read_text())["results"]}
     assert [(name, one["score"], one["max_score"]) for name, one in results.items()] == [
         ("all_right", 6, 6),
@@ -201,7 +201,7 @@ def test_what_setup_has_not_is_imported_by_the_checks(course: Course, tmp_path: 
         (["small-triple", "--lesson", "02_big"], "There is no lesson 02_big. Name one of 01_small, or list it in"),
         (["small-triple", "--to", "{small}/mine"], "{small}/mine lies inside of {small}, and goes where that"),
         (["small-triple", "--to", "/proc/mine"], "/proc/mine cannot be made: No such file or directory. Name a folder"),
-        (["small-triple", "--to", ""], "The course in {small} is not your own folder. Name one with --to, such as"),
+        (["small-triple", "--to", ""], "The course in {small} is not your own folder. Choose one with --to, such as"),
     ],
     ids=["taken", "no id", "no lesson", "inside", "unwritable", "nowhere"],
 )  # fmt: skip

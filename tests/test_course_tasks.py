@@ -45,7 +45,7 @@ def test_it_counts_nowhere_else(built: Callable[[str], Path], grader: Grader, tm
     for words in (("check", mine), ("grade", tmp_path, "--json", tmp_path / "results.json")):
         done = grader("--course", course, *words)
         assert done.returncode == 0, done.stderr
-        assert "hand-essay (01_by_hand) is for a person to grade: its 3 points are not counted here." in done.stdout
+        assert "hand-essay (01_by_hand) is graded by a person. Its 3 points are not counted here." in done.stdout
     [result] = json.loads((tmp_path / "results.json").read_text())["results"]
     assert (result["score"], result["max_score"]) == (3, 3)
 

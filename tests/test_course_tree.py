@@ -104,8 +104,8 @@ def test_a_course_is_found_from_below(tiny, monkeypatch):
 def test_no_course_above(tmp_path):
     with pytest.raises(CourseError) as caught:
         Course.find(tmp_path)
-    mend = "Go into a course, or name one with --course DIR"
-    assert str(caught.value) == f"{tmp_path}:1: no course.toml here or above. {mend}."
+    mend = "Change to a course, or pass --course DIR"
+    assert str(caught.value) == f"{tmp_path}:1: no course.toml in this folder or above. {mend}."
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ CHOICES = "# - [ ] one | Tempting.\n# - [x] two | Right.\n"
         ),
         (
             TITLE + "# %%\n\nx =\n",
-            "5: a Python syntax error: invalid syntax. Mend the code; write a magic as a comment, `# %timeit f(x)`.",
+            "5: a Python syntax error: invalid syntax. Fix the code; write a magic as a comment, `# %timeit f(x)`.",
         ),
         (TITLE + "# %% tags=[1]\n1\n", '3: a tag is not text. Write `tags=["raises-exception"]`.'),
         (

@@ -92,23 +92,23 @@ def test_what_stands_in_the_way_is_told_with_what_mends_it(grader: Grader, cours
         JUPYTER_PATH=str(gone.parents[1]),
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stderr.strip() == "4 things stand in the way (✗)."
+    assert done.stderr.strip() == "4 errors were found (✗)."
     too_old = paragraph(done.stdout, "Too old: flax 0.1.0")
     assert too_old.startswith("✗ ")
     assert "requirements.lock" in too_old or "conda env update" in too_old
     kernel = paragraph(done.stdout, "Kernel of notebooks")
-    assert kernel.startswith("✗ Kernel of notebooks: /opt/gone/bin/python, which is gone; ")
-    assert kernel.endswith(f"To mend it: mv {gone} {gone.parents[1]}/python3-aside")
+    assert kernel.startswith("✗ Kernel of notebooks: /opt/gone/bin/python, which does not exist, set in ")
+    assert kernel.endswith(f"To fix it: mv {gone} {gone.parents[1]}/python3-aside")
     copies = paragraph(done.stdout, "is not a folder")
-    assert copies.endswith(f"To mend it: mv {course}/work {course}/work-aside")
+    assert copies.endswith(f"To fix it: mv {course}/work {course}/work-aside")
     jax = paragraph(done.stdout, "JAX does not start")
-    assert "jaxlib is version 0.1, but jax wants 0.10. No lesson runs without it." in jax
-    typed = paragraph(done.stdout, "typed in this terminal")
+    assert "jaxlib is version 0.1, but jax wants 0.10. Every lesson needs it." in jax
+    typed = paragraph(done.stdout, "In this terminal")
     assert typed.startswith("! ")
-    assert f"is {other}, and not that of" in typed
+    assert f"is {other}, not the one in" in typed
     # What mends is what it says: typed as it stands, the fault is gone.
     for text in (kernel, copies):
-        subprocess.run(["bash", "-c", text.partition("To mend it: ")[2]], check=True)
+        subprocess.run(["bash", "-c", text.partition("To fix it: ")[2]], check=True)
     assert not gone.exists()
     assert (gone.parents[1] / "python3-aside" / "kernel.json").is_file(), "beside the folder of kernels, not in it"
     assert (course / "work-aside").read_text() == "not a folder"
@@ -122,7 +122,7 @@ def test_a_cuda_that_sees_no_gpu_costs_and_does_not_stand_in_the_way(
     assert done.returncode == 0, done.stdout + done.stderr
     said = paragraph(done.stdout, "jax-cuda12-plugin")
     assert said.startswith(
-        "! JAX was installed with jax-cuda12-plugin and sees no such device: lessons run on the CPU."
+        "! JAX was installed with jax-cuda12-plugin but finds no such device, so lessons run on the CPU."
     )
     assert "`nvidia-smi`" in said
     assert said.endswith("-m pip uninstall -y jax-cuda12-plugin")
@@ -131,7 +131,7 @@ def test_a_cuda_that_sees_no_gpu_costs_and_does_not_stand_in_the_way(
 def test_without_a_course_the_machine_is_looked_at(grader: Grader, tmp_path: Path) -> None:
     done = grader("doctor", cwd=tmp_path, **NO_KERNEL_FOLDERS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "No course is here or above" in done.stdout
+    assert "This folder is not in a course" in done.stdout
     assert "Confinement of learners' processes: " in done.stdout
 
 
@@ -162,7 +162,7 @@ def says(checkout: Path) -> str:
 
 
 def test_a_venv_that_is_up_to_date_stale_moved_or_unfinished(checkout: Path) -> None:
-    make = f"To mend it: make -C {checkout} setup"
+    make = f"To fix it: make -C {checkout} setup"
     assert says(checkout) == f"✓ Environment: {checkout}/.venv, up to date."
     lock = checkout / "requirements.lock"
     pinned = lock.read_text()
@@ -174,17 +174,17 @@ def test_a_venv_that_is_up_to_date_stale_moved_or_unfinished(checkout: Path) -> 
     stamp = (checkout / ".venv" / setup.STAMP).read_text()
     (checkout / ".venv" / setup.STAMP).write_text(stamp.replace(str(checkout), "/where/it/was"))
     moved = says(checkout)
-    assert moved.startswith(f"! {checkout}/.venv was made in /where/it/was: its commands hold that path")
+    assert moved.startswith(f"! {checkout}/.venv was created in /where/it/was. Its commands contain that path")
     assert moved.endswith(make)
     (checkout / ".venv" / setup.STAMP).unlink()
-    assert says(checkout).startswith(f"! {checkout}/.venv is unfinished")
+    assert says(checkout).startswith(f"! {checkout}/.venv is incomplete")
     (checkout / ".venv" / setup.STAMP).write_text(stamp)
 
 
 def test_another_environment_than_the_one_that_make_uses(checkout: Path) -> None:
     said = installation.environment(checkout)
     assert said.grade == "costs"
-    assert said.text.startswith(f"`grader` runs in {sys.prefix}, and `make` uses {checkout}/.venv")
+    assert said.text.startswith(f"`grader` runs in {sys.prefix}, but `make` uses {checkout}/.venv")
     assert said.mend == f"source {checkout}/.venv/bin/activate"
     assert Path(shlex.split(said.mend)[1]).is_file()
 
@@ -207,7 +207,7 @@ def test_versions_in_an_environment_that_make_made_are_the_pinned_ones(checkout:
             f"optax {installation.installed('optax')} (pinned: 0.1.9)"
             in installation.versions(checkout, True, "mend").text
         )
-        assert installation.versions(checkout, False, "mend").text.endswith("not all are the versions that were tried.")
+        assert installation.versions(checkout, False, "mend").text.endswith("not all are the tested versions.")
     finally:
         lock.write_text(pinned)
 
@@ -215,7 +215,7 @@ def test_versions_in_an_environment_that_make_made_are_the_pinned_ones(checkout:
 def test_a_package_that_is_missing_stands_in_the_way(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "installed", lambda name: None if name == "optax" else "999")
     assert installation.versions(checkout, True, "mend") == Finding(
-        "stops", "Not installed: optax. What needs them will not start.", "mend"
+        "stops", "Not installed: optax. Programs that need them cannot start.", "mend"
     )
 
 
@@ -260,7 +260,7 @@ BOTH = {"torch": "2.13.0", "torchvision": "0.28.0"}
             {"torch": "2.13.0"},
             {"01": "import torch", "02": "from grader.lessons.loaders import MNIST"},
             "costs",
-            "torch 2.13.0 is here without torchvision: stand-ins take its place in lesson 02.",
+            "torch 2.13.0 is installed without torchvision. Stand-ins replace it in lesson 02.",
         ),
         ({"torch": "2.13.0"}, {"01": "import torch"}, "fine", "torch 2.13.0 without torchvision, for lesson 01."),
     ],
@@ -292,9 +292,9 @@ def test_without_torch_this_courses_lessons_are_named(monkeypatch: pytest.Monkey
     ("release", "kind", "grade", "words"),
     [
         ("6.6.87.2-microsoft-standard-WSL2", "ext4", None, ""),
-        ("6.6.87.2-microsoft-standard-WSL2", "9p", "costs", "Windows' own disk"),
+        ("6.6.87.2-microsoft-standard-WSL2", "9p", "costs", "a Windows disk"),
         ("4.4.0-19041-Microsoft", "wslfs", "costs", "WSL 1"),
-        ("6.1.0-13-amd64", "nfs4", "costs", "another machine's disk (nfs4)"),
+        ("6.1.0-13-amd64", "nfs4", "costs", "a network disk (nfs4)"),
         ("6.1.0-13-amd64", "9p", None, ""),
     ],
 )
@@ -341,7 +341,7 @@ def test_a_container_has_the_memory_that_it_may_use(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(diagnosis, "available_gb", lambda: (1.5, 0.9))
     said = diagnosis.memory()
     assert said.grade == "costs"
-    assert said.text.startswith("0.9 of 1.5 GB of memory are free; a lesson takes up to 1 GB")
+    assert said.text.startswith("Only 0.9 of 1.5 GB of memory are free. A lesson takes up to 1 GB")
 
 
 def test_variables_that_keep_jax_from_starting_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def test_variables_that_keep_jax_from_starting_are_named(monkeypatch: pytest.Mon
         said = diagnosis.devices(asked, "mend")
     assert said == Finding(
         "stops",
-        "JAX does not start: RuntimeError: Unknown backend cuda. No lesson runs without it.",
+        "JAX does not start: RuntimeError: Unknown backend cuda. Every lesson needs it.",
         "unset JAX_PLATFORMS",
     )
 
@@ -360,7 +360,7 @@ def test_a_jax_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyP
     with BackgroundProbe("-c", "import time; time.sleep(60)") as asked:
         said = diagnosis.devices(asked, "mend")
     assert said.grade == "stops"
-    assert "it said nothing for 0 s" in said.text
+    assert "it did not answer within 0 s" in said.text
     assert asked.poll() is not None
 
 

@@ -29,7 +29,7 @@ from grader.sandbox.process import Process, Zygote
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines more than by limits")
 STAND_IN = Platform("cuda", jax="cpu", device="cpu", made_by="NVIDIA", files=("/dev/tty",), shown=("/sys/kernel",))
 ONE = Hardware(STAND_IN, 1, "H200")
-NOTE = "02_together needs 8 devices and this machine has 1 NVIDIA H200: judged on 8 simulated CPU devices."
+NOTE = "02_together needs 8 devices, but this machine has 1 NVIDIA H200. It was graded on 8 simulated CPU devices."
 
 
 def test_an_accelerator_that_is_not_there_is_one_sentence(grader: Grader, tmp_path: Path) -> None:
@@ -39,15 +39,15 @@ def test_an_accelerator_that_is_not_there_is_one_sentence(grader: Grader, tmp_pa
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        "Nothing is graded: JAX finds no cuda device on this machine. It takes the driver, and in this environment "
-        "`pip install 'jax[cuda12]'`; docs/accelerators.md says more. Without --platform the CPU is used.\n"
+        "Nothing was graded: JAX finds no cuda device on this machine. It needs the driver and, in this environment, "
+        "`pip install 'jax[cuda12]'` (docs/accelerators.md). Without --platform, the CPU is used.\n"
     )
 
 
 def test_a_tpu_is_for_lessons_only(grader: Grader) -> None:
     done = grader("grade", "examples/submitted", "--platform", "tpu")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Nothing is graded: a TPU belongs to one process at a time")
+    assert done.stderr.startswith("Nothing was graded. Only one process at a time can use a TPU")
 
 
 def test_an_unknown_platform_is_told_the_known_ones(grader: Grader) -> None:

@@ -62,7 +62,7 @@ def test_a_graded_class_says_so_and_every_export_leaves_the_grade_open(
 ) -> None:
     done = grader("--course", course, "grade", course / "submitted", "--json", tmp_path / "r.json")
     assert done.returncode == 1, done.stdout
-    assert "Not graded, or not fully: one/01_small" in done.stderr
+    assert "Not graded, or only in part: one/01_small" in done.stderr
     [result] = document(tmp_path / "r.json")["results"]
     assert (result["fault"], result["checks"]) == ("grader", [])
     assert result["problem"].startswith("The grader itself failed")
@@ -88,7 +88,7 @@ def test_a_grader_that_cannot_start_says_so_once(built: Callable[[str], Path], g
     done = grader("--course", root, "grade", root / "submitted")
     assert done.returncode == 2, done.stdout
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("The grader cannot start: the process that all others are forked from ended by itself")
+    assert last.startswith("The grader cannot start: the process from which all others are forked ended with status")
     assert done.stderr.count("FAILED (errors=") == 1
 
 

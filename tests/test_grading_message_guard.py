@@ -159,7 +159,7 @@ def test_digits_of_exact_numbers_count_twice() -> None:
 
 def test_a_shape_that_could_hold_a_message_is_not_shown() -> None:
     for shape in ((31_000, 300, 37, 0), (1, 2, 3, 4, 5), (1_025,)):
-        assert shown(np.zeros(shape, "int8")) == "int8 of another shape"
+        assert shown(np.zeros(shape, "int8")) == "int8 of a different shape"
 
 
 def test_words_of_another_process_and_long_numbers_are_not_shown() -> None:
@@ -257,7 +257,7 @@ RUNS = {
     "one, two = ask(affine, n)": (
         "failed", "When n is 3 in rows: `affine` returned an int, which this check cannot judge (TypeError).",
     ),
-    "assert ask(affine, n) == 4": ("failed", "When n is 3 in rows: This does not hold for your answer."),
+    "assert ask(affine, n) == 4": ("failed", "When n is 3 in rows: Your answer does not meet this condition."),
 }  # fmt: skip
 
 

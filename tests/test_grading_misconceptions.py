@@ -69,7 +69,7 @@ def test_the_only_one_with_the_same_record_is_named_with_what_points_to_it() -> 
     source = "def total(x, w):\n    product = x * w\n    return product.mean()\n"
     because, clue = named(source, failed(None, VALUES), {MEAN: failed(None, VALUES)})
     assert because == "Takes the mean."
-    assert clue == 'It would explain why "Right for any weights" fails; see line 3 of the answer.'
+    assert clue == 'It would explain why "Right for any weights" fails (see line 3 of the answer).'
 
 
 @pytest.mark.parametrize("source", ["", "def total(x, w:\n", f"{'x' * MAX_CHARACTERS} = 1\n"])

@@ -127,20 +127,20 @@ def test_where_cells_run_and_exercises_are_judged(name: str) -> None:
 NOTES = {
     "as it was released": [],
     "below the stub": [
-        "The answer cell of guard-tally is as it was released; the definition in code cell 3 was judged instead."
+        "The answer cell of guard-tally is as it was released. The definition in code cell 3 was graded instead."
     ],
     "below its checks": [
-        "The answer cell of guard-tally is as it was released; the definition in code cell 5 was judged instead.",
-        "The answer of guard-tally is below its checks, and was judged there. In a notebook that runs from top to "
-        "bottom it comes too late: move it above them.",
+        "The answer cell of guard-tally is as it was released. The definition in code cell 5 was graded instead.",
+        "The answer of guard-tally is below its checks, and was graded there. In a notebook that runs from top to "
+        "bottom it comes too late. Move it above them.",
     ],
     "deleted": ["The answer cell of guard-tally is missing from the notebook."],
-    "two pieces": ["The answer of guard-tally is in 2 cells; all were run, in order."],
+    "two pieces": ["The answer of guard-tally is in 2 cells. All were run, in order."],
     "a helper below a copy of the check": [
-        "The check guard-tally-example occurs 2 times in the notebook; the last one counts."
+        "The check guard-tally-example occurs 2 times in the notebook. The last one counts."
     ],
     "the setup with more": [
-        "Your code cell 1 is the setup with changes: the course's setup was run, and then what yours adds or changes."
+        "Your code cell 1 is a changed setup. The setup of the course was run, and then what yours adds or changes."
     ],
     "the setup from another system": [],
 }

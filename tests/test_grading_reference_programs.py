@@ -195,7 +195,7 @@ def test_an_executor_that_ends_is_the_programs_doing(examiner: Examiner, monkeyp
     monkeypatch.setattr(Process, "exchange", ended)
     result = examiner.grade(submission(UNKNOWN))
     [check] = [check for check in result.checks if check.status == "crashed"]
-    assert check.message == "Your answer's program ended the process that ran it, so nothing could be judged."
+    assert check.message == "The program of your answer ended the process in which it ran, so it could not be graded."
 
 
 def test_a_known_executor_that_was_ended_is_started_again(zygote: Zygote, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_regrade_says_whose_points_changed_where_and_why(root: Path, grader: G
     hand_in(root, "doubles_two", {**RIGHT, "small-double": "def double(x):\n    return x * x\n"})
     hand_in(root, "untouched", {})
     said, results = grade()
-    assert "Since the last grading: 0 with other points, 0 with the same; 3 graded for the first time." in said
+    assert "Since the last grading: 0 with changed points, 0 with the same points; 3 graded for the first time." in said
     assert {result["changes"] for result in results.values()} == {None}
     solutions = root / "solutions" / f"{LESSON}.py"
     text = solutions.read_text()
@@ -57,14 +57,14 @@ def test_a_regrade_says_whose_points_changed_where_and_why(root: Path, grader: G
     said, results = grade()
     lines = said.splitlines()
     points = "the check's points (from 2 to 3)"
-    cells = "other cells of the notebook, and with them the inputs of hidden checks"
+    cells = "other cells of the notebook, which determine the inputs of hidden checks"
     assert "all_right  01_small  9 of 9 points before, 7 of 10 now" in said
     assert f"  small-double-values: 2 (passed) before, 3 (passed) now. Changed since: {points}; {cells}." in lines
     for check, points_before in (("example", 1), ("program", 2)):
         why = "Changed since: the answer in the notebook."
         assert f"  small-mean-{check}: {points_before} (passed) before, 0 (failed) now. {why}" in lines
     assert f"  small-double-values: 0 (failed) before, 0 (failed) now. Changed since: {points}." in lines
-    assert "Since the last grading: 3 with other points, 0 with the same; 1 graded for the first time." in said
+    assert "Since the last grading: 3 with changed points, 0 with the same points; 1 graded for the first time." in said
     assert results["new"]["changes"] is None
     told = results["doubles_two"]["changes"]
     assert isinstance(told, dict)
@@ -76,7 +76,7 @@ def test_a_regrade_says_whose_points_changed_where_and_why(root: Path, grader: G
         }
     ]  # fmt: skip
     said, _ = grade("--force")
-    assert "Since the last grading: 0 with other points, 4 with the same." in said
+    assert "Since the last grading: 0 with changed points, 4 with the same points." in said
 
 
 def result(*points: float, **about: str) -> Result:
@@ -139,18 +139,18 @@ def answers(exercise: str, more: str) -> Callable[[Regrade], object]:
     return lambda regrade: hand_in(regrade.root, "one", {**RIGHT, exercise: RIGHT[exercise] + more})
 
 
-INPUTS = "and with them the inputs of hidden checks"
+INPUTS = "which determine the inputs of hidden checks"
 CHANGES: dict[str, tuple[Callable[[Regrade], object], tuple[str, ...]]] = {
     "nothing": (lambda regrade: None, (CHANCE,)),
     "no code": (
         lambda regrade: regrade.entry.path.write_text(regrade.entry.path.read_text() + " "),
-        ("the notebook file apart from its code cells, and with it the inputs of hidden checks",),
+        ("the notebook file apart from its code cells, which determines the inputs of hidden checks",),
     ),
     "its answer": (answers("small-double", "# x\n"), ("the answer in the notebook",)),
     "another answer": (answers("small-mean", "# x\n"), (f"other cells of the notebook, {INPUTS}",)),
     "secret": (
         lambda regrade: (regrade.root / ".secret").write_text("new"),
-        ("the course's secret, and with it the inputs of hidden checks",),
+        ("the course's secret, which determines the inputs of hidden checks",),
     ),
     "check": (edit("size=5).astype", "size=6).astype"), ("the check's text",)),
     "another check": (edit("np.array([1, 2]", "np.array([1, 3]"), (CHANCE,)),
@@ -180,13 +180,13 @@ def test_what_was_reached_before_and_now(regrade: Regrade) -> None:
     assert change is not None
     assert (change.before.score, change.now.score, change.now.problem) == (2, 4, None)
     assert regrade.change(result(2, 0)) is None
-    assert regrade.why(result(2)) == ("the check is gone",)
+    assert regrade.why(result(2)) == ("the check was removed",)
     assert regrade.why(result(2, 2, confinement="landlock")) == ("the confinement (from full to landlock)",)
     regrade.keep(result(2))
     assert regrade.why(result(2, 2)) == ("the check is new",)
     hidden = replace(result(2, 2), checks=tuple(replace(check, hidden=True) for check in result(1, 2).checks))
     regrade.keep(result(2, 2))
-    assert regrade.why(hidden) == ("the check is hidden now",)
+    assert regrade.why(hidden) == ("the check is now hidden",)
 
 
 def test_what_cannot_be_graded_now_is_told_with_its_reason(regrade: Regrade) -> None:

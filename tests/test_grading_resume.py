@@ -153,11 +153,11 @@ def test_only_what_has_changed_is_graded_again(lesson: Class) -> None:
     assert lesson.grade() == first
     assert lesson.kept == kept
     assert "5 notebooks" in lesson.said
-    assert "All were graded before and have not changed; --force grades them again." in lesson.said
+    assert "All were graded before and have not changed. --force grades them again." in lesson.said
     too_long = lesson.start("--json", str(lesson.root / f"{'x' * 250}.json"))  # which only writing finds out
     said, complaint = too_long.communicate(timeout=60)
     assert too_long.returncode == 2
-    assert complaint.strip().endswith(".json: File name too long. The same command tries again.")
+    assert complaint.strip().endswith(".json: File name too long. Run the same command again.")
     assert "learner-3" in said
     lesson.submit("learner-2", mean="def loss(x):\n    return x.sum()\n")
     second = lesson.grade()
@@ -324,7 +324,7 @@ def test_a_signal_stops_within_two_seconds_and_reports(
     assert "9/9" in said
     assert "waits" not in said
     # A result is kept before it is reported: the second may have been on its way.
-    told = r"Stopped\. [12] of 5 notebooks are graded; the same command goes on from there\. (.*) is not written\.\n"
+    told = r"Stopped after [12] of 5 notebooks\. The same command continues from there\. (.*) was not written\.\n"
     found = re.search(told, complaint)
     assert found, complaint
     assert found[1] == str(lesson.json)

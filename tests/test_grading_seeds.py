@@ -115,7 +115,7 @@ def test_a_cell_does_not_learn_how_much_prose_stands_before_it() -> None:
     ("mean", "says"),
     [
         (TELLS, "raised Seen: []"),
-        ("def loss(x):\n    return np.float32(int(seen[1][:6], 16))\n", "not in the same way when the same was asked"),
+        ("def loss(x):\n    return np.float32(int(seen[1][:6], 16))\n", "in a different way when it was run alone"),
         ("raise KeyError(str(seen))\n", "raised KeyError on line 1: '[]'\nraise KeyError(str(seen))\n"),
     ],
 )

@@ -33,7 +33,7 @@ def test_a_released_cell_runs(cell: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", cell]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout in ("", "Nothing is graded here. In a terminal: grader check NN_topic\n")
+    assert done.stdout in ("", "Nothing is graded here. Run in a terminal: grader check NN_topic\n")
 
 
 def test_a_released_prediction_is_shown_and_kept(built: Callable[[str], Path], tmp_path: Path) -> None:

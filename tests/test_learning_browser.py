@@ -45,12 +45,12 @@ def test_first_hour(tmp_path: Path) -> None:
             for exercise in others:
                 for check in exercise.checks:
                     assert notebook.outputs(check.id)[:1] == ([] if check.hidden else [f"✓ {check.title}"])
-            assert "run with another text than was saved" in notebook.run(GRADING), "it grades what was saved"
+            assert "run after unsaved changes" in notebook.run(GRADING), "it grades what was saved"
             notebook.save()
             said = notebook.run(GRADING)
             assert f"{points} of {points} points." in said
-            assert f"Judged: work/{EXERCISES}, as saved" in said
-            assert "another text" not in said
+            assert f"Graded: work/{EXERCISES}, saved" in said
+            assert "unsaved changes" not in said
             notebook.show(GRADING)
             _keep(notebook, "graded")
             lesson = desk.Notebook.open(page, opened)
@@ -100,7 +100,7 @@ def _one_prediction(lesson: desk.Notebook, path: Path) -> None:
     buttons = lesson.node(asking).query_selector_all("input[type=radio]")
     assert len(buttons) >= 2
     buttons[1].click()
-    lesson.page.get_by_text("Kept. Now run the next cell.").wait_for()
+    lesson.page.get_by_text("Saved. Now run the next cell.").wait_for()
     _keep(lesson, "prediction")
     lesson.run(result)
     lesson.page.wait_for_function("document.body.textContent.match(/You predicted B/g)?.length === 2")

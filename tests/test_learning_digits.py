@@ -105,8 +105,8 @@ def test_offline_real_digits_take_its_place(away: Path, capfd: pytest.CaptureFix
     found = digits.get()
     assert found.source == "embedded"
     assert found.says == (
-        "There is no copy of MNIST here, and no connection to download it: so these are the handwritten digits that "
-        "come with scikit-learn, scaled to 28 × 28 (1,437 to train on, 360 to test with)."
+        "There is no copy of MNIST here, and no network connection to download it. These are the handwritten digits "
+        "that come with scikit-learn, scaled to 28 × 28 (1,437 training images, 360 test images) instead."
     )
     assert capfd.readouterr() == ("", ""), "quietly"
     assert found.root == away / "course" / "work" / "data" / digits.EMBEDDED
@@ -145,7 +145,9 @@ def test_spoiled_ones_are_written_anew() -> None:
 def test_a_server_that_says_nothing_holds_nobody_up(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror.silent.set()
     monkeypatch.setattr(digits, "ANSWER_S", 0.3)
-    assert digits.get().says.startswith("There is no copy of MNIST here, and no connection to download it: so")
+    assert digits.get().says.startswith(
+        "There is no copy of MNIST here, and no network connection to download it. These"
+    )
 
 
 def test_where_work_cannot_be_written_it_is_the_cache_and_then_a_temporary_folder(
@@ -177,17 +179,17 @@ def test_a_copy_that_lies_here_is_read(away: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(digits.SETTING, str(away / below))
     found = digits.get()
     assert (found.root, found.source) == (root, "MNIST")
-    assert found.says == f"MNIST, a copy in {root}: 30 images to train on, 12 to test with."
+    assert found.says == f"MNIST, a copy in {root}: 30 training images, 12 test images."
     assert found.arrays(train=True)[0].tobytes() == small_mnist()["train-images-idx3-ubyte"][16:]
     assert list(found.arrays(train=False)[1]) == [i % 10 for i in range(12)]
 
 
 def test_it_is_downloaded_once(away: Path, mirror: Mirror, capsys: pytest.CaptureFixture[str]) -> None:
     data = away / "course" / "work" / "data"
-    assert digits.get().says == f"MNIST, downloaded to {data}: 30 images to train on, 12 to test with."
+    assert digits.get().says == f"MNIST, downloaded to {data}: 30 training images, 12 test images."
     assert capsys.readouterr().out == f"Downloading MNIST (12 MB) to {data} ...\n"
     mirror.shutdown()
-    assert digits.get().says == f"MNIST, a copy in {data}: 30 images to train on, 12 to test with."
+    assert digits.get().says == f"MNIST, a copy in {data}: 30 training images, 12 test images."
     assert left_in(away / "course" / "work") == {f"data/MNIST/raw/{name}" for name in digits.NAMES}
 
 
@@ -196,19 +198,19 @@ def test_it_is_downloaded_once(away: Path, mirror: Mirror, capsys: pytest.Captur
     [
         (
             lambda content: b"<html>Please log in</html>",
-            "What came in place of MNIST is something else (a page to log in?)",
+            "The download is not MNIST (perhaps a login page)",
         ),
-        (lambda content: content[:200], "The download of MNIST broke off"),
+        (lambda content: content[:200], "The download of MNIST was interrupted"),
     ],
 )
 def test_a_download_that_is_not_mnist_leaves_nothing(away: Path, mirror: Mirror, spoil, said: str) -> None:
     last = "/train-images-idx3-ubyte.gz"
     mirror.files[last] = spoil(mirror.files[last])
-    if said.startswith("What"):
+    if said.startswith("The download is not"):
         mirror.promised[last] = len(mirror.files[last])
     found = digits.get()
     assert found.source == "embedded"
-    assert found.says.startswith(f"{said}: so these are")
+    assert found.says.startswith(f"{said}. These are")
     assert {path.split("/")[1] for path in left_in(away / "course" / "work")} == {digits.EMBEDDED}
 
 
@@ -216,13 +218,15 @@ def test_a_download_that_takes_too_long_leaves_nothing(
     away: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digits, "WHOLE_S", 0.0)
-    assert digits.get().says.startswith("The download of MNIST took too long: so these are")
+    assert digits.get().says.startswith("The download of MNIST took too long. These are")
     assert {path.split("/")[1] for path in left_in(away / "course" / "work")} == {digits.EMBEDDED}
 
 
 def test_without_the_package_that_downloads_it_says_so(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
-    assert digits.get().says.startswith("There is no copy of MNIST here, and no package pooch to download it: so")
+    assert digits.get().says.startswith(
+        "There is no copy of MNIST here, and the package pooch, which downloads it, is not installed. These"
+    )
 
 
 def cut(path: Path) -> None:
@@ -256,8 +260,8 @@ def test_damaged_files_are_named_with_the_way_out(why: str, monkeypatch: pytest.
     with pytest.raises(digits.DigitsDamaged) as problem:
         digits.get()
     assert str(problem.value) == (
-        f"{raw / name} is not whole: {why}. Delete the folder {raw} and run this again, or set "
-        "JAXERCISE_DIGITS=embedded to go on without MNIST."
+        f"{raw / name} is incomplete: {why}. Delete the folder {raw} and run this again, or set "
+        "JAXERCISE_DIGITS=embedded to continue without MNIST."
     )
     assert problem.value._render_traceback_() == [str(problem.value)]
     monkeypatch.setenv(digits.SETTING, "embedded")
@@ -268,13 +272,15 @@ def test_damaged_files_are_named_with_the_way_out(why: str, monkeypatch: pytest.
 def test_a_packed_file_that_broke_off_is_named_too(spoil) -> None:
     path = lay(Path("data").resolve() / digits.RAW, packed=True) / "train-images-idx3-ubyte.gz"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(digits.DigitsDamaged, match=r"train-images-idx3-ubyte.gz is not whole: it cannot be unpacked"):
+    with pytest.raises(digits.DigitsDamaged, match=r"train-images-idx3-ubyte.gz is incomplete: it cannot be unpacked"):
         digits.get()
 
 
 def test_a_folder_without_mnist_is_refused(away: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(digits.SETTING, str(away / "elsewhere"))
-    with pytest.raises(digits.DigitsDamaged, match=r"^JAXERCISE_DIGITS is .*elsewhere, and there is no MNIST in it"):
+    with pytest.raises(
+        digits.DigitsDamaged, match=r"^JAXERCISE_DIGITS is .*elsewhere, but this folder does not contain"
+    ):
         digits.get()
 
 

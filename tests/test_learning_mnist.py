@@ -35,7 +35,7 @@ def test_it_trains_without_torch_and_says_so(tmp_path: Path, monkeypatch: pytest
         out.text for cell in notebook.cells for out in cell.get("outputs", []) if out.get("name") == "stdout"
     )
     assert "torch is not installed: MNIST and DataLoader are stand-ins of this course" in said
-    assert "JAXERCISE_DIGITS=embedded: so these are the handwritten digits that come with scikit-learn" in said
+    assert "JAXERCISE_DIGITS=embedded. These are the handwritten digits that come with scikit-learn" in said
     assert re.search(r"in two workers\s+8 batches of \{\(128, 28, 28\)\}", said)
     [share] = re.findall(r"test accuracy, every image: ([\d.]+)%", said)
     assert float(share) >= 97, "of embedded digits, with the small network"

@@ -128,7 +128,7 @@ def test_a_graders_fault_is_no_zero_in_watch(watch: Watch, fault: Result) -> Non
     page = shown(watch)
     row = next(line for line in page.splitlines() if "1 Double" in line)
     assert row.split() == ["▸", "!", "1", "Double", "–/0.6"]
-    assert "Not judged: the grader is at fault, not your answer." in page
+    assert "Not graded: the grader is at fault, not your answer." in page
     assert not (watch.course.root / "work" / STATE).exists(), "and nothing is stored"
     watch.saved(LESSON)
     assert watch.replied(request(watch), result("small-double", *["passed"] * 3))
@@ -142,10 +142,10 @@ def test_a_graders_fault_is_no_zero_in_the_notebook() -> None:
     for public_only, earned, total in ((False, "– of 3", "3 of 3 points."), (True, "– of 1 check", "1 of 1 checks in")):
         seen = view(Result("you", LESSON, (good, broken), 6.0), [], [], [], public_only)
         lines = seen.plain().splitlines()
-        assert lines[0] == f"! small-double: {earned}, not judged"
+        assert lines[0] == f"! small-double: {earned}, not graded"
         assert lines[-1].startswith(total)
-        assert lines[-1].endswith("Not judged: 1 exercise; a check or the grader is at fault there, not your answer.")
-        assert "not judged" in seen.html()
+        assert lines[-1].endswith("Not graded: 1 exercise; a check or the grader is at fault, not your answer.")
+        assert "not graded" in seen.html()
 
 
 def test_what_the_grader_failed_at_leaves_earlier_points(course: Course) -> None:

@@ -46,7 +46,7 @@ def test_from_nothing_to_everything(course: Path, grader: Grader) -> None:
     assert following.startswith("Next: A loss, in ")
     answer(course, **right(course))
     assert grader("--course", course, "check", LESSON).returncode == 0
-    assert told(course, grader) == (f"{LESSON} 9/9 ✓ ✓ ✓", "9 of 9 points", "Everything is done.")
+    assert told(course, grader) == (f"{LESSON} 9/9 ✓ ✓ ✓", "9 of 9 points", "All exercises are done.")
     answer(course, mean=WRONG)  # what was once done stays done
     assert grader("--course", course, "check", LESSON).returncode == 1
     assert told(course, grader)[0] == f"{LESSON} 9/9 ✓ ✓ ✓"

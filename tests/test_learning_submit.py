@@ -145,11 +145,11 @@ def test_what_is_missing_is_shown_by_exercise(course: Path, own: Path, lab: Kern
     assert rows[1] == "✗ A loss: 0 of 3, not yet"
     assert rows[2] == "    Gives five for one and three."
     assert rows[3].startswith("    The result is 10")
-    clue = 'It would explain why "Gives five for one and three" fails; see line 2 of the answer.'
+    clue = 'It would explain why "Gives five for one and three" fails (see line 2 of the answer).'
     assert rows[4] == f"    Perhaps: Sums where a mean is asked for. {clue}"
-    assert rows[5].endswith(": 0 of 3, not begun")
+    assert rows[5].endswith(": 0 of 3, not started")
     assert rows[-2] == "0 of 9 points."
-    assert re.fullmatch(rf"Judged: work/{LESSON}/{LESSON}\.ipynb, as saved at [\d:]{{8}}, \d+ s before\.", rows[-1])
+    assert re.fullmatch(rf"Graded: work/{LESSON}/{LESSON}\.ipynb, saved at [\d:]{{8}}, \d+ s before\.", rows[-1])
 
 
 def test_what_was_run_and_not_saved_is_named_until_it_is_saved(course: Path, own: Path, lab: Kernel) -> None:
@@ -163,8 +163,7 @@ def test_what_was_run_and_not_saved_is_named_until_it_is_saved(course: Path, own
     assert said[:2] == ["✓ Double: 3 of 3", "✓ A loss: 3 of 3"]
     assert said[-3:-1] == [
         "9 of 9 points.",
-        "! “A loss”, the cell that binds `step` were run with another text than was saved: "
-        "save (Ctrl+S) and run this cell again.",
+        "! “A loss”, the cell that binds `step` were run after unsaved changes. Save (Ctrl+S) and run this cell again.",
     ]
     own.touch()
     assert unsaved(lab, own) == []
@@ -215,7 +214,7 @@ def interrupt(kernel: Kernel, least: int, moments: random.Random, stop: Callable
                 started = top.children(recursive=True)
                 stop(top)
     assert top.children() == [], "what was started first has ended, and not in its own time"
-    assert said == "Stopped. Nothing was graded; run this cell again when you like."
+    assert said == "Stopped. Nothing was graded. Run this cell again to grade."
     assert len(started) >= least
     assert psutil.wait_procs(started, timeout=20)[1] == []
 
@@ -225,13 +224,13 @@ def test_without_a_notebook_one_line_says_how(own: Path) -> None:
     kernel = Kernel(None)
     try:
         told = kernel.run(f"import os; os.chdir({str(own.parent)!r})\n{LAST}", GRADING)
-        assert told == f"stdout: Nothing is graded here. In a terminal: grader check {LESSON}\n"
+        assert told == f"stdout: Nothing is graded here. Run in a terminal: grader check {LESSON}\n"
         told = kernel.run(f"os.environ.update(JPY_SESSION_NAME={str(own)!r}, NBGRADER_EXECUTION='autograde')\n{LAST}")
         assert told.startswith("stdout: Nothing is graded here.")
         del_ = "del os.environ['NBGRADER_EXECUTION'], os.environ['JPY_SESSION_NAME']"
         gone = own.with_name("gone.ipynb")
         told = kernel.run(f"{del_}; __vsc_ipynb_file__ = {str(gone)!r}\n{LAST}")
-        assert told.startswith(f"There is no {gone} any more.")
+        assert told.startswith(f"{gone} does not exist.")
     finally:
         kernel.close()
 
@@ -239,14 +238,14 @@ def test_without_a_notebook_one_line_says_how(own: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("gone", None, "There is no .* any more. If you renamed or moved the notebook, give it back its name"),
-        ("half", '{"cells": [', "half.ipynb is not a whole notebook on disk: .* Save it"),
-        ("list", "[]", "list.ipynb is not a whole notebook"),
-        ("empty", "", "empty.ipynb is not a whole notebook"),
+        ("gone", None, ".* does not exist. If you renamed or moved it, restore its name"),
+        ("half", '{"cells": [', "half.ipynb is incomplete on disk, .* Save it"),
+        ("list", "[]", "list.ipynb is incomplete on disk"),
+        ("empty", "", "empty.ipynb is incomplete on disk"),
         (
             "copy",
             '{"cells": [], "metadata": {"jaxercise": {"lesson": "01_small"}}}',
-            "called copy.ipynb, and only 01_small.ipynb is graded",
+            "called copy.ipynb, but only 01_small.ipynb is graded",
         ),
     ],
 )
@@ -273,13 +272,15 @@ def test_a_course_that_is_broken_or_a_grader_that_is(course: Path, tmp_path: Pat
     try:
         said = kernel.run(LAST, GRADING).splitlines()
         assert said[0] == "✓ Double: 1 of 1 check"
-        assert said[-3].startswith("3 of 3 checks in this notebook pass. 3 hidden checks are not here, and not run")
-        assert said[-2].startswith("Hidden checks were not run here: ")
+        assert said[-3].startswith(
+            "3 of 3 checks in this notebook pass. 3 hidden checks are not available here and did not run"
+        )
+        assert said[-2].startswith("Hidden checks did not run here: ")
         (package / "grader" / "cli" / "app.py").write_text("raise RuntimeError('no grader today')\n")
         said = kernel.run(LAST, GRADING).splitlines()
         assert said == [
             "`grader check` ended without a result: RuntimeError: no grader today. "
-            f"Run it in a terminal to see more: grader check {LESSON}"
+            f"Run it in a terminal for details: grader check {LESSON}"
         ]
     finally:
         kernel.close()
@@ -302,9 +303,9 @@ def test_in_a_bundle_the_checks_that_are_there_are_judged(
         kernel.close()
     assert said[0] == "✗ A loss: 0 of 1 check, not yet"
     assert said[-4:-2] == ["✓ Double: 1 of 1 check", "✓ Another loss: 1 of 1 check"]
-    absent = "3 hidden checks are not here, and not run: your instructor's grader has them."
+    absent = "3 hidden checks are not available here and did not run. Your instructor's grader runs them."
     assert said[-2:-1] == [f"2 of 3 checks in this notebook pass. {absent}"]
-    assert said[-1].startswith(f"Judged: {LESSON}.ipynb, as saved")
+    assert said[-1].startswith(f"Graded: {LESSON}.ipynb, saved")
 
 
 def test_checks_of_an_overlay_that_are_not_here_are_promised_to_nobody(course: Path, own: Path, tmp_path: Path) -> None:
@@ -329,8 +330,8 @@ def test_checks_of_an_overlay_that_are_not_here_are_promised_to_nobody(course: P
         kernel.close()
         own.write_text(before)
     assert said[-2] == (
-        "4 checks of this notebook were not run: this course does not have small-double-ours-0, small-double-ours-1, "
-        "small-double-ours-2 and others. Your instructor's does."
+        "4 checks of this notebook were not run, because this course does not contain small-double-ours-0, "
+        "small-double-ours-1, small-double-ours-2 and others. Your instructor's course does."
     )
 
 

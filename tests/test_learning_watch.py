@@ -41,7 +41,7 @@ def test_each_save_is_judged_as_grader_check_would(desk: Desk, grader: Grader) -
         assert watching.lines[seen : seen + 3] == [
             "  ✗ Gives five for one and three.",
             "    The result is 10; wanted 5.",
-            f'{LESSON}: 3 of 9 points. Next: mend "A loss" in work/{LESSON}/{LESSON}.ipynb, and save.',
+            f'{LESSON}: 3 of 9 points. Next: fix "A loss" in work/{LESSON}/{LESSON}.ipynb, and save.',
         ]
         seen = watching.says("A loss. Perhaps: Sums where a mean is asked for.", seen)
         assert "Double" not in "\n".join(watching.lines[5:])  # it did not change, nor anything before it
@@ -70,10 +70,10 @@ def test_however_it_is_saved(desk: Desk) -> None:
         now = watching.says("✓ 01_small · A loss: 3 of 3", seen)
         assert not [line for line in watching.lines[seen:now] if "cannot" in line]
         desk.own.write_text(text[: len(text) // 2])  # and so it stays
-        seen = watching.says("cannot be read as a notebook just now. Save it again, and it is judged.", now)
+        seen = watching.says("cannot be read as a notebook. Save it again to grade it.", now)
         desk.save(double="right", mean="right", total="right")
         watching.says("✓ 01_small · Another loss: 3 of 3", seen)
-        watching.says("Everything is done.", seen)
+        watching.says("All exercises are done.", seen)
 
 
 def test_whatever_becomes_of_its_folder(desk: Desk) -> None:
@@ -85,7 +85,7 @@ def test_whatever_becomes_of_its_folder(desk: Desk) -> None:
         assert eventually(lambda: list(watching.temporary.glob("grader-watch-*/grade/*/*.ipynb")))  # it is being judged
         desk.own.unlink()
         seen = watching.says("✓ 01_small · Double: 3 of 3", seen)
-        seen = watching.says("There is no work/01_small/01_small.ipynb now. `make lab` lays out a fresh copy", seen)
+        seen = watching.says("work/01_small/01_small.ipynb no longer exists. `make lab` creates a new copy", seen)
         shutil.rmtree(desk.root / "work")
         desk.lay_out()
         desk.save(double="right", mean="right")
@@ -101,19 +101,19 @@ def test_the_course_may_change_meanwhile(desk: Desk) -> None:
         seen = watching.says("✓ 01_small · Double: 3 of 3")
         text.write_text(whole.replace('check="small-double"', 'check="small-dubble"'))
         desk.save(double="right", mean="right")
-        seen = watching.says("The course's text was changed and breaks a rule, so it is judged as before.", seen)
+        seen = watching.says("The course's text has changed and breaks a rule. The previous version is used.", seen)
         seen = watching.says("✓ 01_small · A loss: 3 of 3", seen)
         text.write_text(whole.replace('name="example" points=1', 'name="example" points=4', 1))
         desk.save(double="right", mean="right", total="right")
         seen = watching.says("✓ 01_small · Double: 6 of 6", seen)
-        watching.says("01_small: 12 of 12 points. Everything is done.", seen)
+        watching.says("01_small: 12 of 12 points. All exercises are done.", seen)
 
 
 def test_processes_that_die_cost_one_judgement(desk: Desk) -> None:
     with desk.piped() as watching:
         watching.says("Watching")
         desk.save(double="import os\ndef double(x):\n    os._exit(0)\n")
-        seen = watching.says("Your answer ended the whole process it ran in")
+        seen = watching.says("Your answer ended the process in which it ran")
         desk.save(double="right")
         seen = watching.says("✓ 01_small · Double: 3 of 3", seen)
         for process in psutil.Process(watching.process.pid).children(recursive=True):
@@ -146,9 +146,9 @@ def test_two_watch_one_notebook(desk: Desk) -> None:
 
 def test_keys_on_a_terminal(desk: Desk) -> None:
     with desk.on_terminal(80, 24) as terminal:
-        terminal.shows("Not begun: the answer is as it was given out.")
+        terminal.shows("Not started: the answer cell is unchanged.")
         terminal.press("s")
-        terminal.shows('First a try of your own: answer "Double" and save it.')
+        terminal.shows('Try it first: answer "Double" and save.')
         terminal.press("\x1b[B")  # an arrow is no key of ours
         terminal.press("h")
         terminal.shows("What is two times x?")
@@ -161,10 +161,10 @@ def test_keys_on_a_terminal(desk: Desk) -> None:
         terminal.shows("Perhaps: Adds two instead of multiplying by two.")
         terminal.shows("3 of 9 points, 0 of 1 lessons done")
         terminal.press("s")
-        terminal.shows('An answer to "Double": y shows it, any other key does not.')
+        terminal.shows('Show a solution of "Double"? Press y, or any other key to go back.')
         assert "return SCALE * x" not in terminal.raw
         terminal.press("n")
-        terminal.shows('Next: mend "Double"')
+        terminal.shows('Next: fix "Double"')
         terminal.press("sy")
         terminal.shows("return SCALE * x")
         terminal.press(" ")
@@ -181,7 +181,7 @@ def test_keys_on_a_terminal(desk: Desk) -> None:
 def test_ctrl_c_leaves_the_terminal_as_it_was(desk: Desk) -> None:
     desk.save(double=SLOW)
     with desk.on_terminal(100, 30, NO_COLOR="1") as terminal:
-        terminal.shows("judging ...")
+        terminal.shows("grading ...")
         terminal.resize(60, 12)
         terminal.process.send_signal(signal.SIGWINCH)
         assert eventually(lambda: len(terminal.screen) == 12)

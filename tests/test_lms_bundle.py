@@ -189,7 +189,7 @@ def test_the_glossary_goes_out_with_links_to_the_lessons_of_the_bundle(tmp_path:
     assert "docs/glossary.md" not in bundle.files(Course(root))
     script = root / "notebooks" / "01_first.py"
     script.write_text(script.read_text() + "\n# %% [markdown]\n# A [sum](../docs/glossary.md#sum).\n")
-    with pytest.raises(NoBundle, match=r"A notebook links to docs/glossary\.md, and there is no such file"):
+    with pytest.raises(NoBundle, match=r"A notebook links to docs/glossary\.md, which does not exist"):
         bundle.files(Course(root))
     (root / "docs").mkdir()
     links = "[01](../notebooks/01_first.ipynb) and [05](../notebooks/05_vmap.ipynb)"
@@ -203,7 +203,7 @@ def test_nothing_beside_the_pictures_goes_out_as_one(tmp_path: Path, name: str) 
     (root / "images" / "outside.svg").symlink_to(root / "course.toml")
     script = root / "notebooks" / "01_first.py"
     script.write_text(script.read_text() + f"\n# %% [markdown]\n# ![x](../{name})\n")
-    with pytest.raises(NoBundle, match=f"A notebook links to {re.escape(name)}, and there is no such file"):
+    with pytest.raises(NoBundle, match=f"A notebook links to {re.escape(name)}, which does not exist"):
         bundle.files(Course(root))
 
 
@@ -280,7 +280,7 @@ def test_right_answers_pass_with_nothing_but_the_bundle(small: Path, tmp_path: P
     done = checks(small, answered(small, RIGHT, tmp_path / "mine.ipynb"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✓ small-double-example: Doubles one and two.\n" in done.stdout
-    assert done.stdout.endswith("mine: 3 of 3 checks pass. 3 more run when it is graded.\n")
+    assert done.stdout.endswith("mine: 3 of 3 checks pass. 3 hidden checks run when it is graded.\n")
 
 
 def test_what_fails_is_told_as_the_notebook_tells_it(small: Path, tmp_path: Path) -> None:
@@ -292,9 +292,9 @@ def test_what_fails_is_told_as_the_notebook_tells_it(small: Path, tmp_path: Path
     lines = done.stdout.splitlines()
     assert lines[0] == "✗ small-double-example: Doubles one and two."
     assert lines[1].startswith("    1 of 2 values differs; the one at [0]")
-    assert "    `loss` is not defined: its cell ended with ZeroDivisionError." in lines
+    assert "    `loss` is not defined because its cell ended with ZeroDivisionError." in lines
     assert "○ small-total-example: Gives ten for one and three." in lines
-    assert lines[-1] == "01_small: 0 of 3 checks pass. 3 more run when it is graded."
+    assert lines[-1] == "01_small: 0 of 3 checks pass. 3 hidden checks run when it is graded."
 
 
 def test_a_kernel_that_ends_and_a_check_that_was_edited(small: Path, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_kernel_that_ends_and_a_check_that_was_edited(small: Path, tmp_path: P
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[-2] == "✓ small-double-example: Doubles one and two.", "what fails comes first"
-    assert lines[1] == "    This check was edited. Grading puts the given one in its place."
+    assert lines[1] == "    This check was edited. Grading uses the original check."
     assert "    An earlier cell ended the kernel." in lines
     assert "ends: 1 of 3 checks pass." in lines[-1]
 
@@ -316,8 +316,8 @@ def test_a_kernel_that_ends_and_a_check_that_was_edited(small: Path, tmp_path: P
     ("content", "said"),
     [
         (None, "There is no notebook "),
-        ("", "is no notebook: "),
-        ('{"cells": [], "metadata": {}}', "has no check in it."),
+        ("", "is not a notebook: "),
+        ('{"cells": [], "metadata": {}}', "contains no checks."),
     ],
 )
 def test_where_there_is_nothing_to_run_it_says_so(tmp_path: Path, content: str | None, said: str) -> None:
@@ -388,7 +388,7 @@ def test_a_past_that_shows_what_is_hidden_is_refused(tmp_path: Path) -> None:
     shutil.copy(course.solutions(LESSON), folder / "notes.txt")
     git(folder, "add", "notes.txt")
     git(folder, "rm", "-q", "--cached", "notes.txt")  # in no commit at all
-    with pytest.raises(NoBundle, match="shows what is hidden, so begin a new one"):
+    with pytest.raises(NoBundle, match=r"contains hidden text\. Start a new repository"):
         bundle.commit(course, bundle.files(course), folder)
 
 
@@ -446,17 +446,17 @@ def test_a_picture_that_holds_an_answer_stops_the_bundle(grader: Grader, tmp_pat
     (root / "images" / "dot.svg").write_text("<svg><!--\n    squared_number = math.pow(x, 2)\n--></svg>")
     done = grader("--course", root, "bundle", "--out", tmp_path / "b")
     assert done.returncode == 2
-    assert "The bundle would show what is hidden" in done.stderr
-    assert "images/dot.svg holds `squared_number = math.pow(x, 2)` of the answer of second-square." in done.stderr
+    assert "No bundle was written, because it would contain hidden text" in done.stderr
+    assert "images/dot.svg contains `squared_number = math.pow(x, 2)` of the answer of second-square." in done.stderr
     assert not (tmp_path / "b").exists()
     (root / "images" / "dot.svg").unlink()
-    with pytest.raises(NoBundle, match=r"A notebook links to images/dot\.svg, and there is no such file"):
+    with pytest.raises(NoBundle, match=r"A notebook links to images/dot\.svg, which does not exist"):
         bundle.files(Course(root))
 
 
 def test_files_of_other_hands_are_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("Mine.\n")
-    with pytest.raises(NoBundle, match=r"holds files that no bundle wrote: README\.md\."):
+    with pytest.raises(NoBundle, match=r"contains files that are not from a bundle: README\.md\."):
         bundle.write_folder({"README.md": b"Ours.\n"}, tmp_path)
     (tmp_path / "README.md").unlink()
     bundle.write_folder({"README.md": b"Ours.\n", "a/b.md": b""}, tmp_path)
@@ -475,9 +475,9 @@ def test_files_of_other_hands_are_not_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "Say where the bundle goes: --out DIR, or --out FILE.zip."),
+        ((), "The bundle needs a destination. Pass --out DIR or --out FILE.zip."),
         (("99_none", "--out", "x"), "There is no lesson 99_none. Lessons: 01_small."),
-        (("--gradescope", "01_small", "--out", "x"), "writes --out FILE.zip"),
+        (("--gradescope", "01_small", "--out", "x"), "requires --out FILE.zip"),
         (("--out", "/dev/null/x.zip"), "/dev/null/x.zip cannot be written: "),
     ],
 )

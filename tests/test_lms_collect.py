@@ -144,10 +144,10 @@ def test_notebooks_come_from_where_learners_keep_them(collected: tuple[Path, str
 @pytest.mark.parametrize(
     ("learner", "reason"),
     [
-        ("linked", f"{EXERCISES} is a link; the notebook itself has to be committed."),
-        ("large_notebook", f"{EXERCISES} is larger than 20 MB; its outputs have to be cleared."),
-        ("in_lfs", f"{EXERCISES} is stored in Git LFS; the notebook itself has to be committed."),
-        ("folder", f"{EXERCISES} is a folder; the notebook itself has to be committed."),
+        ("linked", f"{EXERCISES} is a link. Commit the notebook itself."),
+        ("large_notebook", f"{EXERCISES} is larger than 20 MB. Clear its outputs."),
+        ("in_lfs", f"{EXERCISES} is stored in Git LFS. Commit the notebook itself."),
+        ("folder", f"{EXERCISES} is a folder. Commit the notebook itself."),
         ("large_file", "more than 2 MB"),
         ("no_repository", "does not appear to be a git repository"),
         ("no_commit", "couldn't find remote ref HEAD"),
@@ -292,11 +292,14 @@ def fetches_what_it_lacks(own: Path, neighbour: Path) -> None:
     [
         (borrows_by_file, "its .git is a link or a file that leads to another repository"),
         (borrows_by_link, "its .git is a link or a file that leads to another repository"),
-        (is_a_link, "is a link; name the folder that it leads to"),
-        (borrows_by_a_file_inside, "its .git leads to another repository; delete it"),
+        (is_a_link, "is a link. Use the folder that it points to"),
+        (borrows_by_a_file_inside, "its .git leads to another repository. Instead, delete it"),
         (borrows_as_a_worktree, "its .git is a link or a file that leads to another repository"),
-        (borrows_by_commondir, "its commondir leads to another repository; make a clone of it"),
-        (borrows_by_alternates, "its objects/info/alternates leads to another repository; run `git repack -a -d`"),
+        (borrows_by_commondir, "its commondir leads to another repository. Instead, clone it"),
+        (
+            borrows_by_alternates,
+            "its objects/info/alternates leads to another repository. Instead, run `git repack -a -d`",
+        ),
         (links_objects, "its objects is a link that leads out of the repository"),
         (links_a_branch, "its refs/heads/main is a link that leads out of the repository"),
         (bare_with_alternates, "its objects/info/alternates leads to another repository"),
@@ -393,7 +396,7 @@ def test_a_server_that_never_answers_costs_its_time_and_nobody_else(tmp_path: Pa
         [slow] = collection.collect([Repository("slow", url)], 1)
         collection = Collection(tmp_path / "to", [LESSON], FetchLimits(seconds=60))
         [fine] = collection.collect([Repository("fine", str(source))], 2)
-    assert slow.problem == "no answer, or not all of it, within 2 s"
+    assert slow.problem == "no complete answer within 2 s"
     assert fine.notebooks[LESSON].state == "new"
 
 
@@ -419,7 +422,7 @@ def test_a_stop_ends_what_runs_and_keeps_what_is_done(
             spoken.settimeout(60)
             while spoken.recv(1 << 16):
                 pass  # until nobody is at the other end
-    assert said.endswith("Stopped after 1 of 2 repositories; the same command goes on.\n")
+    assert said.endswith("Stopped after 1 of 2 repositories. The same command continues from there.\n")
     assert taken(tmp_path / "submitted") == {"one": "first"}
 
 
@@ -432,20 +435,20 @@ def test_a_stop_ends_what_runs_and_keeps_what_is_done(
         ("a/b,x", "`a/b` cannot be a learner's folder"),
         (".git,x", "`.git` cannot be a learner's folder"),
         (",x", "`` cannot be a learner's folder"),
-        ("one,", "`` is no address of a repository"),
-        ("one,--upload-pack=touch x", "`--upload-pack=touch x` is no address"),
+        ("one,", "`` is not the address of a repository"),
+        ("one,--upload-pack=touch x", "`--upload-pack=touch x` is not the address"),
         ("one,ext::sh -c touch% x", "`ext::sh -c touch% x` may not be fetched"),
         ("one,file:///etc", "`file:///etc` may not be fetched"),
         ("one,http://host/x", "`http://host/x` may not be fetched"),
         ("one,https://-host/x", "may not be fetched"),
         ("one,ssh://-oProxyCommand=touch/x", "may not be fetched"),
         ("one,git@host:-x", "may not be fetched"),
-        ("one,-u@host:x", "is no address"),
-        ("one,https://host/\x1b[2J", "is no address"),
-        ("one,https://host/x,--exec=x", "`--exec=x` is no name of a branch"),
-        ("one,https://host/x,a..b", "`a..b` is no name of a branch"),
-        ("one,https://host/x,+a:b", "`+a:b` is no name of a branch"),
-        ("one,x\nONE,y", "line 2: `ONE` is there already, in line 1"),
+        ("one,-u@host:x", "is not the address"),
+        ("one,https://host/\x1b[2J", "is not the address"),
+        ("one,https://host/x,--exec=x", "`--exec=x` is not the name of a branch"),
+        ("one,https://host/x,a..b", "`a..b` is not the name of a branch"),
+        ("one,https://host/x,+a:b", "`+a:b` is not the name of a branch"),
+        ("one,x\nONE,y", "line 2: `ONE` is already in line 1"),
     ],
 )
 def test_a_bad_line_of_the_list_is_refused(tmp_path: Path, row: str, said: str) -> None:
@@ -474,8 +477,8 @@ def test_a_good_line_is_taken_as_it_is(tmp_path: Path) -> None:
     ("content", "words", "said"),
     [
         (None, (), "none.csv cannot be read: No such file or directory."),
-        (b"\xff\xfe", (), "is no CSV file in UTF-8"),
-        (b"\n", (), "names no repository. Each line is learner,url,branch; the branch may be left out."),
+        (b"\xff\xfe", (), "is not a CSV file in UTF-8"),
+        (b"\n", (), "lists no repository. Each line is learner,url or learner,url,branch."),
         (b"one,x", ("--lesson", "02_none"), "There is no lesson 02_none. Lessons with exercises: 01_small."),
         (b"one,x", ("--to", "/dev/null/x"), "/dev/null/x cannot be written: "),
     ],

@@ -41,14 +41,14 @@ def words(page: Path) -> str:
 
 SAID = {
     "all_right": [
-        "01_by_hand · What a person grades all_right 2 of 6 points 5 points, less 3 for handing in late.",
+        "01_by_hand · What a person grades all_right 2 of 6 points 5 points, minus a late penalty of 3.",
         "Half 3 of 3 When is a half exact? 2 of 3",
         "✓ Halves two and four. 1 of 1 ✓ Halves any array. (hidden) 2 of 2",
-        "For a person to judge: 2 of 3 points A comment for you Good: exact powers of two.",
+        "Graded by a person: 2 of 3 points Comment Good: exact powers of two.",
     ],
     "untouched": [
-        "0 of 6 points 3 of them are for a person to give, who has not looked yet.",
-        "○ Halves two and four. – not attempted 0 of 1 Not attempted yet: `half` is as it was given out.",
+        "0 of 6 points 3 of them are given by a person, and are still missing.",
+        "○ Halves two and four. – not attempted 0 of 1 Not attempted yet: `half` is unchanged.",
         "○ Halves any array. (hidden) – not attempted 0 of 2 The same as above.",
     ],
     "misled": [
@@ -58,18 +58,18 @@ SAID = {
         "Perhaps: Subtracts two.",
     ],
     "exits": ["✗ Halves two and four. – crashed 0 of 1 Your answer cell ended the whole process."],
-    "loops": ["– timeout 0 of 1 Your answer cell did not end: stopped after 2 s of computing."],
+    "loops": ["– timeout 0 of 1 Your answer cell did not end: stopped after 2 s of processor time."],
     "blocked": [
         "raised ZeroDivisionError on line 1.",
-        "A cell of your own here = 1 / 0 Your answer def half(x):",
+        "Your own cell here = 1 / 0 Your answer def half(x):",
         "↑ Halves two and four. – blocked 0 of 1 Your answer needs `here`, which your code cell",
     ],
     "too_long": [
-        "This notebook could not be graded. The notebook has 2,011 cells; at most 2,000 are read. 0 of 6 points",
+        "This notebook could not be graded. The notebook has 2,011 cells, but at most 2,000 are read. 0 of 6 points",
         "Half 0 of 3 When is a half exact? 0 of 3",
     ],
     "twice": [
-        "The answer of hand-half is in 2 cells; all were run, in order.",
+        "The answer of hand-half is in 2 cells. All were run, in order.",
         "✓ Halves two and four. 1 of 1",
     ],
     HOSTILE: [f"What a person grades {HOSTILE} 0 of 6 points", f"raised ValueError: {SCRIPT}"],

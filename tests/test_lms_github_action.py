@@ -137,7 +137,7 @@ def test_what_could_not_be_graded_fails_the_job_and_is_reported_first(workspace:
     runner = Runner(tmp_path, workspace, {"submitted": str(tmp_path / "in"), "annotations": "false", "forms": ""})
     status, said = runner.run_all(ACTION)
     assert status == 1
-    assert "Not graded, or not fully: one/01_small." in said
+    assert "Not graded, or only in part: one/01_small." in said
     assert "The file is not a notebook" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
     assert "::error" not in said
 
@@ -185,7 +185,7 @@ def test_the_example_of_public_checks_runs_them(workspace: Path, tmp_path: Path)
     assert (tmp_path / "pip").read_text() == "-m pip install --quiet -c requirements.lock -e .\n"
     summary = (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
     assert "✗ small-mean-example: Gives five for one and three." in summary
-    assert "01_small: 2 of 3 checks pass. 3 more run when it is graded." in summary
+    assert "01_small: 2 of 3 checks pass. 3 hidden checks run when it is graded." in summary
 
 
 # Of all of them.

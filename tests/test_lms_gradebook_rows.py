@@ -242,8 +242,8 @@ def test_a_lesson_that_changed_since_its_release_is_refused(both: Two, grader: G
     text = course / "solutions" / f"{LESSON}.py"
     text.write_text(text.read_text().replace('name="values" points=2', 'name="many" points=2'))
     said = (
-        "01_by_hand has changed since it was released (hand-half-many, hand-half-values), and the gradebook does not "
-        "know it so. Run: nbgrader generate_assignment 01_by_hand"
+        "01_by_hand has changed since it was released (hand-half-many, hand-half-values), and the gradebook contains "
+        "the earlier version. Run: nbgrader generate_assignment 01_by_hand"
     )
     theirs = stock.nbgrader(course, "autograde", LESSON, "--force")
     assert (theirs.returncode, said in theirs.stderr) == (1, True)

@@ -132,8 +132,8 @@ def test_only_who_handed_in_anew_is_stored_again(full: Path, grader: Grader) -> 
     (full / "submitted" / "right_1" / f"{LESSON}.ipynb").touch()
     done = grader("--course", full, "grade", full / "submitted", "--gradebook")
     assert done.returncode == 0, done.stderr
-    assert "Stored in the gradebook: 1. There before, and not changed: 5." in done.stdout
-    assert "Left out, as no lesson is called so: right_1/01_smal, right_1/01_small.ipynb." in done.stderr
+    assert "Stored in the gradebook: 1. Already there and unchanged: 5." in done.stdout
+    assert "Ignored, because no lesson has this name: right_1/01_smal, right_1/01_small.ipynb." in done.stderr
     after = rows(full)
     assert {row[0] for row in set(after) - set(before)} == {"right_2"}
     assert {row[3] for row in after} == {0.5}
@@ -186,7 +186,9 @@ def test_ended_at_any_moment_it_goes_on_from_there(
     if number == signal.SIGINT:
         assert running.returncode == 130
         # The last one's may be there before it is counted.
-        told = re.search(r"the gradebook has the grades of (\d) of 6 notebooks; the same command goes on", complaint)
+        told = re.search(
+            r"the gradebook contains the grades of (\d) of 6 notebooks\. The same command continues", complaint
+        )
         assert told, complaint
         assert int(told[1]) in (len(there) - 1, len(there))
     else:
@@ -230,7 +232,7 @@ def test_a_program_that_does_not_end_is_told_of(full: Path, grader: Grader) -> N
     done = grader("--course", full, "grade", full / "submitted", "--gradebook")
     other.close()
     assert done.returncode == 1
-    assert done.stderr.endswith("is in use by another program. Run the same command again when it is done.\n")
+    assert done.stderr.endswith("is in use by another program. Run the same command again when it has finished.\n")
     assert "database is locked" not in done.stderr
     assert "right_2" in by(store(full))
 
@@ -261,19 +263,19 @@ def test_a_second_grader_waits_and_says_so(full: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "older": (
         lambda root: change(root, "update alembic_version set version_num = '167914646830'"),
-        "was made by an older nbgrader (its version is 167914646830). Back it up, then run: nbgrader db upgrade",
+        "was created by an older nbgrader (its version is 167914646830). Back it up, then run: nbgrader db upgrade",
     ),
     "newer": (
         lambda root: change(root, "update alembic_version set version_num = 'f00'"),
-        "is of a version that this nbgrader does not know ('f00'): a newer one made it. Install that one, or restore a",
+        "has a version that this nbgrader does not support ('f00'). A newer nbgrader created it. Install that one",
     ),
     "foreign": (
         lambda root: sqlite3.connect(root / "gradebook.db").execute("drop table alembic_version"),
-        "is no gradebook, or a very old one (no such table: alembic_version). Name another as db_url.",
+        "is not a gradebook, or a very old one (no such table: alembic_version). Set db_url to another.",
     ),
     "a folder": (
         lambda root: [(root / "gradebook.db").unlink(), (root / "gradebook.db").mkdir()],
-        "cannot be written to, so no grades can be stored. Let the one who grades write to this file and to its",
+        "cannot be written to, so no grades can be stored. The user who grades needs write access to this file and its",
     ),
     "empty": (
         lambda root: (root / "gradebook.db").write_bytes(b""),
@@ -325,7 +327,10 @@ def test_what_cannot_be_written_to_is_refused_before_anything_is_graded(course: 
     done = subprocess.run(run, env=variables, capture_output=True, text=True, timeout=120, check=False)
     place.chmod(0o755)
     assert done.returncode == 2, done.stderr
-    assert "gradebook.db cannot be written to, so no grades can be stored. Let the one who grades write" in done.stderr
+    assert (
+        "gradebook.db cannot be written to, so no grades can be stored. The user who grades needs write access"
+        in done.stderr
+    )
     assert not done.stdout
 
 

@@ -70,7 +70,7 @@ def test_our_command_stores_nothing_and_says_so(course: Path, before: Path, faul
     done = grader("--course", course, *words)
     assert done.returncode == 1
     assert "Stored in the gradebook: 0." in done.stdout
-    assert "Not graded, or not fully: new/01_small, stored/01_small. The reasons stand above." in done.stderr
+    assert "Not graded, or only in part: new/01_small, stored/01_small. The reasons are above." in done.stderr
     assert FAULTS[fault].said in done.stdout
     assert stock.rows(course) == stock.rows(before)
     assert [path for path in (course / "build" / "autograded").rglob("*") if path.is_file()] == kept

@@ -95,7 +95,7 @@ def zipped(built: Callable[[str], Path], grader: Grader, tmp_path_factory: pytes
     path = tmp_path_factory.mktemp("gradescope") / "autograder.zip"
     done = grader("--course", built("small"), "bundle", "--gradescope", LESSON, "--out", path)
     assert done.returncode == 0, done.stderr
-    assert "It holds hidden checks and answers: for Gradescope alone." in done.stdout
+    assert "It contains hidden checks and answers: for Gradescope only." in done.stdout
     return path
 
 
@@ -149,10 +149,10 @@ def test_where_nothing_confines_it_refuses_unless_told(image: Image) -> None:
     results, said = image.grade({"x.ipynb": notebook(RIGHT)}, GRADER_CONFINE_AT_MOST="limits")
     assert results["output"] == (
         "Your submission was not graded: this autograder cannot run learners' code safely. "
-        "This is no verdict on your work. Tell your instructor."
+        "This is not a verdict on your work. Please contact your instructor."
     )
     assert not {"score", "tests"} & results.keys(), "no grade at all, and no zero"
-    assert "Nothing was graded in this container. docs/gradescope.md says" in said
+    assert "Nothing was graded in this container. docs/gradescope.md lists" in said
 
 
 def test_faults_of_ones_own_are_for_instructors_alone(image: Image) -> None:
@@ -165,7 +165,7 @@ def test_faults_of_ones_own_are_for_instructors_alone(image: Image) -> None:
         text.write_text(kept)
     assert results["output"] == (
         "Your submission was not graded: the autograder failed (CourseError). "
-        "This is no verdict on your work. Tell your instructor."
+        "This is not a verdict on your work. Please contact your instructor."
     )
     assert "`hiden`" in said
     assert not {"score", "tests"} & results.keys()
@@ -182,13 +182,14 @@ def test_a_fault_of_the_grader_is_no_zero(image: Image, fault: str) -> None:
         text.write_text(before)
     assert not {"score", "tests"} & results.keys()
     assert results["output"] == (
-        "Your submission was not graded: the autograder failed. This is no verdict on your work. Tell your instructor."
+        "Your submission was not graded: the autograder failed. This is not a verdict on your work. "
+        "Please contact your instructor."
     )
     assert FAULTS[fault].said in said
 
 
 def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Image, moments: random.Random) -> None:
-    wanted = "the autograder was stopped before it was done. This is no verdict on your work."
+    wanted = "the autograder was stopped before it was done. This is not a verdict on your work."
     python = image.root / "venv" / "bin" / "python"
     python.rename(image.root / "away")
     try:
@@ -197,7 +198,7 @@ def test_when_it_is_stopped_or_was_never_set_up_there_are_results_too(image: Ima
         (image.root / "away").rename(python)
     assert wanted in results["output"]
     assert not {"score", "tests"} & results.keys()
-    assert "setup.sh did not get to its end" in said
+    assert "setup.sh did not finish" in said
 
     (image.root / "results" / "results.json").unlink()
     (image.root / "submission" / "x.ipynb").write_bytes(notebook({"small-double": "while True:\n    pass\n"}))
@@ -272,16 +273,16 @@ def test_one_notebook_alone_is_taken_whatever_it_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "There is no notebook in what you handed in. Hand in 01_small.ipynb."),
-        ({"x.py": b""}, "There is no notebook"),
+        ({}, "Your submission contains no notebook. Submit 01_small.ipynb."),
+        ({"x.py": b""}, "Your submission contains no notebook"),
         (
             {"a.ipynb": OURS, "b.ipynb": OURS},
-            "2 notebooks in what you handed in (a.ipynb, b.ipynb), and several of them",
+            "Your submission contains 2 notebooks (a.ipynb, b.ipynb), and several of them",
         ),
-        ({"a.ipynb": OTHER, "b.ipynb": OTHER}, "and none of them is of 01_small. Hand in 01_small.ipynb alone."),
+        ({"a.ipynb": OTHER, "b.ipynb": OTHER}, "and none of them is of 01_small. Submit only 01_small.ipynb."),
         ({"\x1b[2J.ipynb": OTHER, "b.ipynb": OTHER}, "(\\x1b[2J.ipynb, b.ipynb)"),
-        ({"a.zip": b"PK"}, "a.zip is no zip that can be read."),
-        ({"a.zip": zip_of(x=b"")}, "There is no notebook"),
+        ({"a.zip": b"PK"}, "a.zip is not a readable zip."),
+        ({"a.zip": zip_of(x=b"")}, "Your submission contains no notebook"),
         ({"a.zip": zip_of(**{"x.ipynb": b"0" * (21 << 20)})}, "x.ipynb is larger than 20 MB. Clear its outputs"),
         (
             {"a.zip": zip_of(**{"x.ipynb": OURS * 99}).replace(b"cell_type", b"\0" * 9)[:-900] + zip_of()[-22:]},
@@ -325,7 +326,7 @@ def test_a_zip_beyond_a_limit_is_refused_before_it_is_read(
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *args, **options: pytest.fail("a file in it was read"))
     with pytest.raises(NotOneNotebook) as problem:
         gradescope.submitted_notebook(tmp_path, IDS, LESSON)
-    assert str(problem.value) == f"You handed in {said}. Hand in the notebook alone."
+    assert str(problem.value) == f"You submitted {said}. Submit only the notebook."
 
 
 def test_a_list_that_claims_to_be_short_is_not_read_either(tmp_path: Path) -> None:
@@ -340,7 +341,7 @@ def test_a_list_that_claims_to_be_short_is_not_read_either(tmp_path: Path) -> No
 @pytest.mark.parametrize("how", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_what_python_unpacks_without_a_bound_is_refused(tmp_path: Path, how: int) -> None:
     (tmp_path / "all.zip").write_bytes(packed("x.ipynb", content=b" " * (19 << 20), how=how))
-    with pytest.raises(NotOneNotebook, match=r"x.ipynb is damaged, or packed in an unusual way\."):
+    with pytest.raises(NotOneNotebook, match=r"x.ipynb is damaged, or compressed in an unsupported way\."):
         gradescope.submitted_notebook(tmp_path, IDS, LESSON)
 
 
@@ -374,5 +375,5 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "submission").mkdir()
     (tmp_path / "submission" / "x.ipynb").symlink_to(secret / "x.ipynb")
     (tmp_path / "submission" / "folder").symlink_to(secret)
-    with pytest.raises(NotOneNotebook, match="There is no notebook"):
+    with pytest.raises(NotOneNotebook, match="Your submission contains no notebook"):
         gradescope.submitted_notebook(tmp_path / "submission", IDS, LESSON)

@@ -86,7 +86,7 @@ def test_the_database_holds_our_points(course: Path, ours: dict[str, dict[str, f
         (lambda course: (course / "nbgrader_config.py").unlink(), "There is no nbgrader_config.py in"),
         (lambda course: (course / "gradebook.db").unlink(), "01_small is not in the gradebook yet. Release it first:"),
         (lambda course: (course / "gradebook.db").write_text("no database" * 100), "cannot be used: file is not a"),
-        (lambda course: (course / "submitted").rename(course / "elsewhere"), "nbgrader grades what lies in"),
+        (lambda course: (course / "submitted").rename(course / "elsewhere"), "nbgrader grades the folder"),
     ],
 )
 def test_grades_that_cannot_be_stored_are_refused_at_once(
@@ -113,7 +113,7 @@ def test_feedback_says_what_we_say_and_nothing_hidden(course: Path) -> None:
     assert set(pages) == set(ANSWERS)
     assert "Sums where a mean is asked for." in pages["partly"]
     assert "Not attempted yet" in pages["untouched"]
-    assert "did not end: stopped after 2 s of computing" in pages["loops"]
+    assert "did not end: stopped after 2 s of processor time" in pages["loops"]
     for page in pages.values():
         assert "Becomes a program that is right for any array" in page, "a hidden check's title may be shown"
         for hidden in ("inputs.rng", "made.run", "normal(size", "require("):

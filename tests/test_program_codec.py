@@ -464,7 +464,7 @@ SLOW: dict[str, Any] = {
 @pytest.mark.parametrize("name", SLOW)
 def test_reading_ends_when_its_time_is_over(name: str) -> None:
     slow, seconds = payload(["list", [SLOW[name]] * 50_000]), 0.02
-    with pytest.raises(Fault, match=r"^reading what it returned took more than 0.02 s of computing$") as caught:
+    with pytest.raises(Fault, match=r"^reading what it returned took more than 0.02 s of processor time$") as caught:
         decode(slow, limits=PayloadLimits(seconds=seconds))
     assert caught.value.kind == "timeout"
 

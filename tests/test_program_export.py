@@ -250,7 +250,7 @@ def test_what_is_too_large_or_for_more_devices_is_not_loaded(monkeypatch: pytest
     with pytest.raises(ProgramRefused, match="33,554,433 bytes; 33,554,432 are allowed"):
         Loaded(bytes((32 << 20) + 1), (), ())
     monkeypatch.setattr(jax, "devices", lambda *platform: [object()] * 4)
-    with pytest.raises(ProgramRefused, match="it wants 8 devices; there are 4"):
+    with pytest.raises(ProgramRefused, match="it needs 8 devices; there are 4"):
         Loaded(made.blob, made.parameters, made.donated)
 
 

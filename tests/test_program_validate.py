@@ -157,7 +157,7 @@ def test_a_forgery_that_changes_nothing_passes() -> None:
     validate.read(forged(SAME, main("%r = stablehlo.add %x, %x : tensor<4x4xf32>")), SAME.parameters)
 
 
-ASKED, DECLARED = "not what was asked for", "something else than its bytes say"
+ASKED, DECLARED = "differ from those that were requested", "differ from those that its bytes declare"
 FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "other argument": ({"in_avals": (AVAL.update(shape=(5, 4)),)}, ASKED),
     "other type of argument": ({"in_avals": (AVAL.update(dtype=np.dtype("int32")),)}, ASKED),
@@ -172,12 +172,12 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "other platform": ({"platforms": ("cuda",)}, ASKED),
     "two platforms": ({"platforms": ("cpu", "cuda")}, ASKED),
     "no device": ({"nr_devices": 0}, ASKED),
-    "too many devices": ({"nr_devices": 4096}, "it wants 4096 devices; there are 8"),
+    "too many devices": ({"nr_devices": 4096}, "it needs 4096 devices; there are 8"),
     "no checks": ({"disabled_safety_checks": (jax.export.DisabledSafetyCheck.platform(),)}, ASKED),
     "shapes to be refined": ({"uses_global_constants": True}, ASKED),
     "tree of arguments": ({"in_tree": jax.tree.structure((({"a": 0},), {}))}, ASKED),
     "tree of results": ({"out_tree": jax.tree.structure({"a": 0})}, ASKED),
-    "no code": ({"mlir_module_serialized": b"ML\xefR" + bytes(40)}, "no sound StableHLO"),
+    "no code": ({"mlir_module_serialized": b"ML\xefR" + bytes(40)}, "no valid StableHLO"),
     "text": ({"mlir_module_serialized": b"module {}"}, DECLARED),
 }
 
@@ -238,7 +238,7 @@ LYING: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", LYING)
 def test_a_native_routine_is_told_no_lies(name: str) -> None:
     said = refusal(forged(SAME, calls(*LYING[name])), SAME)
-    assert said == f"it calls `{LYING[name][0]}` with shapes or options that do not belong together"
+    assert said == f"it calls `{LYING[name][0]}` with inconsistent shapes or options"
 
 
 def test_the_same_calls_without_the_lie_pass() -> None:
@@ -293,29 +293,29 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
             "%r = stablehlo.slice %h [0:1, 0:4, 0:4] : (tensor<99999999x4x4xf32>) -> tensor<1x4x4xf32>",
             "%r : tensor<1x4x4xf32>",
         ),
-        "it holds a `tensor<99999999x4x4xf32>`: more than 1,024 MiB",
+        "it contains a `tensor<99999999x4x4xf32>`: more than 1,024 MiB",
     ),
     "an array of any size": (
         main("%d = stablehlo.convert %x : (tensor<4x4xf32>) -> tensor<?x4xf32>\n"
              "%r = stablehlo.convert %d : (tensor<?x4xf32>) -> tensor<4x4xf32>"),
-        "`tensor<?x4xf32>`, which is no array of a fixed shape",
+        "`tensor<?x4xf32>`, which is not an array of a fixed shape",
     ),
     "a wait for somebody": (
         main(TOKEN + '%r, %u = "stablehlo.infeed"(%t) : (!stablehlo.token) -> (tensor<4x4xf32>, !stablehlo.token)'),
-        "`!stablehlo.token`, which is no array",
+        "`!stablehlo.token`, which is not an array",
     ),
     "a text for the compiled program": (
         main('%r = stablehlo.sine %x {mhlo.frontend_attributes = {a = "{\\0A %y = f32[5] all-reduce(%z)}"}} '
              ": tensor<4x4xf32>"),
-        "it holds `stablehlo.sine` with the attribute `mhlo.frontend_attributes`, which JAX does not write there",
+        "it contains `stablehlo.sine` with the attribute `mhlo.frontend_attributes`, which JAX does not write there",
     ),
     "the same at a routine": (
         calls("lapack_sgetrf_ffi", *LU, "", ', mhlo.frontend_attributes = {a = "{%y = f32[5] all-reduce(%z)}"}'),
-        "shapes or options that do not belong together",
+        "inconsistent shapes or options",
     ),
     "options in words": (
         calls("Eigh", [F], [F, "4xf32"], "", ', backend_config = "{%y = f32[5] all-reduce(%z)}"'),
-        "with options in words of its own",
+        "with options of its own",
     ),
     "the same at a parameter": (
         main("%r = stablehlo.sine %x : tensor<4x4xf32>").replace(
@@ -325,7 +325,7 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
     ),
     "branches without end": (
         main(f"{nested(80)}\n%r = stablehlo.add %v79, %x : tensor<4x4xf32>"),
-        "more than 64 loops or branches lie in one another",
+        "more than 64 nested loops or branches",
     ),
 }  # fmt: skip
 
@@ -343,7 +343,7 @@ def test_another_dialect_is_refused() -> None:
     with validate._context():
         module = ir.Module.parse("module { func.func @main() { %a = arith.constant 1 : i32\n return } }")
         assert validate.ModuleValidator(module.operation).problem() == (
-            "it holds `arith.constant`, which is not among the operations that a checked program may use"
+            "it contains `arith.constant`, which is not among the operations that a checked program may use"
         )
         module = ir.Module.parse("module { module @inner { func.func @main() { return } } }")
-        assert validate.ModuleValidator(module.operation).problem() == "its functions and modules lie in one another"
+        assert validate.ModuleValidator(module.operation).problem() == "its functions and modules are nested"

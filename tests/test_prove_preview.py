@@ -18,7 +18,7 @@ from grader.prove.proof import AnswerReport, ExerciseReport
 from grader.reports import html
 
 LESSON = "01_small"
-WRITABLE = "Name a file in a folder that can be written to."
+WRITABLE = "Choose a file in a writable folder."
 
 
 def result(name: str, status: str = "passed", message: str = "", hidden: bool = False) -> CheckResult:
@@ -61,7 +61,7 @@ FOURTH = "the wrong answer on line 4."
             [
                 "Only the public check example fails the wrong answer on line 2.",
                 "Only the public check example fails the wrong answer on line 3.",
-                "No wrong answer fails the hidden check values, so nobody has seen what it says.",
+                "No wrong answer fails the hidden check values, so its message was never tested.",
             ],
         ),
     ],
@@ -117,13 +117,13 @@ def test_each_wrong_answer_stands_beside_what_its_learner_reads(grader: Grader, 
         "1 of 2 values differs; the one at [0] of the result is 1; wanted 2.",
         "✗ Doubles any array.  2 points, hidden",
         "Values of the result, float32[5], are not right.",
-        'Perhaps: Squares: right for two alone. It would explain why "Doubles one and two" fails; see line 2 of the '
-        "answer.",
+        'Perhaps: Squares: right for two alone. It would explain why "Doubles one and two" fails (see line 2 of the '
+        "answer).",
     ]
     for exercise in course.exercises:
         for variant in exercise.wrong:
             assert f"{variant.because}  line {variant.line}" in lines
-    assert lines.count("○ As it is given out: Not attempted yet: `loss` still raises NotImplementedError.") == 2
+    assert lines.count("○ As released: Not attempted yet: `loss` still raises NotImplementedError.") == 2
 
 
 def test_a_page_says_the_same(grader: Grader, small: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_page_says_the_same(grader: Grader, small: Path, tmp_path: Path) -> No
         (["02_big"], "There is no lesson 02_big. Lessons with exercises: 01_small."),
         (
             [LESSON, "--html", "/tmp"],
-            "The page cannot be written to /tmp. Name a file in a folder that can be written to.",
+            "The page cannot be written to /tmp. Choose a file in a writable folder.",
         ),
     ],
 )

@@ -150,7 +150,7 @@ def test_what_one_learner_reads() -> None:
         "      Perhaps: Sums `x`, not y.",
         "",
         "  ○ Not attempted: A sum",
-        "  ✓ All points: Every `row` (2), Axes (2)",
+        "  ✓ Full points: Every `row` (2), Axes (2)",
     ]
 
 

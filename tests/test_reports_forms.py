@@ -275,12 +275,12 @@ def test_the_command_writes_any_form(grader: Grader, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--as", "pdf"], "There is no form pdf. Forms: json, junit, html,"),
+        (["--as", "pdf"], "There is no report pdf. Reports: json, junit, html,"),
         (
             ["--as", "gradescope"],
-            "This form is for one notebook, and there are 4. Name one with --learner and --lesson.",
+            "This report is for one notebook, but there are 4. Choose one with --learner and --lesson.",
         ),
-        (["--as", "gradescope", "--learner", "nobody"], "This form is for one notebook, and there are 0."),
+        (["--as", "gradescope", "--learner", "nobody"], "This report is for one notebook, but there are 0."),
         (["--as", "csv", "--out", "/proc/x"], "/proc/x cannot be written: No such file or directory."),
     ],
 )
@@ -299,11 +299,11 @@ def test_what_cannot_be_written_is_said_in_a_sentence(
     ("content", "said"),
     [
         (None, "cannot be read: No such file or directory."),
-        ("", "holds no results. Write them with `grader grade DIR --json results.json`."),
-        ("[]", "holds no results."),
-        ('{"version": 1}', "holds no results."),
-        ('{"version": 1, "results": [{}]}', "holds no results."),
-        ('{"version": 7, "results": []}', "is of version 7; this grader reads version 1."),
+        ("", "contains no results. Write them with `grader grade DIR --json results.json`."),
+        ("[]", "contains no results."),
+        ('{"version": 1}', "contains no results."),
+        ('{"version": 1, "results": [{}]}', "contains no results."),
+        ('{"version": 7, "results": []}', "has version 7, but this grader reads version 1."),
     ],
 )
 def test_what_holds_no_results_is_said_in_a_sentence(

@@ -60,12 +60,12 @@ def full() -> None:
 @pytest.mark.parametrize(
     ("refused", "level", "reason"),
     [
-        ("unshare", "landlock", "full is refused: unshare: Operation not permitted."),
-        ("mount", "landlock", "full is refused: mount of none on /: Operation not permitted."),
-        ("pivot_root", "landlock", "full is refused: pivot_root: Operation not permitted."),
+        ("unshare", "landlock", "full is not available: unshare: Operation not permitted."),
+        ("mount", "landlock", "full is not available: mount of none on /: Operation not permitted."),
+        ("pivot_root", "landlock", "full is not available: pivot_root: Operation not permitted."),
         ("setns", "full", "Confinement of learners' processes: full (namespaces, Landlock, seccomp and limits)."),
-        (LANDLOCK, "namespaces", "full is refused: landlock: not in this kernel."),
-        (f"unshare {LANDLOCK}", "limits", "landlock is refused: landlock: not in this kernel."),
+        (LANDLOCK, "namespaces", "full is not available: landlock: not in this kernel."),
+        (f"unshare {LANDLOCK}", "limits", "landlock is not available: landlock: not in this kernel."),
     ],
 )
 def test_what_is_refused_costs_the_rung_that_needs_it_and_no_more(refused: str, level: str, reason: str) -> None:
@@ -117,7 +117,7 @@ def test_where_no_user_namespace_is_left_the_doctor_says_which_switch(tmp_path: 
         "unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", sys.executable, "-m", "grader", "doctor"
     )
     assert said.startswith("Confinement of learners' processes: landlock ("), said
-    assert "full is refused: unshare: No space left on device." in said
+    assert "full is not available: unshare: No space left on device." in said
     assert diagnosis.NONE_LEFT in said
 
 
@@ -187,7 +187,7 @@ def test_elsewhere_there_are_limits_alone_and_the_reason_is_told(
 ) -> None:
     monkeypatch.setattr("grader.sandbox.confine_kernel.LINUX", False)
     found = confine.settle("full", lambda: None, tmp_path)
-    assert (found.level, set(found.refused.values())) == ("limits", {"it takes Linux"})
+    assert (found.level, set(found.refused.values())) == ("limits", {"it requires Linux"})
     assert diagnosis.MACOS in diagnosis.confinement_advice(ConfinementReport(found.level, found.refused), "darwin")
 
 
@@ -262,7 +262,7 @@ def test_the_whole_command_on_each_rung(
         pytest.skip(f"this machine gives {results['all-right']['confinement']}")
     assert results["all-right"]["score"] == results["all-right"]["max_score"]
     assert (results["snoop"]["score"] == results["snoop"]["max_score"]) == (level == "limits")
-    assert ("`grader doctor` says how to get more" in done.stderr) == (level != "full")
+    assert ("`grader doctor` explains how to get more" in done.stderr) == (level != "full")
 
 
 def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
@@ -273,7 +273,7 @@ def test_limits_alone_grade_nobody_elses_notebook_unless_asked(
     refused = grader("--course", root, "grade", folder, "--force", "--json", results, **{AT_MOST: "limits"})
     assert (refused.returncode, refused.stdout, results.exists()) == (2, "", False)
     to_allow = "If you trust every notebook, add --allow-unsandboxed."
-    assert refused.stderr.strip() == f"Nothing is graded. {batch.UNCONFINED} {to_allow}"
+    assert refused.stderr.strip() == f"Nothing was graded. {batch.UNCONFINED} {to_allow}"
     own = folder / "all-right" / LESSON / f"{LESSON}.ipynb"
     assert grader("--course", root, "check", own, **{AT_MOST: "limits"}).returncode == 0
     assert grader("--course", root, "prove", "--no-mutants", **{AT_MOST: "limits"}).returncode == 0

@@ -1,8 +1,8 @@
-"""Runs a notebook in a kernel of its own and prints which of the checks in it pass: `python -m grader.checks NOTEBOOK`.
+"""Run a notebook in a fresh kernel and print which of its checks pass: `python -m grader.checks NOTEBOOK`.
 
-For learners, and for CI in a learner's own repository: it prints what the notebook would show. It is no grade: whoever
-owns the notebook owns this run too. Ends with 0 when every check passes (or is skipped), with 1 when one does not, with
-2 when there is nothing to run.
+For learners, and for CI in a learner's own repository. The result is not a grade, because the owner of the notebook
+controls the run too. Exits with 0 if every check passes or is skipped, with 1 if one does not, and with 2 if there is
+nothing to run.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def read(asked: str) -> tuple[Path, Any]:
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
     except Exception as problem:  # nbformat's own errors have no common class
-        raise NothingToRun(f"{path} is no notebook: {str(problem).splitlines()[0][:200]}") from None
+        raise NothingToRun(f"{path} is not a notebook: {str(problem).splitlines()[0][:200]}") from None
     if not any(map(is_public_check, notebook.cells)):
-        raise NothingToRun(f"{path} has no check in it.")
+        raise NothingToRun(f"{path} contains no checks.")
     return path, notebook
 
 
@@ -72,7 +72,7 @@ def run(notebook: Any, folder: Path) -> str:
     try:
         client.execute()
     except CellTimeoutError:
-        return f"An earlier cell ran for more than {CELL_S} s, and the notebook was stopped there."
+        return f"The run was stopped because an earlier cell took more than {CELL_S} s."
     except DeadKernelError:
         return "An earlier cell ended the kernel."
     return ""
@@ -81,7 +81,7 @@ def run(notebook: Any, folder: Path) -> str:
 def verdict(cell: Any, ended: str) -> tuple[str, str]:
     """Returns a check's status and message, "" where it passed; `ended` is what ended the run early."""
     if nbgrader(cell).get("checksum", checksum(cell)) != checksum(cell):
-        return "failed", "This check was edited. Grading puts the given one in its place."
+        return "failed", "This check was edited. Grading uses the original check."
     error = next((output for output in cell.outputs if output.output_type == "error"), None)
     if error is not None:
         ours = error.ename in STATUS or error.ename == "CheckFailed"
@@ -100,7 +100,7 @@ def result_of(notebook: Any, ended: str, lesson: str, duration_s: float) -> Resu
         if not is_check(cell):
             continue
         hidden = not is_public_check(cell)
-        status, message = ("skipped", "It runs when the notebook is graded.") if hidden else verdict(cell, ended)
+        status, message = ("skipped", "It runs only when the notebook is graded.") if hidden else verdict(cell, ended)
         possible = nbgrader(cell).get("points")
         max_points = float(possible) if isinstance(possible, int | float) else 0.0
         check = CheckResult(
@@ -129,7 +129,11 @@ def show(result: Result) -> bool:
             print(f"    {line}")
     hidden = len(result.checks) - len(public)
     passed = sum(check.status in ("passed", "skipped") for check in public)
-    later = f" {hidden} more run when it is graded." if hidden else ""
+    later = (
+        f" {points.phrase(hidden, 'hidden check')} {'runs' if hidden == 1 else 'run'} when it is graded."
+        if hidden
+        else ""
+    )
     print(f"{result.lesson}: {passed} of {len(public)} checks pass.{later}")
     return passed == len(public)
 
@@ -138,7 +142,9 @@ def main() -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m grader.checks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("notebook", help="a notebook, or a lesson's id: 05_vmap is exercises/05_vmap/05_vmap.ipynb")
-    parser.add_argument("--json", metavar="FILE", help="write what is found here too, in the form of docs/results.md")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result to FILE, in the format of docs/results.md"
+    )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may have no tick
     stop_commands(sys.stderr)

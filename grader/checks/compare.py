@@ -89,7 +89,7 @@ def stumbled(problem: Exception) -> CheckFailed:
     kind = type(problem).__name__
     if isinstance(problem, AssertionError):
         # The text of an assertion of NumPy's contains values: not from a hidden check.
-        bare = "This does not hold for your answer."
+        bare = "Your answer does not meet this condition."
         failed = CheckFailed(str(problem) or bare, kind="property", hidden_message=bare)
     else:
         subject, value = last_value()
@@ -163,7 +163,7 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     if got.shape != want.shape:
         has = f"{path} {_verb(path, 'has')}"
         shown = f"{has} shape {_sizes(got.shape)}; wanted {want.shape}."
-        hidden = f"{has} {f'shape {got.shape}' if _is_modest(got) else 'another shape'}; wanted {want.shape}."
+        hidden = f"{has} {f'shape {got.shape}' if _is_modest(got) else 'a different shape'}; wanted {want.shape}."
         _fail("shape", path, shown, hidden, shapes=(got.shape, want.shape))
     if got.dtype != want.dtype:
         _fail("dtype", path, f"{path} {_verb(path, 'has')} dtype {got.dtype}; wanted {want.dtype}.")
@@ -183,8 +183,8 @@ def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], p
     """The sentence for the first of the values that are not `near`, its record, and whether it is finite."""
     wrong, total = int((~near).sum()), near.size
     if is_key(want):
-        many = f"{wrong} of {total} keys of {path} are others than wanted; the first is at {list(index)}."
-        return many if index else f"{path} is another key than wanted.", str(jax.random.key_data(got)[index]), True
+        many = f"{wrong} of {total} keys of {path} differ; the first is at {list(index)}."
+        return many if index else f"{path} is not the wanted key.", str(jax.random.key_data(got)[index]), True
     one, other = np.asarray(got)[index], np.asarray(want)[index]
     value = np.asarray(one).astype(np.complex128)
     if total == 1:
@@ -226,7 +226,7 @@ def describe_array(value: Any) -> str:
 
 def describe_hidden(value: Any) -> str:
     """Returns the same for a hidden check, without a shape that could hold a message."""
-    return describe_array(value) if _is_modest(value) else f"{value.dtype} of another shape"
+    return describe_array(value) if _is_modest(value) else f"{value.dtype} of a different shape"
 
 
 def _is_modest(value: Any) -> bool:

@@ -35,14 +35,14 @@ def start(count: int = 8) -> None:
         if 0 < len(real) < count:  # a program for them does not run on CPU devices
             jax.config.update("jax_platforms", "cpu")
             clear_backends()
-            print(f"{describe()}; of {real[0].device_kind} there are fewer: {len(real)}")
+            print(f"{describe()}, because there are only {len(real)} x {real[0].device_kind}")
         else:
             print(describe())
     except RuntimeError:
         if len(jax.devices("cpu")) < count:
             raise TooLate(
-                f"JAX already runs with {len(jax.devices('cpu'))} CPU device(s), and counts them only once.\n"
-                f"Restart the kernel and run this cell first: it asks for {count}."
+                f"JAX has already started with {len(jax.devices('cpu'))} CPU device(s); the number is fixed.\n"
+                f"Restart the kernel and run this cell first. It requests {count} devices."
             ) from None
 
 
@@ -66,7 +66,9 @@ def mesh(shape: tuple[int, ...], names: tuple[str, ...], explicit: bool = False)
     if len(found) < wanted:
         found = jax.devices("cpu")
     if len(found) < wanted:
-        raise Skipped(f"This needs {wanted} devices and there are {len(found)}: call `devices.start({wanted})` first.")
+        raise Skipped(
+            f"This check needs {wanted} devices, but there are {len(found)}. Call `devices.start({wanted})` first."
+        )
     kind = AxisType.Explicit if explicit else AxisType.Auto
     return Mesh(np.array(found[:wanted], dtype=object).reshape(shape), names, axis_types=(kind,) * len(names))
 

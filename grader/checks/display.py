@@ -121,7 +121,7 @@ class VerdictDisplay:
         self._passed[exercise.id] = answer, passed
         if exercise.why and passed >= exercise.checks:
             title = f"Why it works{', once the hidden checks pass too' if exercise.hidden else ''}"
-            _display("Why it works stands below the checks.", markdown=_fold(title, exercise.why))
+            _display("The explanation is below the checks.", markdown=_fold(title, exercise.why))
 
     def _hint(self, check: CellRun) -> None:
         """The hint for each new answer that fails, or the last one there is, with the earlier ones below it."""
@@ -171,9 +171,9 @@ def _whole(problem: Ended, title: str) -> None:
     *_, left_out = problem.glance(title)
     if not left_out:
         return
-    name, whole, attribute = "The whole message", f"{problem.message}\n{problem.advice}", ""
+    name, whole, attribute = "Full message", f"{problem.message}\n{problem.advice}", ""
     if problem.details:  # of our own words before them nothing is left out
-        name, whole, attribute = "The error in full", problem.details, ".details"
+        name, whole, attribute = "Full error message", problem.details, ".details"
     style = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
     html = f'<pre style="{style}">{escape(legible(whole.strip()))}</pre>'
     plain = f"{name}: import sys; print(sys.last_value{attribute})"

@@ -38,7 +38,7 @@ LABELS = {
     "argument_bytes": "argument bytes per device",
     "output_bytes": "output bytes per device",
     "temp_bytes": "temporary bytes per device",
-    "alias_bytes": "bytes taken over from arguments",
+    "alias_bytes": "bytes of donated arguments reused",
     "flops": "flops per device",
 }
 ALWAYS = ("loops", "argument_bytes", "output_bytes", "temp_bytes")
@@ -195,11 +195,11 @@ def difference(got: Shape, wanted: Shape) -> str:
     one, other = tuple(got), tuple(wanted)
     if len(one) == len(other):
         if sorted(one) == sorted(other):
-            return "The same sizes in another order."
+            return "The same sizes in a different order."
         differing = [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
         return "; ".join(f"axis {i} has {one[i]}, wanted {other[i]}" for i in differing[:3]).capitalize() + "."
     if abs(len(one) - len(other)) > 1:
-        return "As many numbers in other axes." if math.prod(one) == math.prod(other) else ""
+        return "The same number of entries in different axes." if math.prod(one) == math.prod(other) else ""
     shorter, longer = sorted((one, other), key=len)
     axes = [i for i in range(len(longer)) if longer[:i] + longer[i + 1 :] == shorter]
     if not axes:
@@ -248,13 +248,13 @@ def layouts(compared: FailedComparison | None) -> Drawing | None:
         columns: list[Piece] = [None] if across is None else [*pieces[across]]
         holders = [[_holders(parts, {down: row, across: column}) for column in columns] for row in rows]
         how = " and ".join(f"axis {axis} in {len(pieces[axis])}" for axis in cut)
-        words = f"{title}: {how or f'all of it on each of {len(parts)} devices'}"
+        words = f"{title}: {how or f'replicated on {len(parts)} devices'}"
         body = [] if columns == [None] else [_row([(HEAD, ""), *((HEAD, _span(piece)) for piece in columns)])]
         for piece, cells in zip(rows, holders, strict=True):
             body.append(_row([(HEAD, _span(piece)), *((f"{CELL}2px 8px", escape(cell)) for cell in cells)]))
         html.append(words + _table(body))
         text.append(legible(f"  {words}; devices {' / '.join(map(' | '.join, holders))}", WIDTH - 4))
-    return (_beside(html, "In each cell: the devices that hold this part."), text) if html else None
+    return (_beside(html, "Each cell lists the devices that store this shard."), text) if html else None
 
 
 def _holders(parts: dict[int, Part], at: dict[int | None, Piece]) -> str:

@@ -1,6 +1,6 @@
 """The two sides, found and wanted, of the comparison in a failing `require`, read from the check's text and its frame.
 
-`executing` finds the call that failed, `pure_eval` evaluates pieces of it again without running anybody's code.
+`executing` finds the call that failed, `pure_eval` evaluates parts of it again without running foreign code.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CheckEvaluator(Evaluator):
         return self[node]
 
     def get(self, node: ast.expr) -> Any:
-        """Returns the value of `node`; `UNKNOWN` if it cannot be evaluated, or could run somebody's code."""
+        """Returns the value of `node`; `UNKNOWN` if it cannot be evaluated, or could run foreign code."""
         try:
             return self[node]
         except Exception:  # CannotEval, and what a value of the check's makes of it, such as a list in itself
@@ -64,7 +64,7 @@ def _attributes(value: Any) -> Any:
         return Facts.__dataclass_fields__.keys() | {"outputs"}
     if type(value) is NamedSharding:
         return ("spec", "mesh")
-    # NumPy's own arrays and JAX's own, and no class of somebody's that is derived from them.
+    # NumPy's own arrays and JAX's own, and no subclass of another author.
     if type(value) in (np.ndarray, jax.ShapeDtypeStruct) or isinstance(value, jax.Array):
         return ARRAY
     fields = getattr(type(value), "_fields", ()) if isinstance(value, tuple) else ()

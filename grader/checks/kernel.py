@@ -41,13 +41,13 @@ class NotDefined(Ended, InputRejected):
     def __init__(self, name: str, ended: str | None, outdated: bool = False) -> None:
         if outdated and ended is None:
             self.advice = f"Define `{name}` there, run that cell, then this one again."
-            message = f"`{name}` is left from an earlier run: its cell does not define it any more."
+            message = f"`{name}` is from an earlier run. Its cell no longer defines it."
         elif ended == "NotImplementedError" and not outdated:  # the stub of a class raises while its cell runs
             stub = NotAttempted(name)
             self.mark, self.advice, message = stub.mark, stub.advice, stub.message
         elif ended is not None:
-            what = "an earlier one" if outdated else "not defined"
-            self.advice, message = "Mend that cell.", f"`{name}` is {what}: its cell ended with {ended}."
+            what = "from an earlier run" if outdated else "not defined"
+            self.advice, message = "Fix that cell.", f"`{name}` is {what} because its cell ended with {ended}."
         else:
             self.advice, message = "Run your answer's cell, then this one again.", f"`{name}` is not defined yet."
         super().__init__(message)
@@ -116,8 +116,8 @@ class KernelHooks:
             rebound = self.environment.before_checks(needs)
             if rebound:
                 names = ", ".join(f"`{name}`" for name in sorted(rebound))
-                print(f"Note: {names} had been given another value since the setup.", end=" ")
-                print("For the checks it is the setup's again.")
+                print(f"Note: {names} changed after the setup.", end=" ")
+                print("The checks use the setup's values.")
             with contextlib.suppress(OSError):
                 self.redirection.enter_context(stderr_to_stdout())
         elif self.is_setup(info):

@@ -1,6 +1,6 @@
 """The cells that run, and the exceptions with which a check ends that does not pass: the message that a reader sees.
 
-Errors that JAX, Flax and NumPy are known for are explained in one sentence each, from errors.toml.
+Common errors of JAX, Flax and NumPy are explained by the sentences of errors.toml.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDTH = 78
 # Lines read at a glance, title included; the rest of a long message stands below, in a fold.
 LINES = 4
 PLACE = "In line "  # begins the line of a message that gives the place of an exception in a learner's cell
-HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only whoever wrote the course has a cell with it
+HIDDEN = "### BEGIN HIDDEN TESTS"  # nbgrader's mark; only the course's authors have cells with it
 
 
 @dataclass(frozen=True)

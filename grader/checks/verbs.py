@@ -170,7 +170,7 @@ def program(p: Question, *data: Any) -> Program:
     payload = encode({**taken, "mesh": None if mesh.empty else mesh})
     loaded = _decoded(_backend.load(payload))
     if loaded["status"] != "ok":
-        short = f"{_subject(p)} does not become a program that runs"
+        short = f"{_subject(p)} does not compile to a program that can be checked"
         raise CheckFailed(f"{short}: {loaded['text']}", kind="refused", hidden_message=f"{short}.")
     facts, outputs = Facts.from_data(loaded["facts"]), tuple(loaded["outputs"])
     return _program_class(facts, exported["results"], outputs, identity(payload))
@@ -246,7 +246,7 @@ def _exchange(send: Callable[[Any, bytes], bytes], p: Question, data: tuple[Any,
     try:
         payload = request(data, _backend.classes)
     except Unsendable as problem:
-        raise CheckBroken(f"this check hands over a {problem}, which is not data") from None
+        raise CheckBroken(f"this check passes a {problem}, which is not data") from None
     reply = _decoded(send(p, payload))
     _hear([reply["kind"], reply["text"], reply["source"]])
     if reply["status"] == "unattempted":
@@ -269,12 +269,12 @@ def _hear(reply: Any) -> Any:
 
 def _value(p: Question, reply: dict[str, Any]) -> Any:
     if reply["status"] == "unsendable":
-        wanted = "return arrays, numbers, strings or containers of them"
+        wanted = "Return arrays, numbers, strings or containers of them"
         raise CheckFailed(
-            f"{_subject(p)} returned a `{reply['kind']}`; {wanted}.",
+            f"{_subject(p)} returned a `{reply['kind']}`. {wanted}.",
             kind="unsendable",
             where=reply["kind"],
-            hidden_message=f"{_subject(p)} returned something that is not data; {wanted}.",
+            hidden_message=f"{_subject(p)} returned something that is not data. {wanted}.",
         )
     if reply["status"] == "raised":
         raise _raised(p, reply)
@@ -287,7 +287,7 @@ def _raised(p: Question, reply: dict[str, Any]) -> CheckFailed:
     kind, line, text = reply["kind"], reply["line"], reply["text"].strip()
     short = f"{_subject(p)} raised {kind}"
     cause = explained(kind, text)
-    hidden = f"{_subject(p)} raised an exception of its own."
+    hidden = f"{_subject(p)} raised an exception class of its own."
     if kind in exception_names():
         hidden = f"{short}: {cause.sentence}" if cause else f"{short}."
     place = f"\n{PLACE}{line} of your cell: {reply['source']}" if line and reply["source"] else ""

@@ -30,7 +30,7 @@ def main() -> None:
         err.print(str(problem), soft_wrap=True)
         raise SystemExit(2) from None
     except Fault as problem:
-        text = f"The grader cannot start: {problem.message}. The reason is above; `grader doctor` examines the machine."
+        text = f"The grader cannot start: {problem.message}. The cause is above. `grader doctor` checks the machine."
         raise SystemExit(fail(text).exit_code) from None
     except OSError as problem:
         # A file of the course that may not be read or written, or a full disk, is no bug of ours.

@@ -28,21 +28,25 @@ class Verbs(TyperGroup):
 
 app = Typer(
     cls=Verbs, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Build, prove and grade a course of JAX notebooks. Acts on the course found upward from here.",
+    help="Build, prove and grade a course of JAX notebooks. The course is the one that contains the current folder.",
 )  # fmt: skip
 _course_folder: Path | None = None
 
 LessonArgument = Annotated[str, Argument(metavar="NN_topic", help="The lesson.")]
-LessonsArgument = Annotated[list[str] | None, Argument(metavar="[NN_topic]...", help="Only these lessons.")]
+LessonsArgument = Annotated[
+    list[str] | None, Argument(metavar="[NN_topic]...", help="Only these lessons. Default: all.")
+]
 LessonOption = Annotated[str | None, Option("--lesson", metavar="NN_topic", help="Only this lesson.")]
-JobsOption = Annotated[int | None, Option("--jobs", min=1, help="Examiners side by side; one per core by default.")]
-PlatformOption = Annotated[str, Option("--platform", metavar="NAME", help="cuda or rocm: see docs/accelerators.md.")]
+JobsOption = Annotated[
+    int | None, Option("--jobs", min=1, help="Number of parallel grading processes. Default: one per core.")
+]
+PlatformOption = Annotated[str, Option("--platform", metavar="NAME", help="cpu, cuda or rocm (docs/accelerators.md).")]
 
 
 @app.callback()
 def choose(
     context: Context,
-    course: Annotated[Path | None, Option("--course", metavar="DIR", help="Act on the course in DIR.")] = None,
+    course: Annotated[Path | None, Option("--course", metavar="DIR", help="Use the course in DIR.")] = None,
 ) -> None:
     """Set the course to act on."""
     global _course_folder

@@ -20,24 +20,27 @@ from grader.prove import proof as proofs
 from grader.reports import terminal
 
 new = Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(new, name="new", help="Begin something new: an exercise.")
+app.add_typer(new, name="new", help="Create an exercise.")
 
 
 @new.command("exercise")
 def new_exercise(
-    exercise: Annotated[str, Argument(metavar="ID", help="Its id, such as vmap-pairwise.")],
-    lesson: Annotated[str, Option("--lesson", metavar="NN_topic", help="The lesson that it belongs to.")],
-    to: Annotated[Path | None, Option("--to", metavar="DIR", help="Your own folder; made if it is not there.")] = None,
+    exercise: Annotated[str, Argument(metavar="ID", help="Id of the exercise, such as vmap-pairwise.")],
+    lesson: Annotated[str, Option("--lesson", metavar="NN_topic", help="The lesson to add it to.")],
+    to: Annotated[
+        Path | None, Option("--to", metavar="DIR", help="Your own folder. It is created if it does not exist.")
+    ] = None,
 ) -> None:
-    """Write the skeleton of an exercise into your own folder, an overlay over this course (docs/overlay.md).
+    """Write the skeleton of an exercise to your own folder.
 
-    The folder is the one that you are in, or DIR; outside of the course, since that is public.
+    This folder is an overlay over the course (docs/overlay.md). It is DIR or the current folder. It must be outside
+    of the course, because the course is public.
     """
     with refusing(scaffold.ScaffoldError):
         course = _own_folder(to, exercise, lesson)
         path, line = scaffold.add_exercise(course, exercise, lesson)
-    echo(f"{path}:{line}: {exercise} begins here.")
-    echo(f"Write what each FILL IN asks for; `grader --course {course.root} build` says what is left.")
+    echo(f"{path}:{line}: the skeleton of {exercise}.")
+    echo(f"Replace each FILL IN. `grader --course {course.root} build` lists what is missing.")
 
 
 def _own_folder(to: Path | None, exercise: str, lesson: str) -> Course:
@@ -48,10 +51,10 @@ def _own_folder(to: Path | None, exercise: str, lesson: str) -> Course:
     if to is not None:
         scaffold.refuse_illegal(course, exercise, lesson)  # before the folder is made
         made = scaffold.make_overlay(to, course)
-        echo(f"Made {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.")
+        echo(f"Created {to.resolve()}, an overlay over {course.root}: {', '.join(made)}.")
         return Course(to)
     if course.base is None:
-        fix = "Name one with --to, such as --to ../my-class: it is made if it is not there."
+        fix = "Choose one with --to, such as --to ../my-class. It is created if it does not exist."
         text = f"The course in {course.root} is not your own folder. {fix} (--to . writes into this course.)"
         raise scaffold.ScaffoldError(text)
     return course
@@ -59,13 +62,16 @@ def _own_folder(to: Path | None, exercise: str, lesson: str) -> Course:
 
 @app.command("import")
 def import_notebook(
-    notebook: Annotated[Path, Argument(metavar="NOTEBOOK.ipynb", help="A source notebook of nbgrader's.")],
+    notebook: Annotated[Path, Argument(metavar="NOTEBOOK.ipynb", help="An nbgrader source notebook.")],
     lesson: Annotated[
-        str | None, Option("--lesson", metavar="NN_topic", help="Which lesson it becomes; else the next one.")
+        str | None, Option("--lesson", metavar="NN_topic", help="The lesson to write. Default: the next one.")
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace the text that the lesson has.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace the existing text of the lesson.")] = False,
 ) -> None:
-    """Make a text of an nbgrader source notebook; built again it is the same notebook (docs/importing.md)."""
+    """Convert an nbgrader notebook to authored text.
+
+    The text of the source notebook builds to the same notebook (docs/importing.md).
+    """
     from grader.course import nbgrader_import
 
     with refusing(nbgrader_import.ImportRefused):
@@ -74,20 +80,20 @@ def import_notebook(
             imported = nbgrader_import.import_notebook(notebook, place.lesson)
             notes = place.write(imported)
     left, cells = _show_cells(imported.lesson), f"{len(imported.lesson.cells)} cells"
-    echo(f"{place.path}: {cells}. nbgrader releases them as it releases those of {notebook.name}.")
+    echo(f"{place.path}: {cells}. nbgrader releases them in the same way as those of {notebook.name}.")
     for sentence in (*notes, *imported.notes):
         echo(sentence)
     checks = "1 check is" if left == 1 else f"{left} checks are"
-    todo = f". {checks} left to put into words before `grader grade` can judge {place.lesson}: docs/importing.md."
-    done = f", and `grader prove {place.lesson}` says whether your own answers pass."
-    echo(f"`grader build {place.lesson}` makes the notebooks{todo if left else done}")
+    todo = f". {checks} left to convert before `grader grade` can grade {place.lesson} (docs/importing.md)."
+    done = f", and `grader prove {place.lesson}` tests whether your own answers pass."
+    echo(f"`grader build {place.lesson}` builds the notebooks{todo if left else done}")
 
 
 def _show_cells(lesson: nbgrader_lesson.ImportedText) -> int:
     """Prints what became of each of nbgrader's cells; returns how many checks are left to do by hand."""
-    uses = {"manual": "a person grades it", "task": "a person grades it", "check": "judges it as it stands"}
+    uses = {"manual": "a person grades it", "task": "a person grades it", "check": "runs it unchanged"}
     left = nbgrader_lesson.gradable_parts(lesson).ungradable
-    table = Table("line", "cell", "id", "points", "what the grader does with it")
+    table = Table("line", "cell", "id", "points", "grading")
     table.columns[2].overflow = "fold"
     for cell in lesson.cells:
         if cell.id is None:
@@ -104,7 +110,7 @@ def _show_cells(lesson: nbgrader_lesson.ImportedText) -> int:
 @app.command()
 def build(
     lessons: LessonsArgument = None,
-    check: Annotated[bool, Option("--check", help="Write nothing; end with 1 when a notebook is stale.")] = False,
+    check: Annotated[bool, Option("--check", help="Write nothing. Exit with 1 if a notebook is stale.")] = False,
 ) -> None:
     """Build the notebooks from the authored text."""
     course = open_course()
@@ -114,7 +120,7 @@ def build(
         return
     if stale := builder.stale(course):
         fix = "run `make build` and commit" if course.base is None else "run `grader build`"
-        raise fail(f"Stale, {fix}: {', '.join(map(str, stale))}", 1)
+        raise fail(f"Stale notebooks, {fix}: {', '.join(map(str, stale))}", 1)
     echo("Every built notebook is up to date.")
 
 
@@ -122,14 +128,15 @@ def build(
 def prove(
     lessons: LessonsArgument = None,
     exercise: Annotated[str | None, Option("--exercise", metavar="ID", help="Only this exercise.")] = None,
-    mutants: Annotated[bool, Option(help="Also test machine-made wrong answers.")] = True,
-    seeds: Annotated[int, Option(min=1, metavar="N", help="How many draws of inputs each answer is tested on.")] = 20,
-    suggest: Annotated[
-        bool, Option("--suggest", help="Only list variants of the answers that pass all checks.")
-    ] = False,
+    mutants: Annotated[bool, Option(help="Also test generated wrong answers (mutants).")] = True,
+    seeds: Annotated[int, Option(min=1, metavar="N", help="Number of draws of the inputs for each answer.")] = 20,
+    suggest: Annotated[bool, Option("--suggest", help="Only list mutants that pass all checks.")] = False,
     jobs: JobsOption = None,
 ) -> None:
-    """Prove the course: right answers pass, wrong answers and mutants fail, on every draw; nothing built is stale."""
+    """Test the right answers, the wrong answers and mutants.
+
+    Right answers must pass, wrong answers and mutants must fail on every draw, and built notebooks must be current.
+    """
     course = open_course(*(lessons or ()))
     ids = tuple(lessons or course.lesson_ids)
     if exercise is not None and not any(
@@ -145,13 +152,13 @@ def prove(
 @app.command()
 def preview(
     lesson: LessonArgument,
-    html: Annotated[Path | None, Option("--html", metavar="FILE", help="Write a page here instead.")] = None,
+    html: Annotated[Path | None, Option("--html", metavar="FILE", help="Write an HTML page to FILE instead.")] = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Show what learners will read of each failed check, hidden ones too, beside the wrong answer that fails it.
+    """Show the messages that wrong answers get.
 
-    Lines with ! name what may be a weakness. For instructors: it shows hidden checks' titles and messages, and why
-    answers are wrong.
+    These are the messages of each check that fails, hidden checks included. Lines with ! point to possible
+    weaknesses. For instructors only: the output contains hidden checks and the reasons why answers are wrong.
     """
     from grader.reports import html as pages
 
@@ -160,7 +167,7 @@ def preview(
     if html is None:
         seen = proofs.preview(course, lesson, jobs, lambda one: out.print(terminal.preview(one)))
     else:
-        with err.status(f"Rehearsing {lesson} ..."):
+        with err.status(f"Grading the wrong answers of {lesson} ..."):
             seen = proofs.preview(course, lesson, jobs)
         write(html, pages.preview(lesson, seen))
     if any(one.problem is not None for one in seen):

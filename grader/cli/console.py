@@ -65,4 +65,4 @@ def refuse_unwritable(what: str, path: Path | None) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise fail(f"{what} cannot be written to {path}. Name a file in a folder that can be written to.")
+        raise fail(f"{what} cannot be written to {path}. Choose a file in a writable folder.")

@@ -37,28 +37,29 @@ if TYPE_CHECKING:
 def grade(
     submitted: Annotated[Path, Argument(metavar="DIR", help="Folder of <learner>/<lesson>/<lesson>.ipynb.")],
     lesson: LessonOption = None,
-    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Write the results here too.")] = None,
+    json: Annotated[Path | None, Option("--json", metavar="FILE", help="Also write the results to FILE.")] = None,
     jobs: JobsOption = None,
-    force: Annotated[bool, Option("--force", help="Grade again what was graded before.")] = False,
+    force: Annotated[bool, Option("--force", help="Ignore cached results and grade everything.")] = False,
     allow_unsandboxed: Annotated[
-        bool, Option("--allow-unsandboxed", help="Grade even where notebooks can read your files.")
+        bool, Option("--allow-unsandboxed", help="Grade even if notebooks can read your files.")
     ] = False,
     gradebook: Annotated[
         bool, Option("--gradebook", help="Store the grades in nbgrader's database, as nbgrader autograde does.")
     ] = False,
     explain_changes: Annotated[
-        bool, Option("--explain-changes", help="Say whose points are others than last time, where, and why.")
+        bool, Option("--explain-changes", help="List points that changed since the last grading, and why.")
     ] = False,
     platform: PlatformOption = "cpu",
 ) -> None:
-    """Grade a class: a table, then what each learner missed and why. Ends with 1 when something could not be graded.
+    """Grade a class.
 
-    Shows each lesson as soon as it is graded, and a summary at the end. What an earlier run has graded is not graded
-    again, unless the notebook, the course or the grader has changed.
+    Prints a table and what each learner missed. Exits with 1 if something could not be graded. Each lesson is
+    printed as soon as it is graded, and a summary at the end. Notebooks that were graded before are not graded
+    again unless they, the course or the grader changed.
     """
     course = open_course(lesson)
     if not submitted.is_dir():
-        raise fail(f"There is no folder {submitted}. Give the folder that holds <learner>/<lesson>/<lesson>.ipynb.")
+        raise fail(f"There is no folder {submitted}. Pass the folder that contains <learner>/<lesson>/<lesson>.ipynb.")
     refuse_unwritable("The results", json)
     with refusing(batch.NothingToGrade):
         entries = batch.find(submitted, course, lesson)
@@ -79,7 +80,7 @@ def grade(
                 machine=machine,
             )  # fmt: skip
     except UnconfinedError as problem:
-        raise fail(f"Nothing is graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
+        raise fail(f"Nothing was graded. {problem} If you trust every notebook, add --allow-unsandboxed.") from None
     except Stopped as signal:
         stopped = signal
     done = {entry: view.done[entry] for entry in entries if entry in view.done}
@@ -87,28 +88,30 @@ def grade(
     try:
         if json is not None and not stopped:
             by_notebook = {(c.now.learner, c.now.lesson): c.to_json() for c in changes} if explain_changes else None
-            again = "The results cannot be written to {}: {}. The same command tries again."
+            again = "The results cannot be written to {}: {}. Run the same command again."
             write(json, document(list(done.values()), by_notebook), again)
     finally:
         view.close()
         if explain_changes:
             terminal.regrade(changes, new, len(done), out)
     if stopped:
-        text = f"Stopped. {len(done)} of {phrase(len(entries), 'notebook')} are graded; the same command"
-        text += f"{' without --force' if force else ''} goes on from there."
-        text += f" {json} is not written." if json is not None else ""
+        text = f"Stopped after {len(done)} of {phrase(len(entries), 'notebook')}. The same command"
+        text += f"{' without --force' if force else ''} continues from there."
+        text += f" {json} was not written." if json is not None else ""
         raise fail(text + " Nothing was stored in the gradebook." * gradebook, stopped.status)
     unstored = [] if book is None else _store(book, done)
     same = sum(result is before.get(entry) for entry, result in done.items())
     which = "All" if same == len(done) else f"{same} of them"
-    unchanged = f" {which} were graded before and have not changed; --force grades them again." if same else ""
+    unchanged = f" {which} were graded before and have not changed. --force grades them again." if same else ""
     echo(f"{phrase(len(done), 'notebook')} in {time.monotonic() - began:.1f} s.{unchanged}")
     list_manual_tasks(course, {entry.lesson for entry in entries})
     broken = [entry for entry, result in done.items() if result.problem is not None or result.grader_failed]
     if broken:
-        raise fail(f"Not graded, or not fully: {_names(broken)}. The reasons stand above.", 1)
+        raise fail(f"Not graded, or only in part: {_names(broken)}. The reasons are above.", 1)
     if unstored:
-        raise fail(f"Graded, but not in the gradebook: {_names(unstored)}. nbgrader autograde says why.", 1)
+        raise fail(
+            f"Graded, but not stored in the gradebook: {_names(unstored)}. nbgrader autograde prints the reason.", 1
+        )
 
 
 class ClassView:
@@ -146,11 +149,11 @@ class ClassView:
         self._seconds[lesson] = seconds - sum(self._seconds.values())
         if self.bar.disable:
             every = phrase(len(self.entries), "notebook")
-            warn(f"{lesson} is graded: {len(self.done)} of {every} after {seconds:.0f} s.")
+            warn(f"{lesson} is graded. {len(self.done)} of {every} after {seconds:.0f} s.")
         self.bar.stop()
         note = self._notes.get(lesson)  # one of every learner's notes: shown once, before the table
         results = [replace(r, notes=tuple(text for text in r.notes if text != note)) for r in self._results(lesson)]
-        with contextlib.suppress(SystemExit):  # of rich, once nobody reads stdout any more: grading goes on
+        with contextlib.suppress(SystemExit):  # of rich, once stdout is closed: grading continues
             echo(note)
             terminal.show(results, out)
         self.bar.start()
@@ -170,7 +173,7 @@ def _about_strays(found: list[Path]) -> str:
     """Names what would be missed silently, such as a folder whose name differs from a lesson's by a letter."""
     names = ", ".join(terminal.name(str(path)) for path in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return f"Left out, as no lesson is called so: {names}{more}." if found else ""
+    return f"Ignored, because no lesson has this name: {names}{more}." if found else ""
 
 
 def machine_for(platform: str) -> Hardware:
@@ -189,7 +192,7 @@ def list_manual_tasks(course: Course, lessons: set[str]) -> None:
     for lesson in sorted(lessons):
         for task in course.lesson(lesson).tasks:
             points = number(task.points)
-            echo(f"{task.id} ({lesson}) is for a person to grade: its {points} points are not counted here.")
+            echo(f"{task.id} ({lesson}) is graded by a person. Its {points} points are not counted here.")
 
 
 def _open_gradebook(course: Course, submitted: Path, lessons: list[str]) -> CourseGradebook:
@@ -217,32 +220,35 @@ def _store(book: CourseGradebook, results: dict[Entry, Result]) -> list[Entry]:
         status.update(f"Stored the grades of {done} of {most} ...")
 
     def wait() -> None:
-        warn("Another grader is storing grades in this gradebook. Waiting until it is done.")
+        warn("Another grader is writing to this gradebook. Waiting until it has finished.")
 
     try:
         with refusing(NoGradebook, status=1), interruptible(), err.status("Storing grades ...") as status:
             seen = book.store(results, wait, show)
     except Stopped as stopped:
-        text = f"the gradebook has the grades of {len(seen.before) + len(seen.now)} of {most}"
-        text = f"Stopped. Everything is graded, and {text}; the same command goes on from there."
+        text = f"the gradebook contains the grades of {len(seen.before) + len(seen.now)} of {most}"
+        text = f"Stopped. Everything is graded, and {text}. The same command continues from there."
         raise fail(text, stopped.status) from None
-    echo(f"Stored in the gradebook: {len(seen.now)}. There before, and not changed: {len(seen.before)}.")
+    echo(f"Stored in the gradebook: {len(seen.now)}. Already there and unchanged: {len(seen.before)}.")
     return seen.refused
 
 
 @app.command()
 def report(
-    results: Annotated[Path, Argument(metavar="RESULTS.json", help="What `grader grade DIR --json` wrote.")],
-    form: Annotated[str, Option("--as", metavar="FORM", help="One of those that docs/reports.md lists.")],
+    results: Annotated[Path, Argument(metavar="RESULTS.json", help="The file that `grader grade DIR --json` wrote.")],
+    form: Annotated[str, Option("--as", metavar="FORM", help="Format of the report (docs/reports.md).")],
     learner: Annotated[str | None, Option("--learner", metavar="NAME", help="Only this learner.")] = None,
     lesson: LessonOption = None,
-    to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write it here, not to the terminal.")] = None,
+    to: Annotated[Path | None, Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")] = None,
 ) -> None:
-    """Give results another form: JUnit, HTML, CSV, Canvas, Gradescope, GitHub."""
+    """Convert results to other formats.
+
+    These are JUnit, HTML, CSV, and the formats of Canvas, Gradescope and GitHub.
+    """
     from grader.reports.forms import FORMS, STATES_ITS_POINTS, NotOne
 
     if form not in FORMS:
-        raise fail(f"There is no form {form}. Forms: {', '.join(FORMS)}.")
+        raise fail(f"There is no report {form}. Reports: {', '.join(FORMS)}.")
     with refusing(NoResults, NotOne):
         found = read_document(results)
         text = FORMS[form]([r for r in found if learner in (None, r.learner) and lesson in (None, r.lesson)])

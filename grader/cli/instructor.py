@@ -21,9 +21,11 @@ from grader.lms.git import FetchLimits
 
 @app.command()
 def instructor(options: JupyterLabOptions = None) -> None:
-    """Open JupyterLab on the whole course, with nbgrader's Formgrader and Assignment List (menu Nbgrader).
+    """Open JupyterLab on the course with nbgrader's extensions.
 
-    What stands after `--` goes to JupyterLab, as in `grader instructor -- --no-browser`.
+    Formgrader and the Assignment List are in the menu Nbgrader.
+
+    Options after `--` are passed to JupyterLab, as in `grader instructor -- --no-browser`.
     """
     course = open_course()
     if not (course.root / "nbgrader_config.py").is_file():
@@ -35,33 +37,34 @@ def instructor(options: JupyterLabOptions = None) -> None:
 @app.command()
 def bundle(
     lessons: LessonsArgument = None,
-    to: Annotated[
-        Path | None, Option("--out", metavar="DIR|FILE.zip", help="Write it here: a zip if it is called so.")
-    ] = None,
-    git: Annotated[bool, Option("--git", help="Commit the folder in a repository of its own.")] = False,
+    to: Annotated[Path | None, Option("--out", metavar="DIR|FILE.zip", help="The folder or zip file to write.")] = None,
+    git: Annotated[bool, Option("--git", help="Commit the folder to its own repository.")] = False,
     gradescope: Annotated[
-        str | None, Option("--gradescope", metavar="NN_topic", help="Make this lesson's autograder zip instead.")
+        str | None, Option("--gradescope", metavar="NN_topic", help="Write the autograder zip of this lesson instead.")
     ] = None,
     allow_unsandboxed: Annotated[
-        bool, Option("--allow-unsandboxed", help="With --gradescope: grade even where code can read the course.")
+        bool, Option("--allow-unsandboxed", help="With --gradescope: grade even if submissions can read the course.")
     ] = False,
 ) -> None:
-    """Make what learners get: notebooks, pictures, the checks' vocabulary, and nothing hidden."""
+    """Write the files for learners, without anything hidden.
+
+    These are notebooks, pictures and the code that public checks need.
+    """
     from grader.lms import bundle as bundles
     from grader.lms import gradescope as autograder
 
     course = open_course(gradescope)
     if to is None:
-        raise fail("Say where the bundle goes: --out DIR, or --out FILE.zip.")
+        raise fail("The bundle needs a destination. Pass --out DIR or --out FILE.zip.")
     zipped = to.suffix == ".zip"
     if (gradescope and (lessons or git or not zipped)) or (git and zipped) or (allow_unsandboxed and not gradescope):
-        raise fail("--gradescope takes one lesson and writes --out FILE.zip; --git writes --out DIR.")
+        raise fail("--gradescope takes one lesson and requires --out FILE.zip. --git requires --out DIR.")
     refuse_unknown(lessons or (), course, {*course.lesson_ids, *course.text_ids})
     commit = ""
     with refusing(bundles.NoBundle):
         if gradescope:
             bundles.write_zip(autograder.files(course, gradescope, allow_unsandboxed), to)
-            echo(f"{to}: the autograder of {gradescope}. It holds hidden checks and answers: for Gradescope alone.")
+            echo(f"{to}: the autograder of {gradescope}. It contains hidden checks and answers: for Gradescope only.")
             return
         files = bundles.files(course, lessons)
         if zipped:
@@ -76,16 +79,19 @@ def bundle(
 
 @app.command()
 def collect(
-    repositories: Annotated[Path, Argument(metavar="REPOS.csv", help="Lines of learner,url[,branch].")],
-    to: Annotated[Path, Option("--to", metavar="DIR", help="Put the notebooks here.")] = Path("submitted"),
+    repositories: Annotated[Path, Argument(metavar="REPOS.csv", help="Lines of the form learner,url[,branch].")],
+    to: Annotated[Path, Option("--to", metavar="DIR", help="The folder to write the notebooks to.")] = Path(
+        "submitted"
+    ),
     lesson: LessonOption = None,
-    jobs: Annotated[int, Option("--jobs", min=1, max=32, help="Repositories at a time.")] = 4,
-    seconds: Annotated[float, Option(min=1, help="For one repository.")] = 120,
-    megabytes: Annotated[int, Option(min=1, help="Of one repository.")] = 200,
+    jobs: Annotated[int, Option("--jobs", min=1, max=32, help="Number of parallel downloads.")] = 4,
+    seconds: Annotated[float, Option(min=1, help="Time limit for one repository.")] = 120,
+    megabytes: Annotated[int, Option(min=1, help="Size limit for one repository.")] = 200,
 ) -> None:
-    """Collect learners' notebooks from their repositories, for `grader grade`. Ends with 1 when one could not be read.
+    """Collect notebooks from learners' repositories.
 
-    A repository is a URL (https, ssh, git) or a folder. What is unchanged since the last time is not fetched again.
+    The result is a folder for `grader grade`. Exits with 1 if a repository could not be read. A repository is a URL
+    (https, ssh, git) or a folder. Unchanged repositories are not fetched again.
     """
     course = open_course(lesson)
     with refusing(BadList), refusing_files(repositories, "{} cannot be read: {}."):
@@ -103,17 +109,17 @@ def collect(
 
                 results = collection.collect(rows, jobs, show)
     except Stopped as stopped:
-        text = f"Stopped after {len(done)} of {len(rows)} repositories; the same command goes on."
+        text = f"Stopped after {len(done)} of {len(rows)} repositories. The same command continues from there."
         raise fail(text, stopped.status) from None
     _show(results)
     failed = [one.learner for one in results if one.failed]
     if failed:
-        raise fail(f"Not collected, or not all of it: {', '.join(failed)}. The reasons stand above.", 1)
+        raise fail(f"Not collected, or only in part: {', '.join(failed)}. The reasons are above.", 1)
 
 
 def _show(results: list[CollectedRepository]) -> None:
     """Prints a table with a row for each learner, and a count of the notebooks."""
-    table = Table("learner", "commit", "of (as its author says)", "notebooks", box=box.SIMPLE)
+    table = Table("learner", "commit", "date (set by its author)", "notebooks", box=box.SIMPLE)
     for one in results:
         states = ", ".join(f"{lesson} ({notebook.state})" for lesson, notebook in one.notebooks.items())
         lines = [states or ("" if one.failed else "none"), *one.refused, one.problem]

@@ -25,29 +25,29 @@ from grader.grading.pool import Stopped, interruptible
 from grader.reports import terminal
 from grader.sandbox.accelerators import Hardware
 
-NOTEBOOK = "Your notebook, or a lesson's id: 05_vmap is work/05_vmap/05_vmap.ipynb."
-EXERCISE = "Only this exercise: its id, its title, or a part of one."
-JSON = "Write the result here too, and each exercise to stderr at once."
+NOTEBOOK = "Your notebook, or a lesson id. 05_vmap stands for work/05_vmap/05_vmap.ipynb."
+EXERCISE = "Only this exercise, by its id, its title, or a part of either."
+JSON = "Also write the result to FILE, and each exercise to stderr as soon as it is graded."
 JupyterLabOptions = Annotated[list[str] | None, Argument(metavar="[-- OPTIONS]", help="Options of JupyterLab.")]
 MARKS = {"done": ("✓", "green"), "begun": ("◐", "yellow"), "open": ("○", "dim")}
 # Left alone, JupyterLab saves what it has open, and asks then: its red button would write the old notebook back.
-RELOAD = "Where it is open in JupyterLab: File > Reload Notebook from Disk (or Revert, if JupyterLab asks)."
+RELOAD = "If it is open in JupyterLab, choose File > Reload Notebook from Disk (or Revert, if JupyterLab asks)."
 
 
 @app.command()
 def lab(
     options: JupyterLabOptions = None,
-    open_browser: Annotated[
-        bool, Option("--open/--no-open", help="Open JupyterLab after laying out the copies.")
-    ] = True,
+    open_browser: Annotated[bool, Option("--open/--no-open", help="Open JupyterLab after creating the copies.")] = True,
 ) -> None:
-    """Lay out your copies under work/, adding what is new and never overwriting, then open JupyterLab.
+    """Open JupyterLab on your copies of the notebooks.
 
-    What stands after `--` goes to JupyterLab, as in `grader lab -- --no-browser`.
+    New notebooks are first copied to work/. Nothing there is overwritten.
+
+    Options after `--` are passed to JupyterLab, as in `grader lab -- --no-browser`.
     """
     course = open_course()
     added = workspace.copies(course)
-    echo(f"work/: {len(added) or 'nothing'} new, nothing overwritten.")
+    echo(f"work/: {phrase(len(added), 'new file')}, nothing overwritten.")
     _list_changes(course)
     if open_browser:
         ours = ["--ServerApp.root_dir=work", f"--LabApp.default_url=/lab/tree/{workspace.first(course)}"]
@@ -68,9 +68,11 @@ def become_jupyterlab(course: Course, role: str, options: list[str]) -> NoReturn
 
 @app.command()
 def watch() -> None:
-    """Judge each of your notebooks when you save it, hidden checks included, until you press q.
+    """Grade your notebooks each time you save them.
 
-    Shows the lesson's exercises, what fails and why, hints, and what comes next. Into a pipe it writes plain lines.
+    Hidden checks are included. Press q to stop.
+
+    Shows the lesson's exercises, what fails and why, hints, and the next exercise. In a pipe it prints plain lines.
     """
     from grader.learning import watch_terminal
 
@@ -84,9 +86,9 @@ def check(
     json: Annotated[Path | None, Option("--json", metavar="FILE", help=JSON)] = None,
     platform: PlatformOption = "cpu",
 ) -> None:
-    """Grade your own notebook as it is saved now. Ends with 1 when points are missing.
+    """Grade the saved version of your own notebook. Exits with 1 if points are missing.
 
-    Shows what fails first; exercises with all points are one line at the end.
+    Failures are printed first. Exercises with full points share one line at the end.
     """
     from grader.learning import progress
 
@@ -101,8 +103,8 @@ def check(
         files.write(json, document([result]), mode=0o644)
     out.print(terminal.learner(result, {one.id: one.title for one in lesson.exercises}))
     progress.note(course, result)
-    unsaved = "Changes that you have not saved do not count."
-    echo(f"Judged: {path}, as saved on {saved:%Y-%m-%d at %H:%M:%S}. {unsaved}")
+    unsaved = "Unsaved changes do not count."
+    echo(f"Graded: {path}, saved on {saved:%Y-%m-%d at %H:%M:%S}. {unsaved}")
     if only is None:
         list_manual_tasks(course, {path.stem})
     if path.resolve() == workspace.exercises_copy(course, path.stem):
@@ -116,9 +118,9 @@ def _exercise(lesson: Lesson, typed: str) -> str:
     found = lesson.matching(typed)
     if len(found) == 1:
         return found[0].id
-    problem = f"{len(found)} exercises have {typed} in their names" if found else f"There is no exercise {typed}"
+    problem = f"{len(found)} exercises match {typed}" if found else f"There is no exercise {typed}"
     names = "".join(f"\n  {one.id}  {one.title}" for one in found or lesson.exercises)
-    raise fail(f"{problem}. Give an id, a title, or a part of one:{names}")
+    raise fail(f"{problem}. Pass an id, a title, or a part of one:{names}")
 
 
 def _result(course: Course, path: Path, by_line: bool, machine: Hardware, only: str | None) -> Result:
@@ -130,14 +132,14 @@ def _result(course: Course, path: Path, by_line: bool, machine: Hardware, only: 
             def show(entry: object, results: list[CheckResult]) -> None:
                 if by_line:
                     err.print(terminal.exercise(results), soft_wrap=True)
-                status.update(f"Judged {next(done)} of {phrase(most, 'exercise')} ...")
+                status.update(f"Graded {next(done)} of {phrase(most, 'exercise')} ...")
 
             entry = batch.Entry(path.resolve(), "you", path.stem)
             [result] = batch.grade(
                 course, [entry], 1, allow_unsandboxed=True, machine=machine, on_judged=show, only=only
             )
     except Stopped as stopped:
-        raise fail("Stopped. Nothing was judged.", stopped.status) from None
+        raise fail("Stopped. Nothing was graded.", stopped.status) from None
     return result
 
 
@@ -146,20 +148,23 @@ def _own_notebook(course: Course, typed: Path) -> Path:
     if str(typed) in course.lesson_ids:
         typed = workspace.exercises_copy(course, str(typed))
         if not typed.is_file():
-            raise fail(f"There is no {typed} yet. Run `make lab`: it lays out your copies.")
+            raise fail(f"There is no {typed} yet. Run `make lab`, which creates your copies.")
     path = next((path for path in (typed, course.root / typed) if path.is_file()), None)
     if path is None:
         raise fail(f"There is no notebook {typed}. {suggestion(course, str(typed))}")
     if path.stem not in course.lesson_ids:
         meant = [one for one in course.lesson_ids if path.stem.startswith(one)]  # JupyterLab's 05_vmap-Copy1
         names = ", ".join(meant or course.lesson_ids)
-        raise fail(f"{path.name} is no lesson's exercises. Name it as its lesson: {names}.")
+        raise fail(f"No lesson is called {path.name}. Rename the notebook after its lesson: {names}.")
     return path
 
 
 @app.command()
 def progress() -> None:
-    """Say what of the course is done and what comes next: by exercise, the best that `grader check` has seen."""
+    """Show your best results and the next exercise.
+
+    The results are those of `grader check`, `grader watch` and the last cell of a notebook.
+    """
     from grader.learning.progress import lesson_progress
 
     course = open_course()
@@ -179,68 +184,81 @@ def progress() -> None:
         if one.next:
             own = course.shown(workspace.exercises_copy(course, one.lesson))
             return echo(f"Next: {one.next.exercise.title}, in {own}.")
-    echo("Everything is done.")
+    echo("All exercises are done.")
 
 
 @app.command()
 def solution(lesson: LessonArgument) -> None:
-    """Lay the lesson's answers beside your notebook, as one to read and run: the course's own, other ways, mistakes."""
+    """Write a notebook with the solutions of a lesson.
+
+    It also contains alternative solutions and common mistakes. Your own notebook is not changed.
+    """
     course = open_course(lesson)
-    _show_copy(course, "The answers are", *workspace.answers(course, lesson))
+    _show_copy(course, "The solutions are", *workspace.answers(course, lesson))
 
 
 @app.command()
 def reset(lesson: LessonArgument) -> None:
-    """Begin a lesson's exercises anew; what you have is kept aside."""
+    """Start the exercises of a lesson again.
+
+    The notebook that you have is kept.
+    """
     course = open_course(lesson)
     with refusing(workspace.NothingBuilt):
         path, earlier = workspace.renew(course, lesson)
-    _show_copy(course, "A fresh notebook is", path, earlier)
+    _show_copy(course, "The new notebook is", path, earlier)
     if earlier:
         echo(RELOAD)
 
 
 def _show_copy(course: Course, what: str, path: Path, earlier: Path | None) -> None:
-    aside = f" What was there is kept as {course.shown(earlier)}." if earlier else ""
+    aside = f" The old one is now {course.shown(earlier)}." if earlier else ""
     echo(f"{what} in {course.shown(path)}.{aside}")
 
 
 @app.command()
 def carry(lessons: LessonsArgument = None) -> None:
-    """Carry your answers and notes over into a newer course's notebooks; the old ones are kept in work/earlier/."""
+    """Copy your answers into the notebooks of a newer course.
+
+    Your notes are copied too. The old notebooks are kept in work/earlier/.
+    """
     course = open_course()
     refuse_unknown(lessons or (), course, course.ids)
     found = migrate.diff_all(course, lessons or None)
     if not found:
-        echo("Your copies are as new as the course: there is nothing to carry over.")
+        echo("Your copies are up to date. There is nothing to carry over.")
         return
     for one in found:
         if one.problem is None:
             _show_migration(course, one.copy, migrate.migrate(course, one.copy))
     unread = [_unread(course, one.copy, one.problem) for one in found if one.problem is not None]
     if len(found) > len(unread):
-        echo(f"Run the checks anew. {RELOAD}")
+        echo(f"Run the checks again. {RELOAD}")
     if unread:
         raise fail("\n".join(unread), 1)
 
 
 def _show_migration(course: Course, copy: workspace.Copy, done: migrate.Migration) -> None:
     parts = [phrase(n, what) for n, what in ((done.answers, "answer"), (done.cells, "cell")) if n]
-    brought = f"{' and '.join(parts)} of yours carried over" if parts else "made new, as nothing in it was yours"
+    brought = (
+        f"{' and '.join(parts)} of yours carried over" if parts else "replaced, because it contained nothing of yours"
+    )
     if not done.told:
-        brought = "begun anew, as nothing in it says which cells are yours"
-    lines = [f"{course.shown(copy.own)}: {brought}. What was there is kept as {course.shown(done.earlier)}."]
-    lines += [f"{name} begins differently now: a comment at your answer says how." for name in done.begin]
+        brought = "replaced, because nothing in it marks which cells are yours"
+    lines = [f"{course.shown(copy.own)}: {brought}. The old notebook is now {course.shown(done.earlier)}."]
+    lines += [
+        f"The answer cell of {name} begins differently now. A comment at your answer shows how." for name in done.begin
+    ]
     if done.ended:
-        lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers stand below the exercises.")
+        lines.append(f"No longer in the course: {', '.join(done.ended)}. Your answers are below the exercises.")
     if done.restored:
         text = f"You had changed cells of the course: {', '.join(dict.fromkeys(done.restored))}. "
-        lines.append(text + "They say what the course says again; yours are in what was kept.")
+        lines.append(text + "They are restored. Your versions are in the old notebook.")
     echo("\n  ".join(lines))
 
 
 def _unread(course: Course, copy: workspace.Copy, problem: str | None) -> str:
-    return f"{course.shown(copy.own)} cannot be read: {problem}. Rename it, and `grader lab` lays out a fresh one."
+    return f"{course.shown(copy.own)} cannot be read: {problem}. Rename it, and `grader lab` creates a new copy."
 
 
 def _list_changes(course: Course) -> None:
@@ -256,7 +274,7 @@ def _list_changes(course: Course) -> None:
         echo("The course has changed since you got your copies:")
         for line in lines:
             echo(f"  {line}")
-        text = "`grader carry`, in a terminal of JupyterLab, brings all that you wrote over into the new notebooks."
+        text = "`grader carry`, in a terminal of JupyterLab, copies everything that you wrote into the new notebooks."
         echo(f"{text} The old ones are kept.")
 
 
@@ -267,14 +285,16 @@ def show_changes(course: Course, lesson: str | None = None) -> None:
         names = ", ".join(one.copy.lesson for one in found)
         copies = f"since you got your copy ({found[0].summary})" if lesson else f"{names} since you got your copies"
         command = f"grader carry {lesson}" if lesson else "grader carry"
-        echo(f"The course has changed {copies}: `{command}` brings your answers over.")
+        echo(f"The course has changed {copies}: `{command}` copies your answers into the new notebooks.")
 
 
 @app.command("doctor")
 def examine_machine() -> None:
-    """Say what is right and wrong with this machine and its set-up, with the command that mends each fault.
+    """Check this machine and the installation.
 
-    ✓ is fine, ! costs you something, ✗ stands in the way; with a ✗ it ends with 1.
+    Each problem comes with the command that fixes it.
+
+    ✓ is fine, ! is a disadvantage, ✗ is an error. Exits with 1 if there is a ✗.
     """
     from grader.doctor.diagnosis import examine
 
@@ -287,4 +307,4 @@ def examine_machine() -> None:
         stops += finding.grade == "stops"
         echo("\n".join(finding.lines()))
     if stops:
-        raise fail("1 thing stands in the way (✗)." if stops == 1 else f"{stops} things stand in the way (✗).", 1)
+        raise fail("1 error was found (✗)." if stops == 1 else f"{stops} errors were found (✗).", 1)

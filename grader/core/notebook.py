@@ -66,14 +66,14 @@ def read_bytes(path: Path) -> bytes:
     """Returns the bytes of a notebook file. Raises `Unreadable` for a link, a missing, closed or too large file."""
     try:
         if not os.path.lexists(path):
-            raise Unreadable(f"There is no {path.name} in the folder that was handed in.")
+            raise Unreadable(f"There is no {path.name} in the submitted folder.")
         if any(one.is_symlink() for one in (path, *path.parents[:2])) or not path.is_file():
-            raise Unreadable("It is a link or no file at all. Hand in the notebook file itself.")
+            raise Unreadable("It is a link or not a regular file. Submit the notebook file itself.")
         size = path.stat().st_size
         if size > MAX_BYTES:
-            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and hand it in again."
+            fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it and submit it again."
             most = f"at most {MAX_BYTES / 1e6:,.0f} MB are read"
-            raise Unreadable(f"The notebook has {size / 1e6:,.0f} MB; {most}. {fix}")
+            raise Unreadable(f"The notebook has {size / 1e6:,.0f} MB, but {most}. {fix}")
         return path.read_bytes()
     except OSError as problem:
         raise Unreadable(f"The file cannot be read: {problem.strerror}.") from None
@@ -82,18 +82,18 @@ def read_bytes(path: Path) -> bytes:
 def parse(content: bytes) -> Notebook:
     """Returns a notebook of format 4; any item of its "cells" may be malformed. Raises `Unreadable` for other bytes."""
     if not content.strip():
-        raise Unreadable("The file is empty. Save the notebook again and hand it in.")
+        raise Unreadable("The file is empty. Save the notebook again and submit it.")
     try:
         notebook = json.loads(content)
     except RecursionError:
         raise Unreadable("The file is nested too deeply to be a notebook.") from None
     except ValueError:
-        raise Unreadable("The file is not a notebook: it is not JSON. Hand in the .ipynb file itself.") from None
+        raise Unreadable("The file is not a notebook: it is not JSON. Submit the .ipynb file itself.") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        text = "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it, hand it in again."
+        text = "The file is JSON but not a notebook of format 4. Open it in JupyterLab, save it and submit it again."
         raise Unreadable(text)
     if len(notebook["cells"]) > MAX_CELLS:
-        raise Unreadable(f"The notebook has {len(notebook['cells']):,} cells; at most {MAX_CELLS:,} are read.")
+        raise Unreadable(f"The notebook has {len(notebook['cells']):,} cells, but at most {MAX_CELLS:,} are read.")
     return notebook
 
 
@@ -126,9 +126,9 @@ def read_submission(content: bytes, learner: str, lesson: str) -> Submission:
             continue
         number, source = len(found) + 1, _source({"source": "", **cell})
         if source is None:
-            raise Unreadable(f"Code cell {number} has no text. Save the notebook again and hand it in.")
+            raise Unreadable(f"Code cell {number} has no text. Save the notebook again and submit it.")
         if len(source) > MAX_SOURCE:
-            raise Unreadable(f"Code cell {number} has {len(source):,} characters; at most {MAX_SOURCE:,} are read.")
+            raise Unreadable(f"Code cell {number} has {len(source):,} characters, but at most {MAX_SOURCE:,} are read.")
         found.append(SubmittedCell(grade_id(cell), source, number))
     return Submission(learner, lesson, tuple(found), hashlib.sha256(content).hexdigest())
 

@@ -191,9 +191,9 @@ def read_document(path: Path) -> list[Result]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["version"] != VERSION:
-            raise NoResults(f"{path} is of version {found['version']}; this grader reads version {VERSION}.")
+            raise NoResults(f"{path} has version {found['version']}, but this grader reads version {VERSION}.")
         return [Result.from_json(one) for one in found["results"]]
     except OSError as problem:
         raise NoResults(f"{path} cannot be read: {problem.strerror}.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise NoResults(f"{path} holds no results. Write them with `grader grade DIR --json {path.name}`.") from None
+        raise NoResults(f"{path} contains no results. Write them with `grader grade DIR --json {path.name}`.") from None

@@ -25,9 +25,9 @@ from grader.course.tree import Course
 STARS = re.compile(r"^[★☆]+ · .*$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 SETUP = "setup"  # first word of the names of all setup cells; no exercise has this name
-NOTE = "The course has changed how this cell begins since you wrote what stands below. It begins now:"
+NOTE = "The beginning of this cell has changed in the course since you wrote your answer, which is below. It is now:"
 INDENT = "#     "
-HEADING = "## No longer in the course\n\nWhat you wrote for exercises that are gone. None of it is graded."
+HEADING = "## No longer in the course\n\nYour answers to exercises that were removed. They are not graded."
 CLOSING = "closing"  # the cell below the exercises; the last cell has to stay the last
 LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -105,7 +105,7 @@ def _object(source: str, what: str, findings: Findings) -> dict[str, Any]:
         found = None
     if isinstance(found, dict):
         return found
-    findings.add(1, f"{what} holds no JSON object", "Mend it, or import the notebook again")
+    findings.add(1, f"{what} holds no JSON object", "Fix it, or import the notebook again")
     return {}
 
 

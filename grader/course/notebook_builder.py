@@ -35,12 +35,11 @@ YOUR_ANSWER = "*Write your answer here, and in more cells below if you like.*"
 COMMENT_WIDTH = 79  # what a cell shows beside JupyterLab's file browser
 GOAL = re.compile(r"^\*\*Goal\.\*\*.*?(?=\n\n|\n\*\*|\Z)", re.MULTILINE | re.DOTALL)
 ANSWERS = """\
-# {number} · Answers: {title}
-The course's own answers, each with the checks that stand in the exercises, other ways to write it, and wrong answers \
-with what is wrong in them. Run it from the top: what you see pass is what your notebook is asked too. When \
-you ask for it again it is made anew, and one that you have written in is kept aside.
+# {number} · Solutions: {title}
+This notebook contains the course's solutions with the public checks of the exercises, alternative solutions, and \
+wrong answers with explanations. Run it from the top. `grader solution` replaces it, and keeps a copy of a changed one.
 
-Try first. An answer that you have looked for is remembered; one that you have only read is not."""
+Try the exercises first. You remember solutions that you found better than solutions that you read."""
 CLOSING = """\
 ## Check your answers
 

@@ -109,7 +109,7 @@ class Findings:
         path, number = self.of.place(line) if isinstance(self.of, Files) else (self.of, line)
         self.problems.append(Problem(path, number, message, fix))
 
-    def parses(self, source: str, first: int, fix: str = "Mend the code", what: str = "") -> bool:
+    def parses(self, source: str, first: int, fix: str = "Fix the code", what: str = "") -> bool:
         """Returns whether `source`, which begins in line `first`, is Python; adds a problem where it is not."""
         wrong = symbols.syntax_error(source)
         if wrong is not None:

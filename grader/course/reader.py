@@ -221,7 +221,7 @@ def script(path: Path, shown: str, lesson_id: str) -> tuple[Cell, ...]:
     seen: set[str] = set()
     for cell in cells:
         if cell.kind == "code":
-            findings.parses(cell.source, cell.first, "Mend the code; write a magic as a comment, `# %timeit f(x)`")
+            findings.parses(cell.source, cell.first, "Fix the code; write a magic as a comment, `# %timeit f(x)`")
             if not all(isinstance(tag, str) for tag in cell.attributes.get("tags", [])):
                 findings.add(cell.line, "a tag is not text", 'Write `tags=["raises-exception"]`')
         elif cell.kind == "predict":

@@ -88,7 +88,7 @@ def renew(course: Course, lesson_id: str) -> tuple[Path, Path | None]:
     """Replaces the copy of a lesson's exercises by a fresh one; returns it, and where an earlier one is now, if any."""
     _, copy = planned(course, lesson_id)
     if not copy.built.is_file():
-        raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` makes it.")
+        raise NothingBuilt(f"There is no {course.shown(copy.built)} to copy. `grader build {lesson_id}` creates it.")
     earlier = replace(course, copy.own, copy.notebook())
     data(course, lesson_id)
     linked(course)

@@ -41,18 +41,18 @@ LEVEL_TEXTS = {
     "full": "namespaces, Landlock, seccomp and limits",
     "namespaces": "namespaces, seccomp and limits, without Landlock",
     "landlock": "Landlock, seccomp and limits, without namespaces",
-    "limits": "limits alone: a submission can read your files and use the network",
+    "limits": "only limits: a submission can read your files and use the network",
 }
 MACOS = "macOS cannot confine a process like this. Grade in a Linux container or virtual machine."
 DOCKER = (
     "In Docker, start the container as root with "
     "`--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined`."
 )
-UBUNTU = "On Ubuntu 24.04, runners too: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
+UBUNTU = "On Ubuntu 24.04 (also its CI runners): `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
 DEBIAN = "On Debian: `sudo sysctl -w kernel.unprivileged_userns_clone=1`."
-NONE_LEFT = "User namespaces are switched off: `sudo sysctl -w user.max_user_namespaces=10000`."
-ROOT = "Grade as root, or on a kernel that lets every user make user namespaces."
-LANDLOCK = "Use Linux 6.2 or newer, with `landlock` in the list `/sys/kernel/security/lsm`."
+NONE_LEFT = "User namespaces are disabled: `sudo sysctl -w user.max_user_namespaces=10000`."
+ROOT = "Grade as root, or on a kernel that allows every user to create user namespaces."
+LANDLOCK = "Use Linux 6.2 or newer, with `landlock` listed in `/sys/kernel/security/lsm`."
 SECCOMP = "Install libseccomp (on Debian and Ubuntu: `sudo apt-get install libseccomp2`) and pyseccomp."
 
 
@@ -73,7 +73,7 @@ def examine(course: Course | None) -> Iterator[Finding]:
             yield disk(course.root)
             yield from filter(None, [installation.course_of_another(course.root), file_system(course.root)])
         else:
-            yield Finding("fine", "No course is here or above, so its folder was not looked at.")
+            yield Finding("fine", "This folder is not in a course, so no course was checked.")
         yield installation.kernel(jupyter)
         yield memory()
         yield devices(jax, repair)
@@ -86,24 +86,24 @@ def devices(probe: BackgroundProbe, repair: str) -> Finding:
     try:
         answer = json.loads(printed.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        text = f"JAX does not start: {complaint or 'it ended without a word'}".rstrip(".")
+        text = f"JAX does not start: {complaint or 'it ended without a message'}".rstrip(".")
         mend = next((f"unset {name}" for name in CHOOSING if os.environ.get(name)), repair)
-        return Finding("stops", f"{text}. No lesson runs without it.", mend)
+        return Finding("stops", f"{text}. Every lesson needs it.", mend)
     real = [kind for backend, kind in answer["found"] if backend != "cpu"]
-    simulated = f"{answer['simulated']} simulated CPU devices start, as many as lessons ask for."
+    simulated = f"{answer['simulated']} simulated CPU devices start, as many as lessons need."
     if real:
         kinds = ", ".join(f"{real.count(kind)} x {kind}" for kind in dict.fromkeys(real))
         return Finding("fine", f"Devices: {kinds}; {simulated}")
     plugins = installation.accelerators()
     if not plugins:
-        return Finding("fine", f"Devices: {simulated} No GPU or TPU is here, and none is needed.")
+        return Finding("fine", f"Devices: {simulated} There is no GPU or TPU, and none is needed.")
     text = f"JAX was installed with {', '.join(plugins)}"
     if chosen := os.environ.get("JAX_PLATFORMS"):
-        text += f", and JAX_PLATFORMS={chosen} keeps it on the CPU: lessons run there."
+        text += f", and JAX_PLATFORMS={chosen} restricts it to the CPU, where lessons run."
         return Finding("costs", text, "unset JAX_PLATFORMS")
-    text += " and sees no such device: lessons run on the CPU." + (f" It says: {complaint}" if complaint else "")
+    text += " but finds no such device, so lessons run on the CPU." + (f" JAX prints: {complaint}" if complaint else "")
     if any("cuda" in name for name in plugins):
-        text += "\nWhere `nvidia-smi` does not list the GPU either, its driver is missing. Or go without:"
+        text += "\nIf `nvidia-smi` does not list the GPU either, its driver is missing. To continue without a GPU:"
     return Finding("costs", text, f"{sys.executable} -m pip uninstall -y {' '.join(plugins)}")
 
 
@@ -112,10 +112,10 @@ def memory() -> Finding:
     total, free = available_gb()
     there = f"{free:.1f} of {total:.1f} GB of memory are free"
     if free >= FREE_MEMORY_GB:
-        return Finding("fine", f"Memory: {there}; a lesson takes up to {LESSON_GB:.0f} GB, grading half as much.")
-    text = f"{there}; a lesson takes up to {LESSON_GB:.0f} GB, and grading half as much beside it."
-    text += "\nA kernel that dies without a word has run out of it: shut down kernels that you do not need"
-    text += "\n(JupyterLab: Kernel > Shut Down All Kernels), close other programs, or see who takes most:"
+        return Finding("fine", f"Memory: {there}. A lesson takes up to {LESSON_GB:.0f} GB, and grading half as much.")
+    text = f"Only {there}. A lesson takes up to {LESSON_GB:.0f} GB, and grading half as much in addition."
+    text += "\nA kernel that ends without a message has run out of memory. Shut down kernels that you do not need"
+    text += "\n(JupyterLab: Kernel > Shut Down All Kernels), close other programs, or list the largest processes:"
     return Finding("costs", text, "ps -axo rss,pid,comm | sort -rn | head")
 
 
@@ -148,7 +148,7 @@ def disk(root: Path) -> Finding:
     free = shutil.disk_usage(root).free / 1e9
     if free >= FREE_DISK_GB:
         return Finding("fine", f"Disk: {free:,.0f} GB are free.")
-    text = f"Only {free:.2f} GB are free on the disk of {root}: when it is full, notebooks cannot be saved."
+    text = f"Only {free:.2f} GB are free on the disk of {root}. Notebooks cannot be saved on a full disk."
     mend = f"make -C {quote(str(root))} clean; pip cache purge"
     return Finding("costs" if free >= NEEDED_DISK_GB else "stops", text, mend)
 
@@ -157,15 +157,15 @@ def work(root: Path) -> Finding:
     """Whether the learner's copies can be made and saved: all of work/ is looked at, or the folder it will be in."""
     own = root / "work"
     if os.path.lexists(own) and not own.is_dir():
-        text = f"{own} is not a folder: `grader lab` cannot lay out your copies."
+        text = f"{own} is not a folder, so `grader lab` cannot create your copies."
         return Finding("stops", text, f"mv {quote(str(own))} {quote(f'{own}-aside')}")
     top, below = (own, [*own.glob("*"), *own.glob("*/*.ipynb")]) if own.is_dir() else (root, [])
     for path in [top, *below]:
         if not path.is_symlink() and not os.access(path, os.W_OK):
-            text = f"{path} cannot be written to: what you do there cannot be saved. "
+            text = f"{path} is not writable, so your work there cannot be saved. "
             mend = f'sudo chown -R "$(id -un)" {quote(str(top))}'
-            return Finding("stops", f"{text}Another user, such as root, owns it.", mend)
-    return Finding("fine", f"Your copies: {own}, which can be written to.")
+            return Finding("stops", f"{text}It belongs to another user, such as root.", mend)
+    return Finding("fine", f"Your copies: {own}, which is writable.")
 
 
 def file_system(root: Path, release: str = "", mounts: Iterable[tuple[str, str]] = ()) -> Finding | None:
@@ -176,13 +176,13 @@ def file_system(root: Path, release: str = "", mounts: Iterable[tuple[str, str]]
     kind = max(above, default=(0, ""))[1]
     inside = "microsoft" in release.lower()
     if inside and "wsl2" not in release.lower() and "microsoft-standard" not in release:
-        text = "This is WSL 1: slow, and it confines no learner's code. WSL 2 has neither fault. In Windows' terminal:"
+        text = "This is WSL 1, which is slow and cannot confine learners' code. Use WSL 2. In a Windows terminal:"
         return Finding("costs", text, f"wsl --set-version {quote(os.environ.get('WSL_DISTRO_NAME', 'NAME'))} 2")
     if inside and kind in WINDOWS:
-        text = f"{root} lies on Windows' own disk: every file takes many times as long, and saves are noticed late."
+        text = f"{root} is on a Windows disk. File access is many times slower there, and saves are noticed late."
         return Finding("costs", text, f"cp -r {quote(str(root))} ~/ && cd ~/{quote(root.name)} && make setup")
     if kind in ELSEWHERE:
-        text = f"{root} lies on another machine's disk ({kind}): starting is slow, saves are noticed late."
+        text = f"{root} is on a network disk ({kind}). Starting is slow, and saves are noticed late."
         return Finding("costs", text, f"cp -r {quote(str(root))} /a/folder/on/this/machine")
     return None
 
@@ -204,7 +204,7 @@ def confinement_report(confined: ConfinementReport) -> str:
     lines = [f"Confinement of learners' processes: {confined.level} ({LEVEL_TEXTS[confined.level]})."]
     if confined.same_user:
         lines.append(f"They run as the same user as the grader: {confined.same_user}.")
-    lines += [f"{level} is refused: {confined.refused[level]}." for level in LEVELS if level in confined.refused]
+    lines += [f"{level} is not available: {confined.refused[level]}." for level in LEVELS if level in confined.refused]
     return "\n".join(lines + confinement_advice(confined))
 
 
@@ -212,7 +212,9 @@ def confinement_warning(confined: ConfinementReport) -> str | None:
     """One sentence for below the best level, for those who grade others' notebooks."""
     if confined.level == LEVELS[0]:
         return None
-    return f"Learners' processes are confined by {LEVEL_TEXTS[confined.level]}; `grader doctor` says how to get more."
+    return (
+        f"Learners' processes are confined by {LEVEL_TEXTS[confined.level]}. `grader doctor` explains how to get more."
+    )
 
 
 def confinement_advice(confined: ConfinementReport, system: str = sys.platform, root: Path = Path("/")) -> list[str]:

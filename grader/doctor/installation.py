@@ -45,7 +45,7 @@ class Finding:
 
     def lines(self) -> list[str]:
         """Returns the lines to print: the mark first, the lines below it indented as far."""
-        text = self.text.splitlines() + ([f"To mend it: {self.mend}"] if self.mend else [])
+        text = self.text.splitlines() + ([f"To fix it: {self.mend}"] if self.mend else [])
         return [f"{MARKS[self.grade] if i == 0 else ' '} {line}" for i, line in enumerate(text)]
 
 
@@ -69,7 +69,7 @@ class BackgroundProbe(subprocess.Popen[str]):
         try:
             out, complaints = self.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            return "", f"it said nothing for {PATIENCE_S:.0f} s"
+            return "", f"it did not answer within {PATIENCE_S:.0f} s"
         lines = complaints.strip().splitlines()
         return out, lines[-1][:MAX_COMPLAINT] if lines else ""
 
@@ -101,15 +101,17 @@ def environment(place: Path) -> Finding:
     stamp = tool["stamped"](venv)
     if not is_ours(place):
         if stamp:
-            text = f"`grader` runs in {sys.prefix}, and `make` uses {venv}: their versions may differ."
+            text = f"`grader` runs in {sys.prefix}, but `make` uses {venv}. Their versions may differ."
             return Finding("costs", text, f"source {quote(str(venv / 'bin' / 'activate'))}")
-        return Finding("fine", f"Environment: {sys.prefix}; there is no .venv in {place}.")
+        return Finding("fine", f"Environment: {sys.prefix}. There is no .venv in {place}.")
     if not stamp:
-        text = f"{venv} is unfinished: its set-up was stopped, and packages may be missing."
+        text = f"{venv} is incomplete. Its setup was stopped, and packages may be missing."
     elif stamp.get("place") != str(place):
-        text = f"{venv} was made in {stamp.get('place')}: its commands hold that path, and start what lies there."
+        text = (
+            f"{venv} was created in {stamp.get('place')}. Its commands contain that path and start the programs there."
+        )
     elif stamp != tool["wanted"](place, tool["choose"](None, stamp)):
-        text = f"{venv} is older than the versions that this checkout pins: lessons and checks were tried with those."
+        text = f"{venv} is older than the versions that this checkout pins. Lessons are tested with the pinned ones."
     else:
         return Finding("fine", f"Environment: {venv}, up to date.")
     return Finding("costs", text, f"make -C {quote(str(place))} setup")
@@ -120,18 +122,18 @@ def command() -> Finding | None:
     own, found = Path(sys.executable).parent, shutil.which("grader")
     activate = f"conda activate {quote(sys.prefix)}" if CONDA else f"source {quote(str(own / 'activate'))}"
     if found is None:
-        return Finding("fine", f"No `grader` is on this terminal's PATH; `{activate}` puts it there.")
+        return Finding("fine", f"`grader` is not on the PATH of this terminal. `{activate}` adds it.")
     if Path(found).parent.resolve() == own.resolve() or Path(found).resolve() == (own / "grader").resolve():
         return None
-    text = f"`grader`, typed in this terminal, is {found}, and not that of {own}: "
-    return Finding("costs", f"{text}it may be another version, or program.", activate)
+    text = f"In this terminal, `grader` is {found}, not the one in {own}. "
+    return Finding("costs", f"{text}It may be another version or program.", activate)
 
 
 def course_of_another(root: Path) -> Finding | None:
     """Where a course brings a grader, and another one runs."""
     if root == SOURCE or not (root / "grader" / "__init__.py").is_file():
         return None
-    text = f"The course in {root} brings its own grader, and that of {SOURCE} runs: its checks may ask for another."
+    text = f"The course in {root} contains its own grader, but the one in {SOURCE} runs. Its checks may need the other."
     make = f"make -C {quote(str(root))} setup"
     return Finding("costs", text, f"{make} && source {quote(str(root / '.venv' / 'bin' / 'activate'))}")
 
@@ -167,16 +169,16 @@ def versions(checkout: Path, ours: bool, repair: str) -> Finding:
     ranges, pins = requirements(checkout, PROJECT), requirements(checkout, LOCKS[0]) | requirements(checkout, LOCKS[1])
     found = {name: installed(name) for name in {*ranges, "jaxlib"}}
     if missing := sorted(name for name in ranges if found[name] is None):
-        return Finding("stops", f"Not installed: {', '.join(missing)}. What needs them will not start.", repair)
+        return Finding("stops", f"Not installed: {', '.join(missing)}. Programs that need them cannot start.", repair)
     present = {name: version or "0" for name, version in found.items()}
     if low := _outside(present, ranges, "needed: {} or newer"):
-        return Finding("stops", f"Too old: {low}. Lessons and checks use what these versions lack.", repair)
+        return Finding("stops", f"Too old: {low}. Lessons and checks use newer features.", repair)
     others = _outside(present, pins, "pinned: {}")
     if ours and others:
-        text = f"Not the pinned versions: {others}. Lessons and checks were tried with the pinned ones."
+        text = f"Not the pinned versions: {others}. Lessons and checks are tested with the pinned ones."
         return Finding("costs", text, repair)
     taught = ", ".join(f"{name} {installed(name)}" for name in TAUGHT)
-    verdict = "new enough, though not all are the versions that were tried" if others else "the pinned versions"
+    verdict = "new enough, but not all are the tested versions" if others else "the pinned versions"
     return Finding("fine", "Python {}.{}.{}, ".format(*sys.version_info[:3]) + f"{taught}: {verdict}.")
 
 
@@ -197,7 +199,7 @@ def torch(course: Course | None) -> Finding:
         nowhere = "imported by no lesson" if course is not None else "optional in most lessons"
         return Finding("fine", f"No torch: {', '.join(uses) or nowhere}.")
     if not torchvision and loading:
-        text = f"torch {torch} is here without torchvision: stand-ins take its place in {_named(loading)}."
+        text = f"torch {torch} is installed without torchvision. Stand-ins replace it in {_named(loading)}."
         return Finding("costs", text, f"{sys.executable} -m pip install -r {LOCKS[1]}")
     vision = f", torchvision {torchvision}" if torchvision else " without torchvision"
     return Finding("fine", f"torch {torch}{vision}{f', for {_named(using)}' if using else ''}.")
@@ -223,14 +225,14 @@ def kernel(probe: BackgroundProbe) -> Finding:
         one = json.loads(printed)["kernelspecs"][KERNEL]
         place, python = Path(one["resource_dir"]), str(one["spec"]["argv"][0])
     except (ValueError, KeyError, IndexError, TypeError):
-        why = f" Jupyter says: {complaint}" if complaint else ""
-        return Finding("stops", f"JupyterLab finds no kernel `{KERNEL}`: no notebook can be run.{why}", again)
+        why = f" Jupyter prints: {complaint}" if complaint else ""
+        return Finding("stops", f"JupyterLab finds no kernel `{KERNEL}`, so no notebook can run.{why}", again)
     if python in OWN_NAMES or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
         return Finding("fine", f"Kernel of notebooks: {python if os.path.sep in python else sys.executable}.")
     gone = os.path.sep in python and not shutil.which(python)
-    what = f"{python}, which is gone" if gone else f"{python}, and not {sys.executable}"
-    text = f"Kernel of notebooks: {what}; {place} says so.\n"
-    text += "Packages and their versions are other ones there, if there are any: imports fail, or checks do."
+    what = f"{python}, which does not exist" if gone else f"{python} instead of {sys.executable}"
+    text = f"Kernel of notebooks: {what}, set in {place}.\n"
+    text += "Packages there are missing or have other versions, so imports or checks fail."
     inside = Path(sys.prefix).resolve() in place.resolve().parents
     aside = place.parent.parent / f"{place.name}-aside"  # beside the folder of kernels, where Jupyter does not look
     return Finding("stops", text, again if inside else f"mv {quote(str(place))} {quote(str(aside))}")

@@ -57,7 +57,7 @@ def find(folder: Path, course: Course, lesson: str | None = None) -> list[Entry]
     if not entries:
         which = lesson or "one of " + ", ".join(course.lesson_ids)
         raise NothingToGrade(
-            f"No submission in {folder}: expected <learner>/<lesson>/<lesson>.ipynb, where <lesson> is {which}."
+            f"No submission in {folder}. Expected: <learner>/<lesson>/<lesson>.ipynb, where <lesson> is {which}."
         )
     return entries
 
@@ -80,8 +80,8 @@ def without_secret(course: Course) -> str | None:
     if course.base is None or secret(course) not in ("", LOCAL_SECRET):
         return None
     return (
-        f"There is no secret in {course.root / '.secret'}, so learners can work out the inputs of hidden checks. "
-        "docs/overlay.md says how to make one; grades may change when it is there."
+        f"There is no secret in {course.root / '.secret'}, so learners can compute the inputs of hidden checks. "
+        "docs/overlay.md explains how to create one. Grades may change then."
     )
 
 
@@ -194,7 +194,7 @@ def device_groups(course: Course, machine: Hardware, lessons: Iterable[str]) -> 
     if machine.platform.is_cpu:
         return [DeviceGroup(machine, tuple(needed))] if needed else []
     here = {lesson: count for lesson, count in needed.items() if count <= machine.count}
-    missing = f"devices and this machine has {machine}: judged on"
+    missing = f"devices, but this machine has {machine}. It was graded on"
     beyond = {lesson: count for lesson, count in needed.items() if lesson not in here}
     notes = {one: f"{one} needs {count} {missing} {count} simulated CPU devices." for one, count in beyond.items()}
     found = [DeviceGroup(machine, tuple(here), max(here.values()))] if here else []

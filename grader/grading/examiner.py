@@ -227,7 +227,7 @@ def name_misconception(
 
 def _marked(result: CheckResult, because: str | None, line: int) -> CheckResult:
     """A failed result with a misconception and what suggests it: this check, and a line of the answer if not 0."""
-    where = f"; see line {line} of the answer" if line else ""
+    where = f" (see line {line} of the answer)" if line else ""
     clue = f'It would explain why "{(result.title or result.id).rstrip(".")}" fails{where}.'
     return replace(result, misconception=because, clue=clue)
 

@@ -120,7 +120,7 @@ def start(zygote: Zygote, entry: str, compiled: CompileCache, data: str = "") ->
         except Fault as fault:
             process.kill()
             if attempt == ATTEMPTS - 1:
-                raise CheckBroken(f"a process to run answers in did not start: {fault.message}") from None
+                raise CheckBroken(f"a process for answers did not start: {fault.message}") from None
     raise AssertionError
 
 

@@ -106,15 +106,15 @@ class _Planner:
         found = Counter(self.roles)
         for name, number in found.items():
             if name in checks and number > 1:
-                self.notes.append(f"The check {name} occurs {number} times in the notebook; the last one counts.")
+                self.notes.append(f"The check {name} occurs {number} times in the notebook. The last one counts.")
         gone = sorted(set(checks) - set(found))
         if gone and len(gone) < len(checks) + len(self.exercises) - len(set(self.exercises) & set(found)):
             self.notes.append(
-                f"Check cells are missing from the notebook ({', '.join(gone)}); the course's own were used."
+                f"Check cells are missing from the notebook ({', '.join(gone)}). Those of the course were used."
             )
         for place in sorted(self.edited):
             self.notes.append(
-                f"Your {self._cell(place)} is the setup with changes: the course's setup was run, and then what yours "
+                f"Your {self._cell(place)} is a changed setup. The setup of the course was run, and then what yours "
                 "adds or changes."
             )
 
@@ -128,7 +128,7 @@ class _Planner:
                 self._match_by_name(name, worked)
             elif len(answer.cells) > 1:
                 number = len(answer.cells)
-                self.notes.append(f"The answer of {name} is in {number} cells; all were run, in order.")
+                self.notes.append(f"The answer of {name} is in {number} cells. All were run, in order.")
         dropped = {place for answer in self.answers.values() for place in self._dropped(answer)}
         judged: dict[int, list[JudgeExercise]] = {}
         for name, answer in self.answers.items():
@@ -175,7 +175,7 @@ class _Planner:
         if answer.cells:
             where = " and ".join(self._cell(place) for place in answer.cells[:3])
             where += f" and {len(answer.cells) - 3} more" if len(answer.cells) > 3 else ""
-            self.notes.append(f"The answer cell of {name} {state}; the definition in {where} was judged instead.")
+            self.notes.append(f"The answer cell of {name} {state}. The definition in {where} was graded instead.")
         elif not answer.stubs:
             self.notes.append(f"The answer cell of {name} {state}.")
 
@@ -195,8 +195,8 @@ class _Planner:
             return answered[0]
         if checks:
             self.notes.append(
-                f"The answer of {name} is below its checks, and was judged there. In a notebook that runs from top to "
-                "bottom it comes too late: move it above them."
+                f"The answer of {name} is below its checks, and was graded there. In a notebook that runs from top to "
+                "bottom it comes too late. Move it above them."
             )
         answers = {place for other in self.answers.values() for place in other.cells} - set(answer.cells)
         later = range(answer.cells[-1] + 1, len(self.cells))

@@ -13,7 +13,7 @@ from grader.course import Course
 from grader.grading.batch import Entry, secret
 from grader.grading.cache import Parts, ResultCache
 
-CHANCE = "nothing that decides it: a timeout, or an answer that is not the same each time"
+CHANCE = "nothing (a timeout, or an answer that differs from run to run)"
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ def _reasons(
     """What has changed about the check itself, then around it: its exercise, the lesson, the notebook, the grader."""
     old, new = (of["course"]["exercises"].get(check.exercise, {}) for of in (then, parts))
     if before is None or now is None:
-        yield "the check is new" if before is None else "the check is gone"
+        yield "the check is new" if before is None else "the check was removed"
     else:
         if before.max_points != now.max_points:
             yield f"the check's points (from {number(before.max_points)} to {number(now.max_points)})"
         if old.get("checks", {}).get(check.id) != new.get("checks", {}).get(check.id):
             yield "the check's text"
         if before.hidden != now.hidden:
-            yield "the check is hidden now" if now.hidden else "the check is public now"
+            yield "the check is now hidden" if now.hidden else "the check is now public"
     yield from (part for part in new if part != "checks" and part in old and old[part] != new[part])
     if then["course"]["setup"] != parts["course"]["setup"]:
         yield "the lesson's setup"
@@ -113,11 +113,11 @@ def _reasons(
     if check.exercise in changed:
         yield "the answer in the notebook"
     if changed - {check.exercise} or then["notebook"]["others"] != parts["notebook"]["others"]:
-        yield "other cells of the notebook, and with them the inputs of hidden checks"
+        yield "other cells of the notebook, which determine the inputs of hidden checks"
     elif not changed and then["notebook"]["file"] != parts["notebook"]["file"]:
-        yield "the notebook file apart from its code cells, and with it the inputs of hidden checks"
+        yield "the notebook file apart from its code cells, which determines the inputs of hidden checks"
     if then["secret"] != parts["secret"]:
-        yield "the course's secret, and with it the inputs of hidden checks"
+        yield "the course's secret, which determines the inputs of hidden checks"
     for name, version in parts["around"].items():
         was = then["around"].get(name, version)  # what was not noted then is not known to have changed
         if was != version:

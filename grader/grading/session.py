@@ -32,13 +32,13 @@ from grader.grading.worker_pair import ANSWER_S, CELL_S, CellOutcome, WorkerPair
 from grader.program.environment import CellEnvironment
 
 FAULTS = {
-    "timeout": ("timeout", "Your answer did not finish: {}. Look for a loop that never ends."),
-    "crashed": ("crashed", "Your answer ended the whole process it ran in, so nothing could be judged."),
-    "broken": ("crashed", "Your answer's program ended the process that ran it, so nothing could be judged."),
+    "timeout": ("timeout", "Your answer did not finish: {}. Look for an infinite loop."),
+    "crashed": ("crashed", "Your answer ended the process in which it ran, so it could not be graded."),
+    "broken": ("crashed", "The program of your answer ended the process in which it ran, so it could not be graded."),
     "memory": ("crashed", "Your answer was stopped: it {}."),
     "flooded": ("failed", "Your answer returned too much: {}."),
 }
-DID_NOT_REPEAT = "One of your cells failed, but not in the same way when it was run again."
+DID_NOT_REPEAT = "One of your cells failed, but in a different way when it was run again."
 
 
 class CheckRunner:
@@ -188,11 +188,11 @@ class GradingSession:
             return
         restored = [name for name in self.isolated.prepare(exercise.names) if name in self.runner.lesson.setup_names]
         if restored:
-            self.notes.append(f"Put back before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
+            self.notes.append(f"Restored before the checks of {exercise.id}: {', '.join(restored)} (set by the setup).")
         late: Check | None = None
         for check in exercise.checks:
             if late is not None:  # after one ran out of time the rest are not waited for
-                message = f"Not run: the check before it ({late.title}) already ran out of time."
+                message = f"Not run, because the check before it ({late.title}) ran out of time."
                 yield record(check, "timeout", message, kind="timeout")
                 continue
             result = self._run(check, exercise, self.isolated)
@@ -227,7 +227,7 @@ class GradingSession:
             clean.drop()
         if (second.status, second.kind, second.where) == (result.status, result.kind, result.where):
             return replace(result, message=second.message)
-        return replace(result, message="It failed, but not in the same way when the same was asked of it alone.")
+        return replace(result, message="It failed, but in a different way when it was run alone.")
 
     def _unjudged(self, step: JudgeExercise) -> tuple[str, str, bool] | None:
         """Status and message of an exercise that is not checked, and whether that message quotes the learner's process;
@@ -236,7 +236,7 @@ class GradingSession:
         if step.missing:
             return "not attempted", "The answer cell is missing from your notebook.", False
         if step.untouched:
-            return "not attempted", f"Not attempted yet: `{names[0]}` is as it was given out.", False
+            return "not attempted", f"Not attempted yet: `{names[0]}` is unchanged.", False
         runs = self.answers.get(exercise.id, [])
         fault = next((ran for ran in runs if ran.fault), None)
         if fault is not None:
@@ -247,7 +247,7 @@ class GradingSession:
                     own = f"your {ran.label}" if ran.repeats else "one of your cells"
                     answers = {one.id for one in self.runner.lesson.exercises}
                     label = f"the answer of {ran.label}" if ran.label in answers else own
-                    message = f"Your answer needs `{missing}`, which {label} would define; that cell {ran.short}."
+                    message = f"Your answer needs `{missing}`, which {label} would define. That cell {ran.short}."
                     return "blocked", message, True
         broken = next((ran for ran in runs if ran.problem), None)
         # A name that an earlier exercise's answer has too does not count, when the cell that should bind it failed.
@@ -257,4 +257,4 @@ class GradingSession:
         if broken is not None:
             status = "not attempted" if broken.stub else "failed"
             return status, f"Your answer cell {broken.problem}\nSo `{names[0]}` is not defined.", not broken.stub
-        return "failed", f"`{names[0]}` is not defined: keep the name that the exercise gives.", False
+        return "failed", f"`{names[0]}` is not defined. Keep the name that the task gives.", False

@@ -176,11 +176,11 @@ class WorkerPair:
         if self.confided:
             second = self._alone(request, seconds, "raised", last=-1)
             if isinstance(second, str) or any(second[key] != reply[key] for key in ("status", "kind", "line")):
-                unclear = "raised an exception, but not the same one when it was run again"
+                unclear = "raised an exception, but a different one when it was run again"
                 return replace(known, problem=unclear, short=unclear, repeats=False)
             reply = second
         # In a note, no class of a learner's: its name may be a text of any kind.
-        kind = reply["kind"] if reply["kind"] in exception_names() else "an exception of its own"
+        kind = reply["kind"] if reply["kind"] in exception_names() else "an exception class of its own"
         place, quoted = _place_and_text(reply)
         return replace(known, problem=f"raised {reply['kind']}{place}{quoted}", short=f"raised {kind}{place}")
 
@@ -298,7 +298,7 @@ class WorkerPair:
             reply = read_reply(self._exchange(encode(request), seconds=seconds), seconds=seconds)
             for names in (reply.setdefault(kind, []) for kind in NAME_LISTS):
                 if type(names) is not list or any(type(name) is not str for name in names):
-                    raise Malformed("it lists something that is no name")
+                    raise Malformed("it lists something that is not a name")
             return reply
         except Malformed as problem:
             raise Fault("crashed", f"its reply could not be read: {problem}") from None

@@ -23,7 +23,7 @@ from grader.core.points import is_full, number, total
 STATE = ".jaxercise.json"
 VERSION = 1
 GRADED = "graded"  # part of the learner's file: by lesson, [earned, points] of each exercise
-NOTHING = "There is no course above this folder, so there is no map to draw."
+NOTHING = "This folder is not in a course, so there is no map."
 # JupyterLab's own colours where there are any, so that it is legible in its dark theme; place and words say the same.
 TILE = (
     "width:160px;box-sizing:border-box;padding:8px 10px;border-radius:6px;border:1px solid var(--jp-border-color1,#999)"

@@ -45,7 +45,7 @@ DIGESTS = {
 NAMES = tuple(sorted(DIGESTS, reverse=True))
 ANSWER_S = 4.0  # until the server answers; offline it does not
 WHOLE_S = 120.0  # for the whole download of 12 MB
-NO_CONNECTION = "There is no copy of MNIST here, and no connection to download it"
+NO_CONNECTION = "There is no copy of MNIST here, and no network connection to download it"
 TOO_LONG = "The download of MNIST took too long"
 
 
@@ -85,8 +85,8 @@ def get() -> Digits:
             return _mnist(root, f"MNIST, a copy in {root}")
     if setting:
         wanted = f"{folder / RAW / NAMES[0]} (or .gz) and its three neighbours"
-        fix = "Set it to a folder that has them, or to nothing."
-        raise DigitsDamaged(f"{SETTING} is {folder}, and there is no MNIST in it: wanted {wanted}. {fix}")
+        fix = "Set it to a folder that contains them, or unset it."
+        raise DigitsDamaged(f"{SETTING} is {folder}, but this folder does not contain {wanted}. {fix}")
     place = _writable()
     failure = _download(place)
     return _embedded(failure) if failure else _mnist(place, f"MNIST, downloaded to {place}")
@@ -107,7 +107,7 @@ def _writable() -> Path:
             place.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=place):
                 return place
-    raise OSError(f"None of {', '.join(map(str, _places()))} can be written to; digits need 1.5 MB.")
+    raise OSError(f"None of {', '.join(map(str, _places()))} is writable. The digits need 1.5 MB.")
 
 
 class _Deadline:
@@ -133,7 +133,7 @@ def _download(place: Path) -> str:
     try:
         import pooch
     except ImportError:
-        return "There is no copy of MNIST here, and no package pooch to download it"
+        return "There is no copy of MNIST here, and the package pooch, which downloads it, is not installed"
     pooch.get_logger().setLevel("WARNING")
     deadline, outcome = _Deadline(place), list[str]()
     downloader = pooch.HTTPDownloader(progressbar=deadline, timeout=ANSWER_S, chunk_size=1 << 16)
@@ -150,11 +150,11 @@ def _download(place: Path) -> str:
         except TimeoutError:
             return TOO_LONG
         except ValueError:  # of pooch: another digest
-            return "What came in place of MNIST is something else (a page to log in?)"
+            return "The download is not MNIST (perhaps a login page)"
         except OSError as problem:
             if problem.errno is not None:  # of a file; those of the network, which requests raises, have no number
                 return f"MNIST could not be stored in {place / RAW} ({problem.strerror})"
-            return "The download of MNIST broke off" if deadline.received else NO_CONNECTION
+            return "The download of MNIST was interrupted" if deadline.received else NO_CONNECTION
         return ""
 
     # In a thread, since the lookup of a name has no limit of its own.
@@ -184,7 +184,7 @@ def _mnist(root: Path, where: str) -> Digits:
                 reason = getattr(problem, "strerror", None)
                 raise _damaged(packed, f"it cannot be unpacked{f' ({reason})' if reason else ''}") from None
     train, test = _check(raw)
-    return Digits(root, "MNIST", f"{where}: {train:,} images to train on, {test:,} to test with.")
+    return Digits(root, "MNIST", f"{where}: {train:,} training images, {test:,} test images.")
 
 
 def _draft(place: Path) -> tempfile.TemporaryDirectory[str]:
@@ -239,8 +239,8 @@ def read_half(root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _damaged(path: Path, why: str) -> DigitsDamaged:
-    text = f"{path} is not whole: {why}. Delete the folder {path.parent} and run this again"
-    return DigitsDamaged(f"{text}, or set {SETTING}=embedded to go on without MNIST.")
+    text = f"{path} is incomplete: {why}. Delete the folder {path.parent} and run this again"
+    return DigitsDamaged(f"{text}, or set {SETTING}=embedded to continue without MNIST.")
 
 
 def _embedded(why: str) -> Digits:
@@ -255,9 +255,9 @@ def _embedded(why: str) -> Digits:
             with contextlib.suppress(OSError):  # another notebook was quicker, and wrote the same
                 os.rename(draft, root)
         train, test = _check(root / RAW)
-    count = f"{train:,} to train on, {test} to test with"
+    count = f"{train:,} training images, {test} test images"
     which = f"the handwritten digits that come with scikit-learn, scaled to {SIDE} × {SIDE} ({count})"
-    return Digits(root, "embedded", f"{why}: so these are {which}.")
+    return Digits(root, "embedded", f"{why}. These are {which} instead.")
 
 
 def _write(raw: Path) -> None:

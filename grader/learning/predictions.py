@@ -78,7 +78,7 @@ class PredictionWidget:
     def _answer(self) -> None:
         """Shows under the buttons that the choice is stored, and once the result is there the reason."""
         if self.reply is not None and self.chosen is not None:
-            text = self._verdict() if self.seen else "Kept. Now run the next cell."
+            text = self._verdict() if self.seen else "Saved. Now run the next cell."
             self.reply.outputs = ({"output_type": "display_data", "data": _bundle(text), "metadata": {}},)
 
     def _after(self, result: Any) -> None:

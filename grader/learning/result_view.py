@@ -22,7 +22,7 @@ CELL = f"text-align:left;vertical-align:top;padding:5px 10px 5px 0;border:none;b
 MESSAGE = "margin-top:3px;white-space:pre-wrap;overflow-wrap:anywhere"
 TABLE = "table-layout:auto;width:100%;max-width:60em;margin:0;border-collapse:collapse"
 ORDER = {"○": 1, "✓": 2}  # of rows, by mark: what fails comes first
-NOT_JUDGED = "a check or the grader is at fault there, not your answer."
+NOT_JUDGED = "a check or the grader is at fault, not your answer."
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ResultView:
             lines.append(f"{row.mark} {row.title}: {row.earned}{'' if row.mark == '✓' else f', {row.word}'}")
             shown, rest = _folded(row.message)
             lines += [INDENT + line for line in shown.splitlines()]
-            lines += [f"{INDENT}... and more: `grader check` says all of it."] if rest else []
+            lines += [f"{INDENT}... `grader check` prints the whole message."] if rest else []
             lines += [f"{INDENT}{row.perhaps}"] if row.perhaps else []
         return "\n".join([*lines, self.total, *([f"! {self.warning}"] if self.warning else []), *self.remarks])
 
@@ -85,14 +85,14 @@ def view(
     rows = [_exercise(titles.get(name, name), list(checks), public_only) for name, checks in groups]
     rows.sort(key=lambda row: ORDER.get(row.mark, 0))
     points = total(by_hand)
-    person = [f"{number(points)} more point{'' if points == 1 else 's'} are for a person to give."] if points else []
+    person = [f"{number(points)} more point{' is' if points == 1 else 's are'} given by a person."] if points else []
     every = (*result.notes, *person, *remarks)
     warning = ""
     if unsaved:
         more = f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else ""
         names = ", ".join(f"“{titles[name]}”" if name in titles else name for name in unsaved[:3])
-        was = f"{more} {'was' if len(unsaved) == 1 else 'were'} run with another text than was saved"
-        warning = f"{names[0].upper()}{names[1:]}{was}: save (Ctrl+S) and run this cell again."
+        was = f"{more} {'was' if len(unsaved) == 1 else 'were'} run after unsaved changes"
+        warning = f"{names[0].upper()}{names[1:]}{was}. Save (Ctrl+S) and run this cell again."
     return ResultView(tuple(rows), _total(result, public_only), warning, tuple(one[:MOST_TEXT] for one in every))
 
 
@@ -101,7 +101,7 @@ def _total(result: Result, public_only: bool) -> str:
         return f"Not graded: {result.problem}"
     faulty = {check.exercise for check in result.checks if check.status == "error"}
     checks = [check for check in result.checks if check.exercise not in faulty]
-    fault = f" Not judged: {len(faulty)} exercise{'' if len(faulty) == 1 else 's'}; {NOT_JUDGED}" if faulty else ""
+    fault = f" Not graded: {len(faulty)} exercise{'' if len(faulty) == 1 else 's'}; {NOT_JUDGED}" if faulty else ""
     if not public_only:
         most = number(total(check.max_points for check in checks))
         return f"{number(total(check.points for check in checks))} of {most} points.{fault}"
@@ -109,7 +109,7 @@ def _total(result: Result, public_only: bool) -> str:
     passed = sum(check.status in ("passed", "skipped") for check in public)
     later = len(checks) - len(public)
     absent = "1 hidden check is" if later == 1 else f"{later} hidden checks are"
-    more = f" {absent} not here, and not run: your instructor's grader has them." if later else ""
+    more = f" {absent} not available here and did not run. Your instructor's grader runs them." if later else ""
     return f"{passed} of {len(public)} checks in this notebook pass.{more}{fault}"
 
 
@@ -124,13 +124,13 @@ def _exercise(title: str, checks: list[CheckResult], public_only: bool) -> Exerc
         got, most = (number(total(getattr(check, what) for check in checks)) for what in ("points", "max_points"))
     earned = f"{'–' if faults else got} of {most}"
     if faults:
-        mark, word = "!", "not judged"
+        mark, word = "!", "not graded"
     elif not missed:
         mark, word = "✓", "done"
     elif any(good):
-        mark, word = "◐", "in part"
+        mark, word = "◐", "partly"
     else:
-        mark, word = ("○", "not begun") if missed[0].status == "not attempted" else ("✗", "not yet")
+        mark, word = ("○", "not started") if missed[0].status == "not attempted" else ("✗", "not yet")
     message = missed[0].message if missed else ""
     if missed and missed[0].status != "not attempted":
         message = f"{missed[0].title}{' (hidden)' if missed[0].hidden else ''}\n{message}".strip()

@@ -65,7 +65,7 @@ def grade() -> None:
         here = Path.cwd()
         lesson = here.name if (here / f"{here.name}.ipynb").is_file() else "NN_topic"
         command = "grader check" if HAS_COMMAND else "python -m grader.checks"
-        print(f"Nothing is graded here. In a terminal: {command} {lesson}")
+        print(f"Nothing is graded here. Run in a terminal: {command} {lesson}")
         return
     from IPython.display import display
 
@@ -75,9 +75,9 @@ def grade() -> None:
     except NotGradable as problem:
         bundle = {"text/plain": str(problem)}
     except KeyboardInterrupt:
-        bundle = {"text/plain": "Stopped. Nothing was graded; run this cell again when you like."}
+        bundle = {"text/plain": "Stopped. Nothing was graded. Run this cell again to grade."}
     except OSError as problem:  # no process, no folder for what it writes
-        bundle = {"text/plain": f"Nothing was graded: {problem.strerror}. Mend that, then run this cell again."}
+        bundle = {"text/plain": f"Nothing was graded: {problem.strerror}. Fix this problem, then run this cell again."}
     shown.update(bundle, raw=True)
 
 
@@ -93,17 +93,17 @@ def _graded(path: Path, show: Callable[[str], None]) -> dict[str, str]:
     course = course_above(path.parent)
     name = path.relative_to(course) if course is not None else path.name
     unchanged = path.is_file() and path.stat().st_mtime == notebook.when
-    again = "" if unchanged else " Another has been saved since: run this cell again."
-    remarks = [f"Hidden checks were not run here: {refusal}"] if refusal else []
+    again = "" if unchanged else " It has been saved again since. Run this cell again."
+    remarks = [f"Hidden checks did not run here: {refusal}"] if refusal else []
     known = {check.id for check in result.checks}
     absent = [] if result.problem else [grade_id(one) for one in notebook.cells if is_check(one)]
     if absent := [name for name in absent if name not in known]:
         were = "check of this notebook was" if len(absent) == 1 else "checks of this notebook were"
         remarks.append(
-            f"{len(absent)} {were} not run: this course does not have {', '.join(map(str, absent[:3]))}"
-            f"{' and others' if len(absent) > 3 else ''}. Your instructor's does."
+            f"{len(absent)} {were} not run, because this course does not contain {', '.join(map(str, absent[:3]))}"
+            f"{' and others' if len(absent) > 3 else ''}. Your instructor's course does."
         )
-    remarks.append(f"Judged: {name}, as saved at {at}, {_ago(began - notebook.when)} before.{again}")
+    remarks.append(f"Graded: {name}, saved at {at}, {_ago(began - notebook.when)} before.{again}")
     shown = view(result, notebook.cells, unsaved, remarks, public_only)
     return {"text/html": shown.html(), "text/plain": shown.plain()}
 
@@ -120,22 +120,24 @@ def read_saved(path: Path) -> SavedNotebook:
     try:
         found = path.stat()
         if found.st_size > MAX_BYTES:
-            size = f"{found.st_size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are graded"
+            size = f"{found.st_size / 1e6:,.0f} MB, and at most {MAX_BYTES / 1e6:,.0f} MB are graded"
             fix = "Clear its outputs (Edit > Clear Outputs of All Cells), save it, then run this cell again."
             raise NotGradable(f"{path.name} has {size}. {fix}")
         notebook = parse(path.read_bytes())
     except FileNotFoundError:
-        fix = "If you renamed or moved the notebook, give it back its name; if it was never saved, save it (Ctrl+S)."
-        raise NotGradable(f"There is no {path} any more. {fix} Then run this cell again.") from None
+        fix = "If you renamed or moved it, restore its name. If it was never saved, save it (Ctrl+S)."
+        raise NotGradable(f"{path} does not exist. {fix} Then run this cell again.") from None
     except OSError as problem:
-        raise NotGradable(f"{path} cannot be read: {problem.strerror}. Mend that, then run this cell again.") from None
+        raise NotGradable(
+            f"{path} cannot be read: {problem.strerror}. Fix this problem, then run this cell again."
+        ) from None
     except Unreadable:
-        why = "is not a whole notebook on disk: it may have been read while it was written"
+        why = "is incomplete on disk, perhaps because it was being written"
         raise NotGradable(f"{path.name} {why}. Save it (Ctrl+S), then run this cell again.") from None
     lesson = part(notebook.get("metadata"), "jaxercise").get("lesson", path.stem)
     if lesson != path.stem:
-        fix = "Put your answers there, or give this one that name, shut down its kernel and open it again."
-        raise NotGradable(f"This notebook is called {path.name}, and only {lesson}.ipynb is graded. {fix}")
+        fix = "Put your answers there, or rename this one, shut down its kernel and open it again."
+        raise NotGradable(f"This notebook is called {path.name}, but only {lesson}.ipynb is graded. {fix}")
     return SavedNotebook(found.st_mtime, cells(notebook))
 
 
@@ -217,7 +219,7 @@ def _run(command: str, path: Path, tell: Callable[[str], None]) -> tuple[Result 
     if process.returncode == REFUSED:
         return None, last
     why = last or f"status {process.returncode}"
-    terminal = f"Run it in a terminal to see more: {command} {path.stem}"
+    terminal = f"Run it in a terminal for details: {command} {path.stem}"
     raise NotGradable(f"`{command}` ended without a result: {why}. {terminal}")
 
 

@@ -15,7 +15,7 @@ from grader.course import Course, CourseError, Exercise, Lesson, workspace
 from grader.learning import progress
 from grader.learning.progress import ExerciseProgress, LessonProgress, NotebookState
 
-# An editor may write a file in pieces, or delete it and write it again: an unreadable file is reported after so long.
+# An editor may write a file in parts, or delete it and write it again: an unreadable file is reported after so long.
 DOUBT_S = 3.0
 TRIES = 2  # of a request at which the grader failed
 LESSON, SURE, ANSWER = "lesson", "sure", "answer"  # pages: `SURE` asks whether to show an answer
@@ -130,8 +130,8 @@ class Watch:
             notebook.take(read_bytes(path))
             moment = path.stat().st_mtime
         except (Unreadable, OSError):
-            gone = f"There is no {shown} now. `make lab` lays out a fresh copy; an older one may be in work/earlier/."
-            half = f"{shown} cannot be read as a notebook just now. Save it again, and it is judged."
+            gone = f"{shown} no longer exists. `make lab` creates a new copy. An older one may be in work/earlier/."
+            half = f"{shown} cannot be read as a notebook. Save it again to grade it."
             self._doubt = began + DOUBT_S, half if path.is_file() else gone
             return
         self._doubt, self.says, self.page = None, self.warning, LESSON
@@ -203,7 +203,7 @@ class Watch:
             self._open(Course(self.course.root))
         except (CourseError, OSError) as problem:
             first = str(problem).splitlines()[0]
-            self.warning = f"The course's text was changed and breaks a rule, so it is judged as before. {first}"
+            self.warning = f"The course's text has changed and breaks a rule. The previous version is used. {first}"
             return None
         self.warning = ""
         if current in self._notebooks:
@@ -227,11 +227,11 @@ class Watch:
                 self.current, self._to_name, self.saved_at = lesson.lesson, {}, None
             self._chosen = step.exercise.id
         elif key == "n":
-            self.says = "Everything is done."
+            self.says = "All exercises are done."
         elif key == "s" and (self.notebook.tried(self.at_hand) or self.best(self.at_hand)):
             self.says, self.page = "", SURE
         elif key == "s":
-            self.says = f'First a try of your own: answer "{self.at_hand.title}" and save it. Then s shows an answer.'
+            self.says = f'Try it first: answer "{self.at_hand.title}" and save. Then s shows a solution.'
         return key != "q"
 
 

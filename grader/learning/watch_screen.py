@@ -101,17 +101,17 @@ def _verdict(watch: Watch, console: Console, width: int) -> list[Text]:
     checks = notebook.checks(exercise.id)
     missed = [check for check in checks if check.status != "passed"]
     if watch.grader_failed(exercise):
-        lines = [Text("Not judged: the grader is at fault, not your answer.")]
+        lines = [Text("Not graded: the grader is at fault, not your answer.")]
     elif missed:
         lines = _missed(missed, console, width)
     elif checks:
-        lines = [Text.assemble(MARKS["passed"], " Every check passes."), *_rendered(exercise.why, console, width, 3)]
+        lines = [Text.assemble(MARKS["passed"], " All checks pass."), *_rendered(exercise.why, console, width, 3)]
     elif exercise.id in notebook.todo:
-        lines = [Text("Not judged yet.")]
+        lines = [Text("Not graded yet.")]
     elif not notebook.read:
-        lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet: run `make lab`.")]
+        lines = [Text(f"There is no {watch.course.shown(watch.path(watch.current))} yet. Run `make lab`.")]
     else:
-        lines = [Text("Not begun: the answer is as it was given out.")]
+        lines = [Text("Not started: the answer cell is unchanged.")]
     return [Text(exercise.title, "bold"), *lines]
 
 
@@ -125,7 +125,7 @@ def _missed(missed: list[CheckResult], console: Console, width: int) -> list[Tex
     lines += _rendered(perhaps(missed), console, width, 3)
     others = len(missed) - 1
     if others:
-        lines.append(Text(f"{others} more check{' is' if others == 1 else 's are'} not passed yet.", "dim"))
+        lines.append(Text(f"{others} more check{' does' if others == 1 else 's do'} not pass yet.", "dim"))
     return lines
 
 
@@ -149,17 +149,17 @@ def _wrapped(text: str | Text, console: Console, width: int, most: int) -> list[
 def _answer(watch: Watch, console: Console, width: int) -> list[Text]:
     exercise = watch.at_hand
     lines = [Text(f"  {line}") for line in exercise.reference.strip("\n").split("\n")]
-    head = [Text(), Text(f"An answer to {exercise.title}", "bold"), Text()]
+    head = [Text(), Text(f"A solution of {exercise.title}", "bold"), Text()]
     return [*head, *lines, Text(), *_rendered(exercise.why, console, width, 4)]
 
 
 def _foot(watch: Watch, console: Console, width: int, busy: bool) -> list[Text]:
     text, style, keys = watch.says or next_step(watch), "", KEYS
     if watch.page == SURE:
-        text, style = f'An answer to "{watch.at_hand.title}": y shows it, any other key does not.', "bold"
+        text, style = f'Show a solution of "{watch.at_hand.title}"? Press y, or any other key to go back.', "bold"
         keys = (("y", "show"), ("any other key", "back"))
     elif watch.page == ANSWER:
-        text = f"`grader solution {watch.current}` lays all answers, other ways too, beside your notebook."
+        text = f"`grader solution {watch.current}` writes all solutions and alternatives to a notebook."
         keys = (("any key", "back"),)
     line, when = Text("   ").join(Text.assemble((key, "bold"), f" {what}") for key, what in keys), _when(watch, busy)
     for said in (when, when.partition(",")[0]):  # all of it, or as much as there is room for
@@ -173,10 +173,10 @@ def next_step(watch: Watch) -> str:
     exercise = watch.at_hand
     own = watch.course.shown(watch.path(watch.current))
     if not watch.done(exercise):
-        verb = "mend" if watch.notebook.tried(exercise) else "answer"
+        verb = "fix" if watch.notebook.tried(exercise) else "answer"
         return f'Next: {verb} "{exercise.title}" in {own}, and save.'
     if watch.following is None:
-        return "Everything is done."
+        return "All exercises are done."
     lesson, step = watch.following
     where = "" if lesson.lesson == watch.current else f", in {watch.course.shown(watch.path(lesson.lesson))}"
     return f'Next: "{step.exercise.title}"{where} (n).'
@@ -194,8 +194,8 @@ def _course(watch: Watch, width: int) -> Text:
 def _when(watch: Watch, busy: bool) -> str:
     """When the notebook was saved, and how long the verdict took."""
     if watch.notebook.todo and busy:
-        return "judging ..."
+        return "grading ..."
     if watch.saved_at is None:
         return ""
-    took = f", judged in {watch.took:.1f} s" if watch.took is not None else ""
+    took = f", graded in {watch.took:.1f} s" if watch.took is not None else ""
     return f"saved {time.strftime('%H:%M:%S', time.localtime(watch.saved_at))}{took}"

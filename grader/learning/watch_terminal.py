@@ -179,7 +179,7 @@ def run(course: Course, console: Console) -> int:
             stack.callback(saves.close)
             watch, view = Watch(course), WatchView(console, live)
             work = course.root / "work"
-            view.say(f"Watching the notebooks under {work}: each is judged when it is saved. Ctrl-C ends it.")
+            view.say(f"Watching the notebooks under {work}. Each is graded when it is saved. Ctrl-C stops the watch.")
             _loop(watch, events, saves, view)
     except Stopped as stopped:
         return 0 if stopped.status == 128 + signal.SIGINT else stopped.status

@@ -71,7 +71,7 @@ def files(course: Course, lessons: Iterable[str] | None = None) -> dict[str, byt
         "README.md": _readme(course, ids, notebooks, torch, project["requires-python"].lstrip(">=")),
     }
     if found := leaks(course, made):
-        raise NoBundle("The bundle would show what is hidden, so none is made. " + " ".join(found[:5]))
+        raise NoBundle("No bundle was written, because it would contain hidden text. " + " ".join(found[:5]))
     return dict(sorted(made.items()))
 
 
@@ -80,7 +80,7 @@ def checkout_file(name: str) -> bytes:
     try:
         return (SOURCE / name).read_bytes()
     except OSError:
-        text = "Bundles are made by a checkout of the grader, not by an installed package."
+        text = "Bundles require a checkout of the grader. An installed package is not enough."
         raise NoBundle(f"There is no {SOURCE / name}. {text}") from None
 
 
@@ -113,7 +113,7 @@ def _linked(course: Course, name: str) -> bytes:
         path = root / name
         if path.is_file() and path.resolve().is_relative_to(root / name.split("/")[0]):
             return path.read_bytes()
-    raise NoBundle(f"A notebook links to {name}, and there is no such file.")
+    raise NoBundle(f"A notebook links to {name}, which does not exist.")
 
 
 def _fill(template: str, **values: str) -> bytes:
@@ -159,7 +159,9 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> list[str]:
     strangers = [path for path, content in there.items() if hashlib.sha256(content).hexdigest() != before[path]]
     strangers += [path for path in files if path not in before and os.path.lexists(folder / path)]
     if strangers:
-        raise NoBundle(f"{folder} holds files that no bundle wrote: {', '.join(strangers[:5])}. Move them away first.")
+        raise NoBundle(
+            f"{folder} contains files that are not from a bundle: {', '.join(strangers[:5])}. Move them away first."
+        )
     for path in before.keys() - files.keys():
         (folder / path).unlink(missing_ok=True)
         with suppress(OSError):
@@ -210,7 +212,7 @@ def _refuse_history(course: Course, folder: Path) -> None:
         is_notebook = content.lstrip()[:1] == b"{" and b'"cells"' in content
         named[f"{name}.ipynb" if is_notebook else name] = content
     if found := leaks(course, named):
-        raise NoBundle(f"The history of {folder} shows what is hidden, so begin a new one. {found[0]}")
+        raise NoBundle(f"The history of {folder} contains hidden text. Start a new repository. {found[0]}")
 
 
 def _listed(folder: Path) -> dict[str, str]:
@@ -241,7 +243,7 @@ def leaks(course: Course, files: Mapping[str, bytes]) -> list[str]:
         notebook = path.endswith(".ipynb")
         text = "\n".join(_strings(json.loads(content))) if notebook else content.decode("utf-8", "ignore")
         is_shown = _search(text)
-        found += [f"{path} holds `{line}` of {owner}." for line, owner in secrets.items() if is_shown(line)]
+        found += [f"{path} contains `{line}` of {owner}." for line, owner in secrets.items() if is_shown(line)]
     return found
 
 

@@ -44,12 +44,12 @@ class BadList(Exception):
 def read_list(path: Path) -> list[Repository]:
     """Reads a CSV of learner, url or folder, and branch. Raises BadList, or OSError for a file that cannot be read."""
     if path.stat().st_size > MAX_LIST_BYTES:
-        raise BadList(f"{path} is larger than {MAX_LIST_BYTES >> 20} MB: no list of repositories.")
+        raise BadList(f"{path} is larger than {MAX_LIST_BYTES >> 20} MB, so it is not a list of repositories.")
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows = [(number, row) for number, row in enumerate(csv.reader(text.splitlines(), strict=True), 1) if any(row)]
     except (UnicodeDecodeError, csv.Error) as problem:
-        raise BadList(f"{path} is no CSV file in UTF-8: {problem}.") from None
+        raise BadList(f"{path} is not a CSV file in UTF-8: {problem}.") from None
     columns = list(COLUMNS)
     if rows and {"learner", "url"} <= set(head := [cell.strip().lower() for cell in rows[0][1]]):
         columns, rows = head, rows[1:]
@@ -60,7 +60,7 @@ def read_list(path: Path) -> list[Repository]:
         one = Repository(*(cells.get(name, "") for name in COLUMNS))
         fault, line = _problem(one), lines.setdefault(one.learner.casefold(), number)
         if fault or line != number:
-            fault = fault or f"`{one.learner}` is there already, in line {line}"
+            fault = fault or f"`{one.learner}` is already in line {line}"
             problems.append(f"{path.name} line {number}: {fault}.")
         elif not REMOTE.fullmatch(one.url):
             one = replace(one, url=os.path.abspath(path.parent / one.url))  # links in it stay: they may be refused
@@ -69,19 +69,19 @@ def read_list(path: Path) -> list[Repository]:
         more = f" And {len(problems) - 5} more." if len(problems) > 5 else ""
         raise BadList(legible(" ".join(problems[:5]) + more))
     if not repositories:
-        raise BadList(f"{path} names no repository. Each line is learner,url,branch; the branch may be left out.")
+        raise BadList(f"{path} lists no repository. Each line is learner,url or learner,url,branch.")
     return repositories
 
 
 def _problem(one: Repository) -> str:
     if not LEARNER.fullmatch(one.learner) or ".." in one.learner:
-        return f"`{one.learner[:50]}` cannot be a learner's folder; use letters, digits, and . _ - @ after the first"
+        return f"`{one.learner[:50]}` cannot be a learner's folder. Use letters and digits, and . _ - @ after the first"
     if not one.url or one.url.startswith("-") or not one.url.isprintable():
-        return f"`{one.url[:80]}` is no address of a repository; it has to be {ALLOWED}"
+        return f"`{one.url[:80]}` is not the address of a repository, which is {ALLOWED}"
     if not REMOTE.fullmatch(one.url) and ("://" in one.url or "::" in one.url or "@" in one.url.split("/")[0]):
-        return f"`{one.url[:80]}` may not be fetched; it has to be {ALLOWED}"
+        return f"`{one.url[:80]}` may not be fetched. Use {ALLOWED}"
     named = BRANCH.fullmatch(one.branch) and ".." not in one.branch and not one.branch.endswith((".lock", "/"))
-    return "" if not one.branch or named else f"`{one.branch[:50]}` is no name of a branch"
+    return "" if not one.branch or named else f"`{one.branch[:50]}` is not the name of a branch"
 
 
 @dataclass(frozen=True)

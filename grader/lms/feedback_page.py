@@ -34,7 +34,7 @@ from grader.course import Lesson
 VERDICT = "jaxercise_verdict"
 GRADE = "jaxercise_grade"
 MOST_OF_OWN = 300_000  # characters of cells of a learner's own; what is judged is always shown
-NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was given out; its checks say so too
+NO_RESPONSE = "No response."  # nbgrader's own comment on an unchanged answer; its checks have messages too
 OTHERS = ""  # the section of what stands before the first exercise and after the last
 MOST_OF_CELL = 20_000  # characters; parsers of Markdown and of Python are slow on what is made to be
 TAGS = frozenset(
@@ -270,7 +270,7 @@ def _colours() -> str:
 
 
 def _allowed(tag: str, name: str, value: str) -> bool:
-    """No attribute that styles, names or places an element: learners' text shall not look like the page around it."""
+    """No attribute that styles, names or places an element: learners' text must not look like the page around it."""
     if tag == "a" and name == "href":
         return LINK.match(value) is not None
     if tag == "img" and name == "src":

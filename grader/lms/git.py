@@ -30,7 +30,7 @@ LFS = b"version https://git-lfs.github.com/spec/"
 # Files of a repository by which git reads another one, and what a learner does instead. git looks for `.git` first.
 LEADING_OUT = {
     ".git": "delete it",
-    "commondir": "make a clone of it",
+    "commondir": "clone it",
     "objects/info/alternates": "run `git repack -a -d`, then delete that file",
 }
 # Settings with which older versions of git fetch what a repository lacks, from wherever it says.
@@ -80,7 +80,7 @@ def _open_folder(folder: Path) -> int:
             about = os.lstat(place.name, dir_fd=at)
             link = stat.S_ISLNK(about.st_mode)
             if link and (place == folder or about.st_uid not in (0, os.geteuid())):
-                raise GitFailed(f"{place} is a link; name the folder that it leads to")
+                raise GitFailed(f"{place} is a link. Use the folder that it points to")
             inside = os.open(place.name, FOLDER & ~os.O_NOFOLLOW if link else FOLDER, dir_fd=at)
         finally:
             os.close(at)
@@ -166,16 +166,16 @@ class FetchedRepository:
         mode, _, blob = found[path]
         if mode not in ("100644", "100755", "100664"):
             what = {"120000": "a link", "040000": "a folder", "160000": "a submodule"}.get(mode, "no file")
-            raise FileRefused(f"{path} is {what}; the notebook itself has to be committed.")
+            raise FileRefused(f"{path} is {what}. Commit the notebook itself.")
         try:
             size = int(self._git("cat-file", "-s", blob))
         except GitFailed:  # left out by the server, as it is larger than asked for
             size = MAX_BYTES + 1
         if size > MAX_BYTES:
-            raise FileRefused(f"{path} is larger than {MAX_BYTES >> 20} MB; its outputs have to be cleared.")
+            raise FileRefused(f"{path} is larger than {MAX_BYTES >> 20} MB. Clear its outputs.")
         content = self._git("cat-file", "blob", blob)
         if content.startswith(LFS):
-            raise FileRefused(f"{path} is stored in Git LFS; the notebook itself has to be committed.")
+            raise FileRefused(f"{path} is stored in Git LFS. Commit the notebook itself.")
         return path, blob, content
 
     def _contained(self, repository: Path) -> Path:
@@ -192,7 +192,7 @@ class FetchedRepository:
         try:
             names = os.listdir(folder)
             if ".git" in names and not stat.S_ISDIR(os.lstat(".git", dir_fd=folder).st_mode):
-                raise GitFailed("its .git is a link or a file that leads to another repository; make a clone of it")
+                raise GitFailed("its .git is a link or a file that leads to another repository. Clone it")
             if ".git" not in names and "HEAD" not in names:
                 raise GitFailed(f"{repository} does not appear to be a git repository")
             inside = os.open(".git" if ".git" in names else ".", FOLDER, dir_fd=folder)
@@ -204,7 +204,7 @@ class FetchedRepository:
             os.close(folder)
         for name, instead in LEADING_OUT.items():
             if os.path.lexists(copy / name):
-                raise GitFailed(f"its {name} leads to another repository; {instead}")
+                raise GitFailed(f"its {name} leads to another repository. Instead, {instead}")
         for path in copy.rglob("*"):
             if path.is_symlink() and not path.resolve().is_relative_to(copy.resolve()):
                 raise GitFailed(f"its {path.relative_to(copy)} is a link that leads out of the repository")
@@ -212,7 +212,9 @@ class FetchedRepository:
             if config.exists():
                 listed = self._git("config", "--file", str(config), "--includes", "--name-only", "--list")
                 if FETCHES.search(listed.decode("utf-8", "replace")):
-                    raise GitFailed("it is a partial clone, which takes missing files from elsewhere; clone all of it")
+                    raise GitFailed(
+                        "it is a partial clone, which fetches missing files from elsewhere. Clone all of it"
+                    )
         return copy
 
     def _copy(self, opened: int, to: Path) -> None:
@@ -243,7 +245,7 @@ class FetchedRepository:
 
     @property
     def _late(self) -> str:
-        return f"no answer, or not all of it, within {self.limits.seconds:g} s"
+        return f"no complete answer within {self.limits.seconds:g} s"
 
     def _git(self, *words: str, protocols: str = "none") -> bytes:
         """Returns what git prints. Unless `protocols` are given it can reach nothing, whatever it finds missing."""

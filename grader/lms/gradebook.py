@@ -53,7 +53,7 @@ class CourseGradebook:
         try:
             self.config = PyFileConfigLoader(CONFIG, path=str(course.root)).load_config()
         except ConfigFileNotFound:
-            text = f"There is no {CONFIG} in {course.root}, so there is no gradebook to store grades in."
+            text = f"There is no {CONFIG} in {course.root}, and therefore no gradebook."
             raise NoGradebook(text) from None
         self.directory = CourseDirectory(config=self.config)
         self.database = Database(self.directory.db_url, course.root / "build")
@@ -62,7 +62,7 @@ class CourseGradebook:
         """Raises NoGradebook where grades of what is in `submitted` could not be stored. Grades nothing."""
         wanted = Path(self.directory.format_path(self.directory.submitted_directory, "", "")).resolve()
         if submitted.resolve() != wanted:
-            raise NoGradebook(f"nbgrader grades what lies in {wanted}. Grade that folder, or leave --gradebook out.")
+            raise NoGradebook(f"nbgrader grades the folder {wanted}. Grade that folder, or omit --gradebook.")
         known: set[str] = set()
         if self.database.there():
             with self.database.reading() as connection:
@@ -129,7 +129,9 @@ class CourseGradebook:
             return False
         except OSError as problem:
             where = problem.filename or self.course.root / "build"
-            raise NoGradebook(f"{where} cannot be written: {problem.strerror}. No more grades are stored.") from None
+            raise NoGradebook(
+                f"{where} cannot be written: {problem.strerror}. No further grades were stored."
+            ) from None
         return self._autograded(entry).is_file()
 
     def _autograded(self, entry: Entry) -> Path:
@@ -138,7 +140,7 @@ class CourseGradebook:
 
     # --- marks under build/stored/, by which grades that are stored already are recognised ---
     # A mark is a digest of all that nbgrader made a learner's rows from, and of the rows: a restored backup, a deleted
-    # submission or a moved deadline makes it differ. What a person gave by hand in Formgrader is no part of it.
+    # submission or a moved deadline makes it differ. What a person entered in Formgrader is not a part of it.
 
     def _unchanged(self, entry: Entry, result: Result, shared: str, rows: Any) -> bool:
         with contextlib.suppress(OSError, ValueError):

@@ -45,10 +45,10 @@ MAX_NOTEBOOKS, MAX_NOTEBOOK_BYTES = 200, 5 * MAX_BYTES  # of all that are looked
 MAX_ZIP_LIST = 2 << 20  # bytes of a zip's list of its files, which Python reads as a whole
 MAX_RATIO = 1_100  # more than deflate can pack
 NOT_LEARNERS = frozenset({".ipynb_checkpoints", "__MACOSX", ".git", ".venv"})
-FAULT = "Your submission was not graded: {}. This is no verdict on your work. Tell your instructor."
+FAULT = "Your submission was not graded: {}. This is not a verdict on your work. Please contact your instructor."
 UNCONFINED = (
-    "Nothing was graded in this container. docs/gradescope.md says what it takes, and how to grade all the same when "
-    "you trust every submission."
+    "Nothing was graded in this container. docs/gradescope.md lists the requirements, and explains how to grade anyway "
+    "if you trust every submission."
 )
 
 
@@ -118,7 +118,7 @@ class Autograder:
         try:
             result = self.grade(json.dumps({"cells": cells}).encode(), "rehearsal")
         except UnconfinedError as problem:
-            return f"{problem} {UNCONFINED} (Seen while the image was made; a submission may meet more.)"
+            return f"{problem} {UNCONFINED} (Found while the image was built. A submission may have more.)"
         if result.problem is not None:
             return result.problem
         print(f"{self.lesson.id}: {_points(result)} for the course's own answers.")
@@ -154,7 +154,7 @@ def examine(root: Path) -> Result:
 
 
 def learner(root: Path) -> str:
-    """Returns who handed in, by Gradescope's metadata: inputs are drawn anew for each. Without metadata, "learner"."""
+    """Returns the learner from Gradescope's metadata, since inputs differ for each; "learner" without metadata."""
     try:
         users = json.loads((root / "submission_metadata.json").read_text())["users"]
         return "+".join(sorted(str(user["id"]) for user in users))[:200] or "learner"
@@ -162,11 +162,11 @@ def learner(root: Path) -> str:
         return "learner"
 
 
-# --- which of the files that were handed in is the notebook ----------------------------------------------------------
+# --- which of the submitted files is the notebook --------------------------------------------------------------------
 
 
 class NotOneNotebook(Exception):
-    """No notebook, or several of which none is meant; the text tells the learner what to hand in."""
+    """No notebook, or several of which none is meant; the text tells the learner what to submit."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes
             for name, path in zips:
                 found |= _zipped(name, path, stack)
         if not found:
-            raise NotOneNotebook(f"There is no notebook in what you handed in. Hand in {lesson}.ipynb.")
+            raise NotOneNotebook(f"Your submission contains no notebook. Submit {lesson}.ipynb.")
         small = sum(one.size for one in found.values() if one.size <= MAX_BYTES)  # larger ones are never read
         _limit(len(found) > MAX_NOTEBOOKS, f"more than {MAX_NOTEBOOKS} notebooks")
         _limit(small > MAX_NOTEBOOK_BYTES, f"more than {MAX_NOTEBOOK_BYTES >> 20} MB of notebooks")
@@ -203,15 +203,15 @@ def submitted_notebook(folder: Path, ids: Collection[str], lesson: str) -> bytes
             names = legible(", ".join(sorted(found)[:6]), 300)
             which = "several of them are" if meant else "none of them is"
             raise NotOneNotebook(
-                f"There are {len(found)} notebooks in what you handed in ({names}), and {which} of {lesson}. "
-                f"Hand in {lesson}.ipynb alone."
+                f"Your submission contains {len(found)} notebooks ({names}), and {which} of {lesson}. "
+                f"Submit only {lesson}.ipynb."
             )
         return _read(meant[0], found[meant[0]])
 
 
 def _limit(exceeded: bool, what: str) -> None:
     if exceeded:
-        raise NotOneNotebook(f"You handed in {what}. Hand in the notebook alone.")
+        raise NotOneNotebook(f"You submitted {what}. Submit only the notebook.")
 
 
 def _has_cells(name: str, source: _Source, ids: Collection[str]) -> bool:
@@ -253,7 +253,7 @@ def _zipped(name: str, path: Path, stack: contextlib.ExitStack) -> dict[str, _So
         file = stack.enter_context(_Zip(path))
         archive = stack.enter_context(zipfile.ZipFile(file))
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError):
-        text = f"{legible(name, 100)} is no zip that can be read. Hand in the notebook alone."
+        text = f"{legible(name, 100)} is not a readable zip. Submit only the notebook."
         raise NotOneNotebook(text) from None
     file.listed = True
     entries = [entry for entry in archive.infolist() if not NOT_LEARNERS & set(entry.filename.split("/"))]
@@ -286,10 +286,10 @@ def _read(name: str, source: _Source) -> bytes:
             with source.open() as stream:
                 content = stream.read(MAX_BYTES + 1)
         except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError, zlib.error) as problem:
-            kind = "locked" if "password" in str(problem) else "damaged, or packed in an unusual way"
-            raise NotOneNotebook(f"{shown} is {kind}. Hand in the notebook alone.") from None
+            kind = "locked" if "password" in str(problem) else "damaged, or compressed in an unsupported way"
+            raise NotOneNotebook(f"{shown} is {kind}. Submit only the notebook.") from None
     if max(source.size, len(content)) > MAX_BYTES:
-        text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and hand it in again."
+        text = f"is larger than {MAX_BYTES >> 20} MB. Clear its outputs, save it and submit it again."
         raise NotOneNotebook(f"{shown} {text}")
     return content
 

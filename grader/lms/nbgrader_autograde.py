@@ -115,7 +115,7 @@ class PlainFiles(BaseConverter):
         for path in map(Path, find_all_files(source, [*self.coursedir.ignore, "*.ipynb"])):
             plain = path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
             if linked or not plain or path.stat().st_size > self.coursedir.max_file_size * 1000:
-                self.log.warning("Not copied, as it is a link, cannot be read, or is too large: %r", str(path))
+                self.log.warning("Not copied, because it is a link, unreadable, or too large: %r", str(path))
                 continue
             place = Path(to, path.relative_to(source))
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class Autograde(converters.Autograde, PlainFiles):
     exporter_class = Type(SubmissionExporter, klass=Exporter).tag(config=True)
 
     def start(self) -> None:
-        """Grades what was handed in. Raises NbGraderException, at once where the gradebook has another lesson."""
+        """Grades the submissions. Raises NbGraderException, at once where the gradebook has another lesson."""
         if self.parent is not None:  # a command or Formgrader; `grader grade` has looked before it graded
             try:
                 with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as book:
@@ -155,20 +155,20 @@ class Autograde(converters.Autograde, PlainFiles):
         super().init_assignment(assignment_id, student_id)
 
     def init_notebooks(self) -> None:
-        """Takes every folder that was handed in, and in it the one notebook that a lesson has, there or not."""
+        """Takes every submitted folder, and in it the one notebook that a lesson has, there or not."""
         lesson = self.coursedir.assignment_id
         folders = glob.glob(self._format_source(lesson, self.coursedir.student_id))
         self.assignments = {}
         for folder in filter(os.path.isdir, folders):
             if "\n" in folder:  # nbgrader's pattern for folders does not match it, which would end the run
-                self.log.error("Not graded, for its name has more than one line: %r", folder)
+                self.log.error("Not graded, because its name has several lines: %r", folder)
             else:
                 self.assignments[folder] = [os.path.join(folder, f"{lesson}.ipynb")]
         if not self.assignments or self.coursedir.notebook_id not in ("*", lesson):
             super().init_notebooks()
 
     def _timestamp(self, folder: str) -> Any:
-        """When it was handed in; None, as where nothing states it, for what is no date."""
+        """The time of submission; None, as where nothing states it, for what is no date."""
         path = Path(folder, "timestamp.txt")
         if path.is_symlink() or not path.is_file():
             return None
@@ -176,15 +176,15 @@ class Autograde(converters.Autograde, PlainFiles):
             with path.open(encoding="utf-8") as file:
                 return parse_utc(file.read(MAX_DATE).strip())
         except (ValueError, TypeError, OverflowError, OSError):
-            self.log.warning("%r holds no date, so nothing says when it was handed in.", str(path))
+            self.log.warning("%r contains no date, so the time of submission is unknown.", str(path))
             return None
 
 
 class ExecuteByExaminer(NbGraderPreprocessor):
-    """nbgrader's Execute step, replaced: fills in the outputs of grade cells from our verdict on what was handed in.
+    """nbgrader's Execute step, replaced: fills in the outputs of grade cells from our verdict on the submission.
     `results` are verdicts by learner and lesson; what is missing is graded when it is asked for."""
 
-    allow_unsandboxed = Bool(False, help="Run learners' code even where limits alone confine it.").tag(config=True)
+    allow_unsandboxed = Bool(False, help="Run learners' code even if only limits confine it.").tag(config=True)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -209,7 +209,9 @@ class ExecuteByExaminer(NbGraderPreprocessor):
             if is_grade(cell) and not is_solution(cell):  # an answer with points of its own is for a person
                 if result.problem is None and name not in checks:
                     # To nbgrader a cell without output has passed.
-                    raise NotGraded(f"{name} is no check of the course. Release it: nbgrader generate_assignment")
+                    raise NotGraded(
+                        f"{name} is not a check of the course. Release it again: nbgrader generate_assignment"
+                    )
                 cell.outputs = _outputs(checks.get(name), result.problem)
                 # nbgrader has put the check's own text there, and feedback pages would show it.
                 cell.source = texts.get(name, "")
@@ -219,7 +221,7 @@ class ExecuteByExaminer(NbGraderPreprocessor):
         return nb, resources
 
     def examined(self, learner: str, lesson: str) -> Result:
-        """Returns our verdict on what `learner` handed in. Raises NotGraded where the grader failed."""
+        """Returns our verdict on the submission of `learner`. Raises NotGraded where the grader failed."""
         if (learner, lesson) not in self.results:
             self._grade(learner, lesson)
         result = self.results[learner, lesson]

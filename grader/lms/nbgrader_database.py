@@ -45,7 +45,9 @@ class Database:
             self.url, address = url, make_url(url)
             address.get_dialect().import_dbapi()
         except (ArgumentError, ImportError) as problem:
-            raise NoGradebook(f"The gradebook {url!r} cannot be used: {problem}. Set db_url to another.") from None
+            raise NoGradebook(
+                f"The gradebook {url!r} cannot be used: {problem}. Set db_url to another gradebook."
+            ) from None
         local = address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:")
         self.file = Path(str(address.database)) if local else None
         self._lock = Path(f"{self.file}.lock") if self.file else spare / "gradebook.lock"
@@ -64,17 +66,19 @@ class Database:
             # SQLite writes beside its file too: a journal, and what its readers and its writer share.
             writable = os.access(self.file, os.R_OK | os.W_OK) and os.access(self.file.parent, os.W_OK)
             if not self.file.is_file() or not writable:
-                fix = "Let the one who grades write to this file and to its folder."
+                fix = "The user who grades needs write access to this file and its folder."
                 raise NoGradebook(f"The gradebook {self.file} cannot be written to, so no grades can be stored. {fix}")
         with self.reading() as connection:
             tables = inspect(connection).get_table_names()
             found = connection.execute(text("select version_num from alembic_version")).scalar() if tables else None
         newest, *older = [one.revision for one in ScriptDirectory(ALEMBIC_DIR).walk_revisions()]
         if tables and found in older:
-            why = f"was made by an older nbgrader (its version is {found})"
+            why = f"was created by an older nbgrader (its version is {found})"
             raise NoGradebook(f"The gradebook {self.url} {why}. Back it up, then run: nbgrader db upgrade")
         if tables and found != newest:
-            why = f"is of a version that this nbgrader does not know ({str(found)[:40]!r}): a newer one made it"
+            why = (
+                f"has a version that this nbgrader does not support ({str(found)[:40]!r}). A newer nbgrader created it"
+            )
             raise NoGradebook(f"The gradebook {self.url} {why}. Install that one, or restore a backup.")
         return bool(tables)
 
@@ -82,11 +86,11 @@ class Database:
         """Returns the exception for a fault that the database reports."""
         reason = str(getattr(problem, "orig", problem)).splitlines()[0]
         if "no such table" in reason:
-            return NoGradebook(f"{self.url} is no gradebook, or a very old one ({reason}). Name another as db_url.")
+            return NoGradebook(f"{self.url} is not a gradebook, or a very old one ({reason}). Set db_url to another.")
         if "locked" in reason:
-            fix = "Run the same command again when it is done."
+            fix = "Run the same command again when it has finished."
             return NoGradebook(f"The gradebook {self.url} is in use by another program. {fix}")
-        return NoGradebook(f"The gradebook {self.url} cannot be used: {reason}. Name another as db_url.")
+        return NoGradebook(f"The gradebook {self.url} cannot be used: {reason}. Set db_url to another.")
 
     @contextlib.contextmanager
     def alone(self, waiting: Callable[[], None]) -> Iterator[None]:
@@ -120,7 +124,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection that keeps nobody from writing."""
+        """A connection that does not prevent others from writing."""
         try:
             with self.engine.connect().execution_options(reading=True) as connection:
                 yield connection
@@ -179,7 +183,7 @@ def outdated(course: Course, lesson: str, database: Connection | Session) -> str
     if now == then:
         return None
     names = ", ".join(sorted(name for name in {*now, *then} if now.get(name) != then.get(name)))
-    why = f"{lesson} has changed since it was released ({names}), and the gradebook does not know it so."
+    why = f"{lesson} has changed since it was released ({names}), and the gradebook contains the earlier version."
     return f"{why} Run: nbgrader generate_assignment {lesson}"
 
 

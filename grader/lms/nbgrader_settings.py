@@ -26,7 +26,7 @@ from grader.lms.nbgrader_autograde import Autograde, ExecuteByExaminer
 def configure(config: Any, root: Path) -> None:
     """Fills in nbgrader's configuration for the course in `root`, and builds missing source notebooks. What is set
     afterwards holds. Our examiner runs learners' code, instead of the kernel that nbgrader would start."""
-    stop_commands(sys.stderr)  # where nbgrader logs names of what was handed in
+    stop_commands(sys.stderr)  # where nbgrader logs names of submitted files
     config.CourseDirectory.root = str(root)
     for name in ("source", "autograded", "feedback", "solution"):
         config.CourseDirectory[f"{name}_directory"] = f"build/{name}"
@@ -51,8 +51,8 @@ def configure(config: Any, root: Path) -> None:
         # Patched, as Formgrader makes its Environment itself: its templates put learners' names into pages unescaped.
         formgrader.Environment = partial(Environment, autoescape=True)
     config.FormgradeExtension.debug = False  # else it prints this configuration above the list of assignments
-    if not Path(Exchange.root.default_value).is_dir():  # where assignments are released to and handed in
-        own = root / "exchange"  # not under build/: what was handed in there is nowhere else until it is collected
+    if not Path(Exchange.root.default_value).is_dir():  # where assignments are released and submitted
+        own = root / "exchange"  # not under build/: submissions there are nowhere else until it is collected
         with contextlib.suppress(OSError):  # nbgrader says so itself when it needs one
             own.mkdir(parents=True, exist_ok=True)
         config.Exchange.root = str(own)

@@ -249,7 +249,9 @@ class _Decoder:
         if depth > self.limits.depth or self.count > self.limits.values:
             raise Malformed("nested too deeply or too many values")
         if self.count % 16 == 0 and time.thread_time() > self.ends:  # a key or a sharding takes a tenth of a ms
-            raise Fault("timeout", f"reading what it returned took more than {self.limits.seconds:g} s of computing")
+            raise Fault(
+                "timeout", f"reading what it returned took more than {self.limits.seconds:g} s of processor time"
+            )
         if type(tagged) is int and tagged.bit_length() > self.limits.bits:
             raise Malformed("int of too many bits")
         if tagged is None or type(tagged) in (bool, int, str):

@@ -84,7 +84,7 @@ def export(function: Callable[..., Any], args: tuple[Any, ...], classes: Classes
             jax.clear_caches()
             blob = _bytes(jax.jit(lambda *leaves: flat(*leaves), donate_argnums=donated), shapes)
     if blob is None:
-        raise CallsPython("it calls Python while it runs (pure_callback, io_callback), so it is no program by itself")
+        raise CallsPython("it calls Python while it runs (pure_callback, io_callback), so it cannot run without Python")
     return Exported(blob, shapes, donated, seen[-1])
 
 

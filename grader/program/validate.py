@@ -67,16 +67,16 @@ def read(blob: bytes, parameters: tuple[jax.ShapeDtypeStruct, ...]) -> jax.expor
     except Exception:
         raise ProgramRefused("its bytes are not an exported program") from None
     if exported.nr_devices > len(jax.devices()):
-        raise ProgramRefused(f"it wants {exported.nr_devices} devices; there are {len(jax.devices())}")
+        raise ProgramRefused(f"it needs {exported.nr_devices} devices; there are {len(jax.devices())}")
     if not _as_asked(exported, parameters):
-        raise ProgramRefused("what its bytes say of its arguments and results is not what was asked for")
+        raise ProgramRefused("its declared arguments, results or platforms differ from those that were requested")
     with _context():
-        problem: str | None = "its bytes hold no sound StableHLO"
+        problem: str | None = "its bytes contain no valid StableHLO"
         with contextlib.suppress(Exception):  # a parser's, or one over a name that is no text: refused all the same
             module = exported.mlir_module(serialized=False)
             if module.operation.verify():
                 declared = _as_declared(exported, module)
-                other = "its code takes or gives something else than its bytes say"
+                other = "the types in its code differ from those that its bytes declare"
                 problem = ModuleValidator(module.operation).problem() if declared else other
     if problem is not None:
         raise ProgramRefused(problem)
@@ -154,17 +154,17 @@ class ModuleValidator:
     def _wrong(self, operation: Any, name: str) -> str | None:
         if name not in self._names:
             if name not in OPERATIONS and (name in OUTSIDE or name.partition(".")[0] not in DIALECTS):
-                return f"it holds `{name[:80]}`, which is not among the operations that a checked program may use"
+                return f"it contains `{name[:80]}`, which is not among the operations that a checked program may use"
             self._names.add(name)
         for mark in operation.attributes:
             if (name, mark) not in self._marks:
                 if mark not in MARKS.get(name, ()) and not hasattr(type(operation.opview), mark):
-                    return f"it holds `{name}` with the attribute `{mark[:80]}`, which JAX does not write there"
+                    return f"it contains `{name}` with the attribute `{mark[:80]}`, which JAX does not write there"
                 self._marks.add((name, mark))
         if name == "func.func" and not _parameter_marks(operation) <= PARAMETER_MARKS:
             return "a parameter of it has an attribute that JAX does not write there"
         if name in OPERATIONS and not self._in_its_place(operation, name):
-            return "its functions and modules lie in one another"
+            return "its functions and modules are nested"
         self._sizes[self._function] += 1
         for value in operation.results:
             if value.type not in self._types:
@@ -179,7 +179,7 @@ class ModuleValidator:
         if name == "stablehlo.custom_call":
             return _custom_call_problem(operation)
         if len(operation.regions) and _depth(operation) > MAX_DEPTH:
-            return f"more than {MAX_DEPTH} loops or branches lie in one another"
+            return f"more than {MAX_DEPTH} nested loops or branches"
         return None
 
     def _in_its_place(self, operation: Any, name: str) -> bool:
@@ -220,11 +220,11 @@ def _too_large(kind: str) -> str | None:
     try:
         shape, element = _tensor(kind)
     except ValueError:
-        return f"it holds a value of the type `{kind[:80]}`, which is no array of a fixed shape"
+        return f"it contains a value of the type `{kind[:80]}`, which is not an array of a fixed shape"
     bits = re.search(r"\d+", element)
     width = max(1, int(bits[0]) // 8 if bits else 1) * (2 if element.startswith("complex") else 1)
     if math.prod(shape) * width > MAX_TENSOR_BYTES:
-        return f"it holds a `{kind[:80]}`: more than {MAX_TENSOR_BYTES >> 20:,} MiB"
+        return f"it contains a `{kind[:80]}`: more than {MAX_TENSOR_BYTES >> 20:,} MiB"
     return None
 
 
@@ -283,7 +283,7 @@ def _custom_call_problem(call: Any) -> str | None:
     if name not in ROUTINES and name not in BY_OPTION and target not in OTHERS:
         return f"it calls `{target[:80]}`, which is not among the operations that a checked program may use"
     if not _PLAIN.fullmatch(getattr(call.attributes.get("backend_config"), "value", "")):
-        return f"it calls `{target[:80]}` with options in words of its own"
+        return f"it calls `{target[:80]}` with options of its own"
     try:
         operands, results = ([_tensor(str(value.type)) for value in values] for values in (call.operands, call.results))
         if target in OTHERS:
@@ -294,7 +294,7 @@ def _custom_call_problem(call: Any) -> str | None:
             )
     except (ValueError, TypeError, IndexError, KeyError):  # an option or a type of another kind than JAX writes
         fits = False
-    return None if fits else f"it calls `{target[:80]}` with shapes or options that do not belong together"
+    return None if fits else f"it calls `{target[:80]}` with inconsistent shapes or options"
 
 
 def _threefry(operands: list[Shape], results: list[Shape]) -> bool:

@@ -201,7 +201,7 @@ class ExerciseReport:
             failures = [one for answer in self.wrong for one in answer.missed if one.id == check.id]
             messages = {one.message.strip() for one in failures}
             if not failures:
-                found.append(f"No wrong answer fails the {name(check)}, so nobody has seen what it says.")
+                found.append(f"No wrong answer fails the {name(check)}, so its message was never tested.")
             elif "" in messages:
                 found.append(f"The {name(check)} says nothing beyond its title where it fails.")
             elif check.hidden and len(messages) == 1 and len(failures) > 1:

@@ -86,7 +86,7 @@ def junit(results: Sequence[Result]) -> str:
             ElementTree.SubElement(properties, "property", name=name, value=str(value))
         cases = [_junit_case(suite, check) for check in result.checks]
         if not cases:
-            message = result.problem or "It holds no check."
+            message = result.problem or "It contains no checks."
             lost = CheckResult("", result.lesson, "the notebook", "error", 0.0, 0.0, message)
             cases = [_junit_case(suite, lost, "not graded")]
         suite.attrib |= {"tests": str(len(cases)), "time": f"{result.duration_s:.3f}"}
@@ -159,7 +159,11 @@ def _github_notebook(result: Result) -> str:
     head = f"## {_markdown(result.learner)}: {_markdown(result.lesson)}\n\n"
     if result.problem is not None:
         return f"{head}Not graded. {_markdown(result.problem)}\n"
-    fault = f". No final score, the grader is at fault: {_markdown(result.fault_text)}" if result.grader_failed else ""
+    fault = (
+        f". No final score, because the grader is at fault: {_markdown(result.fault_text)}"
+        if result.grader_failed
+        else ""
+    )
     lines = [f"**{number(result.score)} of {number(result.max_score)} points**{fault}", ""]
     lines += ["| exercise | points | |", "|---|---:|---|"]
     for exercise, checks in by_exercise(result.checks):
@@ -220,7 +224,7 @@ def github_classroom(result: Result) -> str:
 
 def _only(results: Sequence[Result]) -> Result:
     if (n := len(results)) != 1:
-        raise NotOne(f"This form is for one notebook, and there are {n}. Name one with --learner and --lesson.")
+        raise NotOne(f"This report is for one notebook, but there are {n}. Choose one with --learner and --lesson.")
     return results[0]
 
 

@@ -20,7 +20,7 @@ from grader.prove.proof import AnswerReport, ExerciseReport
 
 # What the first line of a report states, or where it has no room for that, the command on stderr.
 AUTOMATIC_ONLY = (
-    "Automatic points only: points and comments of a person and penalties for lateness are in nbgrader's gradebook, "
+    "Automatic points only. Points and comments of a person and late penalties are in nbgrader's gradebook, "
     "and `nbgrader export` writes them."
 )
 
@@ -131,7 +131,7 @@ def learner(result: Result, titles: Mapping[str, str] | None = None) -> Renderab
         return Group(head.append("not graded", "magenta"), _indent(2, legible(result.problem)))
     head.append(f"{number(result.score)} of {number(result.max_score)} points", "bold")
     if result.grader_failed:
-        head.append(", no final score: the grader is at fault where ! stands", "magenta")
+        head.append(", no final score: the grader is at fault at each !", "magenta")
     lines: list[RenderableType] = [head, *(_indent(2, note, "yellow") for note in result.notes)]
     untouched: list[str] = []
     passed: list[str] = []
@@ -150,7 +150,7 @@ def learner(result: Result, titles: Mapping[str, str] | None = None) -> Renderab
         which = "every exercise" if whole else ", ".join(untouched)
         folds.append(_indent(2, _fold("not attempted", f"Not attempted: {which}")))
     if passed and titles is not None:
-        folds.append(_indent(2, _fold("passed", f"All points: {', '.join(passed)}")))
+        folds.append(_indent(2, _fold("passed", f"Full points: {', '.join(passed)}")))
     return Group(*lines, *(between if folds else []), *folds)
 
 
@@ -188,7 +188,7 @@ def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Consol
     lines = []
     for change in changes:
         before, now = (f"{number(of.score)} of {number(of.max_score)}" for of in (change.before, change.now))
-        why = "" if change.now.problem is None else f", as it cannot be graded: {legible(change.now.problem)}"
+        why = "" if change.now.problem is None else f", because it cannot be graded: {legible(change.now.problem)}"
         lines.append(f"{name(change.now.learner)}  {change.now.lesson}  {before} points before, {now} now{why}")
         for check in change.checks:
             grades = (check.points_before, check.status_before), (check.points, check.status)
@@ -196,7 +196,7 @@ def regrade(changes: Sequence[Change], new: int, notebooks: int, console: Consol
             lines.append(f"  {check.id}: {before} before, {now} now. Changed since: {'; '.join(check.since)}.")
     first = f"; {new} graded for the first time" if new else ""
     same = notebooks - len(changes) - new
-    lines.append(f"Since the last grading: {len(changes)} with other points, {same} with the same{first}.")
+    lines.append(f"Since the last grading: {len(changes)} with changed points, {same} with the same points{first}.")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
@@ -205,7 +205,7 @@ def preview(report: ExerciseReport) -> RenderableType:
     if report.problem is not None:
         return Group(Text(report.exercise, "bold"), _indent(2, report.problem, "magenta"))
     lines: list[RenderableType] = [Text.assemble((report.exercise, "bold"), f"  {phrase(report.points)}")]
-    lines += [_indent(2, f"○ As it is given out: {said}", "yellow") for said in stub_messages(report)]
+    lines += [_indent(2, f"○ As released: {said}", "yellow") for said in stub_messages(report)]
     lines += [_indent(2, _answer(answer)) for answer in report.wrong]
     lines += [_indent(2, f"! {remark}", "magenta") for remark in report.remarks]
     return Group(*lines, Text(""))
@@ -223,7 +223,7 @@ def _answer(answer: AnswerReport) -> RenderableType:
         title = Text.assemble(_marked(check.status, ""), " ", markdown(check.title), (worth, "dim"))
         lines.append(_indent(2, title))
         lines += [_indent(4, check.message)] if check.message else []
-    lines += [] if answer.missed else [_indent(2, "Full points: no check fails it.", "red")]
+    lines += [] if answer.missed else [_indent(2, "Full points, because it fails no check.", "red")]
     return Group(*lines, *_perhaps(answer.checks))
 
 

@@ -133,15 +133,15 @@ def look(name: str) -> Hardware:
     """The devices of a platform, counted in a process of its own, which gives their memory back. Raises `Absent`."""
     if name == "tpu":
         raise Absent(
-            "Nothing is graded: a TPU belongs to one process at a time, and a notebook is graded by several. "
-            "Lessons run on it; grade without --platform."
+            "Nothing was graded. Only one process at a time can use a TPU, but grading takes several processes. "
+            "Lessons run on it. Grade without --platform."
         )
     platform = PLATFORMS[name]
     if platform.is_cpu:
         return ON_CPUS
     missing = (
-        f"Nothing is graded: JAX finds no {name} device on this machine. It takes the driver, and in this environment "
-        f"`pip install '{platform.package}'`; docs/accelerators.md says more. Without --platform the CPU is used."
+        f"Nothing was graded: JAX finds no {name} device on this machine. It needs the driver and, in this environment,"
+        f" `pip install '{platform.package}'` (docs/accelerators.md). Without --platform, the CPU is used."
     )
     command, around = [sys.executable, "-c", _LOOK], {**os.environ, **environment(platform)}
     try:

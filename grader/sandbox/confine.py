@@ -72,9 +72,9 @@ def _rungs(at_most: str) -> Iterator[tuple[str, str, range | None]]:
 
 def settle(at_most: str, trial: Callable[[], None], scratch: Path, accelerator: Platform = CPU) -> Confinement | None:
     """Try each rung in a process of its own, and take the first on which `trial` runs to its end, if there is one."""
-    refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, as was asked")
+    refused = dict.fromkeys(LEVELS[: LEVELS.index(at_most)], "not tried, because of a setting")
     if not kernel.LINUX:
-        refused = dict.fromkeys(LEVELS[:-1], "it takes Linux")
+        refused = dict.fromkeys(LEVELS[:-1], "it requires Linux")
     visible = _visible(accelerator)
     with contextlib.suppress(*restrictions.NO_SECCOMP):
         import pyseccomp  # noqa: F401  # once, before the forks
@@ -127,7 +127,7 @@ def _try(confinement: Confinement, trial: Callable[[], None], scratch: Path) -> 
         return "a confined process cannot be ended"
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
-    return None if said == "ok" else said or "the trial ended without a word"
+    return None if said == "ok" else said or "the trial ended without a message"
 
 
 def enter(confinement: Confinement, folder: Path, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:

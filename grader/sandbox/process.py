@@ -94,9 +94,7 @@ class Zygote:
         except (Fault, ConnectionError) as problem:  # it has closed its end, so it has ended or will soon
             zygote.stop()
             if process.returncode > 0:
-                reason = (
-                    f"the process that all others are forked from ended by itself, with status {process.returncode}"
-                )
+                reason = f"the process from which all others are forked ended with status {process.returncode}"
                 raise Fault("refused", reason) from problem
             raise
         except BaseException:
@@ -110,7 +108,7 @@ class Zygote:
         self.control.send(json.dumps({}).encode())
         found = self.control.recv(1 << 16)
         if not found:
-            raise Fault("crashed", "the process that all others are forked from did not start")
+            raise Fault("crashed", "the process from which all others are forked did not start")
         return ConfinementReport(**json.loads(found))
 
     def fork(
@@ -136,7 +134,7 @@ class Zygote:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
             reply = json.loads(self.control.recv(1 << 16) or b"null")
             if reply is None:
-                raise ConnectionError("the process that all others are forked from has ended")
+                raise ConnectionError("the process from which all others are forked has ended")
             if "refused" in reply:
                 raise OSError(reply["refused"])
         except OSError:
@@ -178,7 +176,7 @@ class Process:
         its processor time, or four times that on the clock; or where it broke that rule.
         """
         if not silent(self.stream):
-            raise Fault("crashed", "the process ended, or spoke without being asked")
+            raise Fault("crashed", "the process ended, or sent an unrequested message")
         pids = [self.pid, *([beside.pid] if beside is not None and not beside.ended else [])]
         family, turn = ProcessTree(*pids), os.urandom(16)
         budget = _budget(family, seconds, self.accelerated)
@@ -186,7 +184,7 @@ class Process:
             for frame in (turn, *frames):
                 send(self.stream, frame, budget)
             if receive(self.stream, REPLY_LIMIT, budget) != turn:
-                raise Fault("crashed", "the process answered what it was not asked")
+                raise Fault("crashed", "the process answered a different request")
             return receive(self.stream, most, budget)
         finally:
             if family.first_stood is not None:  # it took long enough to be looked at
@@ -236,7 +234,7 @@ def _budget(family: ProcessTree, seconds: float, accelerated: bool) -> Expired:
 
     def expired() -> Fault | None:
         if family.seconds() > seconds:
-            return Fault("timeout", f"stopped after {seconds:g} s of computing")
+            return Fault("timeout", f"stopped after {seconds:g} s of processor time")
         used = family.memory(most)
         family.offer(used / most)
         if used > most:

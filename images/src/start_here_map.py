@@ -1,15 +1,15 @@
-"""Draws who is in JAX's ecosystem: libraries by what they are for, and which of them are no ground to build on."""
+"""Draws the ecosystem of JAX: libraries by purpose, and whether they are active, maintained or retired."""
 
 from matplotlib.patches import FancyBboxPatch
 from style import EDGE, INK, MAPPED, PAPER, QUIET, RESULT, SHARED, arrow, box, card, save, words
 
 ACTIVE, KEPT, RETIRED = RESULT, MAPPED, PAPER
-# What they are for, the corner of their frame, and who is active, maintained, retired.
+# Purpose, corner of the frame, and the libraries that are active, maintained, retired.
 GROUPS = (
     ("models", 0.6, 1.4, ("Flax NNX", "Equinox", "Keras 3"), ("Haiku", "Linen"), ("Trax", "Objax", "Elegy")),
     ("optimization", 6.2, 1.4, ("Optax", "Optimistix"), (), ("JAXopt",)),
     ("data, checkpoints", 11.8, 1.4, ("Grain", "Orbax"), (), ()),
-    ("learning to act", 0.6, 7.2, ("Gymnax",), ("RLax", "Brax"), ("Coax",)),
+    ("reinforcement learning", 0.6, 7.2, ("Gymnax",), ("RLax", "Brax"), ("Coax",)),
     ("science", 6.2, 7.2, ("Diffrax", "Lineax", "JAX MD", "NumPyro", "BlackJAX"), (), ("Jraph",)),
     ("tests, types, clusters", 11.8, 7.2, ("Chex", "jaxtyping"), ("mpi4jax",), ()),
 )
@@ -35,7 +35,7 @@ def library(x: float, y: float, name: str, state: str) -> None:
     )
 
 
-words(axes, MIDDLE, 0.7, "Libraries on JAX, November 2026", size=13, bold=True)
+words(axes, MIDDLE, 0.7, "Libraries that use JAX, November 2026", size=13, bold=True)
 box(axes, 6.7, 5.2, 4.0, 1.0, "JAX: arrays and\ntransformations", fill=SHARED, size=10)
 for title, x, y, *names in GROUPS:
     libraries = [(name, state) for state, group in zip((ACTIVE, KEPT, RETIRED), names, strict=True) for name in group]
@@ -48,11 +48,11 @@ for title, x, y, *names in GROUPS:
     hub = MIDDLE + (foot - MIDDLE) * 0.3
     arrow(axes, (foot, y if y > 5 else y + height), (hub, 6.25 if y > 5 else 5.15), colour=QUIET)
 
-for x, state, said in (
+for x, state, text in (
     (0.9, ACTIVE, "active"),
-    (3.4, KEPT, "with a dot, maintained: works, little new"),
-    (10.3, RETIRED, "dashed, retired: read it, do not build on it"),
+    (3.4, KEPT, "maintained, few new features (with a dot)"),
+    (9.9, RETIRED, "retired, not for new projects (dashed)"),
 ):
     frame(x, 10.5, 0.5, 0.36, state, INK if state != RETIRED else QUIET, dashed=state == RETIRED)
-    words(axes, x + 0.7, 10.69, said, size=9.5, align="left")
+    words(axes, x + 0.7, 10.69, text, size=9.5, align="left")
 save(axes, __file__)

@@ -1,14 +1,14 @@
-"""Draws the way from a Python function to a chip: traced once, lowered, compiled, and run without Python."""
+"""Draws the steps from a Python function to machine code: trace, lower, compile, load."""
 
-from style import EDGE, MAPPED, PLAIN, QUIET, RESULT, SHARED, WRONG, arrow, box, card, save, words
+from style import MAPPED, PLAIN, QUIET, RESULT, SHARED, WRONG, arrow, box, card, save, words
 
-axes = card(17.4, 6.6)
+axes = card(17.4, 5.5)
 steps = [
-    ("Python", "def loss(p, x, y):\n  h = tanh(p @ x)\n  ...", PLAIN, "yours"),
-    ("jaxpr", "a:f32[256]\nb = tanh a\nc = dot b d", MAPPED, "typed, pure,\none operation a line"),
-    ("StableHLO", "%1 = tanh %0\n%2 = dot %1, %d", SHARED, "portable: any\ncompiler reads it"),
-    ("HLO", "fusion(p0, p1)\nall-reduce(...)", WRONG, "merged, laid out,\ncut for N devices"),
-    ("machine code", "CPU   GPU   TPU", RESULT, "runs again and again"),
+    ("Python", "def loss(p, x, y):\n  h = tanh(p @ x)\n  ...", PLAIN, "your function and\nits transformations"),
+    ("jaxpr", "a:f32[256]\nb = tanh a\nc = dot b d", MAPPED, "typed primitives,\none in each line"),
+    ("StableHLO", "%1 = tanh %0\n%2 = dot %1, %d", SHARED, "portable input\nof a compiler"),
+    ("HLO", "fusion(p0, p1)\nall-reduce(...)", WRONG, "optimized, partitioned\nover the devices"),
+    ("machine code", "CPU   GPU   TPU", RESULT, "runs without Python"),
 ]
 verbs = ("trace", "lower", "compile", "load")
 width, gap = 2.75, 0.62
@@ -21,14 +21,10 @@ for i, (name, inside, fill, below) in enumerate(steps):
         arrow(axes, (left + width + 0.04, 2.45), (left + width + gap - 0.04, 2.45))
         words(axes, left + width + gap / 2, 1.2, verbs[i], size=10, bold=True)
 
-middle = 0.6 + 1 * (width + gap) + width / 2
-arrow(axes, (middle - 0.5, 4.55), (middle + 0.5, 4.55), bend=0.9)
-words(axes, middle, 5.35, "grad and vmap rewrite it", size=9.5)
-
-axes.plot([0.6, 3.9], [5.95, 5.95], color=EDGE, linewidth=5, solid_capstyle="butt")
-axes.plot([3.97, 13.4], [5.95, 5.95], color=SHARED, linewidth=5, solid_capstyle="butt")
-axes.plot([13.47, 16.8], [5.95, 5.95], color=RESULT, linewidth=5, solid_capstyle="butt")
-words(axes, 2.25, 6.25, "Python runs, once", size=9, colour=QUIET)
-words(axes, 8.7, 6.25, "once for each combination of shapes and dtypes", size=9, colour=QUIET)
-words(axes, 15.1, 6.25, "every call", size=9, colour=QUIET)
+for left, right, colour, text in (
+    (0.6, 13.4, SHARED, "once for each combination of shapes and dtypes"),
+    (13.47, 16.83, RESULT, "in every call"),
+):
+    axes.plot([left, right], [4.75, 4.75], color=colour, linewidth=5, solid_capstyle="butt")
+    words(axes, (left + right) / 2, 5.07, text, size=9.5, colour=QUIET)
 save(axes, __file__)

@@ -1,5 +1,5 @@
 """Leaves the stub as it is and writes the answer into the cell below it."""
-# note: The answer cell of guard-tally is as it was released; the definition in code cell 6 was judged instead.
+# note: The answer cell of guard-tally is as it was released. The definition in code cell 6 was graded instead.
 # %% answer="tally"
 def tally(counts, start):
     """The sum of start and of all values of counts, an int."""

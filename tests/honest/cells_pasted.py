@@ -1,5 +1,5 @@
 """Has copied and pasted answer cells, ids and all: a first attempt above, and one that is kept below the checks."""
-# note: The answer of guard-tally is in 2 cells; all were run, in order.
+# note: The answer of guard-tally is in 2 cells. All were run, in order.
 # %% notebook
 cells = notebook["cells"]
 names = [cell["metadata"].get("nbgrader", {}).get("grade_id", "") for cell in cells]

@@ -1,5 +1,5 @@
 """Has copied check cells, with their ids and without: before the answer, and between the answer and its helper."""
-# note: The check guard-tally-example occurs 3 times in the notebook; the last one counts.
+# note: The check guard-tally-example occurs 3 times in the notebook. The last one counts.
 # %% answer="tally"
 def tally(counts, start):
     return start + total(counts)

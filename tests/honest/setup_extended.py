@@ -1,5 +1,5 @@
 """Adds to the setup cell: imports, helpers, a name of the setup's with another value, a magic."""
-# note: Your code cell 1 is the setup with changes: the course's setup was run, and then what yours adds or changes.
+# note: Your code cell 1 is a changed setup. The setup of the course was run, and then what yours adds or changes.
 # %% notebook
 for cell in notebook["cells"]:
     if cell["metadata"].get("nbgrader", {}).get("grade_id") == "setup":

@@ -23,7 +23,7 @@ if ! seccomp || ! find_python >/dev/null; then
   done
 fi
 if ! python="$(find_python)"; then
-  echo "This image has no Python 3.11 or newer and none to install. Choose a newer base image." >&2
+  echo "This image has no Python 3.11 or newer and cannot install one. Choose a newer base image." >&2
   exit 1
 fi
 
