@@ -119,7 +119,7 @@ plots.show(f"Tables of grid, with the numbers 0 to 19 in 4 rows, and of 5 update
 #
 # - [ ] 20 | NumPy gives this for `totals[shops] += amounts`. It reads both old values first, and the second write overwrites the first.
 # - [x] 25 | Right. `.at[].add` is one operation, which sums all updates of the same index.
-# - [ ] an error: 1 comes twice | Repeated indices are allowed. They are used for counts and for sums by group.
+# - [ ] an error, since 1 is repeated | Repeated indices are allowed. They are used for counts and for sums by group.
 
 # %%
 shops, amounts = np.array([1, 1, 4]), np.array([5.0, 20.0, 3.0])
@@ -160,7 +160,7 @@ print_error(lambda: jnp.sin([1.0, 2.0]))
 # In the first section, `x[20]` returned an entry. What does `x.at[10].set(99)` return for `x = jnp.arange(6)`?
 #
 # - [ ] an `IndexError` | NumPy raises one. JAX raises no error for an index out of bounds.
-# - [ ] 99 in the last place | A *read* returns the nearest entry. A write to that entry would destroy a correct value.
+# - [ ] an array that ends with 99 | A *read* returns the nearest entry. A write to that entry would destroy a correct value.
 # - [x] an array equal to `x` | Right. An update out of bounds is dropped, whereas the index of a read is clamped to the nearest valid one.
 
 # %%

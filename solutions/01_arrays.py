@@ -1205,7 +1205,9 @@ require(
     isinstance(seconds, float), f"The result is of type {type(seconds).__name__}; wanted a Python float.", kind="type"
 )
 require(seconds >= 0.049, f"For a nap of 50 ms the result is {1e3 * seconds:.3g} ms.")
-require(seconds < 0.2, f"For a nap of 50 ms the result is {1e3 * seconds:.0f} ms. Return the seconds of one call.")
+require(
+    seconds < 0.2, f"For a nap of 50 ms the result is {1e3 * seconds:.0f} ms. Return the time of one call in seconds."
+)
 
 # %% hidden="arrays-time-it" name="waits" points=2
 """At least half of the true time for a compiled loop of matrix products."""
@@ -1269,8 +1271,8 @@ require(
 seconds, _ = ask(probe_slow, x, [1, 2], 0.5, 3)  # the first call, and one of the three with the clock
 require(
     seconds < 0.45,
-    "Your result is the time of all calls together, or of the slowest one. Return the seconds of one call, the median of "
-    "all.",
+    "Your result is the time of all calls together, or of the slowest one. Return the time of one call in seconds, the "
+    "median of all.",
 )
 require(
     seconds < 0.21,
