@@ -19,7 +19,7 @@
 # Each takes a function and returns a function. `jit` returns a compiled version (03), `grad` the derivative (04), and `vmap` a version for a whole batch (05).
 # </details>
 #
-# 3. From NumPy: What does `a` contain after `row = a[0]` and `row[:] = 7`?
+# 3. From NumPy: `a` is a matrix. What does it contain after `row = a[0]` and `row[:] = 7`?
 #
 # <details><summary>Answer</summary>
 #
@@ -42,7 +42,7 @@ from grader.learning.inspection import primitives, print_error, time_ms
 
 # %% [markdown]
 # ## Which lines change?
-# Suppose that a NumPy script should run on a GPU. `jax.numpy` has nearly all of NumPy's functions under the same names, so the first step is to replace `np` by `jnp`. The following helper evaluates an expression with both.
+# Suppose that you want to run a NumPy script on a GPU. `jax.numpy` has nearly all of NumPy's functions under the same names, so the first step is to replace `np` by `jnp`. The following helper evaluates an expression with both libraries.
 
 
 # %%
@@ -61,9 +61,9 @@ def both(*expressions):
 both("x[7:1:-2]", "xp.where(x % 2 == 0, x, -x)", "(x[:, None] * x[:3]).shape", "xp.sqrt(x).std() > 0.5")
 
 # %% [markdown]
-# Most lines give the same result. Broadcasting aligns shapes from the right, as in NumPy, and stretches an axis that is missing or has size 1.
+# All four expressions give the same values, and broadcasting follows the same rules.
 #
-# The next four lines give different results. Python calls `x.__setitem__(0, 99)` when you write `x[0] = 99`.
+# The next four expressions behave differently. The last one is the call that Python makes for the assignment `x[0] = 99`.
 
 # %%
 both("x[20]", "x[[1, 2]]", "(x / 4).dtype", "x.__setitem__(0, 99)")
@@ -73,7 +73,7 @@ both("x[20]", "x[[1, 2]]", "(x / 4).dtype", "x.__setitem__(0, 99)")
 
 # %% [markdown]
 # ## Arrays are immutable
-# The contents of a JAX array, an instance of `jax.Array`, never change. Immutability lets JAX transform a program and decide when and where it runs. Instead of assigning to `x`, you create an updated array. In `x.at[index]`, the index can be almost anything that you would write into `x[index]`, and a method such as `set` states the update.
+# The contents of a JAX array, an instance of `jax.Array`, never change. Immutability lets JAX transform a program and decide when and where it runs. Instead of assigning to `x`, you create an updated array. In `x.at[index]`, the index can be almost anything that you would write into `x[index]`, and a method such as `set` defines the update.
 
 # %%
 x = jnp.arange(6)
@@ -85,7 +85,7 @@ x.at[0].set(7)  # a common mistake: the result is not used
 print("x:", x)
 
 # %% [markdown]
-# Write `x = x.at[0].set(7)` to keep the result under the same name. The methods are `set`, `add`, `subtract`, `multiply`, `divide`, `power`, `min`, `max` and `apply`, and `get` reads. Here are five updates of one array.
+# Write `x = x.at[0].set(7)` to keep the result under the same name. The update methods are `set`, `add`, `subtract`, `multiply`, `divide`, `power`, `min`, `max` and `apply`. The method `get` reads entries. Here are five updates of one array.
 
 # %%
 grid = jnp.arange(20).reshape(4, 5)
@@ -112,14 +112,14 @@ effects = [f"{name} changes {(result != grid).sum()} entries" for name, result i
 plots.show(f"Tables of grid, with the numbers 0 to 19 in 4 rows, and of 5 updates of it. {'; '.join(effects)}.")
 
 # %% [markdown]
-# The changed entries are coloured. Two index arrays, such as `rows` and `columns`, select one entry for each pair.
+# Entries whose value changed are coloured. Two index arrays, such as `rows` and `columns`, select one entry for each pair.
 
 # %% [markdown] predict="arrays-twice"
-# Three sales of `[5, 20, 3]` were made in the shops `[1, 1, 4]`. What is the entry of shop 1 in `jnp.zeros(6).at[shops].add(amounts)`?
+# The amounts of three sales are `[5, 20, 3]`, and their shops are `[1, 1, 4]`. What is the entry of shop 1 in `jnp.zeros(6).at[shops].add(amounts)`?
 #
 # - [ ] 20 | NumPy gives this for `totals[shops] += amounts`. It reads both old values first, and the second write overwrites the first.
 # - [x] 25 | Right. `.at[].add` is one operation, which sums all updates of the same index.
-# - [ ] an error: 1 comes twice | Repeated indices are allowed. They are used for counts and for sums by group.
+# - [ ] an error, since 1 is repeated | Repeated indices are allowed. They are used for counts and for sums by group.
 
 # %%
 shops, amounts = np.array([1, 1, 4]), np.array([5.0, 20.0, 3.0])
@@ -135,7 +135,7 @@ print("JAX, .at[].set:   ", totals.at[shops].set(totals[shops] + amounts))
 #
 # With `.set`, JAX does not define which of several updates of the same index is kept. An indexed update is called a *scatter*, and an indexed read `x[indices]` is called a *gather*.
 #
-# Outside `jit`, each update copies the whole array. Compiled code updates in place where it can, which a Deeper section measures.
+# Outside `jit`, each update copies the whole array. In compiled code, XLA updates arrays in place where it can. A Deeper section measures both.
 
 # %% [markdown]
 # ## NumPy arrays and lists
@@ -150,7 +150,7 @@ print_error(lambda: jnp.sin([1.0, 2.0]))
 # %% [markdown]
 # A `jnp` function accepts NumPy arrays, and an operator with one JAX operand returns a JAX array. A NumPy *function* computes on the CPU and returns a NumPy array.
 #
-# Functions of `jnp` and the brackets of an array reject Python lists, because converting a long list is slow. Convert it once, with `jnp.array`.
+# `jnp` functions and array indices reject Python lists, because converting a long list is slow. Convert a list once, with `jnp.array`.
 
 # %% [markdown]
 # ## Indices out of bounds
@@ -160,15 +160,15 @@ print_error(lambda: jnp.sin([1.0, 2.0]))
 # In the first section, `x[20]` returned an entry. What does `x.at[10].set(99)` return for `x = jnp.arange(6)`?
 #
 # - [ ] an `IndexError` | NumPy raises one. JAX raises no error for an index out of bounds.
-# - [ ] 99 in the last place | A *read* returns the nearest entry. A write to that entry would destroy a correct value.
-# - [x] `x`, nothing changed | Right. An update out of bounds is dropped, whereas the index of a read is clamped to the nearest valid one.
+# - [ ] an array that ends with 99 | A *read* returns the nearest entry. A write to that entry would destroy a correct value.
+# - [x] an array equal to `x` | Right. An update out of bounds is dropped, whereas the index of a read is clamped to the nearest valid one.
 
 # %%
 print("read: ", x[10], x[-10], x[jnp.array([0, 3, 10])])
 print("write:", x.at[10].set(99), x.at[jnp.array([0, 10])].add(1))
 
 # %% [markdown]
-# If an index is too large by one, NumPy raises an error and JAX continues with a wrong number. The argument `mode` of `get` and of the update methods selects what happens. Negative indices count from the end, so -1 is in bounds and -10 is not.
+# If an index is too large by one, NumPy raises an error and JAX continues with a wrong number. The argument `mode` of `get` and of the update methods selects the behaviour, and `jnp.take` fills with NaN by default. Negative indices count from the end, so -1 is in bounds and -10 is not.
 
 # %%
 places = jnp.array([0, 10, -1, -10])
@@ -177,7 +177,7 @@ print("jnp.take fills with NaN:", jnp.take(x.astype(jnp.float32), places))
 
 # %% [markdown]
 # ## Masks
-# The number of entries that a mask selects depends on the values. A compiled program must know all its shapes in advance, so a mask as an index works only outside `jit`.
+# The number of entries that a mask selects depends on the values. A compiled program must know all its shapes in advance, so a mask works as an index only outside `jit`.
 
 # %%
 print(x[x > 3], x.at[x > 3].set(0), jnp.where(x > 3, 0, x))
@@ -189,16 +189,16 @@ print("under jit:", jax.jit(lambda x: jnp.where(x > 3, 0, x))(x))
 
 # %% [markdown]
 # ## Dtypes
-# Accelerators are fastest with 32 bits or fewer, so JAX avoids wide dtypes. NumPy promotes int32 and float16 to float64, which can represent all values of both. JAX promotes them to float16.
+# Accelerators are fastest with numbers of 32 bits or fewer, so JAX avoids wide dtypes. NumPy promotes int32 and float16 to float64, which can represent all values of both. JAX promotes them to float16.
 #
-# Python numbers are **[weakly typed](../docs/glossary.md#weak-type)**. They have a kind, such as integer or float, but no number of bits, and take these from the array that they meet.
+# Python numbers are **[weakly typed](../docs/glossary.md#weak-type)**. They have a kind, such as integer or float, but no number of bits.
 
 # %% [markdown] predict="arrays-weak"
 # `half` is `jnp.ones(3, jnp.bfloat16)`. What are the dtypes of `half * 2.0` and `half * np.float32(2.0)`?
 #
 # - [ ] float32, both | The Python number 2.0 is weakly typed, so it takes the dtype of `half`.
 # - [ ] bfloat16, both | `np.float32(2.0)` has a dtype and takes part in promotion like an array of 32 bits.
-# - [x] bfloat16 and float32 | Right. One NumPy constant can double the memory of a whole model.
+# - [x] bfloat16 and float32 | Right. One NumPy constant can promote a whole bfloat16 computation to float32, which doubles its memory.
 
 # %%
 half, small = jnp.ones(3, jnp.bfloat16), jnp.ones(3, jnp.int8)
@@ -207,6 +207,7 @@ results = {
     "bfloat16 * np.float32(2.0)": half * np.float32(2.0),
     "bfloat16 * np.float64(2.0)": half * np.float64(2.0),
     "bfloat16 + int32": half + jnp.arange(3),
+    "int32 + float16": jnp.arange(3) + jnp.ones(3, jnp.float16),
     "bfloat16 + float16": half + jnp.ones(3, jnp.float16),
     "int8 + 100": small + 100,
     "int8 + uint8": small + jnp.ones(3, jnp.uint8),
@@ -216,9 +217,10 @@ results = {
 }
 for name, result in results.items():
     print(f"{name:28s} {jax.typeof(result)!s:12s} {result.nbytes:3d} bytes")
+print("int32 + float16 in NumPy:   ", (np.arange(3, dtype=np.int32) + np.ones(3, np.float16)).dtype)
 
 # %% [markdown]
-# `jax.typeof` returns the dtype and the shape of an array, and `~` marks a weakly typed one. The dtype of `int8 * 2.5` comes from the Python number, so it is weak. NumPy's float64 was converted to float32 before promotion. Two operands are promoted to the nearest dtype that both lead to in this figure.
+# `jax.typeof` returns the dtype and the shape of an array, and `~` marks a weakly typed one. A Python number changes the dtype only if its kind is higher than that of the array, as in `int8 * 2.5`, and the result is then weakly typed too. NumPy's float64 was converted to float32 before promotion. An operator between two NumPy operands follows NumPy's rules, and `/` of two integers gives float32. Otherwise two operands are promoted to the nearest dtype that both lead to in this figure.
 #
 # ![Dtypes joined by arrows, from left to right: bool leads to Python's int, that to uint8 and int8, both to int16, then int32, then Python's float, that to bfloat16 and float16, and both to float32. Two operands are promoted to the nearest dtype that both lead to.](../images/arrays_dtypes.svg)
 
@@ -241,7 +243,7 @@ with jax.enable_x64(True):
     print("with 64 bits:", jnp.asarray(np.array([2**31 + 5])), jnp.ones(3).dtype, jnp.float32(1).dtype)
 
 # %% [markdown]
-# The third line shows that float32 represents every integer only up to 2**24, or 16,777,216, which is about seven digits. To enable 64 bits, begin a program with `jax.config.update("jax_enable_x64", True)` or set the environment variable `JAX_ENABLE_X64=1`.
+# The comparison shows that float32 cannot represent 2**24 + 1. It represents all integers up to 2**24, or 16,777,216, which is about seven digits. To enable 64 bits, begin a program with `jax.config.update("jax_enable_x64", True)` or set the environment variable `JAX_ENABLE_X64=1`.
 
 # %% [markdown]
 # ## Asynchronous dispatch
@@ -252,7 +254,7 @@ with jax.enable_x64(True):
 #
 # - [ ] tens of milliseconds | After this time the result is complete, but the line itself does not wait for it.
 # - [ ] nothing until it is printed | JAX is not lazy. The computation starts now, whether or not you use its result.
-# - [x] less than one millisecond | Right. The line only dispatches the operation. If you time the line, everything seems a hundred times too fast.
+# - [x] less than one millisecond | Right. The line only dispatches the operation. If you time only this line, the product seems far faster than it is.
 
 # %%
 matrix = jnp.asarray(np.random.default_rng(1).normal(size=(1500, 1500)), jnp.float32)
@@ -275,7 +277,7 @@ print(f"the line returned after {returned:.2f} ms (ready: {ready}), its result w
 #
 # The line returns an array whose values are still being computed. Thanks to this **[asynchronous dispatch](../docs/glossary.md#asynchronous-dispatch)**, Python prepares the next operations while the device works.
 #
-# Code that needs the values waits for them, such as `print`, `float()`, `np.asarray` and `if`. So a `print(loss)` makes Python wait for the device in every step of a training loop.
+# Code that needs the values, such as `print`, `float()`, `np.asarray` or `if`, waits for them. So a `print(loss)` makes Python wait for the device in every step of a training loop.
 #
 # To measure a time, wait with `jax.block_until_ready(result)`, which also accepts a container of arrays. Exclude the first call, which compiles, and measure several calls. The imported `time_ms` does this and returns a median.
 
@@ -298,7 +300,7 @@ print_error(lambda: jax.device_put(free, first) + placed)
 
 # %% [markdown]
 # ## Deeper: the cost of an update
-# Does each update copy the whole array? The following one has 40 MB.
+# The next cell measures the time of updates of an array of 40 MB.
 
 # %%
 big = jnp.zeros(10_000_000, jnp.float32)
@@ -323,7 +325,7 @@ print(f"memory for intermediate arrays under jit: {scratch} bytes")
 
 # %% [markdown]
 # ## Deeper: options of `.at`
-# The default mode of `.at` is `"promise_in_bounds"`. You promise valid indices, and JAX checks nothing. The clamped reads and dropped updates of the core are what JAX does if you break the promise. The other modes, `"clip"`, `"drop"` and `"fill"`, are reliable.
+# The documented default mode of `.at` is `"promise_in_bounds"`. You promise that all indices are valid, and JAX does not have to check them. Clamped reads and dropped updates are what happens in practice if you break the promise. The other modes, `"clip"`, `"drop"` and `"fill"`, are reliable.
 
 # %%
 five = jnp.arange(5.0)
@@ -334,7 +336,7 @@ print("-1 is out of bounds:   ", five.at[-1].set(7, mode="drop", wrap_negative_i
 print("apply:", five.at[1:3].apply(jnp.cos))
 
 # %% [markdown]
-# Differentiation shows that the default is not reliable. The derivative of a gather is a scatter. The gather clamps and the scatter drops, so this read returns the last entry, but its derivative with respect to that entry is 0 instead of 1.
+# Differentiation shows why you should not rely on the default. The derivative of a gather is a scatter. The gather clamps and the scatter drops, so this read returns the last entry, but its derivative with respect to that entry is 0 instead of 1.
 
 
 # %%
@@ -345,11 +347,11 @@ def read(values):
 print("value:", read(five), "  derivative:", jax.grad(read)(five))
 
 # %% [markdown]
-# Two more options are promises about the indices, `unique_indices=True` and `indices_are_sorted=True`. They can make an update faster on some devices. If the promise is false, the result is undefined.
+# Two other arguments are promises about the indices, `unique_indices=True` and `indices_are_sorted=True`. They can make an update faster on some devices. If the promise is false, the result is undefined.
 
 # %% [markdown]
-# ## Deeper: memory shared with NumPy
-# A slice of a JAX array behaves like a copy, because there is no way to write to it. An array that JAX takes from NumPy is different.
+# ## Deeper: arrays from NumPy buffers
+# A slice of a JAX array behaves like a copy, because neither the slice nor the array can change. The next question is about an array that comes from NumPy.
 
 # %% [markdown] predict="arrays-alias"
 # `buffer` is a NumPy array of zeros, and `x = jax.device_put(buffer)` places it on a CPU. Then `buffer[0] = 5`. What is `x[0]`?
@@ -374,11 +376,11 @@ print("np.asarray is writeable:", back.flags.writeable, "  np.array:", np.array(
 # %% [markdown]
 # Data loaders often reuse a buffer, so this can corrupt a batch. **Do not write to a NumPy array after you have passed it to JAX**, or pass a copy. `jnp.array` and `jnp.asarray` make a copy, but they may return before it is complete. Call `block_until_ready()` on the result before you write to the NumPy array.
 #
-# In the other direction there is no danger. `np.asarray` returns a read-only array, and `np.array` a copy. `jax.device_get` converts all arrays of a container.
+# The opposite direction is safe. `np.asarray` of a JAX array returns a read-only array, and `np.array` returns a copy. `jax.device_get` converts all arrays of a container.
 
 # %% [markdown]
 # ## Deeper: 16-bit floats
-# There are two float formats with 16 bits. bfloat16 has the range of float32 with fewer digits. float16 has more digits than bfloat16 and a small range.
+# There are two float formats with 16 bits. bfloat16 has the range of float32 with fewer digits. float16 has more digits than bfloat16, but a much smaller range.
 
 # %%
 for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
@@ -402,7 +404,7 @@ ends = ", ".join(f"{name} {total:,.0f}" for name, total in final.items())
 plots.show(f"Running totals of 3,000 ones. The lines grow together at first. At the end they show {ends}.")
 
 # %% [markdown]
-# A bfloat16 total stops growing at 256, because 256 + 1 is rounded to 256. A total of losses can stop in the same way, and no error reports it. An exercise asks you to add such numbers correctly.
+# A bfloat16 total stops growing at 256, because 256 + 1 is rounded to 256. A float16 total stops at 2,048. A total of losses can stop in the same way, and no error reports it. An exercise asks you to add such numbers correctly.
 
 # %% [markdown]
 # ## Deeper: stricter settings
@@ -416,7 +418,7 @@ with jax.numpy_rank_promotion("raise"):
     print_error(lambda: jnp.ones((3, 2)) + jnp.ones(2), length=160)
 
 # %% [markdown]
-# An update never promotes. The *array* keeps its dtype, and values are converted to it. JAX warns if this can lose information, and announces an error for a future release. A request for a 64-bit dtype gives a warning too.
+# An update never promotes the array. The new values are converted to the array's dtype. JAX warns if this can lose information, and announces an error for a future release. A request for a 64-bit dtype gives a warning too.
 
 # %%
 with warnings.catch_warnings(record=True) as caught:
@@ -426,13 +428,13 @@ with warnings.catch_warnings(record=True) as caught:
 
 # %% [markdown]
 # ## Deeper: more differences from NumPy
-# These lines are rare in practice, but surprising.
+# The following differences are rare in practice, but surprising.
 
 # %%
 both("xp.arange(254.0, 258.0).astype('uint8')", "xp.float32(1e-45) + 0", "xp.nanargmin(xp.full(3, xp.nan))")
 
 # %% [markdown]
-# The conversion of 256 and 257 to uint8 saturates in JAX on this device. Such conversions can differ between devices, so clip first. Floats below the normal range, which are called subnormal, become zero on some devices. `nanargmin` returns -1 if there is no valid entry.
+# In this run, NumPy wraps 256 and 257 around to 0 and 1, and JAX saturates them at 255. Such conversions can differ between devices, so clip first. Floats below the normal range, which are called subnormal, become zero on some devices. `nanargmin` returns -1 if there is no valid entry.
 #
 # Functions such as `nonzero` and `unique` return arrays whose shape depends on the values. Their JAX versions accept an argument `size`, so that they work under `jit`.
 
@@ -450,7 +452,7 @@ for n in (3, 30):
 
 # %% [markdown]
 # ## Deeper: `jax.numpy` and `jax.lax`
-# Functions of `jax.numpy` are written with those of `jax.lax`, which are stricter and closer to XLA. A `jnp` function first converts and promotes its arguments. A `lax` function does not.
+# The functions of `jax.numpy` are built on those of `jax.lax`, which are stricter and closer to XLA. A `jnp` function first converts and promotes its arguments. A `lax` function does not.
 
 # %%
 whole = jnp.arange(3)
@@ -484,7 +486,7 @@ print_error(lambda: counts + 1.0)
 
 # %% [markdown]
 # ## Deeper: is JAX faster than NumPy?
-# The answer depends on the sizes. The next cell times a chain of eight matrix products, as in a network without biases. It compares NumPy, JAX without and with `jit`, and PyTorch if it is installed. All use the same float32 numbers, converted before the measurement.
+# The answer depends on the sizes of the arrays. The next cells time a chain of eight matrix products, as in a network without biases and activations. They compare NumPy, JAX without and with `jit`, and PyTorch if it is installed. All use the same float32 numbers, converted before the measurement.
 
 # %%
 import importlib.util
@@ -505,7 +507,7 @@ if importlib.util.find_spec("torch"):
 # %% [markdown] predict="arrays-fastest"
 # Which of NumPy, JAX, and JAX with `jit` is the fastest for matrices of 8 x 8?
 #
-# - [x] NumPy | Right. 8,000 multiplications take almost no time, so the cost of each call decides, and NumPy's calls cost least.
+# - [x] NumPy | Right. About 4,000 multiplications take almost no time. The cost of each call dominates, and it is lowest in NumPy.
 # - [ ] JAX, operation by operation | Each operation is dispatched to a device, and JAX tracks its pending result. This costs more than the product itself.
 # - [ ] JAX with jit | It needs one dispatch instead of eight, which removes most of the difference, but not all.
 
@@ -535,7 +537,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Two observations hold on most machines. For small matrices the figure shows the cost of a call, and NumPy is faster than JAX. For large matrices all contestants spend their time in a library's matrix product, and `jit` changes little. If a time looks absurd, close other programs and measure again.
+# Two observations hold on most machines. For small matrices the figure shows the cost of a call, and NumPy is faster than JAX. For large matrices all contestants spend their time in a library's matrix product, and `jit` changes little. If a time looks implausible, close other programs and measure again.
 #
 # The next example is a series of elementwise operations on a large array. A compiled program **fuses** them, so that no intermediate array is written to memory.
 
@@ -561,7 +563,7 @@ print(
 
 # %% [markdown]
 # ## Deeper: number of devices and GPU memory
-# JAX creates its devices **when it is first used**, and the number of simulated CPU devices is then fixed. In a shell you can set it with `XLA_FLAGS=--xla_force_host_platform_device_count=8`.
+# JAX creates its devices **when it is first used**, and the number of simulated CPU devices is then fixed. In a shell you can set it with `XLA_FLAGS=--xla_force_host_platform_device_count=8`. The attribute `sharding` of an array describes which devices store it and how (16).
 
 # %%
 print_error(lambda: jax.config.update("jax_num_cpu_devices", 8))

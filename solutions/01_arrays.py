@@ -2,7 +2,7 @@
 # # 01 · Exercises: arrays
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# Most checks turn your function into **one program** (lesson 02 shows how) and then run the program on many inputs. Write your answers with `jnp`, because NumPy code cannot be part of a program. Several exercises require "the same program at any size". This means that more numbers give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the numbers.
+# Most checks turn your function into **one program** (lesson 02 shows how) and then run the program on many inputs. Write your answers with `jnp`, because NumPy computations cannot be part of a program. Several exercises require "the same program at any size". This means that more numbers give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the number of inputs.
 
 # %% setup
 from grader.checks import ask, compare, error, inputs, program, require
@@ -102,8 +102,8 @@ require(
 )
 require(
     many.operations == few.operations,
-    f"For 3 indices the program has {few.operations} operations, for 12 it has {many.operations}: a Python loop was written "
-    "out index by index. One indexed update handles all of them.",
+    f"For 3 indices the program has {few.operations} operations, for 12 it has {many.operations}. JAX has unrolled a "
+    "Python loop over the indices. One indexed update handles all of them.",
 )
 # Odd counts beyond 2,048 have no place in 16-bit floats. Last, since a Python loop would take long over so many.
 idx = inputs.rng().permutation(np.repeat(np.arange(4), [2601, 399, 0, 1])).astype(np.int32)
@@ -150,7 +150,7 @@ def scatter_count(idx, n):
     return counts
 
 
-# %% wrong="arrays-scatter-count" because="Adds the number instead of 1, which sums the numbers in each bin and does not count them."
+# %% wrong="arrays-scatter-count" because="Adds the number itself instead of 1, which sums the numbers in each bin instead of counting them."
 def scatter_count(idx, n):
     counts = jnp.zeros(n, jnp.int32)
     return counts.at[idx].add(idx)
@@ -162,7 +162,7 @@ def scatter_count(idx, n):
     return rows.sum(axis=0).astype(jnp.int32)
 
 
-# %% wrong="arrays-scatter-count" because="Sets each count to the length of a run of equal indices, so that only one run of each number counts if they are not sorted."
+# %% wrong="arrays-scatter-count" because="Sets each count to the length of a run of equal indices, so that only one run of each number counts if the indices are not sorted."
 def scatter_count(idx, n):
     begins = jnp.ones(idx.shape, bool).at[1:].set(idx[1:] != idx[:-1])
     run = jnp.cumsum(begins) - 1
@@ -202,13 +202,13 @@ def scatter_count(idx, n):
 
 # %% [markdown] task="arrays-safe-gather" stars=1 minutes=8 skills="01_arrays"
 # ## Missing neighbours
-# **Goal.** In the neighbour table of a graph, rows are padded with -1 if a node has fewer neighbours than columns. A damaged file also contains numbers beyond the last node. Look up the values, and use a fill value for every index that is not a node.
+# **Goal.** In the neighbour table of a graph, a row is padded with -1 if its node has fewer neighbours than the table has columns. A damaged file also contains numbers beyond the last node. Look up the values, and use a fill value for every index that is not a node.
 #
 # **Signature.** `safe_gather(x, i, fill)`. `x` has shape `(n,)` and any dtype. `i` is int32, of any shape. `fill` is a Python number that the dtype of `x` can represent. The result has the shape of `i` and the **dtype of `x`**. It is `x[i]` where i is one of 0, ..., n - 1, and `fill` everywhere else. Negative numbers do *not* count from the end here.
 #
 # **Example.** `x = [10, 20, 30]`, `i = [2, -1, 0, 3]` and `fill = 7` give `[30, 7, 10, 7]`.
 #
-# **Judged.** The values and dtypes for float32, bfloat16 and integers, also for a single index of shape `()` and if `x` contains inf or NaN, with and without `jit`. The program has no loop and is the same for any number of indices. **Not judged.** Which of several methods you use.
+# **Judged.** The values and dtypes for float32, bfloat16 and integers, also for a single index of shape `()` and if `x` contains inf or NaN, with and without `jit`. The program has no loop and is the same for any number of indices. **Not judged.** Which method you use.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -237,7 +237,7 @@ def safe_gather(x, i, fill):
 
 
 # %% check="arrays-safe-gather" name="example" points=1
-"""The example: -1 and 3 are no indices of x."""
+"""The example: -1 and 3 are not valid indices of x."""
 x, i = np.array([10, 20, 30], np.float32), np.array([2, -1, 0, 3], np.int32)
 got = program(lambda x, i: safe_gather(x, i, 7), x, i).run(x, i)
 compare(got, np.array([30, 7, 10, 7], np.float32), label="the result for [2, -1, 0, 3]")
@@ -297,8 +297,8 @@ require(
 )
 require(
     many.operations == few.operations,
-    f"For 2 indices the program has {few.operations} operations, for 11 it has {many.operations}: a Python loop was written "
-    "out index by index. One indexed read handles all of them.",
+    f"For 2 indices the program has {few.operations} operations, for 11 it has {many.operations}. JAX has unrolled a "
+    "Python loop over the indices. One indexed read handles all of them.",
 )
 
 # %% [markdown] why="arrays-safe-gather"
@@ -381,7 +381,7 @@ def safe_gather(x, i, fill):
     return jnp.where((i > 0) & (i < x.shape[0]), x[i], fill)
 
 
-# %% wrong="arrays-safe-gather" because="Chooses by multiplying with masks: inf or NaN times 0 is NaN."
+# %% wrong="arrays-safe-gather" because="Chooses by multiplying with masks, but inf or NaN times 0 is NaN."
 def safe_gather(x, i, fill):
     inside = (i >= 0) & (i < x.shape[0])
     found = x[jnp.clip(i, 0, x.shape[0] - 1)]
@@ -430,7 +430,7 @@ def safe_gather(x, i, fill):
 #
 # **Example.** `predict_dtypes("int8", "int16")` is `"int16"`, and `predict_dtypes("float32", "python float")` is `"float32"`.
 #
-# **Judged.** The answers for pairs of all these descriptions, in either order. **Not judged.** Whether you write down rules, or create two operands that fit the description and ask JAX. Predict a few answers first in both cases.
+# **Judged.** The answers for pairs of all these descriptions, in either order. **Not judged.** Whether you write down rules, or create two operands that fit the description and ask JAX. In both cases, predict a few answers first.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -444,7 +444,7 @@ def safe_gather(x, i, fill):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# To ask JAX, turn each description into an operand. Use `np.ones((), name)` for arrays, after you remove `"numpy "`, and a plain `True`, `1` or `1.0` for a Python number, *not* an array of it. Add them with `jnp.add`, because `+` would let NumPy add two NumPy operands.
+# To ask JAX, turn each description into an operand. Use `np.ones((), name)` for arrays, after you remove `"numpy "`, and a plain `True`, `1` or `1.0` for a Python number, *not* an array of it. Add them with `jnp.add`, because `+` of two NumPy operands follows NumPy's rules.
 #
 # </details>
 
@@ -579,7 +579,7 @@ def predict_dtypes(left, right):
     return left if right.startswith("python") else jnp.promote_types(left, right).name
 
 
-# %% wrong="arrays-predict-dtypes" because="Adds two NumPy operands with +, so that NumPy adds them, in 64 bits."
+# %% wrong="arrays-predict-dtypes" because="Adds two NumPy operands with +, so that NumPy's rules apply and the result has 64 bits."
 def predict_dtypes(left, right):
     weak = {"python bool": True, "python int": 1, "python float": 1.0}
 
@@ -635,7 +635,7 @@ def predict_dtypes(left, right):
     return jnp.add(operand(left), operand(right)).dtype.name
 
 
-# %% wrong="arrays-predict-dtypes" because="Takes one promotion order for all dtypes: bfloat16 with float16 is float32, not float16."
+# %% wrong="arrays-predict-dtypes" because="Assumes one promotion order for all dtypes, but bfloat16 and float16 are promoted to float32."
 def predict_dtypes(left, right):
     same = {"numpy int64": "int32", "numpy float64": "float32", "python bool": "bool"}
     left, right = same.get(left, left), same.get(right, right)
@@ -765,8 +765,8 @@ compare(few.run(x[:3]), wanted, rtol=1e-5, atol=0, label="a sum of 3 numbers")
 require(many.loops == 0, "The program runs a loop over the numbers, one after the other. One sum handles all of them.")
 require(
     many.operations == few.operations,
-    f"For 3 numbers the program has {few.operations} operations, for 400 it has {many.operations}: a Python loop was written "
-    "out number by number. One sum handles all of them.",
+    f"For 3 numbers the program has {few.operations} operations, for 400 it has {many.operations}. JAX has unrolled a "
+    "Python loop over the numbers. One sum handles all of them.",
 )
 
 # %% [markdown] why="arrays-stable-sum"
@@ -861,7 +861,7 @@ def stable_sum(x):
 
 # %% [markdown] task="arrays-in-place" stars=2 minutes=15 skills="arrays-scatter-count"
 # ## From in-place updates to new arrays
-# **Goal.** `repair_numpy` in the setup cell repairs a camera frame in place, in five steps. Write it for JAX. Your function leaves the frame unchanged and returns a repaired one.
+# **Goal.** `repair_numpy` in the setup cell repairs a camera frame in place, in five steps. Write a JAX function that leaves the frame unchanged and returns a repaired one.
 #
 # **Signature.** `repair(frame, gains)`. `frame` has shape `(h, w)` with w of at least 3. `gains` has shape `(h,)` and is positive. Both are float32. The result is the repaired frame of shape `(h, w)`, float32.
 #
@@ -972,8 +972,8 @@ few, many = made[6], made[22]
 require(many.loops == 0, "The program runs a loop. Slices with a step select all these rows at once.")
 require(
     many.operations == few.operations,
-    f"For 6 rows the program has {few.operations} operations, for 22 it has {many.operations}: a Python loop was written out row "
-    "by row. Slices with a step select all these rows at once.",
+    f"For 6 rows the program has {few.operations} operations, for 22 it has {many.operations}. JAX has unrolled a "
+    "Python loop over the rows. Slices with a step select all these rows at once.",
 )
 
 # %% [markdown] why="arrays-in-place"
@@ -1109,7 +1109,7 @@ def repair(frame, gains):
     return jax.lax.fori_loop(0, len(frame), row, frame)
 
 
-# %% wrong="arrays-in-place" because="Multiplies by a mask where a choice is asked for: a dead pixel of -inf times 0 is NaN."
+# %% wrong="arrays-in-place" because="Multiplies by a mask instead of choosing with `jnp.where`, but a dead pixel of -inf times 0 is NaN."
 def repair(frame, gains):
     frame = jnp.asarray(frame)
     frame = frame.at[1::2].set(frame[1::2, ::-1])
@@ -1130,7 +1130,7 @@ def repair(frame, gains):
     return frame
 
 
-# %% wrong="arrays-in-place" because="Clears negative pixels by arithmetic, which gives NaN for an infinity."
+# %% wrong="arrays-in-place" because="Removes negative pixels by arithmetic, which gives NaN for an infinite pixel."
 def repair(frame, gains):
     frame = jnp.asarray(frame)
     frame = frame.at[1::2].set(frame[1::2, ::-1])
@@ -1205,7 +1205,9 @@ require(
     isinstance(seconds, float), f"The result is of type {type(seconds).__name__}; wanted a Python float.", kind="type"
 )
 require(seconds >= 0.049, f"For a nap of 50 ms the result is {1e3 * seconds:.3g} ms.")
-require(seconds < 0.2, f"For a nap of 50 ms the result is {1e3 * seconds:.0f} ms. Return the seconds of one call.")
+require(
+    seconds < 0.2, f"For a nap of 50 ms the result is {1e3 * seconds:.0f} ms. Return the time of one call in seconds."
+)
 
 # %% hidden="arrays-time-it" name="waits" points=2
 """At least half of the true time for a compiled loop of matrix products."""
@@ -1269,8 +1271,8 @@ require(
 seconds, _ = ask(probe_slow, x, [1, 2], 0.5, 3)  # the first call, and one of the three with the clock
 require(
     seconds < 0.45,
-    "Your result is the time of all calls together, or of the slowest one. Return the seconds of one call, the median of "
-    "all.",
+    "Your result is the time of all calls together, or of the slowest one. Return the time of one call in seconds, the "
+    "median of all.",
 )
 require(
     seconds < 0.21,
@@ -1450,7 +1452,7 @@ def time_it(f, x, repeats=5):
     return seconds[repeats // 2]
 
 
-# %% wrong="arrays-time-it" because="Waits only for results with a `block_until_ready` method: a tuple or dict of arrays has none."
+# %% wrong="arrays-time-it" because="Waits only for results with a `block_until_ready` method, which a tuple or dict of arrays does not have."
 def time_it(f, x, repeats=5):
 
     def call():
@@ -1499,7 +1501,7 @@ def time_it(f, x, repeats=5):
 
 # %% [markdown] task="arrays-deposit" stars=2 minutes=20 skills="arrays-scatter-count,arrays-safe-gather"
 # ## Particles on a ring
-# **Goal.** This is a new setting. A simulation tracks particles at arbitrary positions, and a ring of grid cells. The mass of each particle is shared between the two cells on either side of it, and the nearer cell gets more. This step, *deposition*, is part of every particle code.
+# **Goal.** This exercise has a new setting. A simulation tracks particles at arbitrary positions on a ring of grid cells. The mass of each particle is shared between the two cells on either side of it, and the nearer cell gets more. This step is called *deposition*, and every particle-in-cell code contains it.
 #
 # **Signature.** `deposit(positions, masses, cells)`. `positions` has shape `(n,)` and contains any real numbers, also negative ones and numbers beyond the ring, which wrap around. `masses` has shape `(n,)`. Both are float32. `cells` is a Python int. The result has shape `(cells,)`, float32. Cell j is at position j, and again at j + cells, j - cells and so on. A particle at j + s, with s from 0 up to 1, adds the part 1 - s of its mass to cell j and the part s to the next cell. The cell after the last one is cell 0. A ring of one cell gets all the mass.
 #
@@ -1598,8 +1600,8 @@ few, many = made[4], made[15]
 require(many.loops == 0, "The program runs a loop over the particles. One indexed update handles all of them.")
 require(
     many.operations == few.operations,
-    f"For 4 particles the program has {few.operations} operations, for 15 it has {many.operations}: a Python loop was written out "
-    "particle by particle. One indexed update handles all of them.",
+    f"For 4 particles the program has {few.operations} operations, for 15 it has {many.operations}. JAX has unrolled a "
+    "Python loop over the particles. One indexed update handles all of them.",
 )
 
 # %% [markdown] why="arrays-deposit"
@@ -1657,7 +1659,7 @@ def deposit(positions, masses, cells):
     return grid.at[(lower + 1) % cells].add((1 - part) * masses)
 
 
-# %% wrong="arrays-deposit" because="Never wraps around, so that updates beyond the ring are dropped and those below zero are right only by chance."
+# %% wrong="arrays-deposit" because="Never wraps around, so that updates beyond the ring are dropped, and only small negative indices, which count from the end, are right."
 def deposit(positions, masses, cells):
     lower = jnp.floor(positions).astype(jnp.int32)
     part = positions - lower
