@@ -92,7 +92,7 @@ def polish(x):
 #   in (c,) }
 # ```
 #
-# **Judged.** The values. The jaxpr contains these two operations and this number in full. **Not judged.** The order of the two factors, or a `jit` around both operations.
+# **Judged.** The values. The jaxpr contains these two operations and this number to float32 precision. **Not judged.** The order of the two factors, or a `jit` around both operations.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -170,13 +170,13 @@ require(
     "`math` compute the factor while tracing.",
 )
 numbers = rows[1][1]
-require(len(numbers) == 1, "The multiplication in the jaxpr is not by a number.")
+require(len(numbers) == 1, "The jaxpr does not multiply by a constant number.")
 near, exact = (abs(numbers[0] - 1 / np.log(2)) < limit for limit in (1e-3, 3e-7))
 require(exact or not near, "The number in the jaxpr is 1 / log(2) with only a few digits. Let Python compute it.")
 require(near, "The number in the jaxpr is not 1 / log(2), 1.4427.")
 
 # %% [markdown] why="tracing-log2"
-# NumPy computes while JAX traces, and its result becomes a literal of the program. JAX records every operation of `jnp`. Use NumPy for constants and `jnp` for what depends on an argument. **Next:** What does the jaxpr contain if the factor is an array of a thousand numbers?
+# NumPy computes while JAX traces, and its result becomes a number in the program. JAX records every operation of `jnp`. Use NumPy for constants and `jnp` for what depends on an argument. **Next:** What does the jaxpr contain if the factor is an array of a thousand numbers?
 
 
 # %% wrong="tracing-log2" because="Computes the logarithm of 2 with jnp, which JAX records as an operation of the program while tracing."
@@ -370,11 +370,15 @@ cases = [
     ("a print above a debug print, in one call", [("print", a, 1), ("debug", b, 1)], [n]),
     ("both kinds of print, in one call", [("debug", a, 1), ("print", b, 1), ("debug", c, 1), ("print", d, 1)], [n]),
     ("a new length", [("print", a, 1), ("debug", b, 1)], [n, n, m, m]),
-    ("a length that comes back", [("print", a, 1), ("debug", b, 1)], [n, m, n]),
+    ("a length that is used again", [("print", a, 1), ("debug", b, 1)], [n, m, n]),
     ("Python loops of a fixed length", [("print", a, 3), ("debug", b, 2), ("print", c, 0)], [n, n]),
     ("Python loops over the length of x", [("debug", a, "len"), ("print", b, "len")], [n, n, m, n]),
     ("no call at all", [("print", a, 1), ("debug", b, 1)], []),
-    ("all of it", [("debug", a, 2), ("print", b, "len"), ("debug", c, "len"), ("print", d, 2)], [m, k, m, n, k]),
+    (
+        "all kinds of lines",
+        [("debug", a, 2), ("print", b, "len"), ("debug", c, "len"), ("print", d, 2)],
+        [m, k, m, n, k],
+    ),
 ]
 answers = ask(lambda calls: [traced_or_not(*call) for call in calls], [case[1:] for case in cases])
 for answer, (what, lines, lengths) in zip(answers, cases, strict=True):
@@ -384,7 +388,7 @@ for answer, (what, lines, lengths) in zip(answers, cases, strict=True):
     require(len(answer) >= len(wanted), f"With {what}: your list has fewer words than JAX prints.")
     same_words = sorted(map(str, answer)) == sorted(wanted)
     require(answer == wanted or not same_words, f"With {what}: your list has the right words in the wrong order.")
-    require(answer == wanted, f"With {what}: your list has other words than JAX prints.")
+    require(answer == wanted, f"With {what}: your list contains words that differ from those that JAX prints.")
 
 # %% [markdown] why="tracing-prints"
 # A call of a compiled function with a new shape has two stages. First JAX traces it, and Python prints, counts and runs its loops. Then the program runs the recorded operations. Later calls with this shape only run the program. **Next:** Which of the words would `jax.make_jaxpr(f)(x)` print?
@@ -535,7 +539,7 @@ def traced_or_not(lines, lengths):
 # ## Name that error
 # **Goal.** The setup cell defines nine short functions, `flip`, `shaped`, `repeat`, `pick`, `positive`, `sine`, `gain`, `blank` and `keep`. Predict what happens when each is compiled and called.
 #
-# **Signature.** `name_that_error(name, traced)`. `name` is the name of a function, a string. `traced` is a tuple with the names of the traced arguments, `"x"`, `"n"`, both or none. The function is always called inside a `jit`, and an argument that is not in `traced` is a plain value from outside. So `("x",)` means
+# **Signature.** `name_that_error(name, traced)`. `name` is the name of a function, a string. `traced` is a tuple with the names of the traced arguments, `"x"`, `"n"`, both or neither. The function is always called inside a `jit`, and an argument that is not in `traced` is a plain value from outside. So `("x",)` means
 #
 # ```python
 # x, n = jnp.array([0.1, 0.2, 0.3, 0.4]), 3
@@ -544,7 +548,7 @@ def traced_or_not(lines, lengths):
 #
 # and `()` means `jax.jit(lambda: PROGRAMS[name](x, n))()`. Return the name of the error, such as `"TypeError"`, or `"no error"`.
 #
-# **Example.** `name_that_error("flip", ("n",))` is `"TracerBoolConversionError"`; with `("x",)` it is `"no error"`.
+# **Example.** `name_that_error("flip", ("n",))` is `"TracerBoolConversionError"`. With `("x",)` it is `"no error"`.
 #
 # **Judged.** The answers for all nine functions and each choice of traced arguments, as in jax 0.10. **Not judged.** How you find them. Think first, then try it.
 #
@@ -560,7 +564,7 @@ def traced_or_not(lines, lengths):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Three functions always fail, four fail if one certain argument is traced, and two never fail. The lesson lists the names of the errors under "Errors: when Python needs a value" and "Leaked tracers". One or two small dictionaries are enough.
+# Three functions always fail, four fail if one particular argument is traced, and two never fail. The lesson lists the names of the errors in the sections "Errors: when Python needs a value" and "Leaked tracers". One or two small dictionaries are enough.
 #
 # </details>
 
@@ -785,7 +789,7 @@ def name_that_error(name, traced):
 #
 # **Example.** `softly` from the setup, `jnp.tanh(2 * x)`, has two equations. For `n = 1000`, each has a result of 1,000 float32 numbers, so your function returns `{"operations": 2, "bytes": 8000}`.
 #
-# **Judged.** Both numbers, for several functions. Also for n = 2**50, where a single array would take four million gigabytes. **Not judged.** The contents of an inner `jit`.
+# **Judged.** Both numbers, for several functions, and also for n near 2**50, where a single array would take millions of gigabytes. **Not judged.** The contents of an inner `jit`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -999,7 +1003,7 @@ def size_of_program(f, n):
 
 # %% [markdown] task="tracing-leak" stars=2 minutes=15 skills="02_tracing,tracing-errors"
 # ## Two leaks
-# **Goal.** This function works without `jit`. Compiled, it fails in a later call, or when you use a value that it stored. It leaks tracers in **two** places. Find both, and write a version that is safe under `jit`.
+# **Goal.** Without `jit`, this function works for signals of one length. Compiled, it fails in a later call, or when you use a value that it stored. It leaks tracers in **two** places. Find both, and write a version that is safe under `jit`.
 #
 # ```python
 # kept = {}
@@ -1030,7 +1034,7 @@ def size_of_program(f, n):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Without `kept`, nothing can leak. Create the window inside the function, with `jnp` as part of the program, or with NumPy as a constant. It depends on the length, so one window for all lengths is wrong anyway.
+# Without `kept`, nothing can leak. Create the window inside the function, with `jnp` as part of the program, or with NumPy as a constant. The window depends on the length, so one window for all lengths would be wrong even without `jit`.
 #
 # </details>
 
@@ -1234,7 +1238,7 @@ def fix_leak(signal):
 #
 # **Goal.** Suppose that a cloud provider charges you for each operation. Write the bill *before* you run the function. The jaxpr shows how often each operation will run, if you also read the jaxprs inside it.
 #
-# **Signature.** `count_primitives(f, *args)`. The arguments are arrays or containers of arrays. Return a dict from the name of each primitive to the number of times it runs, an int. An equation may contain other jaxprs. The function `inner` from the setup returns them, and is `[]` for most equations. Do not count an equation that contains jaxprs, but count the equations inside, as often as this equation runs. Whenever a `scan` runs, its body runs `equation.params["length"]` times. Count all branches of a `cond`.
+# **Signature.** `count_primitives(f, *args)`. The arguments are arrays or containers of arrays. Return a dict from the name of each primitive to the number of times it runs, an int. An equation may contain other jaxprs. The function `inner` from the setup returns a list of them, which is empty for most equations. Do not count an equation that contains jaxprs. Count the equations inside instead, as often as the outer equation runs. Whenever a `scan` runs, its body runs `equation.params["length"]` times. Count all branches of a `cond`, although only one of them runs.
 #
 # **Example.** `polish` from the setup computes `sin` and `tanh` in a `scan` of length 4, so `count_primitives(polish, x)` is `{"sin": 4, "tanh": 4}`.
 #
@@ -1306,7 +1310,7 @@ def probe_nested(x, model):
         "no jaxpr inside": plain(count_primitives(lambda x: jnp.sin(jnp.sin(x)) * jnp.cos(x), x)),
         "a jit in a jit": plain(count_primitives(waves, x)),
         "both branches of a cond": plain(count_primitives(branches, x[0] > 0, x)),
-        "a relu, which holds a jit": plain(count_primitives(lambda x: jax.nn.relu(jnp.exp(x)), x)),
+        "a relu, which contains a jit": plain(count_primitives(lambda x: jax.nn.relu(jnp.exp(x)), x)),
         "a dict and an array": plain(count_primitives(layer, model, x)),
         "a function that does nothing": plain(count_primitives(lambda x: x, x)),
     }
@@ -1317,7 +1321,7 @@ wanted = {
     "no jaxpr inside": {"sin": 2, "cos": 1, "mul": 1},
     "a jit in a jit": {"sin": 4, "cos": 1, "mul": 1},
     "both branches of a cond": {"sin": 1, "exp": 1, "tanh": 1, "convert_element_type": 1},
-    "a relu, which holds a jit": {"exp": 1, "max": 1},
+    "a relu, which contains a jit": {"exp": 1, "max": 1},
     "a dict and an array": {"dot_general": 1, "add": 1, "tanh": 1},
     "a function that does nothing": {},
 }
@@ -1327,7 +1331,7 @@ for what, bill in wanted.items():
     names = set(got[what]) if isinstance(got[what], dict) else set(bill)
     require(
         not names & {"jit", "cond", "custom_jvp_call"},
-        f"With {what}, the bill counts an equation that only contains others.",
+        f"With {what}, the bill counts an equation that only contains other equations.",
     )
     require(
         names == set(bill),
@@ -1376,12 +1380,14 @@ wanted = {
 got = ask(probe_loops, np.ones(3, np.float32), np.bool_(True), rounds, inside)
 for what, bill in wanted.items():
     names = set(got[what]) if isinstance(got[what], dict) else set(bill)
-    require(not names & {"jit", "scan"}, f"With {what}, the bill counts an equation that only contains others.")
+    require(
+        not names & {"jit", "scan"}, f"With {what}, the bill counts an equation that only contains other equations."
+    )
     require(names == set(bill), f"With {what}, the bill lacks operations or lists too many.")
     compare(got[what], bill, label=f"with {what}, the bill")
 
 # %% [markdown] why="tracing-count"
-# A jaxpr is plain data. It is a list of equations with parameters, and some parameters are jaxprs. A recursive function can count, analyse or transform them. **Next:** How many more `dot_general` operations than a network does its gradient have? You can count those of `jax.grad(loss)` in the same way.
+# A jaxpr is plain data. It is a list of equations with parameters, and some parameters are jaxprs. A recursive function can count, analyse or transform them. **Next:** How many `dot_general` operations does a loss contain, and how many does its gradient contain? You can count those of `jax.grad(loss)` in the same way.
 
 
 # %% wrong="tracing-count" because="Counts only the outermost equations, so that a jit or a loop counts as one operation."
