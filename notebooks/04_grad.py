@@ -60,7 +60,16 @@ params = {"room": 15.0, "start": 80.0, "rate": 1.0}
 print("loss", loss(params, hours, measured))
 
 # %% [markdown]
-# The **finite difference** `(loss(rate + h) - loss(rate - h)) / (2 * h)` approximates the derivative with respect to `rate`. The plot below shows its error for many values of `h`, and that of `jax.grad`, which needs no `h`.
+# `jax.grad(loss)` is a **function** that takes the same arguments as `loss`. It returns the **gradient**, the derivatives with respect to the first argument. This argument is a dict, so the gradient is a dict with the same keys.
+
+# %%
+gradient = jax.grad(loss)(params, hours, measured)
+print({name: float(each) for name, each in gradient.items()})
+
+# %% [markdown]
+# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient.
+#
+# You can check a derivative with a **finite difference**, here `(loss(rate + h) - loss(rate - h)) / (2 * h)`. The next plot shows its error for many values of `h`, and that of `jax.grad`, which needs no `h`.
 
 # %% [markdown] predict="grad-nudge"
 # Which `h` gives the most accurate finite difference in float32?
@@ -79,7 +88,6 @@ def finite_difference(h, number=np.float32):
 
 with jax.enable_x64(True):  # sixteen digits instead of seven, for a reference value
     exact = float(finite_difference(1e-5, np.float64))
-gradient = jax.grad(loss)(params, hours, measured)
 steps = 10.0 ** -np.arange(0, 6.25, 0.25)
 errors = np.array([abs(finite_difference(h) / exact - 1) for h in steps])
 error_of_grad = abs(float(gradient["rate"]) / exact - 1)
@@ -95,12 +103,9 @@ plots.show(
     f"falls to {errors.min():.0e} at h = {steps[errors.argmin()]:.0e}, and rises to {errors[-1]:.0e} at h = 1e-06. "
     f"The error of jax.grad is a line at {error_of_grad:.0e}."
 )
-print({name: float(each) for name, each in gradient.items()})
 
 # %% [markdown]
-# `jax.grad(loss)` is a **function** that takes the same arguments as `loss`. It returns the **gradient**, the derivatives with respect to the first argument, exact up to rounding. This argument is a dict, so the gradient is a dict with the same keys.
-#
-# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient.
+# The gradient of `jax.grad` is exact up to rounding.
 
 # %% [markdown]
 # ## What grad takes and returns
@@ -119,7 +124,7 @@ print("gradient with respect to measured:", for_measured)
 print("loss", value, "  predicted", predicted)
 
 # %% [markdown]
-# `jax.grad` rejects a function that returns several numbers, and it rejects integer inputs.
+# `jax.grad` rejects functions that return several numbers, and integer inputs.
 
 # %%
 print_error(lambda: jax.grad(temperature)(params, hours))
@@ -159,7 +164,7 @@ right.set_xscale("symlog", linthresh=1)
 right.set(xlabel="step", ylabel="loss")
 plots.show(
     f"Left: eight measured temperatures, from {measured[0]:.0f} to {measured[-1]:.0f} degrees, and the model at three "
-    f"steps. At step 0 it ends at {predictions[0][-1]:.0f} degrees, at step 20,000 it is within "
+    f"steps. At step 0 it ends at {predictions[0][-1]:.0f} degrees, and at step 20,000 it is within "
     f"{abs(predictions[20_000] - measured).max():.1f} degrees of all points. "
     f"Right: the loss rises from {losses[0]:.0f} to {losses[1]:.0f} in the first step. After 100 steps it is "
     f"{losses[100]:.1f}, and after 20,000 steps {losses[-1]:.2f}."
@@ -212,13 +217,13 @@ plots.show(
 )
 
 # %% [markdown]
-# The first step went past the minimum. A smaller step size would prevent this, but then `room` and `start` would change even more slowly. The lowest point of the parabola is a better next guess. Newton's method goes there for all parameters together (Deeper).
+# The first step went past the minimum. A smaller step size would prevent this, but then `room` and `start` would change even more slowly. The lowest point of the parabola is a better next guess. Newton's method goes to this point, for all parameters together (Deeper).
 
 # %% [markdown]
 # ## How JAX computes derivatives
 # Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives.
 #
-# There are two ways to apply the chain rule. In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, which is called the **tangent**. In **reverse mode**, `jax.vjp`, a forward pass stores the values that the rules need. Then the **backward pass** computes the derivative of the result with respect to each value, its **cotangent**, from the result back to the inputs. `jax.grad` uses reverse mode.
+# There are two ways to apply the chain rule. In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, the **tangent**. In **reverse mode**, `jax.vjp`, a forward pass stores the values that the rules need. Then the **backward pass** computes the derivative of the result with respect to each value, its **cotangent**, from the result back to the inputs. `jax.grad` uses reverse mode.
 #
 # Compare the jaxprs of `f`, of its forward mode and of its gradient. The `cos` comes from the rule of `sin`.
 
