@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04 · grad: derivatives of your functions
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, say what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, state what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
 #
 # **Prerequisites.** Arrays (lesson 01), [tracers](../docs/glossary.md#tracer) and [jaxprs](../docs/glossary.md#jaxpr) (02) and `jit` (03). From school, you need derivatives and the chain rule. Try to answer these questions from memory.
 #
@@ -41,7 +41,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## Which parameter, and in which direction?
-# To fit a model, you need to know how its loss changes with each parameter. Here, the temperature of a cup of coffee was measured eight times in an hour. The model has three parameters, the temperature of the room, the temperature at the start, and the rate of cooling. The first guess is poor.
+# To fit a model, you need to know how its loss changes with each parameter. Here, the temperature of a cup of coffee was measured eight times in an hour. The model has three parameters: the temperature of the room, the temperature at the start, and the rate of cooling. The first guess is poor.
 
 # %%
 hours = jnp.linspace(0, 1, 8)
@@ -60,14 +60,23 @@ params = {"room": 15.0, "start": 80.0, "rate": 1.0}
 print("loss", loss(params, hours, measured))
 
 # %% [markdown]
-# You could evaluate the loss at two nearby values of a parameter. The quotient `(loss(rate + h) - loss(rate - h)) / (2 * h)` is a **finite difference**, which approximates the derivative with respect to `rate`. How small should `h` be? The plot below also shows the error of `jax.grad`, which works differently.
+# `jax.grad(loss)` is a **function** that takes the same arguments as `loss`. It returns the **gradient**, the derivatives with respect to the first argument. This argument is a dict, so the gradient is a dict with the same keys.
+
+# %%
+gradient = jax.grad(loss)(params, hours, measured)
+print({name: float(each) for name, each in gradient.items()})
+
+# %% [markdown]
+# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient.
+#
+# You can check a derivative with a **finite difference**, here `(loss(rate + h) - loss(rate - h)) / (2 * h)`. The next plot shows its error for many values of `h`, and that of `jax.grad`, which needs no `h`.
 
 # %% [markdown] predict="grad-nudge"
 # Which `h` gives the most accurate finite difference in float32?
 #
-# - [ ] the smallest, 1e-6 | This holds in exact arithmetic. In float32, the two losses agree in nearly all of their seven digits, so their difference is mostly rounding error.
+# - [ ] the smallest, 1e-6 | This holds in exact arithmetic. In float32, the two losses agree in about five of their seven digits, so their difference is accurate to only two.
 # - [x] a middle one, about 1e-3 | Right. A large `h` ignores the curvature of the loss, and a small `h` loses digits to rounding.
-# - [ ] the largest, 1 | Rounding is no problem there, but the loss is not a straight line.
+# - [ ] the largest, 1 | Rounding is no problem there, but over this distance the loss is far from a straight line.
 
 
 # %%
@@ -77,9 +86,8 @@ def finite_difference(h, number=np.float32):
     return (loss(at(1 + h), xs, ys) - loss(at(1 - h), xs, ys)) / (2 * h)
 
 
-with jax.enable_x64(True):  # sixteen digits instead of seven, for the value to compare with
+with jax.enable_x64(True):  # sixteen digits instead of seven, for a reference value
     exact = float(finite_difference(1e-5, np.float64))
-gradient = jax.grad(loss)(params, hours, measured)
 steps = 10.0 ** -np.arange(0, 6.25, 0.25)
 errors = np.array([abs(finite_difference(h) / exact - 1) for h in steps])
 error_of_grad = abs(float(gradient["rate"]) / exact - 1)
@@ -92,15 +100,12 @@ axes.set(xlabel="h", ylabel="relative error")
 axes.legend()
 plots.show(
     f"Relative error of the finite difference against h, both on logarithmic scales. It is {errors[0]:.0e} at h = 1, "
-    f"smallest, {errors.min():.0e}, at h = {steps[errors.argmin()]:.0e}, and {errors[-1]:.0e} at h = 1e-06. "
+    f"falls to {errors.min():.0e} at h = {steps[errors.argmin()]:.0e}, and rises to {errors[-1]:.0e} at h = 1e-06. "
     f"The error of jax.grad is a line at {error_of_grad:.0e}."
 )
-print({name: float(each) for name, each in gradient.items()})
 
 # %% [markdown]
-# `jax.grad(loss)` has no `h`. It is a **function** that takes the same arguments as `loss` and returns the gradient with respect to the first argument, exact up to rounding. The first argument is a dict, so the gradient is a dict with the same keys.
-#
-# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient.
+# The gradient of `jax.grad` is exact up to rounding.
 
 # %% [markdown]
 # ## What grad takes and returns
@@ -119,7 +124,7 @@ print("gradient with respect to measured:", for_measured)
 print("loss", value, "  predicted", predicted)
 
 # %% [markdown]
-# `jax.grad` rejects a function that returns several numbers, and it rejects integer inputs.
+# `jax.grad` rejects functions that return several numbers, and integer inputs.
 
 # %%
 print_error(lambda: jax.grad(temperature)(params, hours))
@@ -128,7 +133,7 @@ print_error(lambda: jax.grad(loss)({"room": 15.0, "start": 80, "rate": 1.0}, hou
 # %% [markdown]
 # `params` may consist of nested containers (06), but every number in it must be a float. Pass integers, such as labels, in another argument.
 #
-# **Gradient descent** repeats a small step against the gradient. The whole step is compiled (03). `jax.tree.map` calls a function on each parameter with its derivative (06).
+# **Gradient descent** repeats a small step against the gradient. Here the **step size** is 0.005. `jax.tree.map` applies a function to each parameter and its derivative (06).
 
 
 # %%
@@ -138,7 +143,8 @@ def descend(params):
     return jax.tree.map(lambda p, g: p - 0.005 * g, params, gradient), value
 
 
-fitted, losses, predictions = jax.tree.map(jnp.float32, params), [], {}
+fitted = jax.tree.map(jnp.float32, params)  # arrays, so that `descend` is compiled only once
+losses, predictions = [], {}
 for step in range(20_001):
     if step in (0, 100, 20_000):
         predictions[step] = temperature(fitted, hours)
@@ -158,18 +164,18 @@ right.set_xscale("symlog", linthresh=1)
 right.set(xlabel="step", ylabel="loss")
 plots.show(
     f"Left: eight measured temperatures, from {measured[0]:.0f} to {measured[-1]:.0f} degrees, and the model at three "
-    f"steps. At step 0 it ends at {predictions[0][-1]:.0f} degrees, at step 20,000 it is within "
+    f"steps. At step 0 it ends at {predictions[0][-1]:.0f} degrees, and at step 20,000 it is within "
     f"{abs(predictions[20_000] - measured).max():.1f} degrees of all points. "
     f"Right: the loss rises from {losses[0]:.0f} to {losses[1]:.0f} in the first step. After 100 steps it is "
     f"{losses[100]:.1f}, and after 20,000 steps {losses[-1]:.2f}."
 )
 
 # %% [markdown]
-# The first step is too long, and the loss rises. It falls later, but slowly. The second derivatives show why.
+# The first step is too long, so the loss rises. Later it falls, but slowly. The second derivatives explain both.
 
 # %% [markdown]
 # ## Second derivatives
-# `jax.grad` returns a function, so you can differentiate again. For several inputs, the second derivatives form a matrix, the **Hessian**.
+# `jax.grad` returns a function, so you can differentiate again. For several inputs, the second derivatives form a matrix, the **Hessian**, which `jax.hessian` computes.
 
 
 # %%
@@ -184,18 +190,18 @@ hessian = jax.hessian(loss_of)(jnp.array([15.0, 80.0, 1.0]))
 print(hessian)
 
 # %% [markdown]
-# The last entry is the second derivative with respect to `rate`. It is by far the largest, so the loss is most sensitive to `rate`.
+# The last entry is the second derivative with respect to `rate`. It is by far the largest, so the loss curves most strongly along `rate`.
 #
-# The gradient and the Hessian approximate a function near a point. The tangent uses only the gradient, and the parabola also uses the Hessian.
+# Below, the straight line approximates the loss by its gradient, and the parabola also uses the Hessian.
 
 # %%
 rates = np.linspace(0.2, 2.6, 100)
-tangent = loss_of_rate(1.0) + first(1.0) * (rates - 1.0)
-parabola = tangent + 0.5 * hessian[2, 2] * (rates - 1.0) ** 2
+straight = loss_of_rate(1.0) + first(1.0) * (rates - 1.0)
+parabola = straight + 0.5 * hessian[2, 2] * (rates - 1.0) ** 2
 stepped, lowest = 1.0 - 0.005 * first(1.0), 1.0 - first(1.0) / hessian[2, 2]
 _, axes = plots.subplots(height=3.2)
 axes.plot(rates, [loss_of_rate(rate) for rate in rates], label="loss")
-axes.plot(rates, tangent, label="tangent, from the gradient")
+axes.plot(rates, straight, label="line, from the gradient")
 axes.plot(rates, parabola, label="parabola, from the Hessian")
 points = {"first guess": (1.0, 0.9, 190), "lowest point of the parabola": (lowest, 1.55, -65)}
 for words, (x, left, height) in {**points, "after the first step": (stepped, 2.1, 5)}.items():
@@ -204,18 +210,22 @@ for words, (x, left, height) in {**points, "after the first step": (stepped, 2.1
 axes.set(xlabel="rate", ylabel="loss", ylim=(-150, 420))
 axes.legend(loc="lower left")
 plots.show(
-    f"The loss against rate. At rate 1 it is {loss_of_rate(1.0):.0f}, and the tangent falls by {-first(1.0):.0f} for each "
-    f"unit. The parabola is close to the loss near rate 1. Its lowest point is at rate {lowest:.2f}, where the loss is "
-    f"{loss_of_rate(lowest):.0f}. The first step of gradient descent goes to rate {stepped:.2f}, where the loss is "
+    f"The loss against rate. At rate 1 it is {loss_of_rate(1.0):.0f}, and the straight line falls by {-first(1.0):.0f} "
+    f"for each unit. The parabola is close to the loss near rate 1. Its lowest point is at rate {lowest:.2f}, where the "
+    f"loss is {loss_of_rate(lowest):.0f}. The first step of gradient descent goes to rate {stepped:.2f}, where the loss is "
     f"{loss_of_rate(stepped):.0f}."
 )
 
 # %% [markdown]
-# The first step went past the minimum. All parameters share one step size, so with shorter steps the others would change even more slowly. The lowest point of the parabola is a better next guess. Newton's method uses it for all parameters together (Deeper).
+# The first step went past the minimum. A smaller step size would prevent this, but then `room` and `start` would change even more slowly. The lowest point of the parabola is a better next guess. Newton's method goes to this point, for all parameters together (Deeper).
 
 # %% [markdown]
 # ## How JAX computes derivatives
-# Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives. Compare three jaxprs, of `f`, of its forward mode and of its gradient.
+# Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives.
+#
+# There are two ways to apply the chain rule. In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, the **tangent**. In **reverse mode**, `jax.vjp`, a forward pass stores the values that the rules need. Then the **backward pass** computes the derivative of the result with respect to each value, its **cotangent**, from the result back to the inputs. `jax.grad` uses reverse mode.
+#
+# Compare the jaxprs of `f`, of its forward mode and of its gradient. The `cos` comes from the rule of `sin`.
 
 # %%
 f = lambda x: jnp.sin(x) * x
@@ -224,19 +234,17 @@ print(jax.make_jaxpr(lambda x, dx: jax.jvp(f, (x,), (dx,)))(2.0, 1.0))
 print(jax.make_jaxpr(jax.grad(f))(2.0))
 
 # %% [markdown]
-# There are two ways to apply the chain rule. In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, which is called the **tangent**. In **reverse mode**, `jax.vjp`, a forward pass stores the values that the rules need. Then the **backward pass** computes derivatives from the result back to the inputs. `jax.grad` uses reverse mode.
+# The derivatives of all outputs with respect to all inputs form the **Jacobian**, with a row for each output and a column for each input. `jax.jvp` computes a Jacobian-vector product (JVP), and `jax.vjp` a vector-Jacobian product (VJP). A vector with a single 1 selects a column or a row.
 #
 # ![A chain of x, sin, exp, tanh and y. Forward mode: values and tangents are computed along the chain together, from one input. One JVP gives the derivatives of all outputs with respect to this input, a column of the Jacobian. Reverse mode: values are computed first and some are stored, then derivatives are computed backward from one output. One VJP gives the derivatives of this output with respect to all inputs, a row. Below, the Jacobian of a function with few inputs and many outputs is tall, that of a loss is one row.](../images/grad_modes.svg)
-#
-# The derivatives of all outputs with respect to all inputs form the **Jacobian**, with a row for each output and a column for each input. `jax.jvp` computes a Jacobian-vector product, and `jax.vjp` a vector-Jacobian product. A vector with a single 1 selects a column or a row.
 
 # %%
 curve = lambda rate: temperature({"room": 20.0, "start": 85.0, "rate": rate}, hours)
-values, tangents = jax.jvp(curve, (1.5,), (1.0,))  # the point, and how fast rate changes
+values, tangents = jax.jvp(curve, (1.5,), (1.0,))  # the point, and the tangent of `rate`
 print("one JVP: derivatives of all 8 temperatures with respect to rate\n  ", tangents)
 
 values, vjp = jax.vjp(lambda params: temperature(params, hours), params)
-(cotangents,) = vjp(jnp.zeros(8).at[7].set(1.0))  # a weight for each output
+(cotangents,) = vjp(jnp.zeros(8).at[7].set(1.0))  # the cotangents of the outputs
 print("one VJP: derivatives of the last temperature with respect to all parameters")
 print("  ", {name: round(float(each), 2) for name, each in cotangents.items()})
 
@@ -244,11 +252,11 @@ print("  ", {name: round(float(each), 2) for name, each in cotangents.items()})
 # What does a gradient cost? Finite differences need two evaluations for each parameter.
 
 # %% [markdown] predict="grad-cost"
-# A loss has n parameters. How many times the flops of the loss does its gradient need?
+# A loss has n parameters. How many floating-point operations (flops) does its gradient need, compared with the loss?
 #
-# - [x] about 2 to 3 times, whatever n is | Right. One backward pass computes all derivatives, which is why large networks can be trained.
-# - [ ] about n times | This holds for finite differences and for forward mode, which need a run for each parameter.
-# - [ ] as much as the loss | The forward pass is needed too, and the backward pass of a matrix product consists of two matrix products.
+# - [x] about 2 to 3 times as many, whatever n is | Right. One backward pass computes all derivatives, which is why large networks can be trained.
+# - [ ] about n times as many | This holds for finite differences and for forward mode, which need a run for each parameter.
+# - [ ] as many as the loss | The forward pass is needed too, and the backward pass of a matrix product consists of two matrix products.
 
 
 # %%
@@ -264,11 +272,11 @@ for width in (10, 100, 1000):
     print(f"{2 * width**2:9,d} parameters: the gradient costs {ratio:.1f} times the loss")
 
 # %% [markdown]
-# Reverse mode needs more memory, because the stored values are kept until the backward pass (Deeper).
+# Reverse mode also needs memory for the stored values (Deeper).
 
 # %% [markdown]
 # ## What is differentiated
-# Four short programs show what JAX differentiates. The first one is the loss of the coffee model, written in a hurry.
+# Four short programs show what JAX differentiates.
 
 # %% [markdown] predict="grad-outer"
 # What does `jax.grad(lambda p: loss(params, hours, measured))(params)` return?
@@ -300,9 +308,9 @@ print("derivatives at 2 and 3:", jax.grad(square)(2.0), jax.grad(square)(3.0))
 print_error(lambda: jax.jit(jax.grad(square))(3.0), length=200)
 
 # %% [markdown]
-# All four zeros are **correct** derivatives of the code, but they are useless for training. JAX differentiates the operations that run. With an `if`, the branch that runs must be right near `x`, not only at `x`.
+# All four zeros are **correct** derivatives of the code, but they are useless for training. Rounded values and counts are constant between jumps. With an `if`, JAX differentiates the branch that runs, which must be right near `x`, not only at `x`.
 #
-# At a **kink**, a function has no derivative, and JAX returns a value by convention. `jnp.max` shares its derivative equally among tied entries.
+# At a **kink**, such as `abs` at 0, a function has no derivative, and JAX returns a value by convention. `jnp.max` shares its derivative equally among tied entries.
 
 # %%
 at_0 = {f.__name__: float(jax.grad(f)(0.0)) for f in (jnp.abs, jax.nn.relu, jax.nn.leaky_relu)}
@@ -328,9 +336,11 @@ def entropy(x):
 print("value", entropy(0.0), "  gradient", jax.grad(entropy)(0.0))
 
 # %% [markdown]
+# The picture shows `log(x)` alone.
+#
 # ![One where: the forward pass computes log(0), and where discards it. In the backward pass, where sends the derivative 1 to the selected side and 0 to the other. There, 0 times the derivative of log, 1/0 = inf, is NaN. Two wheres: log gets a 1 instead of the 0, its derivative there is 1, and 0 times 1 is 0.](../images/grad_where.svg)
 #
-# Both passes run through both sides of `where`. A second `where` before the operation solves this, because **the logarithm never gets the bad value**.
+# Both passes run through both sides of `where`. A second `where` before the operation solves this, because **the logarithm never gets a 0**.
 
 
 # %%
@@ -349,11 +359,14 @@ print("sum(error**2): ", jax.grad(lambda error: jnp.sum(error**2))(jnp.zeros(2))
 
 # %% [markdown]
 # ## Hold a value constant
-# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should not be trained. It can also replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** rounds in the forward pass and treats the rounding as the identity in the backward pass.
+# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should be a constant. It can also replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** rounds in the forward pass and treats the rounding as the identity in the backward pass.
 
 # %%
+held = lambda x: x * jax.lax.stop_gradient(x)
+print("value of x * stop_gradient(x) at 3:", held(3.0), "  derivative", jax.grad(held)(3.0))
 rounded = lambda x: x + jax.lax.stop_gradient(jnp.round(x) - x)
-print("value", rounded(1.3), "  derivative", jax.grad(rounded)(1.3), "  of jnp.round", jax.grad(jnp.round)(1.3))
+print("rounded at 1.3:", rounded(1.3), "  derivative", jax.grad(rounded)(1.3))
+print("derivative of jnp.round:", jax.grad(jnp.round)(1.3))
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, or go to the [summary](#Summary).
@@ -372,7 +385,7 @@ for inputs, outputs in ((4, 256), (256, 4)):
     print(f"{inputs:3d} inputs, {outputs:3d} outputs:  {cost}   equal: {equal}")
 
 # %% [markdown]
-# Use `jacfwd` for few inputs and `jacrev` for few outputs. Both accept containers. `jax.jvp` and `jax.vjp` multiply by the same Jacobian without computing it.
+# Use `jacfwd` for few inputs and `jacrev` for few outputs. Both accept containers. `jax.jvp` and `jax.vjp` multiply by the same Jacobian without computing the whole matrix.
 
 # %%
 print(jax.tree.map(jnp.shape, jax.jacrev(temperature)(params, hours)))
@@ -382,16 +395,22 @@ print("jvp is J @ v:", bool(jnp.allclose(jax.jvp(layer, (x,), (v,))[1], jacobian
 print("vjp is w @ J:", bool(jnp.allclose(jax.vjp(layer, x)[1](w)[0], w @ jacobian, atol=1e-5)))
 
 # %% [markdown]
-# To multiply the Jacobian at one point by many vectors, use `jax.linearize`. It evaluates the function once and returns the result and a linear function, which computes only tangents. The primitives show what is left.
+# To multiply the Jacobian at one point by many vectors, use `jax.linearize`. It evaluates the function once and returns the result and a linear function, which computes only tangents. It has fewer primitives than `jax.jvp`, because the values are computed already.
+#
+# The transpose of the linear function computes a VJP. JAX builds reverse mode from these two steps, linearize and transpose. `jax.vmap` (05) applies the linear function to many vectors together. `jacfwd` computes all its JVPs together in the same way.
 
 # %%
 result, linear = jax.linearize(layer, x)
 print("jvp:      ", primitives(lambda v: jax.jvp(layer, (x,), (v,)), v))
 print("linearize:", primitives(linear, v))
+(transposed,) = jax.linear_transpose(linear, x)(w)
+print("transpose gives w @ J:", bool(jnp.allclose(transposed, w @ jacobian, atol=1e-5)))
+columns = jax.vmap(linear)(jnp.eye(256))
+print("vmap gives the columns of J:", bool(jnp.allclose(columns.T, jacobian, atol=1e-5)))
 
 # %% [markdown]
 # ## Deeper: the memory of the backward pass
-# The values that the backward pass needs are called **residuals**. The function that `jax.vjp` returns contains them. It is a container of arrays, so you can add up their sizes.
+# The values that the backward pass needs are called **residuals**. The function that `jax.vjp` returns contains them. It is a pytree (06), a container of arrays, so you can add up their sizes.
 
 
 # %%
@@ -429,7 +448,7 @@ for order in range(1, 8):
 
 # %% [markdown]
 # ## Deeper: Newton's method
-# A Newton step goes to the lowest point of the approximation by gradient and Hessian. It solves a system of linear equations with the Hessian.
+# A Newton step approximates the loss by its gradient and its Hessian, and goes to the point where the gradient of this approximation is 0. It solves a system of linear equations with the Hessian.
 
 # %%
 newton = jax.jit(lambda v: v - jnp.linalg.solve(jax.hessian(loss_of)(v), jax.grad(loss_of)(v)))
@@ -455,7 +474,7 @@ for n in (10, 100, 1000):
     print(f"n = {n:4d}: gradient {flops(jax.grad(chain), x):6,.0f} flops, Hessian {cost_of_hessian:12,.0f}")
 
 # %% [markdown]
-# For a million parameters, the Hessian is too large to store. Most methods need only the Hessian *times a vector*. An exercise computes this product for the price of a few gradients.
+# For a million parameters, the Hessian is too large to store. Many methods need only the Hessian *times a vector*. In an exercise you compute this product at the cost of a few gradients.
 
 # %% [markdown]
 # ## Deeper: differentiate a training step
@@ -474,11 +493,11 @@ for step_size in (0.001, 0.0015, 0.002):
     print(f"step size {step_size}: loss {value:6.2f}, derivative with respect to the step size {derivative:9.1f}")
 
 # %% [markdown]
-# The derivative changes its sign between two of these values, so the best step size for the first step lies between them. It is well below the 0.005 of the core.
+# The derivative changes its sign between 0.0015 and 0.002, so the best step size for the first step lies between these values. It is well below 0.005, the step size in the core.
 
 # %% [markdown]
 # ## Deeper: a derivative rule of your own
-# Sometimes every rule is right, but their combination overflows. The function `log(1 + exp(x))` is nearly equal to `x` if `x` is large, so we return `x` there. `jax.custom_jvp` attaches a rule for forward mode. The rule takes the inputs (**primals**) and their tangents, and returns the result and its tangent.
+# Sometimes every rule is right, but their combination overflows. An example is *softplus*, `log(1 + exp(x))`. It is nearly equal to `x` if `x` is large, so we return `x` there. `jax.custom_jvp` attaches a rule for forward mode. The rule takes the inputs (**primals**) and their tangents, and returns the result and its tangent.
 
 
 # %%
@@ -501,7 +520,7 @@ for name, function in {"plain": softplus, "own rule": own_softplus, "jax.nn": ja
         print(f"{name:8s} at {x:4.0f}: {function(x):8.4f}, first derivative {first(x):.4f}, second {second(x):.4f}")
 
 # %% [markdown]
-# The plain version returns NaN at 100, although its value is right. `exp(100)` is inf in float32, and the backward pass multiplies it by 0.
+# The derivative of the plain version at 100 is NaN, although its value is right. In float32, `exp(100)` is inf, and the backward pass multiplies it by 0.
 #
 # JAX derives reverse mode from this one rule. It also differentiates the rule itself for higher orders, so the rule must not overflow there either. The formula `1 / (1 + jnp.exp(-x))` has the same value as `jax.nn.sigmoid(x)`, but its derivative at -100 is NaN.
 
@@ -510,7 +529,7 @@ logistic = lambda x: 1 / (1 + jnp.exp(-x))
 print("at -100:", jax.grad(logistic)(-100.0), " with jax.nn.sigmoid:", jax.grad(jax.nn.sigmoid)(-100.0))
 
 # %% [markdown]
-# Compare every rule with finite differences. `check_grads` does so in both modes and up to the order that you choose. Also look for an existing function first, as `jax.nn.softplus` already has such a rule.
+# Compare every rule with finite differences. `check_grads` does so in both modes and up to the order that you choose. Before you write a rule, look for an existing function. `jax.nn.softplus`, for example, already has the right derivatives at 100.
 
 # %%
 for x in (-100.0, 1.0, 100.0):
@@ -521,7 +540,7 @@ print("The rule agrees with finite differences.")
 # ## Deeper: a backward pass of your own
 # `jax.custom_vjp` defines only the backward pass. It needs two functions. The first runs in the forward pass and returns the result together with the residuals, which are the values to store. The second takes the residuals and the gradient that arrives from the result. It returns a gradient for each argument, where `None` means 0.
 #
-# Nothing forces this gradient to be the true derivative. The following function reverses it, which is used to train a network *not* to distinguish two kinds of data.
+# JAX does not check that this gradient is the true derivative. The following function reverses the gradient, which is used to train a network *not* to distinguish two kinds of data.
 
 
 # %%
@@ -545,7 +564,7 @@ print_error(lambda: jax.jvp(through, (3.0,), (1.0,)))
 print_error(lambda: check_grads(through, (3.0,), order=1, modes=("rev",)))
 
 # %% [markdown]
-# Forward mode fails, because there is no rule for it. So prefer `custom_jvp` for true derivatives. `check_grads` detects that this gradient is not the derivative.
+# Forward mode fails, because there is no rule for it. Therefore, prefer `custom_jvp` for true derivatives. `check_grads` detects that this gradient is not the derivative.
 #
 # A Python value that is not an array, such as a function or a string, is declared with `nondiff_argnums`. The backward function then takes it as its first argument and returns no gradient for it.
 

@@ -163,13 +163,13 @@ x = inputs.rng().normal(size=3).astype(np.float32)
 shape, calls = ask(probe_calls, {"w": x + 1, "b": np.float32(1)}, x, np.float32(2))
 require(shape is not None, '"x" of the result is not an array; wanted the gradient with respect to x.')
 require(shape == (3,), f'For an x of 3 entries "x" has shape {shape}; wanted (3,).')
-require(calls == 1, f"Python ran `loss` {calls} times; one run is enough for the value and both gradients.")
+require(calls == 1, f"Python ran `loss` {calls} times; wanted one run for the value and both gradients.")
 
 # %% [markdown] why="grad-grads"
 # The backward pass starts from the values that one run of the loss stored, so the loss is available without a second run. One backward pass computes the gradients for all `argnums`. **Next:** What does `"x"` look like if `x` is an image, and how would you change the image to fool the model?
 
 
-# %% wrong="grad-grads" because="Leaves out argnums, so the result is only the gradient with respect to the first argument, a dict, which the stub unpacks as a pair."
+# %% wrong="grad-grads" because="Leaves out argnums, so there is only the gradient with respect to the first argument, a dict, which the next line unpacks as a pair."
 def grads(loss, params, x, y):
     loss_and_gradients = jax.value_and_grad(loss)
     value, (by_params, by_x) = loss_and_gradients(params, x, y)
@@ -228,7 +228,7 @@ def grads(loss, params, x, y):
     return {"loss": value, "params": by_params, "x": jax.grad(loss, argnums=1)(params, x, y)}
 
 
-# %% wrong="grad-grads" because="Caches the gradient under the name of the loss, so two losses with one name share it."
+# %% wrong="grad-grads" because="Caches the gradient function under the name of the loss, so two losses with the same name share it."
 compiled_losses = {}
 
 
@@ -278,11 +278,11 @@ def grads(loss, params, x, y):
 #     return new_params, reported
 # ```
 #
-# **Signature.** `fix_zero_gradient(model, params, xs, ys, rate)`. `model(params, xs)` returns the predictions `(n,)`, as `visitors` from the setup does. `params` is a dict of arrays, `xs` has shape `(n, d)` and `ys` has shape `(n,)`, all float32, and `rate` is a float. The result is a pair `(new_params, reported)`. `reported` `()` is the mean squared error of the *rounded* prediction at the old parameters, as above, because visitors are counted in whole numbers. The step itself follows the gradient of the mean squared error *without* rounding.
+# **Signature.** `fix_zero_gradient(model, params, xs, ys, rate)`. `model(params, xs)` returns the predictions `(n,)`, as `visitors` from the setup does. `params` is a dict of arrays, `xs` has shape `(n, d)` and `ys` has shape `(n,)`, all float32, and `rate` is a float. The result is a pair `(new_params, reported)`. `reported` `()` is the mean squared error of the *rounded* prediction at the old parameters, as above, because visitors are counted in whole numbers. The step itself uses the gradient of the mean squared error *without* rounding.
 #
 # **Example.** For one day with `xs = [[0]]`, `w = [0]`, `b = 0.5`, the prediction is exp(0.5) = 1.65. With `ys = [4]`, the error is -2.35 and the derivative with respect to `b` is 2 · (-2.35) · 1.65 = -7.75. With rate 0.1, the new `b` is 1.275, and `w` stays 0. The reported loss is (2 - 4)² = 4.
 #
-# **Judged.** The new parameters and the reported loss for several models, also if `ys` are not whole numbers. **Not judged.** How often the model is run.
+# **Judged.** The new parameters and the reported loss for several models, also if `ys` contains fractions. **Not judged.** How often the model is run.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -326,7 +326,7 @@ wanted = {"w": np.zeros(1, np.float32), "b": np.float32(0.5 - 0.1 * slope)}, np.
 compare(made.run(params, xs, ys), wanted, label="(new_params, reported)")
 
 # %% hidden="grad-zero" name="values" points=2
-"""Goes down the gradient of the smooth loss."""
+"""Steps against the gradient of the loss without rounding."""
 
 
 def draw():
@@ -446,7 +446,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
 
 
-# %% wrong="grad-zero" because="Reports the loss of the gradient, without rounding."
+# %% wrong="grad-zero" because="Reports the loss that it differentiates, which is not rounded."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((model(params, xs) - ys) ** 2)
@@ -485,7 +485,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     return jax.tree.map(lambda p, slope: p + rate * slope, params, gradient), reported
 
 
-# %% wrong="grad-zero" because="Rounds the error instead of the prediction, which is the same only if ys are whole numbers."
+# %% wrong="grad-zero" because="Rounds the error instead of the prediction, which is the same only if ys contains whole numbers."
 def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         miss = model(params, xs) - ys
@@ -567,7 +567,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Replace `f` by its derivative three times. Evaluate the result at `x` only then.
+# Replace `f` by its derivative three times. Only then evaluate the result at `x`.
 #
 # </details>
 
@@ -628,7 +628,7 @@ for start in (
     compare(made.run(x), np.float32(wanted), atol=1e-3, label="the derivative of the third derivative")
 
 # %% [markdown] why="grad-third-derivative"
-# `grad` returns a function, so it can be applied to its own result. Each level differentiates all operations of the previous one, so the result is exact and the program grows. **Next:** Which tool of the lesson grows more slowly for the tenth derivative?
+# `grad` returns a function, so it can be applied to its own result. Each level differentiates all operations of the previous one, so the result is exact up to rounding, and the program grows quickly. **Next:** Which function in the lesson's Deeper sections gives a shorter program for the tenth derivative?
 
 
 # %% wrong="grad-third-derivative" because="Raises the first derivative to the third power instead of differentiating three times."
@@ -687,7 +687,7 @@ def third_derivative(f, x):
     return f(x)
 
 
-# %% wrong="grad-third-derivative" because="Computes the third derivative as a finite difference of the second."
+# %% wrong="grad-third-derivative" because="Computes the last derivative by a finite difference, which is inaccurate if the second derivative is large."
 def third_derivative(f, x):
     second = jax.grad(jax.grad(f))
     h = 0.125
@@ -709,7 +709,7 @@ def third_derivative(f, x):
 
 # %% [markdown] task="grad-stop-target" stars=1 minutes=12 skills="01_arrays,grad-zero"
 # ## A target that stays constant
-# **Goal.** An agent learns the value of states from the value that it expects one step later. The prediction for a state should approach a **target**, which is the reward plus the discounted value of the next state. The prediction and the target are computed from the same parameters, but only the prediction should be trained. Otherwise the target would also move towards the prediction.
+# **Goal.** An agent learns to predict the value of a state from the value that it predicts one step later. The prediction for a state should approach a **target**, which is the reward plus the discounted value of the next state. The prediction and the target are computed from the same parameters, but only the prediction should be trained. Otherwise, the target would also move towards the prediction.
 #
 # **Signature.** `stop_target(value, params, states, rewards, next_states, discount)`. `value(params, states)` returns the values `(n,)`, as `worth` from the setup does. `params` is a dict of arrays, `states` and `next_states` have shape `(n, d)` and `rewards` has shape `(n,)`, all float32, and `discount` is a float. The target is `rewards + discount * value(params, next_states)`, and the loss is the mean over n of `(value(params, states) - target)²`. The result is the gradient of the loss with respect to `params`, with the target held constant, in the structure of `params`.
 #
@@ -736,7 +736,7 @@ def third_derivative(f, x):
 
 # %% answer="grad-stop-target"
 def stop_target(value, params, states, rewards, next_states, discount):
-    """The gradient by params of mean((value(params, states) - target)²), with the target held constant."""
+    """The gradient of mean((value(params, states) - target)²) with respect to params, with the target held constant."""
 
     ### BEGIN SOLUTION
     def loss(params):
@@ -902,7 +902,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
     return jax.grad(lambda params: jnp.mean((value(params, states) - target) ** 2))(params)
 
 
-# %% wrong="grad-stop-target" because="Writes the names of the example's parameters down: another value function has others."
+# %% wrong="grad-stop-target" because="Uses the parameter names of the example, but another value function has other names."
 def stop_target(value, params, states, rewards, next_states, discount):
     target = rewards + discount * value(params, next_states)
 
@@ -954,7 +954,7 @@ def stop_target(value, params, states, rewards, next_states, discount):
 #
 # **Example.** For `[[3, 4], [0, 0]]`, the result is `[5, 0]`. The gradient of the sum of both lengths with respect to `rows` is `[[0.6, 0.8], [0, 0]]`.
 #
-# **Judged.** The values relative to their size, also for rows as short as 10⁻¹² or with single zeros, and exactly 0 for a row of zeros. The gradients, in reverse and in forward mode, which are each row divided by its length, and 0 for a row of zeros. **Not judged.** Rows whose squares are outside the range of float32, and second derivatives.
+# **Judged.** The values, with a relative tolerance, also for rows as short as 10⁻¹² or with single zeros. The length of a row of zeros is exactly 0. The gradients in reverse mode and in forward mode. The gradient of a length is the row divided by this length, and 0 for a row of zeros. **Not judged.** Rows whose squares are outside the range of float32, and second derivatives.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1070,7 +1070,7 @@ def safe_norm(rows):
     return jnp.where(squares == 0, 0, jnp.sqrt(squares))
 
 
-# %% wrong="grad-safe-norm" because="Adds a small number under the root, so the gradient is finite, but the length of zeros is not 0, and short rows are wrong."
+# %% wrong="grad-safe-norm" because="Adds a small number under the root, so the gradient is finite, but the length of a row of zeros is not 0, and short rows are wrong."
 def safe_norm(rows):
     return jnp.sqrt(jnp.sum(rows**2, axis=1) + 1e-12)
 
@@ -1117,7 +1117,7 @@ def safe_norm(rows):
     return norm(rows)
 
 
-# %% wrong="grad-safe-norm" because="Adds the smallest float32 under the root, so the length of zeros is 1e-19 instead of 0."
+# %% wrong="grad-safe-norm" because="Adds the smallest float32 under the root, so the length of a row of zeros is 1e-19 instead of 0."
 def safe_norm(rows):
     return jnp.sqrt(jnp.sum(rows**2, axis=1) + jnp.finfo(jnp.float32).tiny)
 
@@ -1129,7 +1129,7 @@ def safe_norm(rows):
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
 
 
-# %% wrong="grad-safe-norm" because="Defines a custom_vjp: it is right in reverse mode, and forward mode raises an error."
+# %% wrong="grad-safe-norm" because="Defines only the backward pass, but a custom_vjp has no forward mode."
 @jax.custom_vjp
 def safe_norm(rows):
     return jnp.sqrt(jnp.sum(rows**2, axis=1))
@@ -1195,13 +1195,13 @@ def safe_norm(rows):
 # ## Clip the gradient in the backward pass
 # *Needs: Deeper: a backward pass of your own.*
 #
-# **Goal.** A single bad example can produce a very large gradient, which spoils the parameters. Write a function to insert into a model. It changes nothing in the forward pass, and it shortens a gradient that is too long in the backward pass.
+# **Goal.** A single bad example can produce a very large gradient, which spoils the parameters. Write a function to insert into a model. In the forward pass, it returns its input. In the backward pass, it scales down a gradient that is too long.
 #
 # **Signature.** `clip_gradient(x, limit)`. `x` is an array of any shape, float32, and `limit` is a positive number, possibly traced. The result is `x`. In the backward pass, `g` is the gradient that arrives, in the shape of `x`, and `|g|` is the square root of the sum of its squares. If `|g|` is at most `limit`, pass on `g` unchanged. Otherwise pass on `g * limit / |g|`, which has the length `limit`. The gradient with respect to `limit` is 0.
 #
 # **Example.** The gradient of `3 x₀ + 4 x₁` with respect to `x` is `[3, 4]`, of length 5. With `clip_gradient(x, 1.0)` instead of `x`, it is `[0.6, 0.8]`. With limit 10, it is `[3, 4]` again.
 #
-# **Judged.** The values. The gradients with respect to `x`, long, short, as small as 10⁻⁶ and zero, for vectors and matrices, under `jit` with a traced limit. The gradient with respect to `limit`. **Not judged.** Gradients whose squares are outside the range of float32, and forward mode, which a `custom_vjp` does not support.
+# **Judged.** The values. The gradients with respect to `x`, whether they are long, short, as small as 10⁻⁶ or zero, for vectors and matrices, and under `jit` with a traced limit. The gradient with respect to `limit`. **Not judged.** Gradients whose squares are outside the range of float32, and forward mode, which a `custom_vjp` does not support.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1304,7 +1304,9 @@ def probe_zero(x, limit):
 x = inputs.rng().normal(size=6).astype(np.float32)
 compare(ask(probe_zero, x, 2 * float(np.linalg.norm(2 * x))), 2 * x, label="a gradient below the limit")
 got = ask(probe_zero, 0 * x, 2.0)
-require(np.isfinite(got).all(), "If the gradient that arrives is 0, the one that is passed on is not finite: 0 / 0?")
+require(
+    np.isfinite(got).all(), "If the gradient that arrives is 0, the one that is passed on is not finite. Is it 0 / 0?"
+)
 compare(got, 0 * x, label="the gradient where 0 arrives")
 
 # %% [markdown] why="grad-clip"
@@ -1618,7 +1620,7 @@ def hvp(f, x, v):
     return jnp.stack([jnp.vdot(jax.grad(lambda x: jax.grad(f)(x)[i])(x), v) for i in range(len(x))])
 
 
-# %% wrong="grad-hvp" because="Loops over the rows of the identity, with one JVP for each row."
+# %% wrong="grad-hvp" because="Computes the product row by row in a loop, which costs as much as n gradients."
 def hvp(f, x, v):
     row = lambda push: jnp.vdot(jax.jvp(jax.grad(f), (x,), (push,))[1], v)
     return jax.lax.map(row, jnp.eye(len(x), dtype=x.dtype))
@@ -1640,7 +1642,7 @@ def hvp(f, x, v):
     return jnp.diag(jax.hessian(f)(x)) * v
 
 
-# %% wrong="grad-hvp" because="Makes the rows of the Hessian in a loop instead of the matrix: the values are right, at the cost of n gradients."
+# %% wrong="grad-hvp" because="Computes the product row by row in a loop, which costs as much as n gradients."
 def hvp(f, x, v):
     gradient = jax.grad(f)
 
@@ -1684,7 +1686,7 @@ def hvp(f, x, v):
 #
 # **Example.** `rectangle` from the setup returns the area and the perimeter. For the sides `[3, 4]` and the uncertainties `[0.3, 0.1]`, the uncertainty of the area is √((4 · 0.3)² + (3 · 0.1)²) = 1.237, and that of the perimeter is √(0.6² + 0.2²) = 0.632.
 #
-# **Judged.** The values to the precision of float32, also if an input is negative or 0. For many outputs, the work depends on the few inputs, so no intermediate array is as large as half of m times m. **Not judged.** A loop over the inputs, and derivatives of your result.
+# **Judged.** The values to the precision of float32, also if an input is negative or 0. One pass for each input is enough, so no intermediate array is as large as half of m times m. **Not judged.** A loop over the inputs, and derivatives of your result.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1731,7 +1733,7 @@ for case, what in enumerate(cases):
     compare(made.run(x, sigma), np.array([area, perimeter], np.float32), label=f"the uncertainties{what}")
 
 # %% hidden="grad-propagate" name="program" points=2
-"""Right for a curve of 300 points, with work that depends on the three inputs."""
+"""Right for a curve of 300 points, with work that depends on the number of inputs."""
 made = program(lambda x, sigma: propagate(cooling, x, sigma), np.zeros(3, np.float32), np.zeros(3, np.float32))
 for _ in range(2):
     rng = inputs.rng()
@@ -1749,8 +1751,8 @@ for _ in range(2):
     compare(got, wanted, label="the curve's uncertainties")
 require(
     made.intermediates < 300 * 300 / 2,
-    f"For 3 inputs and 300 outputs the program has an array of {made.intermediates:,} elements: it does something for "
-    "every output that it should do for every input.",
+    f"For 3 inputs and 300 outputs the program has an array of {made.intermediates:,} elements. An array with "
+    "one entry for each input and output is enough.",
 )
 
 # %% [markdown] why="grad-propagate"
@@ -1813,7 +1815,7 @@ def propagate(f, x, sigma):
     return jnp.sqrt(jnp.sum((relative[:, None] * per_relative) ** 2, axis=0))
 
 
-# %% wrong="grad-propagate" because="Takes the gradient of each output: right values, with m backward passes."
+# %% wrong="grad-propagate" because="Computes the Jacobian row by row in reverse mode, with 300 passes for three columns."
 def propagate(f, x, sigma):
     x = jnp.asarray(x)
     outputs = jax.eval_shape(f, x).shape[0]
