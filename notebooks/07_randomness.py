@@ -175,7 +175,7 @@ with jax.debug_key_reuse(True):
     print_error(lambda: jax.random.normal(parent), length=100)
 
 # %% [markdown]
-# The messages mention a jitted function because all samplers are jitted. The check does not cover `fold_in`, which is the next function.
+# The messages mention a jitted function because all samplers are jitted. The check does not cover `fold_in`, the next function.
 #
 # ## Fold in: the key of a step
 # `jax.random.fold_in(key, number)` derives a new key from a key and an integer. The new key can belong to step 700, to layer 3 or to example 12,345. We draw the noise of the run again, first with a chain of splits. Many programs write `key, subkey = jax.random.split(key)`, which replaces the used key.
@@ -201,9 +201,9 @@ print("fold_in:        ", np.array([noise_of_step(step) for step in range(6)]))
 print("resumed, step 3:", noise_of_step(3))
 
 # %% [markdown]
-# ![A run of six steps that stops after step 2. Above, a chain of splits: each step's key is derived from the previous one. To resume at step 3, the last key has to be in the checkpoint, or all splits have to be repeated. Below, fold_in: every step's key is derived from the first key directly. To resume at step 3, fold in 3.](../images/random_resume.svg)
+# ![A run of six steps that stops after step 2. Above, a chain of splits: each step's key is derived from the previous one. To resume at step 3, the last key has to be stored, or all splits have to be repeated. Below, fold_in: every step's key is derived from the first key directly. To resume at step 3, fold in 3.](../images/random_resume.svg)
 #
-# To resume the chain, you need its last key. With `fold_in`, you need only the first key and the number of the step. Avoid long chains, because each split has to wait for the one before. Derive many keys directly from one parent, with `fold_in` or with one `split(key, n)`.
+# The resumed run gets the same noise. To resume the chain, you need its last key. With `fold_in`, you need only the first key and the number of the step. Avoid long chains, because each split has to wait for the one before. Derive many keys directly from one parent, with `fold_in` or with one `split(key, n)`.
 
 # %% [markdown] predict="random-collide"
 # Let `a = jax.random.split(key, 3)[2]` and `b = jax.random.fold_in(key, 2)`. How are they related?
@@ -216,7 +216,7 @@ print("resumed, step 3:", noise_of_step(3))
 print("the same key:", jax.random.split(key, 3)[2] == jax.random.fold_in(key, 2))
 
 # %% [markdown]
-# This is why 0.454 occurs in both rows of noise above, where `root` was split and also folded into. JAX does not document that the keys agree, so this may change. A simple rule avoids the problem. **Each key has one job.** Pass it to one sampler, or split it once, or fold different numbers into it.
+# This is why 0.454 occurs in both rows of noise above, where `root` was split and also folded into. JAX does not document that the keys agree, so this may change. A more precise rule avoids the problem. **Each key has one job.** Pass it to one sampler, or split it once, or fold different numbers into it.
 #
 # ## Under jit
 # In a jitted function, it matters where the key comes from.

@@ -591,7 +591,7 @@ def step_key(key, step, purpose):
 
 # %% [markdown] task="random-epochs" stars=2 minutes=20 skills="05_vmap,random-step-key"
 # ## An endless stream of batches
-# **Goal.** Compute the batch of any step of a training run directly, without the batches before it. In each epoch, the run goes through the data once, in a new random order. The steps are counted through all epochs, so step 12,345 belongs to one epoch and has one position in it.
+# **Goal.** Compute the batch of any step of a training run directly, without the batches before it. In each epoch, the run goes through the data once, in a new random order. The steps are counted through all epochs.
 #
 # **Signature.** `shuffled_epochs(key, steps, n, size)`. `steps` is `(m,)`, int32, in any order. There are `n` examples, and a batch has `size` of them. Both are Python ints. An epoch has `n // size` steps, so steps 0 to `n // size` - 1 are the first epoch. The result is `(m, size)`, int32. Row i contains the indices, from 0 to n - 1, of the examples in the batch of step `steps[i]`.
 #
