@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 · Randomness: keys instead of hidden state
 #
-# *The core takes about 30 minutes. Then do [the exercises](../exercises/07_randomness/07_randomness.ipynb). You can skip the nine sections marked "Deeper", or read them later in any order.* After the core, you can draw random numbers that stay the same when a run is repeated or resumed, also under `jit` and `vmap`, and find a key that is used twice.
+# *The core takes about 30 minutes. Then do [the exercises](../exercises/07_randomness/07_randomness.ipynb). You can skip the nine sections marked "Deeper", or read them later in any order.* After the core, you can draw random numbers that stay the same in a resumed run, also under `jit` and `vmap`. You can also find a key that is used twice.
 #
 # **Prerequisites.** Arrays (lesson 01), `jit` (03), `vmap` (05) and pytrees (06). Answer these questions from memory.
 #
@@ -41,7 +41,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## Why does the resumed run differ?
-# A training run adds random noise in every step. It stops after step 2 and is resumed with the same seed. Steps 3 to 5 should get the same noise as in a run that never stopped. Here is the noise, drawn with NumPy.
+# A training run adds random noise in every step. It stops after step 2 and is resumed with the same seed. Steps 3 to 5 should get the same noise as in a run that never stopped. First, we draw the noise with NumPy.
 
 # %%
 generator = np.random.default_rng(7)
@@ -54,30 +54,30 @@ print("steps 3 to 5, resumed run: ", np.array(resumed))
 # %% [markdown]
 # The resumed run draws different numbers. NumPy's generator has a hidden **state**, which changes with every draw. A number therefore depends on how many numbers were drawn before it, anywhere in the program.
 #
-# A checkpoint could store this state. But numbers would still have to be drawn one after the other, and a jitted function cannot change a hidden state, because it must be [pure](../docs/glossary.md#pure-function) (02).
+# You could save this state when the run stops. But the numbers would still have to be drawn one after the other. And a jitted function cannot change a hidden state, because it must be [pure](../docs/glossary.md#pure-function) (02).
 #
 # ## A key is a value
-# JAX has no such generator. It has **[keys](../docs/glossary.md#key)**, which are immutable arrays. You create a key from a seed and pass it to each function that draws random numbers.
+# JAX has no such generator. It has **[keys](../docs/glossary.md#key)**, which are immutable arrays. The first key is created from a seed. Each function that draws random numbers takes a key as an argument.
 
 # %%
 key = jax.random.key(7)
 print("type:", jax.typeof(key), "  shape:", key.shape, "  data:", jax.random.key_data(key))
 
 # %% [markdown]
-# A key is a scalar of the type `key<fry>`, where `fry` stands for *Threefry*, the default generator. Its data are two 32-bit integers.
+# A key is an array of shape `()` with the dtype `key<fry>`. Here, `fry` stands for *Threefry*, the default generator. The data of this key are two 32-bit integers.
 
 # %% [markdown] predict="random-same"
 # `jax.random.normal(key)` is called twice, with the same key. What do the calls return?
 #
 # - [ ] two different numbers | A generator with a state would return them. A key has no state that a call could change.
-# - [ ] an error, because the key is used twice | JAX does not check this by default. You will soon see how to enable a check.
+# - [ ] an error, because the key is used twice | JAX does not check this by default. You will soon enable a check.
 # - [x] the same number, twice | Right. The function is pure, like `jnp.sin`, so the same argument gives the same result.
 
 # %%
 print(jax.random.normal(key), jax.random.normal(key))
 
 # %% [markdown]
-# A function that draws random numbers is called a **sampler**. It does not modify its key. To get new numbers, you need a new key. A key is not a number, and a sampler takes exactly one.
+# A function that draws random numbers is called a **sampler**. It does not modify its key, so new numbers need a new key. You cannot calculate with keys, and a sampler takes exactly one key.
 
 # %%
 print_error(lambda: key + 1)
@@ -86,7 +86,7 @@ print_error(lambda: jax.random.normal(jax.random.split(key, 3)))
 
 # %% [markdown]
 # ## Split: new keys from a key
-# `jax.random.split(key, n)` returns an array of `n` new keys. Numbers that are drawn with these keys are statistically independent. The default is two keys.
+# `jax.random.split(key, n)` returns an array of `n` new keys. The default is two keys. Numbers that are drawn with these keys are statistically independent.
 
 # %%
 first, second = jax.random.split(key)
@@ -99,36 +99,36 @@ print("draws:", jax.random.normal(first), jax.random.normal(second))
 # %%
 keys = jax.random.split(key, 6)
 tokens = jnp.array([10, 20, 30, 40])
-print("from 0 to 1:          ", jax.random.uniform(keys[0], (3,)))
-print("True in half of cases:", jax.random.bernoulli(keys[1], 0.5, (5,)))
-print("integers from 0 to 3: ", jax.random.randint(keys[2], (6,), 0, 4))
-print("shuffled:             ", jax.random.permutation(keys[3], tokens))
-print("drawn, with repeats:  ", jax.random.choice(keys[4], tokens, (6,)))
-print("by log probabilities: ", jax.random.categorical(keys[5], jnp.log(jnp.array([0.1, 0.2, 0.7])), shape=(6,)))
+print("floats from 0 to 1:      ", jax.random.uniform(keys[0], (3,)))
+print("True (probability 1/2):  ", jax.random.bernoulli(keys[1], 0.5, (5,)))
+print("integers from 0 to 3:    ", jax.random.randint(keys[2], (6,), 0, 4))
+print("shuffled:                ", jax.random.permutation(keys[3], tokens))
+print("drawn with replacement:  ", jax.random.choice(keys[4], tokens, (6,)))
+print("by log probabilities:    ", jax.random.categorical(keys[5], jnp.log(jnp.array([0.1, 0.2, 0.7])), shape=(6,)))
 
 # %% [markdown]
 # The [`jax.random` page](https://docs.jax.dev/en/latest/jax.random.html) lists all samplers.
 #
-# There is one rule. **Never use a key twice**, and splitting counts as a use. (This lesson breaks the rule for `key`, so that you can compare outputs.)
+# There is one rule. **Never use a key twice**, and splitting counts as a use. (This lesson breaks the rule in some cells, so that you can compare outputs.)
 #
-# ![Left: key is split in three, each child is used once, one child is split again. Every arrow leads to another key, each leaf is used once. Right, two mistakes: one key is used by two samplers, which then draw from the same bits; and a key is split and is also used.](../images/random_tree.svg)
+# ![Left, a tree of keys: key is split into three keys, and one of these is split again into a and b. The other two, a and b are each passed to one sampler. Right, two mistakes: one key is passed to two samplers, which both use the same bits. Another key is split and is also passed to a sampler.](../images/random_tree.svg)
 #
 # ## What a reused key does
-# The next prediction uses one key for the weights of two layers.
+# Suppose that a program draws the weights of two layers with one key.
 
 # %% [markdown] predict="random-prefix"
-# The two layers are `jax.random.normal(key, (2, 3))` and `jax.random.normal(key, (4, 2))`. How many numbers do they have in common?
+# The weights are `jax.random.normal(key, (2, 3))` and `jax.random.normal(key, (4, 2))`. How many numbers do they have in common?
 #
 # - [x] the first six | Right. Number i depends on the key and on i. The shape only determines how many numbers there are.
 # - [ ] none, because the shapes differ | The shape determines how many numbers are drawn. It does not change them.
-# - [ ] all of them, up to a scale | Nothing is rescaled. One layer has six numbers and the other eight, so two cannot be shared.
+# - [ ] all of them, up to a scale | Nothing is rescaled. One layer has six numbers and the other eight, so at most six can be shared.
 
 # %%
 print(jax.random.normal(key, (2, 3)).ravel())
 print(jax.random.normal(key, (4, 2)).ravel())
 
 # %% [markdown]
-# Different samplers use the same random bits, too. Suppose that you simulate the trial of a drug that has no effect. Each of 10,000 patients gets the drug or a placebo at random, and the response of each patient is a normal random number.
+# Different samplers use the same random bits, too. The next cell simulates the trial of a drug that has no effect. Each of 10,000 patients gets the drug or a placebo at random. The response of each patient is a normal random number.
 
 
 # %%
@@ -160,10 +160,10 @@ plots.show(
 )
 
 # %% [markdown]
-# With two keys, both groups have nearly the same distribution. With one key for both samplers, the group determines the sign of the response, so a useless drug appears to have a large effect. There is no error, and each array alone looks right.
+# With two keys, both groups have nearly the same distribution. With one key for both samplers, the response is negative with the drug and positive with the placebo, so a useless drug appears to have a large effect. There is no error, and each array alone looks right.
 #
 # ## Find a reused key
-# JAX can check for reused keys. The check is experimental and off by default. Enable it in tests.
+# JAX can check for reused keys. The check is experimental and off by default. It is useful in tests.
 
 # %%
 with jax.debug_key_reuse(True):
@@ -175,10 +175,10 @@ with jax.debug_key_reuse(True):
     print_error(lambda: jax.random.normal(parent), length=100)
 
 # %% [markdown]
-# The messages mention a jitted function because all samplers are jitted. The check also covers your jitted functions and loops. It does not cover `fold_in`, our next function.
+# The messages mention a jitted function because all samplers are jitted. The check does not cover `fold_in`, the next function.
 #
 # ## Fold in: the key of a step
-# `jax.random.fold_in(key, number)` derives a new key from a key and an integer. It returns the key *of* step 700, of layer 3 or of example 12,345, and does not need the keys before it. Here is the noise of our run again, first with a chain of splits. Many programs write `key, subkey = jax.random.split(key)` for this, which replaces the used key.
+# `jax.random.fold_in(key, number)` derives a new key from a key and an integer. The new key can belong to step 700, to layer 3 or to example 12,345. We draw the noise of the run again, first with a chain of splits. Many programs write `key, subkey = jax.random.split(key)`, which replaces the used key.
 
 # %%
 root = jax.random.key(7)
@@ -201,14 +201,14 @@ print("fold_in:        ", np.array([noise_of_step(step) for step in range(6)]))
 print("resumed, step 3:", noise_of_step(3))
 
 # %% [markdown]
-# ![A run of six steps that stops after step 2. Above, a chain of splits: each step's key is derived from the previous one. To resume at step 3, the last key has to be in the checkpoint, or all splits have to be repeated. Below, fold_in: every step's key is derived from the first key directly. To resume at step 3, fold in 3.](../images/random_resume.svg)
+# ![A run of six steps that stops after step 2. Above, a chain of splits: each step's key is derived from the previous one. To resume at step 3, the last key has to be stored, or all splits have to be repeated. Below, fold_in: every step's key is derived from the first key directly. To resume at step 3, fold in 3.](../images/random_resume.svg)
 #
-# To resume the chain, you need its last key. With `fold_in`, you need only the first key and the number of the step, which may be a tracer. Avoid long chains, because each split has to wait for the one before. Derive many keys directly from one parent, with `fold_in` or with one `split(key, n)`.
+# The resumed run gets the same noise. To resume the chain, you need its last key. With `fold_in`, you need only the first key and the number of the step. Avoid long chains, because each split has to wait for the one before. Derive many keys directly from one parent, with `fold_in` or with one `split(key, n)`.
 
 # %% [markdown] predict="random-collide"
 # Let `a = jax.random.split(key, 3)[2]` and `b = jax.random.fold_in(key, 2)`. How are they related?
 #
-# - [ ] They are unrelated, as they come from two functions. | Both functions apply Threefry to a key and a number, which is 2 here.
+# - [ ] They are unrelated, because two functions derived them. | Both functions apply Threefry to a key and a number, which is 2 here.
 # - [x] They are the same key. | Right, in today's JAX. So never split a key that you also fold numbers into.
 # - [ ] `b` is a child of `a`. | Both are children of `key`.
 
@@ -216,7 +216,7 @@ print("resumed, step 3:", noise_of_step(3))
 print("the same key:", jax.random.split(key, 3)[2] == jax.random.fold_in(key, 2))
 
 # %% [markdown]
-# This is why 0.454 occurs in both rows of noise above, where `root` was split and also folded into. JAX does not document that the keys agree, so this may change. A simple habit avoids the problem. **Each key has one job.** Pass it to one sampler, or split it once, or fold different numbers into it.
+# This is why 0.454 occurs in both rows of noise above, where `root` was split and also folded into. JAX does not document that the keys agree, so this may change. A more precise rule avoids the problem. **Each key has one job.** Pass it to one sampler, or split it once, or fold different numbers into it.
 #
 # ## Under jit
 # In a jitted function, it matters where the key comes from.
@@ -225,7 +225,7 @@ print("the same key:", jax.random.split(key, 3)[2] == jax.random.fold_in(key, 2)
 # `noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))`. What do three calls of `noisy(0.0)` return?
 #
 # - [x] the same number, three times | Right. The key is the same in every call, with and without `jit`.
-# - [ ] three different numbers | Probably the author wanted this. But all three calls use the same key.
+# - [ ] three different numbers | The author probably wanted this, but all three calls use the same key.
 # - [ ] an error, because the function creates a key | A jitted function may create keys.
 
 # %%
@@ -233,7 +233,7 @@ noisy = jax.jit(lambda x: x + jax.random.normal(jax.random.key(0)))
 print([round(float(noisy(0.0)), 3) for _ in range(3)])
 
 # %% [markdown]
-# The compiled program contains this key as a constant. For new numbers in each call, pass the key or the number of the step as an argument.
+# The seed 0 is a constant of the compiled program. For new numbers in each call, pass the key or the number of the step as an argument.
 
 
 # %%
@@ -249,15 +249,15 @@ for seed, step in ((7, 0), (7, 1), (10, 0)):
     print(f"seed {seed}, step {step}:", noisy_step(jax.random.key(seed), step, jnp.ones(4)))
 
 # %% [markdown]
-# JAX traced `noisy_step` once, for all keys and steps. The function folds in the step and then splits once, so that each purpose has its own key.
+# JAX traced `noisy_step` once, for all keys and steps. `fold_in` accepts a tracer as the number. The function folds in the step and then splits once, so that noise and dropout have different keys.
 #
 # ## Under vmap
-# Suppose that each example needs its own noise.
+# Suppose that each example of a batch needs its own noise.
 
 # %% [markdown] predict="random-vmap"
 # What does `jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4))` return?
 #
-# - [ ] four different numbers | `vmap` does not derive keys. All four examples draw with the same key.
+# - [ ] four different numbers | `vmap` does not derive keys. All four examples use the same key.
 # - [ ] an error, because each example needs a key | Examples may share a key, and sometimes this is intended.
 # - [x] the same number, four times | Right. The function closes over `key`, so all examples share it.
 
@@ -266,7 +266,7 @@ print("shared key:", jax.vmap(lambda x: x + jax.random.normal(key))(jnp.zeros(4)
 print("own keys:  ", jax.vmap(lambda key, x: x + jax.random.normal(key))(jax.random.split(key, 4), jnp.zeros(4)))
 
 # %% [markdown]
-# An array of keys is mapped like any other array. You can also map over the numbers of the examples and fold them in. Then example 9 gets the same noise in every batch.
+# An array of keys is mapped like any other array. You can also map over the numbers of the examples and fold them in. Example 9 then gets the same noise in every batch.
 
 # %%
 example_noise = jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(key, number)))
@@ -284,13 +284,13 @@ print("one key, (4,): ", jax.random.normal(key, (4,)))
 print("NumPy, 3 draws:", np.array(complete[:3]), "  one draw of 3:", np.random.default_rng(7).normal(size=3))
 
 # %% [markdown]
-# `vmap` over keys returns the same numbers as the loop, and one call with one key returns different numbers. In NumPy, three draws of one number and one draw of three numbers agree. JAX does not have this *sequential equivalence*. In return, number i of an array depends only on the key and on i, so JAX can compute all numbers in parallel. Several devices can each draw their own part, without communication.
+# `vmap` over keys returns the same numbers as the loop. One call with one key returns different numbers. In NumPy, three draws of one number and one draw of three numbers agree. JAX does not have this *sequential equivalence*. In return, number i of an array depends only on the key and on i, so JAX can compute all numbers in parallel.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: what the check for reused keys detects
-# With `jax.debug_key_reuse`, JAX also checks a jitted function while it traces it.
+# With `jax.debug_key_reuse`, JAX also checks your own functions and loops while it traces them. The loop below, `fori_loop`, is a loop of JAX (08).
 
 # %%
 with jax.debug_key_reuse(True):
@@ -300,7 +300,7 @@ with jax.debug_key_reuse(True):
     print_error(lambda: draws_in_loop(jax.random.key(5)), length=120)
 
 # %% [markdown]
-# It does not check `fold_in`. The next cell makes three mistakes that it does not report. It folds the same number in twice, draws with a key that was folded into, and shares a key under `vmap`.
+# The check does not cover `fold_in`. The next cell makes three mistakes that the check does not report. It folds the same number in twice, draws with a key that was folded into, and shares a key under `vmap`.
 
 # %%
 with jax.debug_key_reuse(True):
@@ -320,7 +320,7 @@ with jax.debug_key_reuse(True):
 
 # %% [markdown]
 # ## Deeper: wide and deep trees of keys
-# The keys of a program form a tree. If all keys are derived from a common parent, the tree is wide. A chain of splits makes it deep, and it takes long to get the key of a late step.
+# The keys of a program form a tree. If all keys are derived from a common parent, the tree is wide. A chain of splits makes the tree deep, and computing the key of a late step takes long.
 
 
 # %%
@@ -335,7 +335,7 @@ chain_ms, fold_ms = time_ms(lambda: key_by_chain(2000), lambda: jax.random.fold_
 print(f"key of step 1999: chain of splits {chain_ms:.1f} ms, fold_in {fold_ms:.3f} ms")
 
 # %% [markdown]
-# In a long chain, two keys can also be equal by chance. From the second of them on, the chain repeats itself. The default keys have 64 bits, so this is unlikely in a chain of fewer than a billion splits. The generator `philox2x32` has keys of only 32 bits, so it shows the effect much earlier. `scan` (08) runs the chain as a compiled loop.
+# Two keys of a long chain can also be equal by chance. From the second of them on, the chain repeats itself. The default keys have 64 bits, so this is unlikely in a chain of fewer than a billion splits. The generator `philox2x32` has keys of only 32 bits, so it shows the effect much earlier. `scan` (08) runs the chain as a compiled loop.
 
 
 # %%
@@ -354,7 +354,7 @@ for name in ("philox2x32", "threefry2x32"):
     print(f"{name:12s} distinct of {n:,} keys: chain {count_distinct(deep):,}, one split {count_distinct(wide):,}")
 
 # %% [markdown]
-# With 32 bits, the chain has started to repeat itself. One split into as many keys has only a few pairs of equal keys. With Threefry, the keys of one split are [always distinct](https://docs.jax.dev/en/latest/101/random.html), and so are keys into which distinct integers are folded. A few splits in a row are harmless. For anything as long as a training run, derive keys from a common parent.
+# With 32 bits, the chain has repeated itself. One split into the same number of keys has only a few pairs of equal keys. With Threefry, the keys of one split are [always distinct](https://docs.jax.dev/en/latest/101/random.html), and so are keys into which distinct integers are folded. A few splits in a row are harmless. For anything as long as a training run, derive keys from a common parent.
 
 # %% [markdown]
 # ## Deeper: a key for each leaf of a tree
@@ -368,7 +368,7 @@ jax.tree.map(lambda key, leaf: jax.random.normal(key, leaf.shape, leaf.dtype), l
 
 # %% [markdown]
 # ## Deeper: the same key on purpose
-# A comparison is more precise if both sides use the same random numbers. Suppose that you simulate a loss with noise, for the settings 0.50 and 0.51. Is 0.51 better? The next cell repeats the comparison 200 times.
+# A comparison is more precise if both sides use the same random numbers. Suppose that you simulate a loss with noise, for the settings 0.50 and 0.51. Is the loss at 0.51 smaller? The next cell repeats the comparison 200 times.
 
 
 # %%
@@ -386,7 +386,7 @@ for name, chosen in {"two keys": other_side, "same key": one_side}.items():
     print(f"{name}: mean difference {differences.mean():.5f}, standard deviation {differences.std():.5f}")
 
 # %% [markdown]
-# With two keys, the standard deviation is several times the true difference, so one comparison shows nothing. With the same key, most of the noise cancels, and one comparison is enough. The loss at 0.51 is smaller. In the same way, you can compare two models with the same dropout masks.
+# With two keys, the standard deviation is several times the true difference, so a single comparison shows nothing. With the same key, most of the noise cancels, and a single comparison is enough. It shows that the loss at 0.51 is smaller. In the same way, you can compare two models with the same dropout masks.
 #
 # With a fixed key, a draw is also a differentiable function of its parameters. The next cell estimates the mean of $(\sigma z)^2$ for normal $z$, which is $\sigma^2$. Its derivative with respect to $\sigma$ is $2\sigma$.
 
@@ -396,20 +396,20 @@ print(f"at sigma = 3: variance {variance(3.0):.2f}, derivative {jax.grad(varianc
 
 # %% [markdown]
 # ## Deeper: limits of 32 bits
-# Integers have 32 bits in JAX unless 64-bit types are enabled. Only the lower 32 bits of a seed count, so two long seeds, such as dates with times, can give the same key. `fold_in` also takes 32-bit integers, and discards a fraction without an error.
+# Integers in JAX have 32 bits by default. Only the lower 32 bits of a seed are used, so two long seeds, such as dates with times, can give the same key. `fold_in` also takes a 32-bit integer. It discards a fraction without an error.
 
 # %%
 print("the same seed:  ", jax.random.key(5) == jax.random.key(2**32 + 5))
 print("the same number:", jax.random.fold_in(key, 2) == jax.random.fold_in(key, 2.9))
 
 # %% [markdown]
-# Random numbers have limited precision, too. The following formula for random waiting times occurs in many programs.
+# Random numbers have limited precision, too. Many programs draw random waiting times with the following formula.
 
 # %% [markdown] predict="random-zero"
 # `-jnp.log(jax.random.uniform(key, (2**24,)))` should return 16 million waiting times. Are they all finite?
 #
 # - [ ] yes, because 0 has probability 0 | This holds for real numbers. In float32, `uniform` returns one of 8,388,608 values, and 0 is one of them.
-# - [x] no, a few are inf | Right. About one draw in 8 million is 0. A small test never shows it.
+# - [x] no, a few are inf | Right. About one draw in 8 million is 0. A small test is unlikely to show it.
 # - [ ] no, a few are NaN | The logarithm of 0 is -inf. A NaN would need a negative number.
 
 # %%
@@ -420,7 +420,7 @@ print(f"largest uniform number: {uniform.max():.8f}")
 print(f"longest waiting time from 1 - uniform: {jnp.max(-jnp.log1p(-uniform)):.1f}")
 
 # %% [markdown]
-# `uniform` can return 0 but not 1. Use the sampler for the distribution that you need, here `jax.random.exponential`. Low precision has even fewer values, so draw in float32 and round afterwards.
+# `uniform` can return 0 but not 1. Use the sampler for the distribution that you need, here `jax.random.exponential`. A dtype of lower precision has even fewer values, so draw in float32 and round afterwards.
 
 # %%
 coarse = jax.random.uniform(key, (100_000,), jnp.bfloat16)
@@ -430,7 +430,7 @@ for mode in ("low", "high"):
     print(f"events of probability 1e-9 in 16 million draws, mode {mode!r}: {count}")
 
 # %% [markdown]
-# For the same reason, `bernoulli` is wrong for probabilities below about 1e-7. Use `mode="high"` for them.
+# For the same reason, `bernoulli` is inaccurate for probabilities below about 1e-7. Use `mode="high"` for them.
 
 # %% [markdown]
 # ## Deeper: one array on many devices
@@ -438,7 +438,7 @@ for mode in ("low", "high"):
 #
 # ![A key is copied to four devices. Device 0 draws the numbers 0 and 1, device 1 the numbers 2 and 3, and so on. Each number is a function of the key and its index. Together they are the array that one device would draw. Below, in a generator with a state, number 5 needs the state after number 4.](../images/random_sharded.svg)
 #
-# We compile a draw of four million numbers for one device and for eight simulated devices.
+# We compile a function that draws four million numbers, for one device and for eight simulated devices.
 
 # %%
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
@@ -469,20 +469,21 @@ parts, whole = (jax.jit(draw, out_shardings=sharding)(key) for sharding in (eigh
 print("shape on one device:", parts.addressable_shards[3].data.shape, "  same numbers:", np.array_equal(parts, whole))
 
 # %% [markdown]
-# Each of the eight devices does an eighth of the work, stores an eighth of the array, and communicates nothing. The numbers are the same on any number of devices. JAX before version 0.5 computed random numbers in a different way. This needed fewer flops, but devices had to communicate. A seed from then gives different numbers today.
+# Each of the eight devices does an eighth of the work, stores an eighth of the array, and communicates nothing. The numbers are the same on any number of devices. Before version 0.5, JAX computed random numbers in a different way by default. This needed fewer flops, but devices had to communicate. The same seed gives different numbers today.
 
 # %% [markdown]
 # ## Deeper: other generators
-# JAX has several generators. The argument `dtype` of `jax.random.key` selects one of them, and the setting `jax_default_prng_impl` changes the default. The generator `rbg` uses an algorithm of XLA that is fast on TPUs.
+# JAX has several generators. The argument `dtype` of `jax.random.key` selects one of them, and the setting `jax_default_prng_impl` changes the default. They differ in the size of their keys and in their speed on each kind of device. The experimental generator `rbg` uses an algorithm of XLA that is fast on TPUs.
 
 # %%
 bits = jax.jit(lambda key: jax.random.bits(key, (2**22,)))
-for name in ("threefry2x32", "rbg"):
+for name in ("threefry2x32", "threefry4x32", "philox2x32", "philox4x32", "rbg"):
     named_key = jax.random.key(0, dtype=name)
-    print(f"{name:12s} {jax.typeof(named_key)!s:10s} {time_ms(lambda: bits(named_key)):6.1f} ms for {2**22:,} integers")
+    size = 32 * jax.random.key_data(named_key).size
+    print(f"{name:12s} {jax.typeof(named_key)!s:11s} {size:3d} bits {time_ms(lambda: bits(named_key)):6.1f} ms")
 
 # %% [markdown]
-# Under `vmap`, `rbg` behaves differently.
+# The times are those of four million integers on this machine. The default is not always the fastest generator. Under `vmap`, `rbg` differs from the others.
 
 # %%
 for name in ("threefry2x32", "rbg"):
@@ -494,7 +495,7 @@ for name in ("threefry2x32", "rbg"):
     print("  examples 9, 0, 7:", numbered(jnp.array([9, 0, 7])), "  7, 0, 9:", numbered(jnp.array([7, 0, 9])))
 
 # %% [markdown]
-# Under `vmap`, `rbg` draws for the whole batch with the first key and ignores the other keys. The results differ from those of a loop. The noise of an example depends on its batch, although its number is folded in. Also, only the Threefry and Philox generators return [the same bits on CPU, GPU and TPU](https://docs.jax.dev/en/latest/jax.random.html). Use the default unless a profile (14) shows that random numbers take much of the time.
+# Under `vmap`, `rbg` draws the numbers of the whole batch with the first key and ignores the other keys. The results differ from those of a loop. The noise of an example depends on its batch, although its number is folded in. In addition, only the Threefry and Philox generators return [the same bits on CPU, GPU and TPU](https://docs.jax.dev/en/latest/jax.random.html). Use the default unless a profile (14) shows that random numbers take much of the time.
 
 # %% [markdown]
 # ## Deeper: keys in files
@@ -515,7 +516,7 @@ print_error(lambda: jax.random.wrap_key_data(fast_data), length=120)
 print("restored:", jax.random.wrap_key_data(fast_data, dtype="rbg") == fast_key)
 
 # %% [markdown]
-# Older code uses `jax.random.PRNGKey`, which returns only the data. Samplers accept such a raw key. But it can be changed like any other array, and the check for reused keys does not cover it. Create new keys with `jax.random.key`.
+# Older code uses `jax.random.PRNGKey`, which returns only the data. Samplers accept such a raw key. But it does not record its generator, it can be changed like any other array, and the check for reused keys does not cover it. Create new keys with `jax.random.key`.
 
 # %%
 raw = jax.random.PRNGKey(7)
@@ -534,6 +535,7 @@ with jax.debug_key_reuse(True):
 # | `jax_threefry_partitionable`, to be enabled | enabled by default; `False` gives the numbers of older versions |
 # | `jax_enable_custom_prng` | typed keys |
 # | `np.random.seed`, `torch.manual_seed` | a key that is passed as an argument |
+# | `np.random.default_rng(0)` | a key; the experimental `jax.experimental.random.stateful_rng(0)` has similar methods |
 # | `torch.Generator`, `np.random.SeedSequence.spawn` | `jax.random.split` |
 # | `hk.next_rng_key()`, `self.make_rng("dropout")` | Flax's `nnx.Rngs`, a key and a counter for each name (10) |
 

@@ -30,7 +30,7 @@ def linear(key):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How does the loop below use `keys`, and how many keys does it need? (With `strict=True`, `zip` rejects lists of different lengths.)
+# How does the loop below the missing line use `keys`, and how many keys does it need? (With `strict=True`, `zip` rejects lists of different lengths.)
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -116,15 +116,15 @@ def probe_reuse(key):
 refused = error(probe_reuse, inputs.key())
 require(
     refused != "KeyReuseError",
-    "Under `jax.debug_key_reuse(True)` your answer raises a KeyReuseError. A key is used again after it was used or split.",
+    "Under `jax.debug_key_reuse(True)` your answer raises a KeyReuseError. A key is used again after it was passed to a sampler or split.",
 )
-require(refused is None, f"For five sizes your answer raises {refused}. Are there as many keys as layers?")
+require(refused is None, f"For five sizes, your answer raises {refused}. Are there as many keys as layers?")
 
 # %% [markdown] why="random-init"
-# One split returns a key for each layer, and each of these keys is used once. Their numbers are statistically independent. The parent is not used again. **Next:** Suppose that you add a layer at the end. Do the weights of the first layers stay the same with `split`?
+# One split returns a key for each layer, and each of these keys is used once. The weights of different layers are therefore statistically independent. The parent is not used again. **Next:** Suppose that you add a layer at the end. Do the weights of the earlier layers stay the same with `split`? Does JAX document this?
 
 
-# %% wrong="random-init" because="Uses one key for all layers, so layers of the same shape are equal, and the others start with the same numbers."
+# %% wrong="random-init" because="Uses one key for all layers, so layers of the same shape are equal, and layers of different shapes start with the same numbers."
 def init_mlp(key, sizes):
     keys = [key] * (len(sizes) - 1)
     layers = []
@@ -207,9 +207,9 @@ def init_mlp(key, sizes):
 
 # %% [markdown] task="random-dropout" stars=1 minutes=10 skills="01_arrays,random-init"
 # ## Dropout
-# **Goal.** During training, dropout sets each entry of a layer's output to 0 with some probability. It divides the other entries by the probability to be kept, so that the mean stays the same. Every layer must drop its own entries, and every run must be reproducible.
+# **Goal.** During training, dropout sets each entry of a layer's output to 0 with some probability. It divides the other entries by the probability of being kept, so that the mean stays the same on average. Each layer must drop different entries, and every run must be reproducible.
 #
-# **Signature.** `dropout(key, layer, x, rate)`. `layer` is an int and `x` is a float array of any shape. `rate` is a Python float from 0 up to 1, the probability that an entry is dropped. The result has the shape and dtype of `x`.
+# **Signature.** `dropout(key, layer, x, rate)`. `layer` is an int and `x` is a float array of any shape. `rate` is a Python float from 0 to 1, the probability that an entry is dropped. The result has the shape and dtype of `x`.
 #
 # The derivation of the mask is prescribed. The key of a layer is `key` with `layer` folded in. Call `jax.random.bernoulli` with this key, the probability that an entry is **kept**, and the shape of `x`. Entries are kept where it returns True.
 #
@@ -219,7 +219,7 @@ def init_mlp(key, sizes):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# There are three similar quantities here: the probability to be dropped, the probability to be kept, and the factor for kept entries. Which of them is `rate`?
+# There are three similar quantities here: the probability of being dropped, the probability of being kept, and the factor for kept entries. Which of them is `rate`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -268,14 +268,14 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
                 np.array_equal(zeros, kept),
                 "Kept and dropped entries are swapped. An entry is kept where `bernoulli` is True.",
             ),
-            (np.array_equal(zeros, inverted), "Was `bernoulli` given the probability to be dropped?"),
+            (np.array_equal(zeros, inverted), "Was `bernoulli` called with the probability of being dropped?"),
             (
                 np.array_equal(zeros, ~inverted),
-                "They are those where `bernoulli` with `rate` is True. The task calls it with the probability to be kept.",
+                "Your answer drops those where `bernoulli` with `rate` is True. Call it with the probability of being kept.",
             ),
             (
                 np.array_equal(zeros, shared) and layer == 0,
-                "In layer 0 they are those that `key` itself gives. Fold in 0 like any other number.",
+                "In layer 0, the mask was drawn with `key` itself. Fold in 0 like any other number.",
             ),
             (np.array_equal(zeros, shared), "Every layer drops the same entries. Where does your answer use `layer`?"),
             (rows, "Every row of `x` drops the same entries. How many booleans did you draw?"),
@@ -284,7 +284,7 @@ for layer, rate, shape in ((4, 0.7, (7, 9)), (0, 0.2, (7, 9)), (5, 0.5, (3, 4, 5
             require(right or not misled, f"The wrong entries are dropped. {why}")
         require(
             np.allclose(got, wanted, rtol=1e-3),
-            "The right entries are dropped, but the others are not scaled correctly. Which factor keeps the mean the same?",
+            "The right entries are dropped, but the others are not scaled correctly. Which factor keeps the mean the same on average?",
         )
     compare(got, wanted, label=f"the result for an input of {len(shape)} axes and rate {rate:g}")
 
@@ -296,9 +296,7 @@ key, ones = inputs.key(), jnp.ones((7, 9), jnp.bfloat16)
 kept = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 2), 0.6, (7, 9)))
 got = ask(dropout, key, 2, ones, 0.4)
 right = np.array_equal(np.asarray(got, np.float32) > 0, kept)
-require(
-    right, "For an x in bfloat16 other entries are kept than for one in float32: with which dtype was the mask drawn?"
-)
+require(right, "For an `x` in bfloat16, the mask differs from the mask for float32. With which dtype was it drawn?")
 compare(got, jnp.asarray(kept / 0.6, jnp.bfloat16), atol=0.02, label="the result for ones in bfloat16")
 
 # %% [markdown] why="random-dropout"
@@ -310,13 +308,13 @@ compare(got, jnp.asarray(kept / 0.6, jnp.bfloat16), atol=0.02, label="the result
 # product for where, where(X, Y, 0) -> X * Y: return jnp.where(kept, x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Calls bernoulli with the probability to be dropped, but keeps the entries where it is True."
+# %% wrong="random-dropout" because="Calls bernoulli with the probability of being dropped, but keeps the entries where it is True."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), rate, x.shape)
     return jnp.where(keep, x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Drops where bernoulli with the probability to be dropped is True. The number of entries is right, but they are not the prescribed ones."
+# %% wrong="random-dropout" because="Drops where bernoulli with the probability of being dropped is True. The number of entries is right, but they are not the prescribed ones."
 def dropout(key, layer, x, rate):
     dropped = jax.random.bernoulli(jax.random.fold_in(key, layer), rate, x.shape)
     return jnp.where(dropped, 0, x / (1 - rate))
@@ -340,12 +338,12 @@ def dropout(key, layer, x, rate):
     return jnp.where(jax.random.bernoulli(own, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
-# %% wrong="random-dropout" because="Does not scale the kept entries, so the mean is smaller in training than later without dropout."
+# %% wrong="random-dropout" because="Does not scale the kept entries, so the mean is smaller in training than without dropout."
 def dropout(key, layer, x, rate):
     return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape), x, 0)
 
 
-# %% wrong="random-dropout" because="Divides by rate instead of by the probability to be kept."
+# %% wrong="random-dropout" because="Divides by rate instead of by the probability of being kept."
 def dropout(key, layer, x, rate):
     keep = jax.random.bernoulli(jax.random.fold_in(key, layer), 1 - rate, x.shape)
     return jnp.where(keep, x / max(rate, 0.01), 0)
@@ -489,7 +487,7 @@ near = np.concatenate([np.asarray(ask(probe_grid, seed, steps[:20], purposes)).r
 require(
     len(np.unique(near, axis=0)) == len(near),
     "Some keys that come from `jax.random.key(0)` also come from `jax.random.key(1)` or `jax.random.key(2)`. Adding to the "
-    "numbers of a key gives the key of another seed; `fold_in` mixes them.",
+    "data of a key gives the key of another seed. Use `fold_in`.",
 )
 
 # %% hidden="random-step-key" name="repeat" points=1
@@ -569,7 +567,7 @@ def step_key(key, step, purpose):
     return jax.random.fold_in(key, step + purpose / 10)
 
 
-# %% wrong="random-step-key" because="Adds step and purpose to the numbers of the key, which gives keys of neighbouring seeds."
+# %% wrong="random-step-key" because="Adds step and purpose to the data of the key, which gives keys of neighbouring seeds."
 def step_key(key, step, purpose):
     words = jax.random.key_data(key)
     place = jnp.stack([jnp.asarray(step), jnp.asarray(purpose)]).astype(jnp.uint32)
@@ -593,13 +591,13 @@ def step_key(key, step, purpose):
 
 # %% [markdown] task="random-epochs" stars=2 minutes=20 skills="05_vmap,random-step-key"
 # ## An endless stream of batches
-# **Goal.** Which examples are in the batch of step 12,345? In each epoch, the stream goes through the data once, in a new random order. The steps are counted through all epochs, and you can compute the batch of any step directly.
+# **Goal.** Compute the batch of any step of a training run directly, without the batches before it. In each epoch, the run goes through the data once, in a new random order. The steps are counted through all epochs.
 #
 # **Signature.** `shuffled_epochs(key, steps, n, size)`. `steps` is `(m,)`, int32, in any order. There are `n` examples, and a batch has `size` of them. Both are Python ints. An epoch has `n // size` steps, so steps 0 to `n // size` - 1 are the first epoch. The result is `(m, size)`, int32. Row i contains the indices, from 0 to n - 1, of the examples in the batch of step `steps[i]`.
 #
-# **Example.** `shuffled_epochs(key, jnp.array([0, 1, 2]), 6, 2)` contains each of 0 to 5 once, in some order. The result for steps `[3, 4, 5]` does too, in a different order. With n = 7 an epoch also has three steps, and leaves out one example.
+# **Example.** `shuffled_epochs(key, jnp.array([0, 1, 2]), 6, 2)` contains each of 0 to 5 once, in some order. The result for steps `[3, 4, 5]` also contains each of them once, in a different order. With n = 7, an epoch also has three steps, and leaves out one example.
 #
-# **Judged.** No example occurs twice in an epoch. Every epoch has its own order, and leaves out different examples if the batches do not use all of them. Single examples are shuffled, not whole batches. A row depends only on key, step, `n` and `size`. The traced program has the same number of operations for any number of steps. **Not judged.** How you derive the keys, and that each row draws the order of a whole epoch.
+# **Judged.** No example occurs twice in an epoch. Every epoch has its own order, and leaves out different examples if the batches do not use all of them. Single examples are shuffled, not whole batches. A row depends only on key, step, `n` and `size`. The traced program has the same number of operations for any number of steps. **Not judged.** How you derive the keys. Each row may draw the order of a whole epoch.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -640,7 +638,10 @@ made = program(shuffled_epochs, jax.random.key(0), steps, 6, 2)
 got = made.run(jax.random.key(0), steps, 6, 2)
 compare(got * 0, np.zeros((12, 2), np.int32), label="the array of batches")
 for epoch in np.asarray(got).reshape(4, 6):
-    require(sorted(epoch.tolist()) == list(range(6)), f"The three batches of one epoch contain {epoch.tolist()}.")
+    require(
+        sorted(epoch.tolist()) == list(range(6)),
+        f"The three batches of one epoch contain {epoch.tolist()}, not each of 0 to 5 once.",
+    )
 
 # %% hidden="random-epochs" name="epochs" points=2
 """Twenty epochs of 22 examples in batches of 4: each example at most once in an epoch, in different orders."""
@@ -680,7 +681,7 @@ where = np.argsort(np.where(np.isin(np.arange(22), got), np.arange(22), 22))
 cycles = {tuple(np.roll(epoch, -int(np.argmin(epoch)))[:6]) for epoch in epochs.tolist()}
 require(
     len(cycles) > 15,
-    "Most epochs go through the examples in the same cycle and only start at another place. Shuffle again for each epoch.",
+    "Most epochs go through the examples in the same cycle and only start at a different place. Shuffle again for each epoch.",
 )
 
 # %% hidden="random-epochs" name="resume" points=1
@@ -954,7 +955,7 @@ second = (counts * (counts - 1)).sum() / n  # ordered pairs of draws that agree:
 require(abs(second - 4) < 7 * 4 / n**0.5, "The draws of one resample are not independent.")
 require(
     not (counts.reshape(250, 16, 5).sum(1) == 16).all(),
-    "In the 16 resamples of a key together, every entry is drawn exactly 16 times: copies of the sample were dealt out.",
+    "In the 16 resamples of a key together, every entry is drawn exactly 16 times. Draw each entry independently.",
 )
 
 # %% hidden="random-bootstrap" name="program" points=1
@@ -988,7 +989,7 @@ require(
 )
 
 # %% [markdown] why="random-bootstrap"
-# `vmap` maps over an array of keys, so one program draws all resamples, each with its own key. The function closes over `x`, which all resamples share. If it closed over a *key*, they would share this too, and all resamples would be equal. **Next:** How would you bootstrap a correlation, where pairs have to stay together?
+# `vmap` maps over an array of keys, so one program draws all resamples, each with its own key. The function closes over `x`, which all resamples share. If it closed over a *key*, all resamples would share this key and be equal. **Next:** How would you bootstrap a correlation, where pairs have to stay together?
 
 
 # %% wrong="random-bootstrap" because="Draws without replacement, so a resample is the sample in a different order."
@@ -1068,7 +1069,7 @@ def bootstrap_means(key, x, n):
     return jax.vmap(one)(jax.random.split(key, n))
 
 
-# %% wrong="random-bootstrap" because="Shuffles n copies of the sample and deals them out, so each entry is drawn exactly n times in all."
+# %% wrong="random-bootstrap" because="Shuffles n copies of the sample and divides them among the resamples, so each entry is drawn exactly n times in total."
 def bootstrap_means(key, x, n):
     pool = jax.random.permutation(key, jnp.tile(x, n))
     return pool.reshape(n, x.shape[0]).mean(axis=1)
@@ -1096,7 +1097,7 @@ def bootstrap_means(key, x, n):
 
 # %% [markdown] task="random-ensemble" stars=2 minutes=12 skills="05_vmap,06_pytrees,random-step-key"
 # ## An ensemble that can grow
-# **Goal.** Several networks that differ only in their initial weights show how certain a prediction is. Create all members of such an ensemble at once, as one tree whose leaves have an axis for the members. If you enlarge the ensemble tomorrow, today's members must be in it, unchanged.
+# **Goal.** Several networks that differ only in their initial weights show how certain a prediction is. Create all members of such an ensemble at once, as one tree whose leaves have an axis for the members. If you enlarge the ensemble later, its first members must not change.
 #
 # **Signature.** `ensemble(key, init, n)`. `init(key)` returns a dict, list or tuple of arrays, perhaps nested. `n` is a Python int. The result has the same structure, and each leaf has a new first axis of size n. Member i is what `init` returns for its own key. Member i does not depend on n.
 #
@@ -1219,7 +1220,7 @@ def probe_containers(key):
 
 raised = error(probe_containers, key)
 require(
-    raised is None, f"Where `init` returns a list that contains a tuple, your answer raised {raised}.", kind="raised"
+    raised is None, f"When `init` returns a list that contains a tuple, your answer raises {raised}.", kind="raised"
 )
 compare(
     ask(probe_containers, key),
@@ -1309,11 +1310,11 @@ def ensemble(key, init, n):
 
 # %% [markdown] task="random-kicks" stars=2 minutes=20 skills="05_vmap,random-step-key,random-ensemble"
 # ## Particles in a fluid
-# **Goal.** This exercise has a new setting. In a simulation, every particle gets a random kick in every step. The particles are distributed over several machines. Their positions in memory change all the time, and they move between machines. The result of the simulation must not depend on where a particle is stored. So a particle's kick may depend only on its id and on the step.
+# **Goal.** In a simulation, every particle gets a random kick in every step. The particles are distributed over several machines. A particle's index in the arrays often changes, and so does the machine that stores it. The result of the simulation must not depend on where a particle is stored. A particle's kick may therefore depend only on the key, the step and the particle's id.
 #
-# **Signature.** `kick(key, step, ids, positions, strength)`. `step` is an int from 0 to 1,000,000, perhaps traced. `ids` is `(n,)`, int32, with different numbers of at least 0. `positions` is `(n, 3)`, float32, and `strength` is a float. The result is `(n, 3)`, the positions, each moved by `strength` times three normal random numbers (mean 0, standard deviation 1). These numbers are independent for every particle, step and coordinate.
+# **Signature.** `kick(key, step, ids, positions, strength)`. `step` is an int from 0 to 1,000,000, perhaps traced. `ids` is `(n,)`, int32, with distinct numbers that are not negative. `positions` is `(n, 3)`, float32, and `strength` is a float. The result is `(n, 3)`, the positions, each moved by `strength` times three normal random numbers (mean 0, standard deviation 1). These numbers are independent for every particle, step and coordinate.
 #
-# **Example.** Let a, b, c be the rows of `kick(key, 5, [7, 8, 9], zeros of (3, 3), 1.0)`. Then `kick(key, 5, [9, 7], zeros of (2, 3), 1.0)` has the rows c, a. In step 6 the rows are different.
+# **Example.** Let a, b, c be the rows of `kick(key, 5, jnp.array([7, 8, 9]), jnp.zeros((3, 3)), 1.0)`. Then `kick(key, 5, jnp.array([9, 7]), jnp.zeros((2, 3)), 1.0)` has the rows c, a. In step 6, the rows are different.
 #
 # **Judged.** A kick depends only on key, step and id. The kicks are normally distributed. No two kicks share a key, for small and large ids, in near and distant steps. The traced program has the same number of operations for any number of particles. **Not judged.** How you derive the keys.
 #
@@ -1389,7 +1390,7 @@ again = np.asarray(again).reshape(-1, 3)
 require(np.allclose(again, kicks[3][order], atol=1e-5), "In a different order, the same particles get different kicks.")
 three = program(kick, key, step, ids[0, :3], positions[0, :3], one)  # the example's, so it is compiled once
 fewer = np.asarray(three.run(key, np.int32(3), ids[0, :3], positions[0, :3], one))
-require(np.allclose(fewer, kicks[3][:3], atol=1e-5), "With fewer particles, the same ones get different kicks.")
+require(np.allclose(fewer, kicks[3][:3], atol=1e-5), "With fewer particles, the same particles get different kicks.")
 require(not (kicks[0] == kicks[0][0]).all(), "All particles get the same kick.")
 require(
     not (kicks[0][:, 0] == kicks[0][:, 1]).all(), "A particle is moved by the same distance in all three directions."
@@ -1465,15 +1466,15 @@ for apart in range(1, 4):
     for one, other in ((0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)):
         require(
             not (now[apart:, one] == now[:-apart, other]).all() and not (now[:, one] == then[:, other]).all(),
-            "One coordinate of a kick is another coordinate of the next particle's, or of the next step's: particle, step and "
-            "coordinate were added up.",
+            "One coordinate of a kick equals another coordinate of the next particle's kick, or of the next step's. Id, step and "
+            "coordinate were added.",
         )
 for made, n in ((more, 3), (few, 2)):
     alone = made.run(key, np.int32(700), ids[:n], positions[:n], strength)
     compare(alone, now[:n].astype(np.float32), label=f"the positions of {n} of the particles alone")
 
 # %% [markdown] why="random-kicks"
-# The key of a kick is derived from the step and the particle's id alone. So the kick does not depend on the order of the particles, on the other particles, or on the machine. JAX's generator is *counter-based*, and simulation codes use such generators for the same reason. **Next:** Two particles collide and get one random force, with opposite signs. From which numbers do you derive its key?
+# The key of a kick is derived from `key`, the step and the particle's id alone. So the kick does not depend on the order of the particles, on the other particles, or on the machine. JAX's generator is *counter-based*, which means that it computes number i from the key and i. Simulation programs use such generators for the same reason. **Next:** Two particles collide and get one random force, with opposite signs. From which numbers do you derive its key?
 
 
 # %% wrong="random-kicks" because="Draws one array for all particles, so a kick belongs to an index of the array, not to a particle."
@@ -1487,7 +1488,7 @@ def kick(key, step, ids, positions, strength):
     return positions + strength * jax.vmap(one)(ids)
 
 
-# %% wrong="random-kicks" because="Combines step and id into one number, with a factor that large ids exceed."
+# %% wrong="random-kicks" because="Combines step and id into one number, with a factor that is smaller than the largest ids."
 def kick(key, step, ids, positions, strength):
     one = lambda i: jax.random.normal(jax.random.fold_in(key, 100_000 * step + i), (3,))
     return positions + strength * jax.vmap(one)(ids)
