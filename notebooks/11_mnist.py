@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 · MNIST: from files to a trained network
 #
-# *The core takes 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/11_mnist/11_mnist.ipynb).* After the core you can feed a compiled step from PyTorch's data sets and loaders, train and evaluate a convolutional network, find out whether loading slows down your loop, and look at what the network gets wrong.
+# *The core takes 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/11_mnist/11_mnist.ipynb).* After the core, you can feed a compiled step from PyTorch's data sets and loaders, train and evaluate a convolutional network, find out whether loading slows down your loop, and examine what the network gets wrong.
 #
 # **Prerequisites.** `jit` (lesson 03), training steps and asynchronous dispatch (09), NNX modules (10). Answer these questions from memory.
 #
@@ -12,18 +12,18 @@
 # It is traced and compiled again. Each compiled program is for given shapes and dtypes.
 # </details>
 #
-# 2. From 09: Why does it slow down a loop to print the loss in every step?
+# 2. From 09: Why does a loop get slower when it prints the loss in every step?
 #
 # <details><summary>Answer</summary>
 #
-# Python waits for the number before it submits the next step. Then the device waits for Python.
+# Python waits for the number before it submits the next step. After that, the device waits for Python.
 # </details>
 #
 # 3. From 10: A step compiled with `jax.jit` updates a module in place and returns only the loss. What has changed after the call?
 #
 # <details><summary>Answer</summary>
 #
-# Nothing. A step must return every module that it changes.
+# Nothing, because the update changes a copy. A step must return every module that it changes.
 # </details>
 
 # %%
@@ -43,18 +43,19 @@ from grader.learning import digits, plots
 from grader.learning.inspection import print_error
 from grader.learning.loaders import SAYS, DataLoader, MNIST, numpy_collate, seed
 
+# To use your copy of MNIST, set the environment variable JAXERCISE_DIGITS to the folder that contains MNIST/raw.
 found = digits.get()
 print(SAYS, found.says, sep="\n")
 
 # %% [markdown]
-# ## Who feeds the step?
+# ## From files to batches
 # A training step takes batches of arrays. The images come from files, one at a time, through Python code. If this code takes longer than the step, the device waits. In this lesson, PyTorch's data tools load handwritten digits, and JAX trains a network on them.
 #
-# `MNIST` and `DataLoader` are the classes of torchvision and PyTorch. Without PyTorch, they are stand-ins with the same interface. Without MNIST's files, the digits are 1,797 real ones that come with scikit-learn. The lines above state what was found. If you have MNIST, set the environment variable `JAXERCISE_DIGITS` to the folder that contains `MNIST/raw`.
+# `MNIST` and `DataLoader` are the classes of torchvision and PyTorch. Without PyTorch, they are stand-ins with the same interface. Without MNIST, the digits are the 1,797 of scikit-learn. The lines above show what you have.
 #
 # ![From a file to a program. A data set returns one example for an index, an image and a label. The loader draws an order, requests 128 examples and passes them to collate_fn, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes these arrays and returns a new model and optimizer. Up to collate_fn, Python handles one example at a time. After it, one program handles a batch at a time.](../images/mnist_feed.svg)
 #
-# A **data set** has a length and returns an example for each index. It applies `transform` to an image whenever you request it. Here, the transformation converts pixels to floats and adds an axis for channels, of which a grey image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called data augmentation.
+# A **data set** has a length and returns an example for each index. Each time you request an image, it applies `transform` to it. Here, `transform` converts pixels to floats and adds an axis for channels, of which a grayscale image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called **data augmentation**.
 
 
 # %%
@@ -67,7 +68,7 @@ def to_floats(image):
 
 
 def moved(image):
-    """The same, moved by up to two pixels in each direction"""
+    """to_floats(image), moved by up to two pixels in each direction"""
     row, column = draws.integers(5, size=2)
     return np.pad(to_floats(image), ((2, 2), (2, 2), (0, 0)))[row : row + 28, column : column + 28]
 
@@ -90,7 +91,7 @@ plots.show(
 
 # %% [markdown]
 # ## Batches of one shape
-# A **loader** draws an order, requests examples from the data set, and passes a list of them to `collate_fn`, which makes a batch. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects. (The stand-in makes NumPy arrays, so without PyTorch there is no error.)
+# A **loader** chooses an order, which is random with `shuffle=True`, and requests the examples from the data set. It passes lists of them to `collate_fn`, which makes batches. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects. (The stand-in makes NumPy arrays and causes no error.)
 
 # %%
 xs, ys = next(iter(DataLoader(test_set, batch_size=128)))
@@ -123,8 +124,13 @@ print(type(xs).__name__, xs.shape, xs.dtype, type(ys).__name__, ys.shape, ys.dty
 # %%
 def count_traces(loader):
     traces = []
-    mean = jax.jit(lambda xs: traces.append(len(xs)) or jnp.mean(xs))
-    for _ in range(2):
+
+    @jax.jit
+    def mean(xs):
+        traces.append(len(xs))  # runs only while JAX traces the function
+        return jnp.mean(xs)
+
+    for _ in range(2):  # epochs
         for xs, _ in loader:
             mean(xs)
     return traces
@@ -134,10 +140,10 @@ print("all batches:    traced for batches of", count_traces(load(test_set)))
 print("drop_last=True: traced for batches of", count_traces(load(test_set, drop_last=True)))
 
 # %% [markdown]
-# Each batch size needs a compilation. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image, so choose a batch size that divides their number, or pad the last batch and mask the padding. An exercise does the latter.
+# Each batch size needs a program of its own. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image, so choose a batch size that divides their number, or pad the last batch and mask the padding (an exercise).
 #
 # ## A residual network
-# Our network consists of residual blocks. A **residual block** adds the result of its layers, here a convolution and a relu, to its input. In the backward pass, the gradient also flows directly through the addition to earlier layers. `share` scales what a block adds.
+# Networks with many layers are hard to train. A **residual block** adds the result of its layers, here a convolution and a relu, to its input. In the backward pass, the gradient also flows unchanged through the addition to earlier layers. `share` scales what a block adds.
 
 
 # %%
@@ -151,7 +157,7 @@ class Block(nnx.Module):
 
 
 # %% [markdown]
-# The network shrinks the image with a convolution of stride 2, passes it through the blocks, and computes a score for each digit. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
+# The network shrinks the image with a convolution of stride 2, passes it through the blocks, and computes a score for each digit, the **logits**. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
 
 
 # %%
@@ -173,9 +179,9 @@ class Network(nnx.Module):
 
 
 # %% [markdown]
-# ![A residual block. Its input takes two paths. One leads straight to the addition. The other leads through a 3 by 3 convolution and a relu, and is multiplied by 1 / depth. Below, the network: a convolution with stride 2, depth blocks, two linear layers and ten scores. The straight paths form one line from the first layer to the last, along which gradients flow back.](../images/mnist_residual.svg)
+# ![A residual block. Its input takes two paths. One leads straight to the addition. The other leads through a 3 by 3 convolution and a relu, and is multiplied by 1 / depth. Below, the network: a convolution with stride 2, depth blocks, two linear layers and ten scores. The straight paths form one line between the first and the last layer, along which gradients flow in the backward pass.](../images/mnist_residual.svg)
 #
-# Stride 2 halves height and width, so 14 × 14 positions remain. (`nnx.avg_pool` is another way to do that.) With a share of 1 / depth, the sum of what all blocks add does not grow with the depth. The depth is an argument, so one class serves a laptop and an accelerator.
+# Stride 2 halves height and width to 14. (`nnx.avg_pool` can do so too.) With a share of 1 / depth, the sum of what all blocks add has a similar size for every depth.
 
 # %%
 on_cpu = jax.default_backend() == "cpu"
@@ -189,14 +195,17 @@ print(f"accuracy before training: {jnp.mean(scores.argmax(-1) == ys):.1%}")
 
 # %% [markdown]
 # ## Steps for training and evaluation
-# The optimizer is an `nnx.Optimizer` (10) whose learning rate first rises and then falls (09). An `nnx.MultiMetric` accumulates the loss and the accuracy over several batches, until `reset`.
+# The optimizer is an `nnx.Optimizer` (10) whose learning rate first rises and then falls (09). The loss is the cross entropy, the negative logarithm of the probability that the network gives to the correct digit. An `nnx.MultiMetric` accumulates metrics over several batches, until `reset`.
 
 # %%
 STEPS = 220
 rate = optax.warmup_cosine_decay_schedule(0.0, 0.003, warmup_steps=STEPS // 10, decay_steps=STEPS)
 tx = optax.adam(rate)
 optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
-metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), accuracy=nnx.metrics.Accuracy())
+metrics = nnx.MultiMetric(
+    loss=nnx.metrics.Average("loss"),  # the mean of the argument `loss`
+    accuracy=nnx.metrics.Accuracy(),  # compares the arguments `logits` and `labels`
+)
 
 
 def loss_and_scores(model, xs, ys):
@@ -226,7 +235,7 @@ def eval_step(model, metrics, xs, ys):
 
 # %% [markdown]
 # ## The training loop
-# `seed` fixes the order that the loader draws. The loop repeats the loader until it has made 220 steps. Every 20 steps, it records the metrics of these steps and those of test images. Only then does Python wait for the device.
+# `seed` fixes the random order. `batches` repeats the loader, with a new order in each epoch, until there are 220 batches. Every 20 steps, the loop records the metrics of these steps and those of up to 1,000 test images. Only then does Python wait for the device.
 
 # %%
 seed(0)
@@ -272,10 +281,10 @@ plots.show(
 )
 
 # %% [markdown]
-# A training point is a mean over 20 steps, in which the network improves, and its images have been moved. So here the training accuracy is not above the test accuracy. When a network memorizes its training images, the test loss rises while the training loss still falls.
+# A training point is a mean over 20 steps, in which the network improves, and its images have been moved. So here the training accuracy is not above the test accuracy. A network that **overfits** memorizes its training images. Its test loss rises while its training loss still falls.
 #
 # ## Does the device wait for data?
-# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading takes as long (L) as the step (S). We compare three loops. The first reads the loss in each iteration. The second does too, but a thread loads the next batch. The third does not read the loss.
+# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading a batch takes as long (L) as a step (S). We compare three loops. The first reads the loss in each iteration. The second does too, but a thread loads the next batch. The third does not read the loss.
 
 
 # %%
@@ -285,7 +294,7 @@ from concurrent.futures import ThreadPoolExecutor
 def ahead(batches):
     """Yields the same batches. A thread loads the next one and copies it to the device."""
     batches = iter(batches)
-    load_next = lambda: jax.device_put(next(batches, None))
+    load_next = lambda: jax.device_put(next(batches, None))  # None at the end
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(load_next)
         while (batch := upcoming.result()) is not None:
@@ -306,7 +315,7 @@ def seconds_per_iteration(batches, read_loss):
     for batch in batches:
         *trained, loss = train_step(*trained, *batch)
         if read_loss:
-            float(loss)
+            float(loss)  # waits for the step
     jax.block_until_ready(trained)
     return (time.perf_counter() - start) / 10
 
@@ -320,34 +329,37 @@ def seconds_per_iteration(batches, read_loss):
 # - [ ] all three, because the device computes anyway | The first loop waits for the step and loads only then. Meanwhile the device has nothing to do.
 
 # %%
-step_s = min(seconds_per_iteration(slow_disk(0), read_loss=True) for _ in range(3))
+load_s = min(seconds_per_iteration(slow_disk(0), read_loss=True) for _ in range(3))  # as long as a step
 loops = {
-    "reads the loss": lambda: seconds_per_iteration(slow_disk(step_s), read_loss=True),
-    "reads the loss,\na thread loads": lambda: seconds_per_iteration(ahead(slow_disk(step_s)), read_loss=True),
-    "does not read the loss": lambda: seconds_per_iteration(slow_disk(step_s), read_loss=False),
+    "no disk": lambda: seconds_per_iteration(slow_disk(0), read_loss=True),
+    "reads the loss": lambda: seconds_per_iteration(slow_disk(load_s), read_loss=True),
+    "reads the loss,\na thread loads": lambda: seconds_per_iteration(ahead(slow_disk(load_s)), read_loss=True),
+    "does not read the loss": lambda: seconds_per_iteration(slow_disk(load_s), read_loss=False),
 }
 rounds = [[loop() for loop in loops.values()] for _ in range(5)]
 best = {name: 1e3 * min(times) for name, times in zip(loops, zip(*rounds, strict=True), strict=True)}
+step_ms = best.pop("no disk")
+both_ms = 1e3 * load_s + step_ms
 _, axes = plots.subplots(height=2)
 bars = axes.barh(list(best), list(best.values()), color=plots.COLOURS[5], height=0.55)
 axes.bar_label(bars, fmt="%.1f ms", padding=6)
-axes.axvline(2e3 * step_s, color=plots.COLOURS[1], label=f"L + S = {2e3 * step_s:.1f} ms")
+axes.axvline(both_ms, color=plots.COLOURS[1], label=f"L + S = {both_ms:.1f} ms")
 axes.set(xlabel="milliseconds for an iteration", xlim=(0, 1.3 * max(best.values())))
 axes.invert_yaxis()
 axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
 described = "; ".join(f"{' '.join(name.split())}: {took:.1f} ms" for name, took in best.items())
-plots.show(f"Bars for the time of an iteration, beside a line at L + S, {2e3 * step_s:.1f} ms. {described}.")
+plots.show(f"Bars for the time of an iteration, beside a line at L + S, {both_ms:.1f} ms. {described}.")
 
 # %% [markdown]
-# Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. Flax's tutorial gets the same effect from `prefetch(1)`.
+# Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. If you need the loss in each step, load in a thread. In Flax's tutorial, `prefetch(1)` does so.
 #
-# The next cell prints how many images per second each side can process. Its last line is for indexing one array of all images.
+# How many images per second do the loader and the step process? The last line is for indexing one array of all images instead.
 
 # %%
 start = time.perf_counter()
 loaded = sum(len(labels) for _, labels in itertools.islice(loader, 10))
-print(f"loader            {loaded / (time.perf_counter() - start):9,.0f} images a second")
-print(f"training step     {128 / step_s:9,.0f}")
+print(f"loader            {loaded / (time.perf_counter() - start):9,.0f} images per second")
+print(f"training step     {128e3 / step_ms:9,.0f}")
 all_images, all_labels = found.arrays(train=True)
 start = time.perf_counter()
 for _ in range(10):
@@ -356,10 +368,10 @@ for _ in range(10):
 print(f"indexing an array {1280 / (time.perf_counter() - start):9,.0f}")
 
 # %% [markdown]
-# The slower of loader and step limits the speed of training. Data that fit into memory need no loader. Put them into one array and index it with shuffled numbers, as the first exercise does.
+# When loading and computing overlap, the slower of the two limits the speed of training. Data that fit into memory need no loader. Put them into one array and index it with shuffled numbers, as in the first exercise.
 #
 # ## What does the network get wrong?
-# The accuracy is one number. Which digits are confused with which? The network's probability for each digit is the softmax of its scores. This cell predicts every test image, in batches of 40, which divides both 360 and 10,000.
+# The accuracy does not show which digits the network confuses. The network's probability for each digit is the softmax of its scores. This cell predicts every test image, in batches of 40, which divides both 360 and 10,000.
 
 
 # %%
@@ -381,6 +393,8 @@ hardest = np.argsort(of_label)[:4]
 _, (table, *small) = plots.subplots(1, 5, height=2.2, width_ratios=[2, 1, 1, 1, 1])
 table.imshow(np.log1p(confusion), cmap="Blues")
 table.set(xlabel="prediction", ylabel="label", xticks=range(10), yticks=range(10))
+for label, other in np.argwhere(confusion * (1 - np.eye(10))):  # the mistakes
+    table.text(other, label, confusion[label, other], ha="center", va="center", fontsize=7)
 for ax, i in zip(small, hardest, strict=True):
     ax.imshow(images[i, ..., 0], cmap="gray_r")
     ax.set_title(f"{labels[i]} as {predicted[i]}\np({labels[i]}) = {of_label[i]:.0%}")
@@ -392,7 +406,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The table shows which labels are confused. The images on the right are those whose label has the lowest probability, and "8 as 1" is an 8 that was predicted as 1. Look at them before you change the network. Some are hard to read for people, too. A model with Dropout or BatchNorm has to be in evaluation mode here, for example by `model.eval()` (10).
+# The table is a **confusion matrix**. Counts off the diagonal are mistakes. The images on the right are those whose label has the lowest probability. Their titles give the label, the prediction and this probability. Look at such images before you change the network. If a model has Dropout or BatchNorm, call `model.eval()` before you predict (10).
 #
 # **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
 #
@@ -405,15 +419,15 @@ print("uint8 minus 128:", pixels - 128, "  uint8 divided by 255:", (pixels / 255
 print_error(lambda: model(some_images.transpose(0, 3, 1, 2)))
 
 # %% [markdown]
-# Differences of uint8 wrap around, so a dark pixel becomes a bright one. Division gives float64, which takes twice the memory, and JAX converts it to float32 anyway. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
+# Differences of uint8 wrap around, so here the darker pixel becomes the brighter one. Division gives float64, which takes twice the memory, and JAX converts it to float32 by default. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
 #
-# An augmentation must keep the label. Photographs of cats may be mirrored, but most digits may not.
+# An augmentation must keep the label. For example, most digits may not be mirrored.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: the same step with nnx.jit
-# Flax's tutorial compiles its steps with `nnx.jit`. It writes all changes back into the objects that were passed (10), so the step returns nothing.
+# Flax's tutorial compiles its steps with `nnx.jit`, which writes all changes back into the objects that were passed (10). So the step need not return them.
 
 
 # %%
@@ -439,17 +453,17 @@ for name, (_, _, its_metrics) in {"jax.jit": by_jax, "nnx.jit": by_nnx}.items():
     print(name, {key: round(float(value), 4) for key, value in its_metrics.compute().items()})
 
 # %% [markdown]
-# The metrics are equal. The loop around such a step is shorter, because it assigns nothing. The price is the time that `nnx.jit` spends in Python in each call, which lesson 10 measures.
+# The metrics are equal. The loop around an `nnx.jit` step is shorter, because it assigns nothing. The price is the time that `nnx.jit` spends in Python in each call, as measured in lesson 10.
 #
 # ## Deeper: how much should a block add?
-# The network's blocks add a share of 1 / depth. This section shows what happens without the share.
+# The blocks of our network scale what they add by 1 / depth. What happens with a share of 1?
 
 # %% [markdown] predict="mnist-depth"
-# Adding the relu of an untrained convolution makes the largest numbers about half as large again. The input of 32 such blocks has numbers up to about 2. How large are the numbers after the last block?
+# With a share of 1, an untrained block increases the largest numbers by about half. The input of 32 such blocks has numbers up to about 2. How large are the numbers after the last block?
 #
 # - [x] hundreds of thousands | Right. Each block adds half of what it *receives*, so the numbers grow exponentially.
-# - [ ] about 3, half as large again | This is the result of one block. The second block adds to that result.
-# - [ ] about 34, which is 2 and 32 times 1 | The second block adds half of 3, not half of 2. Each block adds more than the one before it.
+# - [ ] about 3, because half of 2 is added | This is the result of one block. The second block adds to that result.
+# - [ ] about 34, because each block adds 1 to the 2 of the input | The second block adds half of 3, not half of 2. Each block adds more than the one before it.
 
 # %%
 rngs = nnx.Rngs(0)
@@ -466,7 +480,7 @@ for share in (1, 1 / 32):
     print(f"              loss {loss:,.2f}")
 
 # %% [markdown]
-# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a share of 1 / depth, the depth can be chosen freely. How large is the network for an accelerator? `jax.eval_shape` finds out without creating it (10).
+# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a share of 1 / depth, the depth can be chosen freely. On an accelerator, the lesson uses a larger network. `jax.eval_shape` computes its shapes without creating it (10).
 
 # %%
 for its_sizes in ({"channels": 16, "depth": 2}, {"channels": 64, "depth": 32}):
@@ -476,9 +490,9 @@ for its_sizes in ({"channels": 16, "depth": 2}, {"channels": 64, "depth": 32}):
 
 # %% [markdown]
 # ## Deeper: worker processes
-# A thread helps while loading *waits*, for a disk or a network. Loading that *computes* in Python holds Python's global lock, so other Python code waits. `DataLoader(num_workers=2)` loads in two other processes instead.
+# A thread helps while loading *waits*, for a disk or a network. Loading that *computes* in Python holds Python's global interpreter lock (GIL), so other Python code waits. `DataLoader(num_workers=2)` loads in two other processes instead.
 #
-# On Linux, before Python 3.14, these processes are created by `fork` unless you choose another method. A fork copies the process, but only one of its threads continues in the copy. JAX has many threads. A lock that another thread held at that moment stays locked in the copy forever. JAX therefore warns when a process forks.
+# On Linux, before Python 3.14, these processes are created by `fork` unless you choose another method. A fork copies the process, but only one of its threads continues in the copy. JAX starts many threads. A lock that another thread held at that moment stays locked in the copy forever. JAX therefore warns when a process forks.
 
 # %%
 import multiprocessing
@@ -510,9 +524,9 @@ for name, options in {"in this process": {}, "in two workers": processes}.items(
     del workers
 
 # %% [markdown]
-# The first epoch waits until the processes have started and imported their modules. `persistent_workers` keeps them for later epochs. These images are so small that workers save little time. They help when an example takes milliseconds, such as a JPEG that has to be decoded. First compare the loader with the step, as in the core.
+# The first epoch waits until the processes have started and imported their modules. `persistent_workers` keeps them for later epochs. These images are so small that workers save little time. Workers help when an example takes milliseconds, for instance when a JPEG has to be decoded. First compare the speeds of loader and step, as in the core.
 #
-# **Do not use JAX in workers**, neither in the data set nor in a transformation or `collate_fn`. Do not share a NumPy generator either. Each worker gets a copy in the same state, and all of them draw the same numbers.
+# **Do not use JAX in workers.** They run the data set, its `transform` and `collate_fn`. Do not share a NumPy generator either. Each worker receives a copy in the same state, so all workers draw the same numbers.
 
 # %%
 import pickle
@@ -524,7 +538,7 @@ print([copy.integers(5, size=6).tolist() for copy in copies])
 # Create a generator in each worker instead, with `worker_init_fn`, or augment on the device with keys, as an exercise does.
 #
 # ## Deeper: Grain and TensorFlow Datasets
-# Any iterator of NumPy arrays can feed a compiled step. **Grain** is a loader written for JAX. It makes NumPy arrays without a `collate_fn`. Its order follows from a seed, and its position can be saved, so an interrupted run resumes with the next batch (24). The loop of the core would start as follows. Grain is not installed with this course, so this is not a cell.
+# Any iterator of NumPy arrays can feed a compiled step. **Grain** is a loader written for JAX. It makes NumPy arrays without a `collate_fn`. Its order follows from a seed, and its position can be saved, so an interrupted run resumes with the next batch (24). With Grain, batches like those of the core are created as follows. Grain is not installed with this course, so this is not a cell.
 #
 # ```python
 # import grain
@@ -540,7 +554,7 @@ print([copy.integers(5, size=6).tolist() for copy in copies])
 # position = batches.get_state()  # for the checkpoint; batches.set_state(position) restores it
 # ```
 #
-# Flax's tutorial uses TensorFlow Datasets.
+# Flax's tutorial uses **TensorFlow Datasets**. Here is such a pipeline. `prefetch(1)` prepares one batch ahead.
 #
 # ```python
 # import tensorflow as tf
@@ -569,20 +583,22 @@ for (before, one), (after, other) in itertools.pairwise(outputs.items()):
 
 # %%
 _, axes = plots.subplots(len(outputs), 9, height=0.85 * len(outputs))
+brightest = np.max(list(outputs.values()), axis=(0, 1, 2, 3))  # of each channel, so that rows can be compared
 for row, (name, maps) in zip(axes, outputs.items(), strict=True):
     row[0].imshow(some_images[eight, ..., 0], cmap="gray_r")
     row[0].set_title(name)
-    for ax, channel in zip(row[1:], np.moveaxis(np.asarray(maps[0]), -1, 0), strict=False):
-        ax.imshow(channel, cmap="viridis")
+    for i, ax in enumerate(row[1:]):
+        ax.imshow(maps[0, ..., i], cmap="viridis", vmin=0, vmax=brightest[i])
     for ax in row:
         ax.axis("off")
 plots.show(
-    f"A handwritten 8 and, beside it, eight channels of each of {', '.join(outputs)}. Each channel is a small map of the "
-    "same 8. In some maps the whole stroke is bright, in others only a part of it, such as its left edge."
+    f"A handwritten 8 and, beside it, eight channels of each of {', '.join(outputs)}. Each column is one channel, a small "
+    "map of the same 8, and no map is darker than the one above it. In some maps "
+    "the whole stroke is bright, in others only a part of it, such as its left edge."
 )
 
 # %% [markdown]
-# The channels respond to different parts of the digit. Some maps show the whole stroke and others only some of its edges. A block adds the output of a relu, which is never negative, so no value decreases from row to row.
+# Each column is one channel, with the same colours in all rows. The channels respond to different parts of the digit. Some maps show the whole stroke and others only some of its edges. A block adds the output of a relu, which is never negative, so no value decreases from row to row.
 #
 # ## Deeper: from PyTorch
 #

@@ -101,9 +101,9 @@ def yearly(course):
 # ## Batches of one shape
 # **Goal.** Make batches for a compiled step from one array of images. Each batch contains floats, has an axis for channels and has the same size, so that the step is compiled once. The loop is given. Complete its body.
 #
-# **Signature.** `batches(images, labels, size, order)` takes images `(n, h, w)` of dtype uint8 and labels `(n,)` of any integer dtype. `order` is `(n,)`, the numbers 0 to n-1 in the order of the examples. It yields pairs of NumPy arrays. The images are `(size, h, w, 1)`, float32, from 0 to 1 (255 becomes 1), and their labels are `(size,)`, int32. Examples at the end that do not fill a batch are left out.
+# **Signature.** `batches(images, labels, size, order)` takes images `(n, h, w)` of dtype uint8 and labels `(n,)` of any integer dtype. `order` is `(n,)`, a permutation of the numbers 0 to n-1. `batches` takes the examples in this order and yields pairs of NumPy arrays. The images are `(size, h, w, 1)`, float32, from 0 to 1 (255 becomes 1), and their labels are `(size,)`, int32. Examples at the end that do not fill a batch are left out.
 #
-# **Example.** There are five images of one pixel, 0, 51, 102, 153 and 255, with the labels 5, 6, 7, 8, 9. With size 2 and the order 4, 0, 3, 1, 2, the first batch contains the images 1 and 0 with the labels 9 and 5. The second contains 0.6 and 0.2 with the labels 8 and 6. The image 102 is left out.
+# **Example.** There are five images of one pixel, 0, 51, 102, 153 and 255, with the labels 5, 6, 7, 8, 9. With size 2 and the order 4, 0, 3, 1, 2, the first batch contains the pixels 1.0 and 0.0 with the labels 9 and 5. The second contains 0.6 and 0.2 with the labels 8 and 6. The image with pixel 102 is left out.
 #
 # **Judged.** The values, shapes and dtypes of every batch, that its arrays are NumPy arrays, and the number of batches. **Not judged.** Speed.
 #
@@ -303,13 +303,13 @@ def batches(images, labels, size, order):
 
 # %% [markdown] task="mnist-metrics-on-device" stars=2 minutes=15 skills="03_jit,09_training,mnist-batches"
 # ## Metrics without waiting
-# **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read a number on the way, so that Python never waits for the device. Here you write by hand what `nnx.MultiMetric` does.
+# **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read a number while you do this, so that Python never waits for the device. You write by hand what `nnx.MultiMetric` does.
 #
 # **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches, and the accuracy is the share of examples whose largest logit is at the label. Both are float32 of shape `()`.
 #
 # **Example.** `nearest` from the setup starts with the centres `[[0], [1]]`. The first batch is `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, and the second is `xs = [[2]]`, `ys = [1]`. Three of four predictions are correct, so the accuracy is 0.75. The losses of the batches are about 0.65 and 0.07, and the mean over all four examples is about 0.50.
 #
-# **Judged.** The values, for batches of different sizes and for any `step` and its loss. The whole function can be traced. It cannot if an array is converted to a Python or NumPy number, in the loop or after it. Nothing calls `block_until_ready`. **Not judged.** Whether you add the values up or collect them.
+# **Judged.** The values, for batches of different sizes and for any `step` and loss. The whole function can be traced, which fails where an array is converted to a Python or NumPy number, in the loop or after it. Nothing calls `block_until_ready`. **Not judged.** Whether you add the values up or collect them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -598,13 +598,13 @@ def train_steps(step, state, batches):
 #
 # **Signature.** `evaluate(predict, images, labels, size)`. `predict` takes **exactly `size`** images `(size, ...)` and returns logits `(size, k)`. `images` is `(n, ...)` and `labels` is `(n,)`, both NumPy arrays, with n ≥ 1. Return `{"loss": ..., "accuracy": ...}`, both float32 of shape `()`. Over the n examples, the loss is the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`), and the accuracy is the share of examples whose largest logit (`jnp.argmax`) is at the label.
 #
-# **Example.** For n = 5 and size 2, `predict` is called three times. In the last call, one of the two images is padding. If all logits are 0 and there are 10 classes, the loss is log 10 and the accuracy is the share of labels that are 0.
+# **Example.** For n = 5 and size 2, `predict` is called three times. In the last call, one of the two images is padding. If all logits are 0 and there are 10 classes, the loss is log 10. The largest logit is then at 0, the first index, so the accuracy is the share of labels that are 0.
 #
-# **Judged.** The values for every n, also for n smaller than `size`, and the shapes that `predict` receives. The results of `predict` for your padding must not affect the result, **even if they are NaN**. A NaN for a *real* image must make the loss NaN. **Not judged.** What you pad with.
+# **Judged.** The values for every n, including n smaller than `size`, and the shapes that `predict` receives. The results of `predict` for your padding must not affect the metrics, **even if they are NaN**. A NaN for a *real* image must make the loss NaN. **Not judged.** What you pad with.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# How many images are missing in the last batch? How can an array state for each row of a batch whether it is real?
+# How many images are missing in the last batch? Which kind of array can mark the rows of a batch that are real?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -755,7 +755,7 @@ for n, size in ((10, 4), (8, 4), (3, 5)):
     )
 
 # %% [markdown] why="mnist-evaluate"
-# With padding, all batches have the same shape, and with the mask, the padding does not affect the result. `where` keeps a NaN out, and a product does not. **Next:** on eight devices, each batch is partitioned into eight shards. What must `size` be then?
+# Padding gives all batches the same shape, and the mask keeps the padding out of the sums. `where` excludes a NaN, and a product does not. **Next:** on eight devices, each batch is partitioned into eight shards. What must `size` be then?
 
 
 # %% wrong="mnist-evaluate" because="Leaves out the images that do not fill a batch, as in training."
@@ -942,14 +942,14 @@ def evaluate(predict, images, labels, size):
 # **Signature.** `CNN(channels, blocks, *, rngs)` takes two integers and an `nnx.Rngs`, from which **all** weights are drawn. Called with images `(n, 8, 8, 1)`, it returns logits `(n, 10)`. Its layers are:
 #
 # - a 3 × 3 convolution with stride 2 from one channel to `channels`, then relu, with the result `(n, 4, 4, channels)`;
-# - `blocks` blocks, each with its own 3 × 3 convolution. A block returns its input **plus** the relu of the convolution of its input, without the share of the lesson;
+# - `blocks` blocks, each with its own 3 × 3 convolution. A block returns its input **plus** the relu of the convolution of its input. Unlike in the lesson, the relu is not scaled by a share;
 # - a `reshape` that flattens each image, and one linear layer to 10 numbers, without an activation.
 #
 # All layers have biases, and all convolutions have the default padding of `nnx.Conv`.
 #
 # **Example.** `CNN(8, 2, rngs=nnx.Rngs(0))` has 72 + 8 parameters in the first convolution, 576 + 8 in each block, and 1,280 + 10 in the last layer, which is 2,538 in total.
 #
-# **Judged.** The parameters, either as separate arrays or with those of all blocks stacked along a first axis. The logits for given parameters, under tracing. The accuracy on unseen digits after 120 steps of `fit` from the setup. **Not judged.** The names of the layers.
+# **Judged.** The parameters, either as separate arrays or with those of all blocks stacked along a first axis. The logits for given parameters, computed by a compiled call. The accuracy on unseen digits after 120 steps of `fit` from the setup. **Not judged.** The names of the layers.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -963,7 +963,7 @@ def evaluate(predict, images, labels, size):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In `__call__`, use one variable for the features. For each block, add to it the relu of the block's convolution. Then `reshape(len(images), -1)`. The linear layer has 16 times `channels` inputs.
+# In `__call__`, keep the features in one variable. For each block, add the relu of the block's convolution to it. Then `reshape(len(images), -1)`. The linear layer has 16 times `channels` inputs.
 #
 # </details>
 
@@ -1458,7 +1458,7 @@ require(
 )
 
 # %% [markdown] why="mnist-augment"
-# The function is written for one image, and `vmap` maps it over keys and images. In a compiled step, the loader has no work with the shifts, and the same key gives the same shifts after a restart. **Next:** which digits may be mirrored?
+# The function is written for one image, and `vmap` maps it over keys and images. In a compiled step, the device computes the shifts instead of the loader, and the same key gives the same shifts after a restart. **Next:** which digits may be mirrored?
 
 
 # %% wrong="mnist-augment" because="Uses roll, so pixels that leave at the bottom enter at the top."
@@ -1602,7 +1602,7 @@ def augment(key, images, most):
 
 # %% [markdown] task="mnist-early-stopping" stars=2 minutes=20 skills="06_pytrees,training-donating-step,mnist-evaluate"
 # ## From weather forecasting: early stopping
-# **Goal.** This exercise works for any model. A weather forecast is trained in epochs and scored on days that it was not trained on. After some epochs, it only memorizes its training days. Stop when the score has not improved for a while, and return the best state, not the last one.
+# **Goal.** This exercise works for any model. A weather forecast is trained in epochs and scored on days that it was not trained on. After some epochs, it only memorizes its training days. Stop when the score has not improved for several epochs, and return the best state, not the last one.
 #
 # **Signature.** `train_until(epoch, score, state, patience, most)`. `state` is a pytree of arrays. `epoch(state)` trains for one epoch and returns the next state. It **donates** its argument. `score(state)` returns a number of shape `()`, which is finite or NaN, and a higher score is better. `patience` and `most` are integers, 1 or larger. After each epoch, score the state. A score is a new best if it is finite and higher than all finite scores before it. An equal score is not a new best. Training ends when `patience` epochs **in a row** had no new best, or after `most` epochs. Return `(best, scores)`, the best state and a list of Python floats, one for each epoch that was trained. At least one score is finite.
 #
