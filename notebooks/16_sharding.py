@@ -19,7 +19,7 @@
 # The tree that `init` would return, with a `ShapeDtypeStruct` for each array. It computes no numbers and allocates no arrays.
 # </details>
 #
-# 3. From 07: Each of eight devices is to draw an eighth of a random array. What must they communicate?
+# 3. From 07: Each of eight devices should draw an eighth of one random array. What must they communicate?
 #
 # <details><summary>Answer</summary>
 #
@@ -45,20 +45,20 @@ jax.config.update("jax_default_device", eight[0])  # new arrays are stored on th
 
 # %% [markdown]
 # ## Which device stores what?
-# Suppose that an array is too large for one device, and that you have eight. **Which device stores which part, and what must the devices communicate when they compute?** You answer the first question. The compiler derives the second answer from yours.
+# Suppose that an array is too large for one device, and that you have eight. **Which device stores which part, and what must the devices communicate when they compute?** You decide the placement. The compiler derives the communication from it.
 #
-# A **[mesh](../docs/glossary.md#mesh)** arranges devices in a grid whose axes have names. Ours has four along `a` and two along `b`.
+# A **[mesh](../docs/glossary.md#mesh)** arranges devices in a grid whose axes have names. Ours has an axis `a` of size 4 and an axis `b` of size 2.
 
 # %%
 mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2, devices=eight)
 print(mesh)
-print(np.vectorize(lambda device: device.id)(mesh.devices))
+print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# On real hardware, `make_mesh` chooses the order of the devices so that neighbours have a fast connection. With axes of type **Auto**, code for one device runs unchanged, and the compiler decides everything that you leave open. The default type is **Explicit**, and a Deeper section compares the two.
+# On TPUs, `make_mesh` orders the devices by their connections. With axes of type **Auto**, code for one device runs unchanged, and the compiler chooses every sharding that you leave open. The default type is **Explicit**, which a Deeper section describes.
 #
 # ## A spec names mesh axes
-# A `PartitionSpec`, usually imported as `P`, has an entry for each axis of the *array*. The entry is the axis of the *mesh* that partitions it, a tuple of mesh axes, or `None`. A mesh and a spec together make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array, and `device_put` accepts it in place of a device.
+# A `PartitionSpec`, usually imported as `P`, has an entry for each axis of the *array*. The entry names the axis of the *mesh* that partitions it. It may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. A mesh and a spec make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array. `device_put` accepts it in place of a device.
 
 # %% [markdown] predict="sharding-p-ba"
 # `x` has shape `(8, 8)`. Which shard does device 1 store under `P("b", "a")`? Its position in the mesh is row 0 and column 1, so a = 0 and b = 1.
@@ -69,12 +69,13 @@ print(np.vectorize(lambda device: device.id)(mesh.devices))
 
 # %%
 x = jnp.arange(64.0).reshape(8, 8)
-ab, ba = (jax.device_put(x, NamedSharding(mesh, spec)) for spec in (P("a", "b"), P("b", "a")))
+ab = jax.device_put(x, NamedSharding(mesh, P("a", "b")))
+ba = jax.device_put(x, NamedSharding(mesh, P("b", "a")))
 print("device 1 under P('b', 'a'):", ba.addressable_shards[1].index)
 plots.show_shardings([ab, ba], "Two shardings of an array (8, 8).")
 
 # %% [markdown]
-# Each shard has the number of the device that stores it. `ba` is used like any other array, with the shape and the numbers of `x`. Here are more specs. Several numbers in a shard mean that each of these devices stores a copy.
+# The number in a shard is the id of the device that stores it. `ba` is used like any other array, with the shape and the values of `x`. Here are more specs. If a shard shows several ids, each of these devices stores a copy of it.
 
 # %%
 specs = P("a", None), P(None, "b"), P(), P(("a", "b"), None), P(("b", "a"), None), P(None, ("a", "b"))
@@ -89,7 +90,7 @@ plots.show_shardings(
 # 1. **An array is replicated along every mesh axis that its spec does not name.** `P("a", None)` does not name `b`, so the two devices in each row of the mesh store the same shard.
 # 2. **In a tuple, the first name varies slowest.** `P(("a", "b"))` assigns the eight shards to devices 0, 1, 2 and so on. `P(("b", "a"))` assigns them first to the devices with b = 0, which are 0, 2, 4 and 6.
 #
-# `P("a")` is short for `P("a", None)`.
+# `None` at the end can be omitted, so `P("a")` is short for `P("a", None)`.
 #
 # ## Set a mesh, then write a bare P
 # `jax.set_mesh(mesh)` makes a mesh the current one, in a `with` block or for the rest of the program. Functions that take a sharding then accept a bare `P`.
@@ -118,16 +119,16 @@ for name, array in arrays.items():
 plots.show_shardings(arrays, "Above: the three arrays. Below: three sums, stored where their committed argument is.")
 
 # %% [markdown]
-# An operation runs on the devices of its committed arguments, and its result is committed there too. If the arguments are committed to different devices, JAX raises an error. It does not copy a committed array to other devices implicitly, because such copies are slow.
+# An operation runs on the devices of its committed arguments, and its result is committed there too. If the arguments are committed to different devices, JAX raises an error. It never copies a committed array to other devices implicitly, because such a copy can be slow.
 
 # %%
 print_error(lambda: on_three + sharded)
 
 # %% [markdown]
-# A common cause is a batch that was put on one device by hand.
+# A common cause is a batch that was placed on one device.
 #
 # ## Shardings that do not fit
-# A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and each axis size is a multiple of the number of shards along this axis.
+# A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and it names each mesh axis at most once. Each axis size is a multiple of the number of shards along this axis.
 
 # %%
 print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", None, "b"))), length=400)
@@ -135,21 +136,23 @@ print_error(lambda: jax.device_put(x[:6], NamedSharding(mesh, P("a", "b"))), len
 print_error(lambda: jax.device_put(x, NamedSharding(mesh, P("a", "a"))), length=400)
 
 # %% [markdown]
-# The first spec has three entries for two axes. In the second, an axis of size 6 cannot be divided into 4 shards. In the third, one mesh axis would have to partition two axes of the array.
+# Each of the three calls violates one of these rules.
 #
 # ## Computation follows sharding
-# A computation runs where its arguments are stored, under `jit` and outside. Each device works on its own shards, and the compiler inserts communication where a device needs data from another one.
+# A computation runs where its arguments are stored, with `jit` or without. Each device works on its own shards. Where a device needs data from another one, the compiler inserts a **[collective](../docs/glossary.md#collective)**, an operation in which devices communicate.
 
 # %% [markdown] predict="sharding-dot"
 # `lhs` has the sharding `P("a", None)` and `rhs` the sharding `P(None, "b")`. What must the devices communicate to compute `lhs @ rhs`?
 #
-# - [ ] all of both | One device alone would need both arrays. Here each of eight devices computes only its shard of the result.
+# - [ ] the whole of both arrays | One device alone would need both arrays. Here each of eight devices computes only its shard of the result.
 # - [ ] partial sums | The axis that is summed is not partitioned. Each device has whole rows and whole columns.
 # - [x] nothing | Right. Block (i, j) of the result needs row block i and column block j, and the device at (i, j) stores exactly these.
 
 
 # %%
 def print_communication(name, function, *arguments, **options):
+    """Compiles the function for these arguments, without running it. Prints the spec of its result, and a line for each
+    collective, with the number of elements that it returns on each device."""
     compiled = jax.jit(function, **options).lower(*arguments).compile()
     print(f"{name}, result {compiled.output_shardings.spec}")
     print_collectives(compiled)
@@ -161,7 +164,7 @@ print_communication("lhs @ rhs", jnp.matmul, lhs, rhs)
 plots.show_shardings({"lhs": lhs, "rhs": rhs, "lhs @ rhs": lhs @ rhs}, "The product is sharded along both axes.")
 
 # %% [markdown]
-# No communication was needed. This changes if the summed axis is partitioned.
+# No collectives. This changes if the summed axis is partitioned.
 #
 # ![The product lhs @ rhs, twice. Above, the rows of lhs are partitioned along a and the columns of rhs along b. Device 5 stores row block 2 and column block 1 and computes its shard alone. Below, the summed axis is partitioned along a, in the columns of lhs and the rows of rhs. Each device computes a table of full size with a part of every sum, and an all-reduce adds these tables.](../images/sharding_dot.svg)
 
@@ -172,14 +175,12 @@ for left, right in pairs:
 print("same numbers:", all(jnp.array_equal(np.asarray(put(x, *one) @ put(x, *other)), x @ x) for one, other in pairs))
 
 # %% [markdown]
-# In the first product, the summed axis is not partitioned, and nothing is communicated. In the second, it is partitioned in the same way on both sides. Each device then has a part of every sum, and an **all-reduce** adds these parts. In the last two, only `rhs` is partitioned along the summed axis. An **all-gather** first copies shards to all devices, so each of them temporarily stores more than its own.
+# In the first product, the summed axis is not partitioned, and nothing is communicated. In the second, it is partitioned in the same way on both sides. Each device then has a part of every sum, and an **all-reduce** adds these parts. In the last two, only `rhs` is partitioned along the summed axis. An **all-gather** first copies all of `rhs` to every device.
 #
-# The result is the same with every sharding. *The sharding determines the cost.*
+# The result is the same with every sharding, up to rounding. *The sharding determines the cost.*
 #
 # ## Five collectives
-# An operation in which devices communicate is a **[collective](../docs/glossary.md#collective)**. Most programs need only these five.
-#
-# ![Five collectives on four devices, before and after. All-gather: each has one shard, then all have all shards. All-reduce: each has a part of every sum, then all have all sums. Reduce-scatter: the same, then each has one shard of the sums. All-to-all: each has a row of blocks, then each has a column of them. Collective-permute: each sends its shard to its neighbour.](../images/sharding_collectives.svg)
+# Most programs need only five collectives.
 
 # %% [markdown] predict="sharding-collectives"
 # `table` has shape `(16, 64)`, and its rows are partitioned over eight devices. Which of these needs **no** communication?
@@ -197,9 +198,11 @@ print_communication("sum(0)", lambda t: t.sum(0), table)
 print_communication("roll", lambda t: jnp.roll(t, 1, axis=0), table)
 
 # %% [markdown]
-# The count is the number of elements that the collective returns on each device. `sum(0)` adds 1,024 numbers, but its all-reduce has only 64 elements, because **each device first adds its own rows**.
+# `sum(0)` adds 1,024 numbers, but its all-reduce has only 64 elements, because **each device first adds its own rows**. The picture shows all five collectives.
 #
-# The argument `out_shardings` of `jit` requests a sharding for the result, and changing a sharding is communication too.
+# ![Five collectives on four devices, before and after. All-gather: each has one shard, then all have all shards. All-reduce: each has a part of every sum, then all have all sums. Reduce-scatter: the same, then each has one shard of the sums. All-to-all: each has a row of blocks, then each has a column of them. Collective-permute: each sends its shard to its neighbour.](../images/sharding_collectives.svg)
+#
+# Changing a sharding may need communication too. The argument `out_shardings` of `jit` requests a sharding for the result.
 
 # %%
 same = lambda t: t
@@ -209,10 +212,10 @@ print_communication("rows to columns", same, table, out_shardings=columns)
 print_communication("sharded sum(0)", lambda t: t.sum(0), table, out_shardings=NamedSharding(line, P("d")))
 
 # %% [markdown]
-# The sharded sums need only a reduce-scatter. Compilers for accelerators use one. The CPU's compiler uses an all-reduce instead, and each device keeps its part of the sums.
+# Replicating the rows gathers all 1,024 elements on each device. From rows to columns, each device needs only 128. The sharded sums need only a reduce-scatter, which compilers for accelerators can use. The CPU's compiler uses an all-reduce instead, and each device keeps its part of the sums.
 #
 # ## Shardings inside jit
-# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. You can also state them with the option `in_shardings`.
+# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. You can also state them with the argument `in_shardings`.
 
 # %% [markdown] predict="sharding-in"
 # `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call raises an error?
@@ -227,12 +230,12 @@ print("NumPy array:", f(np.ones((16, 64), np.float32)).sharding.spec)
 print_error(lambda: f(jax.device_put(table, columns)), length=400)
 
 # %% [markdown]
-# `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value. With a current mesh, a bare `P` is enough here too.
+# `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value, here that of the sine. With a current mesh, it accepts a bare `P`.
 
 # %%
 constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1)
 with jax.set_mesh(line):
-    print(constrained(table).sharding.spec)
+    print(constrained(table).sharding.spec)  # the compiler has chosen the same sharding for the result
 
 # %% [markdown]
 # `out_shardings` matters most for **new arrays**. If you create a large array and shard it afterwards, it must first fit on one device.
@@ -249,7 +252,7 @@ for name, options in {"no options": {}, "out_shardings=rows": {"out_shardings": 
     print(f"temporary memory {memory.temp_size_in_bytes / 2**20:4.1f} MiB")
 
 # %% [markdown]
-# For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure.
+# With `out_shardings`, each device creates only its eighth. For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure.
 #
 # The core ends here.
 
@@ -273,7 +276,7 @@ print_communication("16 differences", lambda t: jnp.roll(t, -1, axis=0) - t, tab
 print_error(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table), length=400)
 
 # %% [markdown]
-# A result must have shards of equal size. Therefore both results with 15 rows are replicated, and all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is applied, because the 15 rows are not its result. Each device sums its own rows, and the devices communicate a single number. The fourth program computes 16 differences, the last of which is to be ignored. Only one row per device is communicated.
+# A result must have shards of equal size. Therefore both results with 15 rows are replicated, and all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is applied, because the 15 rows are not its result. Each device sums its own rows, and the devices communicate a single number. The fourth program computes 16 differences, the last of which should be ignored. It communicates only one row per device.
 #
 # `out_shardings` raises an error instead of replicating, so prefer it for results. For data, pad the first axis to a multiple of the number of devices, keep a mask, and exclude the padding from every mean.
 
@@ -286,7 +289,7 @@ print(f"{len(batch)} values, padded to {len(padded)}; mean {mean}, without paddi
 
 # %% [markdown]
 # ## Deeper: plan shardings without arrays
-# A sharding can compute the shape of a shard without an array, so it costs nothing to plan for terabytes.
+# `shard_shape` computes the shape of a shard without an array, so you can compare shardings for an array of any size. This float32 array has 4,096 GiB.
 
 # %%
 for spec in specs:
@@ -294,7 +297,7 @@ for spec in specs:
     print(f"{spec!s:20s} {shard!s:18s} {4 * shard[0] * shard[1] / 2**30:6,.0f} GiB on each device")
 
 # %% [markdown]
-# Tests should not compare shardings with `==`. Two shardings may differ although they place an array of this rank in the same way.
+# Tests should not compare shardings with `==`. Two shardings may differ although they place an array of this rank in the same way. `is_equivalent_to` compares only the placement.
 
 # %%
 short, full = NamedSharding(mesh, P("a")), NamedSharding(mesh, P("a", None))
@@ -302,7 +305,7 @@ print("==:", short == full, "  is_equivalent_to:", short.is_equivalent_to(full, 
 
 # %% [markdown]
 # ## Deeper: several meshes
-# Different arrays may be on different meshes. For example, each stage of a pipeline may have its own. `device_put` copies an array from one mesh to another.
+# Different arrays may be on different meshes. For example, each part of a model may have its own devices. `Mesh` takes an array of devices and keeps their order. `device_put` copies an array from one mesh to another.
 
 # %%
 first, second = (Mesh(np.array(half), ("d",), axis_types=(AxisType.Auto,)) for half in (eight[:4], eight[4:]))
@@ -311,7 +314,7 @@ on_second = jax.device_put(on_first, NamedSharding(second, P("d")))
 plots.show_shardings({"on_first": on_first, "on_second": on_second}, "The same array on two meshes of four devices.")
 
 # %% [markdown]
-# A compiled program runs on one set of devices, so an array cannot move to another mesh inside `jit`.
+# A compiled program runs on one set of devices, so an array cannot be copied to other devices inside `jit`.
 
 # %%
 print_error(lambda: on_first + on_second)
@@ -325,7 +328,7 @@ single = Mesh(np.array(eight[3:4]), ("d",), axis_types=(AxisType.Auto,))
 print((jax.device_put(x, NamedSharding(single, P())) + on_three).devices())
 
 # %% [markdown]
-# Two arrays in one operation may have different specs and even different mesh axes, but they need the same devices **in the same order**. A mesh with the devices in reverse order stores the rows elsewhere.
+# Two arrays in one operation may have different specs and even different mesh axes, but they need the same devices **in the same order**. With the devices in reverse order, each row is stored on another device.
 
 # %%
 backwards = Mesh(np.array(eight[::-1]), ("d",), axis_types=(AxisType.Auto,))
@@ -336,7 +339,7 @@ plots.show_shardings({"in order": forward_rows, "in reverse": backward_rows}, "T
 
 # %% [markdown]
 # ## Deeper: Auto, Explicit and Manual axes
-# JAX has three modes of parallel programming. A mesh axis has the type of one of them.
+# JAX has three modes of parallel programming. The [type of a mesh axis](../docs/glossary.md#axis-type) selects one of them.
 #
 # | axis type | you write code for | shardings are | communication is inserted by |
 # |---|---|---|---|
@@ -344,7 +347,7 @@ plots.show_shardings({"in order": forward_rows, "in reverse": backward_rows}, "T
 # | `Explicit` | whole arrays | part of each array's type | the compiler |
 # | `Manual` | one device's shards | part of `shard_map`'s arguments | you |
 #
-# We compute one product in all three modes. The summed axis is partitioned over `a`. In Auto mode, the types contain no shardings, and the compiler chooses that of the result.
+# We compute one product in all three modes. The summed axis is partitioned over `a`. In Auto mode, the types contain no shardings, and the compiler chooses the sharding of the result.
 
 # %%
 left, right = put(x, None, "a"), put(x, "a", None)
@@ -352,7 +355,7 @@ in_auto = left @ right
 print(jax.typeof(left), "@", jax.typeof(right), "->", jax.typeof(in_auto), "stored as", in_auto.sharding.spec)
 
 # %% [markdown]
-# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where there is no obvious rule, it raises an error, and you choose with `out_sharding`.
+# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where there is no obvious rule, it raises an error, and you choose the sharding of the result with `out_sharding`. `jax.reshard` changes a sharding, also inside `jit`.
 
 # %%
 explicit = jax.make_mesh((4, 2), ("a", "b"), devices=eight)  # Explicit is the default
@@ -361,10 +364,10 @@ with jax.set_mesh(explicit):
     print(jax.typeof(left_typed), "@", jax.typeof(right_typed))
     print_error(lambda: left_typed @ right_typed)
     in_explicit = jnp.matmul(left_typed, right_typed, out_sharding=P("a", None))
-    print(jax.typeof(in_explicit))
+    print(jax.typeof(in_explicit), "resharded:", jax.typeof(jax.reshard(in_explicit, P("a", "b"))))
 
 # %% [markdown]
-# In Manual mode, you write a function for one device with `jax.shard_map`. It sees shards, and calls the collective itself.
+# In Manual mode, you write a function for one device with `jax.shard_map`. The function receives shards, and calls the collective itself.
 
 
 # %%
@@ -378,19 +381,21 @@ in_manual = manual(left, right)
 print("equal:", [bool(jnp.array_equal(np.asarray(one), x @ x)) for one in (in_auto, in_explicit, in_manual)])
 
 # %% [markdown]
+# The JAX documentation [continues with these modes](https://docs.jax.dev/en/latest/201/sharding.html) and shows how to combine them in one program.
+#
 # ## Deeper: how the compiler partitions a program
-# `jit` passes the program for whole arrays to the compiler, annotated with shardings. The compiler returns the program of *one of eight devices*.
+# `jit` passes a program for whole arrays to the compiler, annotated with shardings. The compiler returns a program for *one device*, which all eight run.
 
 # %%
 import re
 
 lowered = jax.jit(lambda t: t.T @ t, out_shardings=rows).lower(table)
 print(lowered.as_text())
-compiled = lowered.compile().as_text()
+compiled = lowered.compile().as_text()  # printed without metadata
 print(re.sub(r", (metadata|use_global|channel_id|to_apply)[^\n]*", "", compiled[compiled.index("ENTRY") :]))
 
 # %% [markdown]
-# The first program has the shapes of whole arrays, such as `16x64`. Arguments and results are annotated with `sdy.sharding`. **Shardy** *propagates* these annotations from operation to operation until every value has a sharding, and resolves conflicts between them. XLA's SPMD partitioner then divides the operations and inserts the collectives. So the second program has the shapes of shards, such as `[2,64]`. It is compiled once, and all devices run it on their own shards. SPMD stands for single program, multiple data.
+# The first program has the shapes of whole arrays, such as `16x64`. Arguments and results are annotated with `sdy.sharding`. **Shardy** *propagates* these annotations from operation to operation until every value has a sharding, and resolves conflicts between them. XLA's SPMD partitioner then divides the operations and inserts the collectives. So the second program has the shapes of shards, such as `[2,64]`. It is compiled once, and each device runs it on its own shards. SPMD stands for single program, multiple data.
 #
 # Older versions of JAX used **GSPMD** for propagation. Its notation is still visible in the second program, where `devices=[8,1]<=[8]` means a grid of 8 by 1 shards on the devices in order.
 
@@ -436,13 +441,13 @@ for name, pair in (("one device", (square, square)), ("eight devices", (row_shar
     print(f"{name}: {flops(multiply, *pair):,.0f} flops on each device")
 
 # %% [markdown]
-# Each of eight devices performs an eighth of the operations. Simulated devices show correctly what each device stores, computes and communicates, and what it costs to start a program. They cannot show a speedup. The third bar is the time that eight real devices could reach if nothing else took time. If the second bar is close to the third on your machine, your devices are real.
+# Each of eight devices performs an eighth of the operations. Simulated devices show correctly what each device stores, computes and communicates. They cannot show a speedup. The third bar is the time of one device's share, which eight real devices could reach if starting them took no time. If the second bar is close to the third, your devices are real.
 #
 # On simulated devices, compare shardings by their bytes and their communication, never by their time.
 
 # %% [markdown]
 # ## Deeper: from PositionalSharding
-# Older code has no axis names. A `PositionalSharding` was an array of devices, which was reshaped until its axes matched those of the array. `replicate` merged an axis of it. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
+# Older code may use a `PositionalSharding`, a class that JAX has removed. It was an array of devices without axis names, which was reshaped until its axes matched those of the data. `replicate` merged an axis of it into one entry, whose devices all stored the same shard. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
 
 # %%
 replacements = {
@@ -459,7 +464,7 @@ plots.show_shardings(
 )
 
 # %% [markdown]
-# `replicate(0)` creates copies along **a**, the axis that it merges. So it removes `a` from the spec. A call of `replicate` names the axis of the copies, and a spec names the axes without copies.
+# `replicate(0)` creates copies along **a**, the axis that it merges. So it removes `a` from the spec. `replicate` names the axis with copies, and a spec names the axes without copies.
 
 # %% [markdown]
 # ## Deeper: older code
@@ -482,10 +487,9 @@ plots.show_shardings(
 # | names for devices | `jax.make_mesh((4, 2), ("a", "b"), axis_types=...)` |
 # | a sharded array | `jax.device_put(x, NamedSharding(mesh, P("a", "b")))` |
 # | a bare `P` | `with jax.set_mesh(mesh): jax.device_put(x, P("a", "b"))` |
-# | rows over all eight devices | `P(("a", "b"), None)` |
 # | copies along `b` | a spec that does not name `b` |
 # | to see a sharding | `x.sharding`, `x.addressable_shards`, or as text `jax.debug.visualize_array_sharding(x)` |
-# | to know whether JAX may move it | `x.committed` |
+# | to know whether JAX may copy it to other devices | `x.committed` |
 # | a sharding for a result | `jax.jit(f, out_shardings=...)` |
 # | a sharding for an intermediate value | `jax.lax.with_sharding_constraint` |
 # | to know what is communicated | `jax.jit(f).lower(x).compile().as_text()` |
@@ -493,9 +497,9 @@ plots.show_shardings(
 # | the partitioned axis | communication |
 # |---|---|
 # | stays in the result | none |
-# | is summed | all-reduce, or reduce-scatter if the sums are to be sharded |
-# | is to be replicated | all-gather |
-# | is to be whole, and another axis partitioned | all-to-all |
+# | is summed | all-reduce, or reduce-scatter if the sums should be sharded |
+# | should be replicated | all-gather |
+# | should be whole, and another axis partitioned | all-to-all |
 # | is shifted | collective-permute |
 #
-# In the first exercise only two lines are missing.
+# In the first exercise, only two lines are missing.

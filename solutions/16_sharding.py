@@ -135,13 +135,13 @@ def atmosphere(key, levels):
 #
 # **Signature.** `spec_for(mesh, shape, piece)`. The mesh has one or two axes. `shape` is the shape of an array and `piece` the shape of a shard. Both are tuples of ints of the same length, for an array of any rank. The result is the `P` under which each device stores a shard of shape `piece`. All mesh axes have different sizes, and none has size 1. So there is exactly one such `P`, except for the order of names in a tuple.
 #
-# **Example.** A mesh has `"a"` of 4 and `"b"` of 2, and the array has shape `(16, 8)`. Shards `(8, 2)` need 2 shards along axis 0 and 4 along axis 1, so the result is `P("b", "a")`. For shards `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
+# **Example.** A mesh has `"a"` of 4 and `"b"` of 2, and the array has shape `(16, 8)`. For shards of shape `(8, 2)`, axis 0 is partitioned into 2 and axis 1 into 4, so the result is `P("b", "a")`. For shards `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
 #
 # **Judged.** The shape of the shards under your spec, for several ranks and meshes. **Not judged.** Whether you write `None` for axes at the end that are not partitioned. The order of names in a tuple, which changes the device of each shard but not its shape.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Into how many shards is an axis of 16 partitioned, if each shard has 8 of it? Which mesh axis has this size?
+# An axis has size 16, and each shard has size 8 along it. How many shards are there along this axis? Which mesh axis has this size?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -204,7 +204,7 @@ for sizes, cuts in CUTS.items():
             require(
                 got == piece,
                 f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes a device does not store a shard of the "
-                "requested shape. Each array axis needs the mesh axis, or both, whose size is its number of shards. The order "
+                "requested shape. Each array axis needs the mesh axis whose size is its number of shards, or both. The order "
                 "of names in the mesh does not matter.",
             )
 
@@ -224,7 +224,7 @@ def spec_for(mesh, shape, piece):
     return P(*(by_count.get(part) for part in piece))
 
 
-# %% wrong="sharding-spec-for" because="Allows only one mesh axis for each array axis, so an axis that both should partition is not partitioned."
+# %% wrong="sharding-spec-for" because="Allows only one mesh axis for each array axis, so an axis that needs both is not partitioned."
 def spec_for(mesh, shape, piece):
     by_count = {mesh.shape[name]: name for name in mesh.axis_names}
     return P(*(by_count.get(size // part) for size, part in zip(shape, piece, strict=True)))
@@ -262,7 +262,7 @@ def spec_for(mesh, shape, piece):
     return P(*(by_count[size // part] for size, part in zip(shape, piece, strict=True)))
 
 
-# %% wrong="sharding-spec-for" because="Uses the mesh axes in order while their sizes divide the number of shards, so for 4 shards on a 2 x 4 mesh it uses the axis of 2."
+# %% wrong="sharding-spec-for" because="Uses each mesh axis in order if its size divides the number of shards, so for 4 shards on a 2 x 4 mesh it uses the axis of size 2."
 def spec_for(mesh, shape, piece):
     entries = []
     for size, part in zip(shape, piece, strict=True):
@@ -397,7 +397,7 @@ for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), (
                 if count > stop - start
                 else "only a part of each of its examples"
                 if got[:1] == share[:1]
-                else 'other examples than those of its position along "data"'
+                else 'the wrong examples for its position along "data"'
             )
             require(got == share, f"Of {what}, a device stores {said}.")
 
@@ -459,7 +459,7 @@ def place_batch(mesh, batch):
     return {name: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))) for name, leaf in batch.items()}
 
 
-# %% wrong="sharding-place-batch" because="Recognises numbers by Python's types only: NumPy's scalars are treated as arrays."
+# %% wrong="sharding-place-batch" because="Recognises numbers only by Python's types, so NumPy's scalars are treated as arrays."
 def place_batch(mesh, batch):
 
     def place(leaf):
@@ -488,7 +488,7 @@ def place_batch(mesh, batch):
 #
 # **Goal.** Port old code. A `PositionalSharding` was an array of devices without names. It was reshaped, replicated and transposed until its axes matched those of the array. Write the same sharding as a spec.
 #
-# **Signature.** `from_positional(mesh, steps)`. The mesh has any number of axes. `steps` is a list of steps, which start with the mesh's own array of devices. They are `("reshape", shape)`, `("replicate", axis)` and `("T",)`. The result is a `P` with an entry for each axis of the final array of devices. A reshape gives every size (no -1). It only merges neighbouring axes, splits such axes again, and adds axes of size 1. So every axis always consists of whole mesh axes.
+# **Signature.** `from_positional(mesh, steps)`. The mesh has any number of axes. `steps` is a list of steps, which are applied in order to the mesh's own array of devices. Each step is `("reshape", shape)`, `("replicate", axis)` or `("T",)`. The result is a `P` with an entry for each axis of the final array of devices. A reshape gives every size (no -1). It only merges neighbouring axes, splits merged axes again, and adds axes of size 1. So every axis always consists of whole mesh axes.
 #
 # **Example.** The mesh has `"a"` of 4 and `"b"` of 2. `[]` gives `P("a", "b")`, and `[("reshape", (8, 1))]` gives `P(("a", "b"), None)`. `[("replicate", 0)]` leaves one row of two cells and gives `P(None, "b")`. `[("replicate", 0), ("T",)]` gives `P("b", None)`.
 #
@@ -579,7 +579,7 @@ for label, (sizes, steps) in LAYOUTS.items():
         f"With {label}, JAX rejects your spec: it contains a name twice, or too many entries.",
     )
     moved = sum(found[device] != wanted[device] for device in wanted)
-    require(moved == 0, f"With {label}, {moved} of {len(wanted)} devices store another part of the array than before.")
+    require(moved == 0, f"With {label}, {moved} of {len(wanted)} devices store a different part than before.")
 
 # %% [markdown] why="sharding-from-positional"
 # A position tells you where an axis is now. A name tells you which mesh axis it is, also after transposing, merging and replicating. `replicate` removes a name from the spec, because a spec names only the axes that partition. **Next:** If a reshape could split the axis of 4 into 2 x 2, which layouts of the eight devices would have no spec on the mesh of 4 x 2?
@@ -706,7 +706,7 @@ def from_positional(mesh, steps):
     return P(*entries)
 
 
-# %% wrong="sharding-from-positional" because="Deals out the remaining names in the mesh's order, not in their order in the array after a transpose."
+# %% wrong="sharding-from-positional" because="Distributes the remaining names in the mesh's order, but after `T` they have another order in the array."
 def from_positional(mesh, steps):
     entries = [(name,) for name in mesh.axis_names]
     for what, *how in steps:
@@ -725,7 +725,7 @@ def from_positional(mesh, steps):
     return P(*[entry or None for entry in entries])
 
 
-# %% wrong="sharding-from-positional" because="Deals out the remaining names in the mesh's order, not in their order in the array after a transpose."
+# %% wrong="sharding-from-positional" because="Distributes the remaining names in the mesh's order, but after `T` they have another order in the array."
 def from_positional(mesh, steps):
     axes = [(name,) for name in mesh.axis_names]
     for what, *how in steps:
@@ -780,7 +780,7 @@ def from_positional(mesh, steps):
 #
 # **Goal.** The last batch has 13 rows, and there are eight devices. Pad the batch so that each device stores an equal share, and compute a mean that ignores the padding.
 #
-# **Signature.** `pad_to_divide(mesh, x)`. The mesh has the single axis `"data"`, of any size. `x` is a NumPy array of floats of shape `(n, d)`, with n ≥ 1. The result is a pair `(rows, mask)` on the mesh, both partitioned along axis 0. `rows` has shape `(m, d)`, where m is the **smallest** multiple of the mesh's size that is at least n. Its first n rows are `x`. `mask` has shape `(m,)` and dtype bool, and is true for these rows. `masked_mean(rows, mask)` takes both, can be compiled, and returns the mean of the rows for which `mask` is true, of shape `(d,)`.
+# **Signature.** `pad_to_divide(mesh, x)`. The mesh has the single axis `"data"`, of any size. `x` is a NumPy array of floats of shape `(n, d)`, with n ≥ 1. The result is a pair `(rows, mask)` on the mesh, both partitioned along axis 0. `rows` has shape `(m, d)`, where m is the **smallest** multiple of the mesh's size that is at least n. Its first n rows are `x`. `mask` has shape `(m,)` and dtype bool, and is true for these rows. `masked_mean(rows, mask)` takes both, works under `jit`, and returns the mean of the rows for which `mask` is true, of shape `(d,)`.
 #
 # **Example.** For `[[1.], [2.], [6.]]` on eight devices, `rows` has shape `(8, 1)`, with one row on each device. The first three entries of the mask are true, and the mean is `[3.]`.
 #
@@ -911,7 +911,7 @@ require(sent <= 64, f"The compiled mean communicates {sent:,} elements; 16 sums 
 compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), label="the mean of 201 rows")
 
 # %% [markdown] why="sharding-pad-to-divide"
-# The padding makes the array divisible, and the mask keeps the padding out of the mean. Each device adds its own rows, so an array `(m, d)` needs only d sums and one count to be communicated. If `jit` returned the rows without padding, every device would store all of them, without a warning. **Next:** A loss is a mean too. What must its gradient not depend on, and does `jnp.where` ensure this?
+# The padding makes the array divisible, and the mask keeps the padding out of the mean. Each device adds its own rows, so an array `(m, d)` needs only d sums and one count to be communicated. If `jit` returned the rows without padding, every device would store all of them, without a warning. **Next:** A loss is a mean too. On which rows must its gradient not depend, and does `jnp.where` ensure this?
 
 
 # %% wrong="sharding-pad-to-divide" because="Requests the sharding under jit without padding: a result that does not divide is replicated without a warning, so each device stores all rows."
@@ -1226,7 +1226,7 @@ for cut, summed, wanted in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, N
     require(
         got == seen(made),
         f"Where axis {cut} is partitioned, {what}, and {'no axis' if wanted is None else f'axis {wanted}'} of the result should "
-        "be partitioned, the compiled program communicates something else than you predict.",
+        "be partitioned, the compiled program does not communicate what you predict.",
     )
     right = numbers if summed is None else numbers.sum(summed)
     compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
@@ -1283,7 +1283,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Predicts communication for a replicated array, of which each device only has to discard the rest."
+# %% wrong="sharding-predict-collectives" because="Predicts communication for a replicated array, but each device already has all of it and only discards a part."
 def predict_collectives(shape, cut, summed, wanted):
     size = math.prod(n for axis, n in enumerate(shape) if axis != summed)
     if cut is not None and cut == summed:
@@ -1318,7 +1318,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-gather": size} if wanted is None else {"all-to-all": size // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Tests `wanted` for truth: axis 0 counts as None, so an all-to-all is taken for an all-gather."
+# %% wrong="sharding-predict-collectives" because="Tests whether `wanted` is true, so axis 0 counts as None and an all-gather is predicted instead of an all-to-all."
 def predict_collectives(shape, cut, summed, wanted):
     if cut is None:
         return {}
@@ -1333,7 +1333,7 @@ def predict_collectives(shape, cut, summed, wanted):
     return {"all-to-all": count // 8}
 
 
-# %% wrong="sharding-predict-collectives" because="Predicts an eighth of the sums on each device, as after a reduce-scatter, where all of them are gathered first."
+# %% wrong="sharding-predict-collectives" because="Predicts an eighth of the sums on each device, as for a reduce-scatter, but an all-reduce returns all sums on each."
 def predict_collectives(shape, cut, summed, wanted):
     if cut is None:
         return {}
@@ -1378,7 +1378,7 @@ def predict_collectives(shape, cut, summed, wanted):
 
 # %% [markdown] task="sharding-init" stars=3 minutes=30 skills="06_pytrees,07_randomness,pytrees-by-path,sharding-place-batch"
 # ## From weather: a state that is created in shards
-# **Goal.** Here is a new setting, without a model or layers. A weather model starts from a state of many fields, which does not fit on any one device. Create it in shards, with a rule for each field. Large code bases have such rules for their parameters.
+# **Goal.** Here is a new setting, without a neural network. A weather model starts from a state of many fields, which does not fit on a single device. Create it in shards, with a rule for each field. Large code bases have such rules for their parameters.
 #
 # **Signature.** `sharded_init(mesh, init, rules, key)`. The mesh has any axes. `init(key)` returns a tree of arrays in dicts and lists, and `rules` is a list of pairs `(ending, spec)`. The result is the tree `init(key)`, with every leaf sharded by its rule:
 #
@@ -1527,7 +1527,7 @@ require(
 for leaf, wanted, which in ((named, ROWS, "one name"), (paired, P(), "two names whose product does not divide it")):
     require(
         held_by(leaf) == places(mesh, wanted, (12, 8)),
-        f"For an item of a list, with an axis of 12 and a rule of {which}, devices store other parts than they should.",
+        f"For an item of a list, with an axis of 12 and a rule of {which}, devices do not store the parts that they should.",
     )
 for rules, specs in zip(RULES, WANTED, strict=True):
     key = jax.random.key(int(inputs.rng().integers(2**31)))
@@ -1545,7 +1545,7 @@ for rules, specs in zip(RULES, WANTED, strict=True):
         reason = WHY.get(name, "the ending of its path decides, and without a matching rule it is replicated")
         require(
             wrong == 0,
-            f"Of a leaf {name} {leaf.shape}, {wrong} of 8 devices store another part than they should: {reason}.",
+            f"Of a leaf {name} {leaf.shape}, {wrong} of 8 devices store a wrong part: {reason}.",
         )
 
 # %% hidden="sharding-init" name="program" points=1

@@ -118,9 +118,9 @@ def show_shardings(arrays: Mapping[str, Any] | Sequence[Any], alt: str = "") -> 
     across = math.ceil(len(layouts) / down)
     width = WIDTH / max(across, 2) - 0.4  # inches of one array; beside it are the numbers of its rows
     heights = [max(_height(one, width) for one in layouts[row * across :][:across]) for row in range(down)]
-    size = {"width": WIDTH if across > 1 else WIDTH / 2, "height": sum(heights) + 0.8 * down}
+    size = {"width": WIDTH if across > 1 else WIDTH / 2, "height": sum(heights) + 0.95 * down - 0.15}
     figure, grid = subplots(down, across, **size, squeeze=False, height_ratios=[one + 0.4 for one in heights])
-    figure.get_layout_engine().set(hspace=0.06)
+    figure.get_layout_engine().set(hspace=0.1)
     for axes in grid.flat[len(layouts) :]:
         axes.axis("off")
     for axes, layout in zip(grid.flat, layouts, strict=False):
