@@ -20,7 +20,12 @@ TAUGHT = re.compile(r"\[(?P<number>\d\d)\]\(\.\./notebooks/(?P<lesson>\w+)\.ipyn
 COMING = re.compile(r"(\d\d) \*\(coming\)\*")
 HEADING = re.compile(r"^# ## (.*)$", re.MULTILINE)
 LINK = re.compile(r"docs/glossary\.md#([^)\s]*)\)")
-OFFICIAL = ("https://docs.jax.dev/", "https://flax.readthedocs.io/", "https://optax.readthedocs.io")
+OFFICIAL = (
+    "https://docs.jax.dev/",
+    "https://jax-ml.github.io/",
+    "https://flax.readthedocs.io/",
+    "https://optax.readthedocs.io",
+)
 
 
 class Entry(NamedTuple):
