@@ -519,9 +519,9 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 def fix_zero_gradient(model, params, xs, ys, rate):
 
     def loss(params):
-        guess = model(params, xs)
-        whole = (guess + 0.5).astype(jnp.int32)
-        return jnp.mean((guess - ys) ** 2), jnp.mean((whole - ys) ** 2)
+        predicted = model(params, xs)
+        whole = (predicted + 0.5).astype(jnp.int32)
+        return jnp.mean((predicted - ys) ** 2), jnp.mean((whole - ys) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
     new_params = jax.tree.map(lambda p, g: p - rate * g, params, gradient)
