@@ -524,8 +524,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean((predicted - ys) ** 2), jnp.mean((whole - ys) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    new_params = jax.tree.map(lambda p, g: p - rate * g, params, gradient)
-    return new_params, reported
+    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
 
 
 # %% right="grad-zero"
