@@ -1899,6 +1899,10 @@ require(
 # `vmap` builds a stack of blocks, and `scan` goes through it row by row. The body is traced once for any depth. As with `jit`, a change inside a block leaves the loop only as a result. **Next:** reverse mode stores what every block computed in the forward pass. Where in this model would you put `jax.checkpoint` (15)?
 
 
+# %% equivalent="nnx-scanned" because="How the blocks are created is not judged, and the parameters are the same."
+# loop for vmap, jax.vmap -> python_loop: self.blocks = jax.vmap(lambda key: Block(width, rngs=nnx.Rngs(key)))(keys)
+
+
 # %% wrong="nnx-scanned" because="Stores a list of blocks. Each is traced separately, so forty blocks make forty times the code."
 class Deep(nnx.Module):
     def __init__(self, width, depth, *, rngs):

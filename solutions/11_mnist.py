@@ -191,6 +191,10 @@ for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6
 # With one shape and one dtype for all batches, the step is compiled once. A new order in each epoch leaves out different examples. **Next:** an evaluation has to use every test image. What do you do with the last batch?
 
 
+# %% equivalent="mnist-batches" because="A later start gives a short batch, which is left out anyway."
+# dropped edge, range(X, Y, Z) -> range(X, Y - Z + 1, Z): for start in range(0, len(order), size):
+
+
 # %% wrong="mnist-batches" because="Yields the short batch at the end too. Its shape differs, so the step is compiled again."
 def batches(images, labels, size, order):
     for start in range(0, len(order), size):
@@ -756,6 +760,10 @@ for n, size in ((10, 4), (8, 4), (3, 5)):
 
 # %% [markdown] why="mnist-evaluate"
 # Padding gives all batches the same shape, and the mask keeps the padding out of the sums. `where` excludes a NaN, and a product does not. **Next:** on eight devices, each batch is partitioned into eight shards. What must `size` be then?
+
+
+# %% equivalent="mnist-evaluate" because="A comparison is never NaN, so its product with the mask is the same."
+# product for where, sum(X, where=Y) -> sum(X * Y): hits = hits + jnp.sum(jnp.argmax(logits, axis=-1) == ys, where=real)
 
 
 # %% wrong="mnist-evaluate" because="Leaves out the images that do not fill a batch, as in training."
