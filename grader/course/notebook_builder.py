@@ -43,14 +43,14 @@ Try the exercises first. You remember solutions that you found better than solut
 CLOSING = """\
 ## Check your answers
 
-Run the check cells above as often as you like; each says what is missing. Then save the notebook (Ctrl+S) and run the \
-last cell: it {how}. In a terminal (File > New > Terminal) the same is
+Run the check cells as often as you like. Then save the notebook (Ctrl+S) and run the last cell, which {how}. In a \
+terminal (File > New > Terminal), this command does the same:
 
 ```
 {command}
 ```
 
-{what} {points} in all{more}."""
+{what} There are {points} in all{more}."""
 
 
 def exercise_notebook(lesson: Lesson, course: Course, alone: bool = False) -> Notebook:
@@ -240,10 +240,10 @@ def _lesson_link(lesson_id: str, course: Course) -> str:
 def _closing(lesson: Lesson, alone: bool) -> str:
     hidden = phrase(sum(check.hidden for one in lesson.exercises for check in one.checks), "hidden one")
     if alone:
-        how, command = "runs all of them from the top in a fresh kernel", f"python -m grader.checks {lesson.id}"
-        what = f"That is what counts. The {hidden} run when the notebook is graded."
+        how, command = "runs the notebook from the top in a fresh kernel", f"python -m grader.checks {lesson.id}"
+        what = f"The result of this run counts. The {hidden} run when the notebook is graded."
     else:
-        how, command = f"runs all checks, the {hidden} too", f"grader check {lesson.id}"
-        what = "It says what each exercise is worth and what is missing."
+        how, command = f"runs all checks, including the {hidden}", f"grader check {lesson.id}"
+        what = "It prints the points of each exercise and what is missing."
     points, more = phrase(lesson.points), _points_by_hand(lesson)
     return CLOSING.format(how=how, command=command, what=what, points=points, more=more)
