@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import desk
@@ -59,7 +60,7 @@ def _plot(notebook: desk.Notebook, course: Path, name: str) -> None:
     for cell in cells:
         if cell["cell_type"] == "code":
             notebook.run(cell["id"])
-            if "plots.subplots" in "".join(cell["source"]):
+            if re.search(r"^plots\.show\(", "".join(cell["source"]), re.MULTILINE):
                 break
     picture = notebook.show(cell["id"]).wait_for_selector("img[alt]")
     assert picture is not None

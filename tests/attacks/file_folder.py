@@ -1,4 +1,4 @@
 """Is a folder with the notebook's name."""
-# problem: no file at all
+# problem: not a regular file
 # %% notebook
 path.mkdir()

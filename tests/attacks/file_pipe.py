@@ -1,5 +1,5 @@
 """Is a pipe that nobody writes to, and that a reader waits for."""
-# problem: no file at all
+# problem: not a regular file
 # %% notebook
 import os
 
