@@ -1234,7 +1234,7 @@ def fix_leak(signal):
 
 # %% [markdown] task="tracing-count" stars=2 minutes=20 skills="02_tracing,tracing-size"
 # ## How often does each operation run?
-# *Needs: Deeper: equations that contain jaxprs.*
+# *Needs: Deeper: a jaxpr as data. Deeper: equations that contain jaxprs.*
 #
 # **Goal.** Suppose that a cloud provider charges you for each operation. Write the bill *before* you run the function. The jaxpr shows how often each operation will run, if you also read the jaxprs inside it.
 #
@@ -1251,7 +1251,7 @@ def fix_leak(signal):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Write `visit(jaxpr, times)`, which adds `times` for every equation of `jaxpr`, and calls itself for the jaxprs inside an equation. Only a scan changes `times`.
+# Write `visit(jaxpr, times)`, which adds `times` for each equation without inner jaxprs, and calls itself for the inner jaxprs of the others. Only a scan changes `times`.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
