@@ -175,21 +175,23 @@ class Corpus:
         fit = [name for name, case in self.cases.items() if not case.said("problem") and self.learners[name] == name]
         return moments.sample(fit, min(SLOW_ROUTES, len(fit)))
 
-    def grade_in_notebooks(self, names: list[str], route: str = COURSE) -> tuple[dict[str, Notebook], str]:
-        """Results of what `grade()` does in these notebooks, two at a time, and all that it shows."""
+    def grade_in_notebooks(
+        self, names: Iterable[str], route: str = COURSE
+    ) -> tuple[dict[str, Notebook], list[str], list[str]]:
+        """Results of what `grade()` does in these notebooks, two at a time, and what it shows as HTML and as text."""
 
-        def one(name: str) -> tuple[Notebook, str]:
+        def one(name: str) -> tuple[Notebook, str, str]:
             path = self.root(route) / "work" / name / f"{LESSON}.ipynb"
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.path(name), path)
             result, public_only, refusal = submit._grade_file(path, lambda text: None)
             assert (public_only, refusal) == (False, "")
             shown = view(result, submit.read_saved(path).cells, [], [], public_only)
-            return result.to_json(), shown.html() + shown.plain()
+            return result.to_json(), shown.html(), shown.plain()
 
         with ThreadPoolExecutor(2) as pool:
-            graded = dict(zip(names, pool.map(one, names), strict=True))
-        return {name: result for name, (result, _) in graded.items()}, "".join(text for _, text in graded.values())
+            results, pages, texts = zip(*pool.map(one, names), strict=True)
+        return dict(zip(names, results, strict=True)), list(pages), list(texts)
 
     def store(self, names: Iterable[str], place: Path, route: str = COURSE) -> dict[str, float]:
         """Points by learner in the database of nbgrader after its commands have graded these cases."""

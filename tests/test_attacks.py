@@ -165,16 +165,18 @@ def test_grade_in_a_notebook_gives_the_same_verdicts(
     run: Run, attacked: Corpus, route: str, moments: random.Random
 ) -> None:
     before = attacked.places.guarded()
-    results, shown = attacked.grade_in_notebooks(attacked.sample(moments), route)
-    assert results
+    names = sorted({"text_forms", "text_markup", *attacked.sample(moments)})
+    results, pages, texts = attacked.grade_in_notebooks(names, route)
     changed = before.items() ^ attacked.places.guarded().items()
     own = str(attacked.root(route) / "work")  # the notebooks, and the progress that the command notes
     assert [path for path, _ in changed if not path.startswith(own)] == []
     assert left_behind() == []
     found = {name: corpus.differences(CASES[name], result) for name, result in results.items()}
     assert {name: wrong for name, wrong in found.items() if wrong and name not in KNOWN_HOLES} == {}
-    assert CANARY not in shown
-    assert not Tags(shown).found & {"script", "img", "iframe", "onerror", "onload"}
+    assert CANARY not in "".join(pages + texts)
+    assert "<script>" in "".join(texts), "what may do harm is there"
+    for page in pages:
+        assert not Tags(page).found & {"script", "img", "iframe", "onerror", "onload"}
 
 
 def test_nbgrader_stores_the_same_points(run: Run, attacked: Corpus, route: str, moments: random.Random) -> None:

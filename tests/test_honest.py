@@ -71,7 +71,7 @@ def test_a_plain_kernel_passes_every_check(run: Run, in_kernels: dict[str, dict[
 
 @pytest.mark.parametrize("route", corpus.ROUTES)
 def test_grade_in_a_notebook_shows_every_point(honest: Corpus, route: str, moments: random.Random) -> None:
-    results, _ = honest.grade_in_notebooks(honest.sample(moments), route)
+    results, _, _ = honest.grade_in_notebooks(honest.sample(moments), route)
     assert results
     lost = {name: statuses(result) for name, result in results.items() if result["score"] != POINTS}
     assert not lost
