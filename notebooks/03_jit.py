@@ -613,43 +613,7 @@ with jax.no_tracing(True):
 
 # %% [markdown]
 # ## Deeper: programs on disk
-# The cache of `jit` belongs to one process. `jax.clear_caches()` empties it, and a new process starts without it. The **persistent compilation cache** stores compiled programs in a folder, so that a later process can load them. The next cells run the same script in two processes.
-
-# %%
-script = """
-import time
-import jax, jax.numpy as jnp
-
-def deep(x):
-    for i in range(24):
-        x = jnp.tanh(x @ x) + i
-    return x.sum()
-
-lowered = jax.jit(jax.grad(deep)).lower(jnp.ones((64, 64)))
-start = time.perf_counter()
-lowered.compile()
-print(f"{time.perf_counter() - start:.2f} s")
-"""
-
-# %%
-import os
-import subprocess
-import sys
-import tempfile
-
-environment = {
-    **os.environ,
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # by default, only what took at least 1 s is stored
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this notebook may use most of a GPU's memory
-}
-with tempfile.TemporaryDirectory() as folder:
-    environment["JAX_COMPILATION_CACHE_DIR"] = folder
-    for process in ("first", "second"):
-        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-        print(f"{process} process: {done.stdout.strip()} to compile, {len(os.listdir(folder))} files in the folder")
-
-# %% [markdown]
-# The second process still traces and lowers the function, but it loads the compiled program. In your own program, call `jax.config.update("jax_compilation_cache_dir", folder)` before anything is compiled. The programs in the folder are executed, so anyone who can write to it can run code in your process.
+# The cache of `jit` belongs to one process. `jax.clear_caches()` empties it, and a new process starts without it. A new process traces and lowers every function again, but it need not compile it again. The **persistent compilation cache** stores compiled programs in a folder. [Lesson 14](14_profiling.ipynb) measures what it saves.
 
 # %% [markdown]
 # ## Deeper: older code
