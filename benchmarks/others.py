@@ -40,11 +40,13 @@ def test_{number}(env):
 """
 
 
-def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None, allowed: tuple[int, ...] = (0,)) -> float:
+def run(
+    command: list[str], cwd: Path, variables: Mapping[str, str] | None = None, allowed: tuple[int, ...] = (0,)
+) -> float:
     """Seconds on the clock. Raises RuntimeError with what the command said when it fails."""
     began = time.perf_counter()
     done = subprocess.run(
-        command, cwd=cwd, env={**environment(), **(more or {})}, capture_output=True, text=True, check=False
+        command, cwd=cwd, env={**environment(), **(variables or {})}, capture_output=True, text=True, check=False
     )
     if done.returncode not in allowed:
         said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
