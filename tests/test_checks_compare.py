@@ -267,6 +267,13 @@ def test_misconceptions_are_told_apart_by_the_first_difference() -> None:
     assert len(set(first)) == 3
 
 
+def test_mistakes_with_the_same_first_value_differ_in_the_last() -> None:
+    one, other, close = (failure(f(*got), f(0, 0, 0)).first for got in ((1, 4, 2), (1, 4, 4), (1, 4, 2.001)))
+    assert one == close  # rounding does not count
+    assert one != other
+    assert failure(f(1, np.nan), f(0, 0)).first == "(0,) 1+0j"  # no share of what is not finite
+
+
 def test_require_says_its_sentence_hidden_or_not() -> None:
     require(True, "never said")
     require(np.bool_(True), "never said")
