@@ -27,7 +27,7 @@ def tiny(tmp_path):
 
 
 def problems(course_root, replace=None, by=None, lesson=LESSON):
-    """What is wrong after a replacement in the lesson's file, as `(line, message, mend)`."""
+    """What is wrong after a replacement in the lesson's file, as `(line, message, fix)`."""
     path = course_root / "solutions" / f"{lesson}.py"
     if replace is not None:
         text = path.read_text()
@@ -54,7 +54,7 @@ def test_the_tiny_course_keeps_every_rule(tiny):
         assert problems(tiny, lesson=lesson) == []
 
 
-# Each case: what is replaced, by what, the text whose line the problem names, its message, its mend.
+# Each case: what is replaced, by what, the text whose line the problem names, its message, its fix.
 CASES = {
     "no title": (
         "# # 02 · Exercises", "# # Exercises", "# %% [markdown]",
@@ -369,9 +369,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_broken_rule_is_named_with_its_line_and_mend(tiny, case):
-    replace, by, place, message, mend = CASES[case]
+    replace, by, place, message, fix = CASES[case]
     found = problems(tiny, replace, by)
-    assert (line_of(tiny, place), message, mend) in found
+    assert (line_of(tiny, place), message, fix) in found
     assert len(found) <= 3, "one mistake should not read like many"
 
 
@@ -395,17 +395,17 @@ def test_syntax_errors_that_only_compiling_finds_count_too(tiny):
 def test_illegal_ids(tiny, legal):
     path = tiny / "solutions" / f"{LESSON}.py"
     path.write_text(path.read_text().replace('"second-square"', f'"{legal}"'))
-    mend = "Use small letters, digits and hyphens, as in `topic-thing`; it may not begin with `setup` or `text`"
+    fix = "Use small letters, digits and hyphens, as in `topic-thing`; it may not begin with `setup` or `text`"
     message = f"`{legal}` is no legal id for an exercise"
-    assert problems(tiny) == [(line_of(tiny, "# %% [markdown] task"), message, mend)]
+    assert problems(tiny) == [(line_of(tiny, "# %% [markdown] task"), message, fix)]
 
 
 def test_ids_are_unique_in_the_course(tiny):
     path = tiny / "solutions" / f"{LESSON}.py"
     path.write_text(path.read_text().replace('"second-square"', '"first-double"').replace(",first-double", ""))
-    mend = "Choose an id that no other exercise or check has"
+    fix = "Choose an id that no other exercise or check has"
     message = "`first-double` is taken: a duplicate id"
-    assert problems(tiny) == [(line_of(tiny, "# %% [markdown] task"), message, mend)]
+    assert problems(tiny) == [(line_of(tiny, "# %% [markdown] task"), message, fix)]
 
 
 def test_an_exercise_may_not_take_the_id_of_a_check(tiny):
@@ -450,18 +450,18 @@ def test_a_check_may_not_use_the_answer_of_a_later_exercise(tiny):
 def test_the_cells_of_an_exercise_stand_together(tiny):
     path = tiny / "solutions" / f"{LESSON}.py"
     path.write_text(two_exercises(path.read_text()) + "\n" + RIGHT)
-    mend = "Keep the cells of an exercise together"
-    assert [(m, mend) for _, m, mend in problems(tiny)] == [
-        ("a cell of `second-square` stands among those of `second-cube`", mend)
+    fix = "Keep the cells of an exercise together"
+    assert [(m, fix) for _, m, fix in problems(tiny)] == [
+        ("a cell of `second-square` stands among those of `second-cube`", fix)
     ]
 
 
 def test_no_hidden_check(tiny):
     path = tiny / "solutions" / f"{LESSON}.py"
     path.write_text(path.read_text().replace("# %% hidden=", "# %% check="))
-    mend = 'Add `# %% hidden="second-square" name="program" points=2`'
+    fix = 'Add `# %% hidden="second-square" name="program" points=2`'
     message = "`second-square` has no hidden check"
-    assert problems(tiny) == [(line_of(tiny, "# %% answer"), message, mend)]
+    assert problems(tiny) == [(line_of(tiny, "# %% answer"), message, fix)]
 
 
 def test_only_observed_checks(tiny):
@@ -489,15 +489,15 @@ def test_a_stub_without_a_name(tiny):
 def test_no_solution_at_all(tiny):
     path = tiny / "solutions" / f"{LESSON}.py"
     path.write_text(path.read_text().replace(BEGIN, "").replace(END, ""))
-    mend = "Put the answer between `### BEGIN SOLUTION` and `### END SOLUTION`"
-    assert problems(tiny) == [(line_of(tiny, "# %% answer"), "the answer has no SOLUTION markers", mend)]
+    fix = "Put the answer between `### BEGIN SOLUTION` and `### END SOLUTION`"
+    assert problems(tiny) == [(line_of(tiny, "# %% answer"), "the answer has no SOLUTION markers", fix)]
 
 
 def test_a_file_without_exercises(tiny):
     path = tiny / "solutions" / f"{LESSON}.py"
     path.write_text("# %% [markdown]\n# # 02 · Exercises: Second\n")
-    mend = 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
-    assert problems(tiny) == [(1, "the file has no exercise", mend)]
+    fix = 'Add a task, its answer and its checks: `# %% answer="topic-thing"`'
+    assert problems(tiny) == [(1, "the file has no exercise", fix)]
 
 
 def test_every_problem_of_a_file_is_told_at_once(tiny):

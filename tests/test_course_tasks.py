@@ -55,7 +55,7 @@ def test_a_course_with_one_can_be_proved(built: Callable[[str], Path], grader: G
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# Each case: what is replaced, by what, the text whose line the problem names, its message, its mend.
+# Each case: what is replaced, by what, the text whose line the problem names, its message, its fix.
 CASES = {
     "no points to give": (
         " points=3", " points=0", ESSAY,
@@ -89,7 +89,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong_with_one_is_said(tmp_path: Path, case: str) -> None:
-    replaced, by, place, message, mend = CASES[case]
+    replaced, by, place, message, fix = CASES[case]
     root = shutil.copytree(COURSES / "by_hand", tmp_path / "course")
     path = root / "solutions" / f"{LESSON}.py"
     text = path.read_text()
@@ -98,7 +98,7 @@ def test_what_is_wrong_with_one_is_said(tmp_path: Path, case: str) -> None:
     with pytest.raises(CourseError) as said:
         Course(root).lesson(LESSON)
     line = path.read_text().partition(place)[0].count("\n") + 1
-    assert [(p.line, p.message, p.fix) for p in said.value.problems] == [(line, message, mend)]
+    assert [(p.line, p.message, p.fix) for p in said.value.problems] == [(line, message, fix)]
 
 
 def test_a_file_of_nothing_else_has_no_exercise(tmp_path: Path) -> None:

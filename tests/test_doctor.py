@@ -185,8 +185,8 @@ def test_another_environment_than_the_one_that_make_uses(checkout: Path) -> None
     said = installation.environment(checkout)
     assert said.grade == "costs"
     assert said.text.startswith(f"`grader` runs in {sys.prefix}, but `make` uses {checkout}/.venv")
-    assert said.mend == f"source {checkout}/.venv/bin/activate"
-    assert Path(shlex.split(said.mend)[1]).is_file()
+    assert said.fix == f"source {checkout}/.venv/bin/activate"
+    assert Path(shlex.split(said.fix)[1]).is_file()
 
 
 def test_a_course_with_a_grader_of_its_own(checkout: Path, tmp_path: Path) -> None:
@@ -198,24 +198,24 @@ def test_a_course_with_a_grader_of_its_own(checkout: Path, tmp_path: Path) -> No
 
 
 def test_versions_in_an_environment_that_make_made_are_the_pinned_ones(checkout: Path) -> None:
-    assert installation.versions(checkout, True, "mend").grade == "fine"
+    assert installation.versions(checkout, True, "fix").grade == "fine"
     lock = checkout / "requirements.lock"
     pinned = lock.read_text()
     lock.write_text(pinned.replace(f"optax=={installation.installed('optax')}", "optax==0.1.9"))
     try:
         assert (
             f"optax {installation.installed('optax')} (pinned: 0.1.9)"
-            in installation.versions(checkout, True, "mend").text
+            in installation.versions(checkout, True, "fix").text
         )
-        assert installation.versions(checkout, False, "mend").text.endswith("not all are the tested versions.")
+        assert installation.versions(checkout, False, "fix").text.endswith("not all are the tested versions.")
     finally:
         lock.write_text(pinned)
 
 
 def test_a_package_that_is_missing_stands_in_the_way(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "installed", lambda name: None if name == "optax" else "999")
-    assert installation.versions(checkout, True, "mend") == Finding(
-        "stops", "Not installed: optax. Programs that need them cannot start.", "mend"
+    assert installation.versions(checkout, True, "fix") == Finding(
+        "stops", "Not installed: optax. Programs that need them cannot start.", "fix"
     )
 
 
@@ -232,9 +232,9 @@ def test_builds_and_zeros_at_the_end_make_no_other_version(checkout: Path, monke
     pinned = {name: next(iter(pin.specifier)).version for name, pin in pins.items()}
     pinned |= {"jax": f"{pinned['jax']}+cpu", "flax": f"{pinned['flax']}.0"}
     monkeypatch.setattr(installation, "installed", pinned.get)
-    assert installation.versions(checkout, True, "mend").text.endswith(": the pinned versions.")
+    assert installation.versions(checkout, True, "fix").text.endswith(": the pinned versions.")
     pinned["flax"] = "0.9"
-    assert "Too old: flax 0.9 (needed: 0.12.8 or newer)." in installation.versions(checkout, True, "mend").text
+    assert "Too old: flax 0.9 (needed: 0.12.8 or newer)." in installation.versions(checkout, True, "fix").text
 
 
 BOTH = {"torch": "2.13.0", "torchvision": "0.28.0"}
@@ -304,7 +304,7 @@ def test_where_the_checkout_lies(release: str, kind: str, grade: str | None, wor
     assert (said.grade if said else None) == grade
     if said is not None:
         assert words in said.text
-        assert shlex.split(said.mend), "a path with a space is quoted"
+        assert shlex.split(said.fix), "a path with a space is quoted"
 
 
 def test_a_notebook_that_belongs_to_root(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +316,7 @@ def test_a_notebook_that_belongs_to_root(course: Path, monkeypatch: pytest.Monke
     said = diagnosis.work(course)
     assert said.grade == "stops"
     assert str(notebook) in said.text
-    assert said.mend == f'sudo chown -R "$(id -un)" {course}/work'
+    assert said.fix == f'sudo chown -R "$(id -un)" {course}/work'
 
 
 @pytest.mark.parametrize(("free", "grade"), [(5e9, "fine"), (0.5e9, "costs"), (0.01e9, "stops")])
@@ -347,7 +347,7 @@ def test_a_container_has_the_memory_that_it_may_use(tmp_path: Path, monkeypatch:
 def test_variables_that_keep_jax_from_starting_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     with BackgroundProbe("-c", "import sys; sys.exit('RuntimeError: Unknown backend cuda.')") as asked:
-        said = diagnosis.devices(asked, "mend")
+        said = diagnosis.devices(asked, "fix")
     assert said == Finding(
         "stops",
         "JAX does not start: RuntimeError: Unknown backend cuda. Every lesson needs it.",
@@ -358,7 +358,7 @@ def test_variables_that_keep_jax_from_starting_are_named(monkeypatch: pytest.Mon
 def test_a_jax_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grader.doctor.installation.PATIENCE_S", 0.2)
     with BackgroundProbe("-c", "import time; time.sleep(60)") as asked:
-        said = diagnosis.devices(asked, "mend")
+        said = diagnosis.devices(asked, "fix")
     assert said.grade == "stops"
     assert "it did not answer within 0 s" in said.text
     assert asked.poll() is not None
@@ -367,7 +367,7 @@ def test_a_jax_that_hangs_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyP
 def test_a_gpu_is_named() -> None:
     told = json.dumps({"found": [["gpu", "NVIDIA H200"]] * 2, "simulated": 8})
     with BackgroundProbe("-c", f"print({told!r})") as asked:
-        said = diagnosis.devices(asked, "mend")
+        said = diagnosis.devices(asked, "fix")
     assert said.grade == "fine"
     assert said.text.startswith("Devices: 2 x NVIDIA H200; 8 simulated CPU devices start")
 
@@ -386,14 +386,14 @@ def test_no_kernel_at_all() -> None:
     with BackgroundProbe("-c", "print('{\"kernelspecs\": {}}')") as asked:
         said = installation.kernel(asked)
     assert said.grade == "stops"
-    assert said.mend.endswith("-m ipykernel install --sys-prefix")
+    assert said.fix.endswith("-m ipykernel install --sys-prefix")
 
 
 def test_a_kernel_of_this_environment_that_points_elsewhere_is_installed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = f"{sys.prefix}/share/jupyter/kernels/python3"
     listed = {"kernelspecs": {"python3": {"resource_dir": inside, "spec": {"argv": ["/old/.venv/bin/python"]}}}}
     with BackgroundProbe("-c", f"print({json.dumps(listed)!r})") as asked:
-        assert installation.kernel(asked).mend.endswith("-m ipykernel install --sys-prefix")
+        assert installation.kernel(asked).fix.endswith("-m ipykernel install --sys-prefix")
 
 
 def test_a_machine_that_cannot_start_a_learners_process(monkeypatch: pytest.MonkeyPatch) -> None:

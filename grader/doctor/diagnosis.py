@@ -87,8 +87,8 @@ def devices(probe: BackgroundProbe, repair: str) -> Finding:
         answer = json.loads(printed.strip().splitlines()[-1])
     except (IndexError, ValueError):
         text = f"JAX does not start: {complaint or 'it ended without a message'}".rstrip(".")
-        mend = next((f"unset {name}" for name in CHOOSING if os.environ.get(name)), repair)
-        return Finding("stops", f"{text}. Every lesson needs it.", mend)
+        fix = next((f"unset {name}" for name in CHOOSING if os.environ.get(name)), repair)
+        return Finding("stops", f"{text}. Every lesson needs it.", fix)
     real = [kind for backend, kind in answer["found"] if backend != "cpu"]
     simulated = f"{answer['simulated']} simulated CPU devices start, as many as lessons need."
     if real:
@@ -149,8 +149,8 @@ def disk(root: Path) -> Finding:
     if free >= FREE_DISK_GB:
         return Finding("fine", f"Disk: {free:,.0f} GB are free.")
     text = f"Only {free:.2f} GB are free on the disk of {root}. Notebooks cannot be saved on a full disk."
-    mend = f"make -C {quote(str(root))} clean; pip cache purge"
-    return Finding("costs" if free >= NEEDED_DISK_GB else "stops", text, mend)
+    fix = f"make -C {quote(str(root))} clean; pip cache purge"
+    return Finding("costs" if free >= NEEDED_DISK_GB else "stops", text, fix)
 
 
 def work(root: Path) -> Finding:
@@ -163,8 +163,8 @@ def work(root: Path) -> Finding:
     for path in [top, *below]:
         if not path.is_symlink() and not os.access(path, os.W_OK):
             text = f"{path} is not writable, so your work there cannot be saved. "
-            mend = f'sudo chown -R "$(id -un)" {quote(str(top))}'
-            return Finding("stops", f"{text}It belongs to another user, such as root.", mend)
+            fix = f'sudo chown -R "$(id -un)" {quote(str(top))}'
+            return Finding("stops", f"{text}It belongs to another user, such as root.", fix)
     return Finding("fine", f"Your copies: {own}, which is writable.")
 
 
@@ -192,8 +192,8 @@ def confinement() -> Finding:
     try:
         zygote = Zygote.start([])
     except (Fault, OSError, ValueError) as problem:
-        mend = f"unset {AT_MOST}" if isinstance(problem, ValueError) else ""
-        return Finding("stops", f"Nothing can be graded: {str(problem).rstrip('.')}.", mend)
+        fix = f"unset {AT_MOST}" if isinstance(problem, ValueError) else ""
+        return Finding("stops", f"Nothing can be graded: {str(problem).rstrip('.')}.", fix)
     confined = zygote.confined
     zygote.stop()
     return Finding("fine" if confined.level == LEVELS[0] else "costs", confinement_report(confined))

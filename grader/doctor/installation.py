@@ -41,11 +41,11 @@ class Finding:
 
     grade: Literal["fine", "costs", "stops"]
     text: str
-    mend: str = ""
+    fix: str = ""
 
     def lines(self) -> list[str]:
         """Returns the lines to print: the mark first, the lines below it indented as far."""
-        text = self.text.splitlines() + ([f"To fix it: {self.mend}"] if self.mend else [])
+        text = self.text.splitlines() + ([f"To fix it: {self.fix}"] if self.fix else [])
         return [f"{MARKS[self.grade] if i == 0 else ' '} {line}" for i, line in enumerate(text)]
 
 

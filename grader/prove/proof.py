@@ -88,8 +88,8 @@ def prove(
     from grader.course import build
 
     stale = [path for path in build.stale(course, lessons) if path.stem in lessons]
-    mend = "run `make build` and commit it" if course.base is None else "run `grader build`"
-    problems = [f"{course.shown(path)} is stale: {mend}." for path in stale]
+    fix = "run `make build` and commit it" if course.base is None else "run `grader build`"
+    problems = [f"{course.shown(path)} is stale: {fix}." for path in stale]
     exercises = [(lesson, exercise.id) for lesson in lessons for exercise in course.lesson(lesson).exercises]
     exercises = [(lesson, exercise) for lesson, exercise in exercises if only in (None, exercise)]
     options = {"do": "prove", "mutate": mutants, "brief": brief, "seeds": seeds, "suggest": suggest}
