@@ -206,7 +206,7 @@ grader.learning.course_map()
 # | 09 | [training](09_training.ipynb) | Optax, schedules, gradient accumulation |
 # | 10 | [nnx](10_nnx.ipynb) | modules, Variables, split and merge, training and evaluation modes |
 # | 11 | [mnist](11_mnist.ipynb) | data loaders, a residual CNN, evaluation |
-# | 12 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras |
+# | 12 | state *(coming)* | state in loops, Refs, updates in place |
 # | 13 | debugging *(coming)* | NaNs, checkify, leaks, error messages |
 # | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, ahead-of-time compilation |
 # | 15 | memory_and_precision *(coming)* | rematerialization, offload, bfloat16, loss scaling |
@@ -223,6 +223,8 @@ grader.learning.course_map()
 # | 24 | production *(coming)* | checkpoints, export, several processes |
 # | 25 | attention *(coming)* | masks, heads, key-value cache, sampling |
 # | 26 | capstone *(coming)* | a small transformer, trained, sharded, resumed and sampled |
+# | 27 | from_pytorch *(coming)* | one pipeline in PyTorch, Linen, NNX and Keras; needs only lessons 00 to 11 |
+# | 28 | autodiff_inside_out *(coming)* | residuals, custom rules, schedules of forward and backward passes |
 #
 # ## Deeper: libraries and their releases
 # The table lists the libraries of the map with their latest releases on the Python Package Index. A library without a release for two years probably does not work with the current JAX.

@@ -242,7 +242,7 @@ def test_reading_a_lesson_imports_nothing_heavy():
 
 def test_every_lesson_of_this_course_keeps_the_rules():
     course = Course(ROOT)
-    assert len(course.ids) == 27
+    assert len(course.ids) == 29
     for lesson_id in course.lesson_ids:
         assert course.lesson(lesson_id).exercises
     for lesson_id in course.text_ids:
