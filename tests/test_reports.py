@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -332,6 +335,19 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         files.write(tmp_path / "folder", b"")
     assert path.read_text() == before
     assert [one.name for one in sorted(tmp_path.rglob("*"))] == ["deep", "results.json", "folder"]
+
+
+def test_what_a_killed_process_left_beside_a_file_is_removed_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "[1].json"
+    killed = "import os\nfrom grader.core import files\nos.fsync = lambda _: os.kill(os.getpid(), 9)\n"
+    subprocess.run([sys.executable, "-c", f"{killed}files.write(files.Path({str(path)!r}), 'half')"], check=False)
+    [left] = tmp_path.iterdir()
+    others = [tmp_path / f"[1].json.{os.getppid()}.part", tmp_path / "[1].json.bak.part", tmp_path / "1.json.0.part"]
+    for other in others:  # of a process that runs, and of nobody
+        other.touch()
+    files.write(path, "whole")
+    assert not left.exists()
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
 
 
 def test_what_could_not_be_done_is_told_in_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
