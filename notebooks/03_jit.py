@@ -82,7 +82,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The first call is slow, because it compiles the function. The later calls with the same number of readings are more than a hundred times faster. But each new number makes one call slow again. Why?
+# The first call is slow, because it compiles the function. The later calls with the same number of readings are much faster. But each new number makes one call slow again. Why?
 
 # %% [markdown]
 # ## What the slow call does
@@ -103,15 +103,14 @@ with jax.log_compiles(True):
 # ## The cache key
 # `jit` stores each compiled program in a cache. Every call has a **cache key**. If the cache has a program for this key (a **cache hit**), JAX runs it, and your Python code does not run. Otherwise (a **cache miss**), JAX traces and compiles.
 #
-# An array or a number contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type. A container contributes its structure, in which `*` stands for an array or a number.
+# An array or a number contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type.
 
 # %%
 for argument in (np.ones(3, np.float32), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.float32(1.0)):
-    print(type(argument).__name__, jax.typeof(argument))
-print(jax.tree.structure({"w": 1.0, "b": 2.0}), jax.tree.structure([1.0, 2.0]), jax.tree.structure((1.0, None)))
+    print(f"{type(argument).__name__:10s} {jax.typeof(argument)}")
 
 # %% [markdown]
-# Python runs a jitted function only while JAX traces it. So a counter in the function detects cache misses.
+# Python runs a jitted function only while JAX traces it. So a counter in the function detects cache misses. To use the next helper, it is enough to read its docstring.
 
 
 # %%
@@ -142,7 +141,7 @@ def print_traces(function, *calls, **options):
 # %%
 x = jnp.ones(3)
 print_traces(
-    lambda x, factor=2.0: jax.tree.map(lambda array: factor * array, x),  # factor times every array in x
+    lambda x, factor=2.0: factor * x,
     "f(x, 2.0)",
     "f(np.zeros(3), 7.0)",
     "f(x, 2)",
@@ -151,14 +150,20 @@ print_traces(
     "f(x)",
     "f(x.astype(jnp.bfloat16), 2.0)",
     "f(jnp.ones((3, 1)), 2.0)",
-    "f({'w': x, 'b': x}, 2.0)",
-    "f({'b': x, 'w': x}, 2.0)",
-    "f([x, x], 2.0)",
-    "f((x, x), 2.0)",
 )
 
 # %% [markdown]
-# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. `f(x)` passes no second argument, so it has another key than `f(x, 2.0)`. The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the matmul precision.
+# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. `f(x)` passes no second argument, so it has another key than `f(x, 2.0)`.
+#
+# An argument may also be a container of arrays (06). Then its structure is in the key. Below, `*` stands for an array.
+
+# %%
+for container in ({"w": x, "b": x}, {"b": x, "w": x}, [x, x], (x, x)):
+    print(jax.tree.structure(container))
+print_traces(lambda container: container, "f({'w': x, 'b': x})", "f({'b': x, 'w': x})", "f([x, x])", "f((x, x))")
+
+# %% [markdown]
+# The order of a dict's keys does not matter, but a list and a tuple have different structures. The key also contains the devices and shardings of the arguments (16) and settings such as the matmul precision.
 
 # %% [markdown] predict="jit-weak-loop"
 # `add(total, number)` is compiled. A loop starts with `total = 0.0` and runs `total = add(total, number)` for five float32 numbers. How many traces are there?
@@ -291,60 +296,58 @@ print("same shape:", shift(jnp.zeros(3))[0])
 print("new shape: ", shift(jnp.zeros(4))[0])
 
 # %% [markdown]
-# No error reports this mistake. What if the function closes over a mutable object? Compare a dict that it reads, a list that it changes, and an array reference. `jax.new_ref` creates a reference to an array. Indexing it with `[...]` reads or replaces the array.
+# No error reports this mistake. The next function reads a global dict and appends to a global list.
 
 # %%
-settings, log, calls_seen = {"gain": 2.0}, [], jax.new_ref(jnp.zeros((), jnp.int32))
+settings, log = {"gain": 2.0}, []
 
 
 @jax.jit
 def amplify(x):
-    log.append("called")  # while tracing
-    calls_seen[...] += 1  # in each call
+    log.append("called")
     return settings["gain"] * x
 
 
 for gain in (2.0, 50.0, 100.0):
     settings["gain"] = gain
-    print("gain", gain, " result", amplify(x)[0], " log", log, " reference", calls_seen[...])
+    print("gain", gain, " result", amplify(x)[0], " log", log)
 
 # %% [markdown]
-# The gain 2.0 became a constant, and the list grew only while JAX traced. The reference is updated in each call. As a rule, **pass everything that may change as an argument, and return everything that you need**.
+# The gain 2.0 became a constant, and the list grew only while JAX traced. As a rule, **pass everything that may change as an argument, and return everything that you need**.
 
 # %% [markdown]
-# ## Compile the whole step
-# Where should `jit` go in a training step? `jax.grad(loss)` below is a function that returns the gradient of `loss` (04).
+# ## Compile the outermost function
+# Below, a loss calls a network, and the network calls four layers. Which of these functions should `jit` compile?
 
 
 # %%
-def network(params, xs):
-    for w, b in params[:-1]:
-        xs = jnp.tanh(xs @ w + b)
-    w, b = params[-1]
-    return (xs @ w + b)[:, 0]
+def layer(w, xs):
+    xs = xs @ w
+    return jnp.tanh(xs - jnp.mean(xs, axis=0))
 
 
-def loss(params, xs, ys):
+def network(params, xs, layer=layer):
+    for w in params:
+        xs = layer(w, xs)
+    return xs
+
+
+def loss(params, xs, ys, network=network):
     return jnp.mean((network(params, xs) - ys) ** 2)
-
-
-def train_step(gradient_of, params, xs, ys):
-    return jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient_of(params, xs, ys))
 
 
 # %%
 shapes = ((16, 64), (64, 64), (64, 64), (64, 1))
-params = [(jnp.asarray(rng.normal(size=(a, b)) / a**0.5, jnp.float32), jnp.zeros(b)) for a, b in shapes]
+params = [jnp.asarray(rng.normal(size=(a, b)) / a**0.5, jnp.float32) for a, b in shapes]
 xs = jnp.asarray(rng.normal(size=(64, 16)), jnp.float32)
-ys = jnp.sin(xs.sum(1))
+ys = jnp.sin(xs.sum(axis=1, keepdims=True))
 
-compiled_network = jax.jit(network)
-loss_of_compiled = lambda params, xs, ys: jnp.mean((compiled_network(params, xs) - ys) ** 2)
+of_compiled_layers = functools.partial(network, layer=jax.jit(layer))
 ways = {
-    "nothing": functools.partial(train_step, jax.grad(loss)),
-    "the network": functools.partial(train_step, jax.grad(loss_of_compiled)),
-    "the gradient": functools.partial(train_step, jax.jit(jax.grad(loss))),
-    "the whole step": jax.jit(functools.partial(train_step, jax.grad(loss))),
+    "nothing": loss,
+    "each layer": functools.partial(loss, network=of_compiled_layers),
+    "the network": functools.partial(loss, network=jax.jit(network)),
+    "the loss": jax.jit(loss),
 }
 
 # %%
@@ -352,16 +355,16 @@ medians = time_ms(*[lambda way=way: way(params, xs, ys) for way in ways.values()
 _, axes = plots.subplots(height=2)
 bars = axes.barh(list(ways), medians, color=plots.FILLS[0][0], edgecolor=plots.INK)
 axes.bar_label(bars, [f"{median:.2f} ms" for median in medians], padding=4)
-axes.set(ylabel="jit on", xlabel="median time of a step in milliseconds", xlim=(0, 1.2 * max(medians)))
+axes.set(ylabel="jit on", xlabel="median time of the loss in milliseconds", xlim=(0, 1.2 * max(medians)))
 axes.invert_yaxis()
 plots.show(
-    "Median time of a training step with jit on different parts. "
+    "Median time of the loss with jit on different functions. "
     + "; ".join(f"jit on {name}: {median:.2f} ms" for name, median in zip(ways, medians, strict=True))
     + "."
 )
 
 # %% [markdown]
-# Without `jit`, JAX dispatches each operation separately. With `jit` on the whole step there is one dispatch, and the compiler sees all operations. It can [fuse](../docs/glossary.md#fusion) them and omit unused results. **Put `jit` on the outermost function.** An inner `jit` does no harm, because its operations become part of the outer program.
+# Without `jit`, JAX dispatches each operation separately. With `jit` on the loss there is one dispatch, and the compiler sees all operations. It can [fuse](../docs/glossary.md#fusion) them and omit unused results. **Put `jit` on the outermost function**, such as a whole training step (09). An inner `jit` does no harm, because its operations become part of the outer program.
 
 # %% [markdown]
 # ## Donation: giving memory back
@@ -480,7 +483,7 @@ print(tree_sensor.shift(x)[0])
 
 # %% [markdown]
 # ## Deeper: repeated operations
-# The compiler rewrites a program before it runs. Which costs does it save?
+# The compiler rewrites a program before it runs. Which costs does it save? As an example, take the loss from above and `jax.grad(loss)`, a function that returns its gradient. `jax.value_and_grad(loss)` returns both (04).
 
 # %% [markdown] predict="jit-merge"
 # One compiled function returns `loss(params)` and `jax.grad(loss)(params)`. Its jaxpr contains the forward pass twice. How many floating-point operations (flops) does it need, compared with `value_and_grad`, which contains the forward pass once?
@@ -640,7 +643,7 @@ with jax.no_tracing(True):
 # | one trace for a loop | `jax.jit(step)` before the loop, with a first state that is an array of the final dtype |
 # | a value that Python needs | `static_argnames`, for few values; otherwise `where`, `cond` (08), or a decision outside of `jit` |
 # | a value that changes often | a traced argument |
-# | speed | `jit` on the whole step |
+# | speed | `jit` on the outermost function, such as a whole training step |
 # | the memory of old parameters | `donate_argnames`, and the result under the same name |
 #
 # Continue with [the exercises](../exercises/03_jit/03_jit.ipynb).

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04 · grad: derivatives of your functions
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, state what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
+# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, state what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
 #
 # **Prerequisites.** Arrays (lesson 01), [tracers](../docs/glossary.md#tracer) and [jaxprs](../docs/glossary.md#jaxpr) (02) and `jit` (03). From school, you need derivatives and the chain rule. Try to answer these questions from memory.
 #
@@ -60,52 +60,15 @@ params = {"room": 15.0, "start": 80.0, "rate": 1.0}
 print("loss", loss(params, hours, measured))
 
 # %% [markdown]
-# `jax.grad(loss)` is a **function** that takes the same arguments as `loss`. It returns the **gradient**, the derivatives with respect to the first argument. This argument is a dict, so the gradient is a dict with the same keys.
+# `jax.grad(f)` is a **function** that takes the same arguments as `f` and returns the derivative with respect to the first one. The first argument of `loss` is a dict of three numbers. The result is then a dict with the same keys and a derivative for each number. It is called the **gradient**.
 
 # %%
+print("derivative of x**2 at 3:", jax.grad(lambda x: x**2)(3.0))
 gradient = jax.grad(loss)(params, hours, measured)
-print({name: float(each) for name, each in gradient.items()})
+print("gradient of the loss:", {name: round(float(each), 2) for name, each in gradient.items()})
 
 # %% [markdown]
-# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient.
-#
-# You can check a derivative with a **finite difference**, here `(loss(rate + h) - loss(rate - h)) / (2 * h)`. The next plot shows its error for many values of `h`, and that of `jax.grad`, which needs no `h`.
-
-# %% [markdown] predict="grad-nudge"
-# Which `h` gives the most accurate finite difference in float32?
-#
-# - [ ] the smallest, 1e-6 | This holds in exact arithmetic. In float32, the two losses agree in about five of their seven digits, so their difference is accurate to only two.
-# - [x] a middle one, about 1e-3 | Right. A large `h` ignores the curvature of the loss, and a small `h` loses digits to rounding.
-# - [ ] the largest, 1 | Rounding is no problem there, but over this distance the loss is far from a straight line.
-
-
-# %%
-def finite_difference(h, number=np.float32):
-    at = lambda rate: {"room": number(15), "start": number(80), "rate": number(rate)}
-    xs, ys = np.asarray(hours, number), np.asarray(measured, number)
-    return (loss(at(1 + h), xs, ys) - loss(at(1 - h), xs, ys)) / (2 * h)
-
-
-with jax.enable_x64(True):  # sixteen digits instead of seven, for a reference value
-    exact = float(finite_difference(1e-5, np.float64))
-steps = 10.0 ** -np.arange(0, 6.25, 0.25)
-errors = np.array([abs(finite_difference(h) / exact - 1) for h in steps])
-error_of_grad = abs(float(gradient["rate"]) / exact - 1)
-
-# %%
-_, axes = plots.subplots(height=2.6)
-axes.loglog(steps, errors, "o-", markersize=4, label="finite difference")
-axes.axhline(error_of_grad, color=plots.COLOURS[1], linestyle="--", label="jax.grad")
-axes.set(xlabel="h", ylabel="relative error")
-axes.legend()
-plots.show(
-    f"Relative error of the finite difference against h, both on logarithmic scales. It is {errors[0]:.0e} at h = 1, "
-    f"falls to {errors.min():.0e} at h = {steps[errors.argmin()]:.0e}, and rises to {errors[-1]:.0e} at h = 1e-06. "
-    f"The error of jax.grad is a line at {error_of_grad:.0e}."
-)
-
-# %% [markdown]
-# The gradient of `jax.grad` is exact up to rounding.
+# The derivative with respect to `rate` is negative, so a small increase of `rate` lowers the loss. To lower the loss, change the parameters *against* the gradient. The result of `jax.grad` is exact up to rounding (Deeper).
 
 # %% [markdown]
 # ## What grad takes and returns
@@ -190,7 +153,7 @@ hessian = jax.hessian(loss_of)(jnp.array([15.0, 80.0, 1.0]))
 print(hessian)
 
 # %% [markdown]
-# The last entry is the second derivative with respect to `rate`. It is by far the largest, so the loss curves most strongly along `rate`.
+# The last entry of the matrix is the second derivative with respect to `rate`. It is by far the largest, so the loss curves most strongly along `rate`.
 #
 # Below, the straight line approximates the loss by its gradient, and the parabola also uses the Hessian.
 
@@ -223,7 +186,12 @@ plots.show(
 # ## How JAX computes derivatives
 # Each primitive has a rule for its derivative. JAX traces your function and combines these rules by the chain rule, so the derivative is again a program of primitives.
 #
-# There are two ways to apply the chain rule. In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, the **tangent**. In **reverse mode**, `jax.vjp`, a forward pass stores the values that the rules need. Then the **backward pass** computes the derivative of the result with respect to each value, its **cotangent**, from the result back to the inputs. `jax.grad` uses reverse mode.
+# There are two ways to apply the chain rule.
+#
+# - In **forward mode**, `jax.jvp`, JAX computes each value together with its derivative, the **tangent**.
+# - In **reverse mode**, `jax.vjp`, a forward pass computes the values and stores those that the rules need. Then the **backward pass** goes from the result back to the inputs. For each value it computes the derivative of the result with respect to this value, the **cotangent**.
+#
+# `jax.grad` uses reverse mode.
 #
 # Compare the jaxprs of `f`, of its forward mode and of its gradient. The `cos` comes from the rule of `sin`.
 
@@ -249,7 +217,7 @@ print("one VJP: derivatives of the last temperature with respect to all paramete
 print("  ", {name: round(float(each), 2) for name, each in cotangents.items()})
 
 # %% [markdown]
-# What does a gradient cost? Finite differences need two evaluations for each parameter.
+# What does a gradient cost? A **finite difference** estimates a derivative by changing one parameter a little. It evaluates the loss again for each parameter.
 
 # %% [markdown] predict="grad-cost"
 # A loss has n parameters. How many floating-point operations (flops) does its gradient need, compared with the loss?
@@ -276,7 +244,7 @@ for width in (10, 100, 1000):
 
 # %% [markdown]
 # ## What is differentiated
-# Four short programs show what JAX differentiates.
+# JAX differentiates the program that it traces, which is not always the function that you have in mind. Four short programs show the difference.
 
 # %% [markdown] predict="grad-outer"
 # What does `jax.grad(lambda p: loss(params, hours, measured))(params)` return?
@@ -336,7 +304,7 @@ def entropy(x):
 print("value", entropy(0.0), "  gradient", jax.grad(entropy)(0.0))
 
 # %% [markdown]
-# The picture shows `log(x)` alone.
+# The figure shows `log(x)` alone.
 #
 # ![One where: the forward pass computes log(0), and where discards it. In the backward pass, where sends the derivative 1 to the selected side and 0 to the other. There, 0 times the derivative of log, 1/0 = inf, is NaN. Two wheres: log gets a 1 instead of the 0, its derivative there is 1, and 0 times 1 is 0.](../images/grad_where.svg)
 #
@@ -355,11 +323,11 @@ print("norm(error)**2:", jax.grad(lambda error: jnp.linalg.norm(error) ** 2)(jnp
 print("sum(error**2): ", jax.grad(lambda error: jnp.sum(error**2))(jnp.zeros(2)))
 
 # %% [markdown]
-# (The gradient 0 at 0 is a convention, because the true derivative is infinite.) `norm(error)**2` has the same problem. It squares a square root, whose derivative at 0 is infinite. A sum of squares avoids the root.
+# The true derivative of the entropy at 0 is infinite, so the gradient 0 is a convention. `norm(error)**2` also has a NaN gradient at 0. It squares a square root, whose derivative at 0 is infinite. A sum of squares avoids the root.
 
 # %% [markdown]
 # ## Hold a value constant
-# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should be a constant. It can also replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** rounds in the forward pass and treats the rounding as the identity in the backward pass.
+# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should be a constant. It can also replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** has the value `round(x)`, but the derivative 1.
 
 # %%
 held = lambda x: x * jax.lax.stop_gradient(x)
@@ -370,6 +338,46 @@ print("derivative of jnp.round:", jax.grad(jnp.round)(1.3))
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, or go to the [summary](#Summary).
+
+# %% [markdown]
+# ## Deeper: finite differences
+# You can check a derivative with a finite difference, here `(loss(rate + h) - loss(rate - h)) / (2 * h)`. The next plot shows its error for many values of `h`, and that of `jax.grad`, which needs no `h`.
+
+# %% [markdown] predict="grad-nudge"
+# Which `h` gives the most accurate finite difference in float32?
+#
+# - [ ] the smallest, 1e-6 | This holds in exact arithmetic. In float32, the two losses agree in about five of their seven digits, so their difference is accurate to only two.
+# - [x] a middle one, about 1e-3 | Right. A large `h` ignores the curvature of the loss, and a small `h` loses digits to rounding.
+# - [ ] the largest, 1 | Rounding is no problem there, but over this distance the loss is far from a straight line.
+
+
+# %%
+def finite_difference(h, number=np.float32):
+    at = lambda rate: {"room": number(15), "start": number(80), "rate": number(rate)}
+    xs, ys = np.asarray(hours, number), np.asarray(measured, number)
+    return (loss(at(1 + h), xs, ys) - loss(at(1 - h), xs, ys)) / (2 * h)
+
+
+with jax.enable_x64(True):  # sixteen digits instead of seven, for a reference value
+    exact = float(finite_difference(1e-5, np.float64))
+widths = 10.0 ** -np.arange(0, 6.25, 0.25)
+errors = np.array([abs(finite_difference(h) / exact - 1) for h in widths])
+error_of_grad = abs(float(jax.grad(loss)(params, hours, measured)["rate"]) / exact - 1)
+
+# %%
+_, axes = plots.subplots(height=2.6)
+axes.loglog(widths, errors, "o-", markersize=4, label="finite difference")
+axes.axhline(error_of_grad, color=plots.COLOURS[1], linestyle="--", label="jax.grad")
+axes.set(xlabel="h", ylabel="relative error")
+axes.legend()
+plots.show(
+    f"Relative error of the finite difference against h, both on logarithmic scales. It is {errors[0]:.0e} at h = 1, "
+    f"falls to {errors.min():.0e} at h = {widths[errors.argmin()]:.0e}, and rises to {errors[-1]:.0e} at h = 1e-06. "
+    f"The error of jax.grad is a line at {error_of_grad:.0e}."
+)
+
+# %% [markdown]
+# The error of `jax.grad` is that of float32 rounding. Finite differences are useful as a check, as in `check_grads`, which we use below.
 
 # %% [markdown]
 # ## Deeper: Jacobians

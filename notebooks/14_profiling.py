@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 14 · Profiling: find what takes the time
 #
-# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core you can time a call correctly, record a trace, find the part of your code behind the slowest operation, and read the cost of a program before it runs.
+# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core you can time a call correctly, record a trace, find the part of your code behind the slowest operation, and read the cost of a program before it runs.
 #
 # **Prerequisites.** Asynchronous dispatch (lesson 01), tracing (02), `jit` (03), `grad` (04), pytrees (06) and training (09). Answer these questions from memory.
 #
@@ -9,7 +9,7 @@
 #
 # <details><summary>Answer</summary>
 #
-# Not necessarily. The call has only submitted the work to the device. Code that reads the value waits for it.
+# Not necessarily. The call has only submitted the work to the device. `block_until_ready` waits for the result.
 # </details>
 #
 # 2. From 02: Which two representations does a program have between your Python function and machine code?
@@ -50,37 +50,38 @@ from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
 # ## Which part of the step is slow?
-# A training step takes longer than expected. Before you change the code, find out where the time goes. In this lesson, a network maps pictures of digits to points, which should be close together for the same digit. The loss therefore needs the squared distances of all pairs of points in a batch.
+# A training step takes longer than expected. Before you change the code, find out where the time goes.
+#
+# Our example is a network that maps each picture of a digit to a point. Points of the same digit should be close together, and all others at least 1 apart. So the loss compares all pairs in a batch.
 
 
 # %%
 def by_broadcasting(points):
-    """Squared distances of all pairs: (n, d) -> (n, n)"""
+    """Squared distances of all pairs of points: (n, d) -> (n, n)"""
     return jnp.sum((points[:, None] - points[None]) ** 2, axis=-1)
 
 
 def encode(params, x):
-    """One picture per row: (n, 64) -> (n, 64), points at distance 1 from the origin"""
+    """The network: pictures (n, 64) -> points (n, 64)"""
     for w in params[:-1]:
         x = jax.nn.relu(x @ w)
-    x = x @ params[-1]
-    return x / jnp.linalg.norm(x, axis=1, keepdims=True)
+    return x @ params[-1]
 
 
 # %% [markdown]
-# `jax.named_scope` names the operations that are traced inside it. We use these names later.
+# `jax.named_scope` names the operations that are traced inside its block. We need the names later.
 
 
 # %%
 def loss(params, x, y, distances):
-    """x (n, 64), y (n,) -> (): is large if neighbouring points belong to different digits"""
+    """x (n, 64), y (n,) -> one number"""
     with jax.named_scope("encoder"):
         points = encode(params, x)
     with jax.named_scope("distances"):
         squared = distances(points)
-    with jax.named_scope("neighbours"):
-        near = jax.nn.softmax(jnp.where(jnp.eye(len(x), dtype=bool), -jnp.inf, -10 * squared))
-        return -jnp.mean(jnp.log(jnp.sum(near * (y[:, None] == y), axis=1) + 1e-6))
+    with jax.named_scope("pairs"):
+        same_digit = y[:, None] == y
+        return jnp.mean(jnp.where(same_digit, squared, jax.nn.relu(1 - squared)))
 
 
 tx = optax.adam(1e-3)
@@ -103,14 +104,14 @@ images, labels = (images / 16).astype(np.float32), labels.astype(np.int32)
 
 
 def load(i):
-    """Batch i, from a simulated disk that takes ten milliseconds: images (512, 64), labels (512,)"""
-    time.sleep(0.01)
+    """Batch i: images (512, 64) and labels (512,)"""
+    time.sleep(0.01)  # a disk that takes ten milliseconds
     rows = np.random.default_rng(i).permutation(len(images))[:512]
     return images[rows], labels[rows]
 
 
 # %% [markdown] predict="profiling-stopwatch"
-# Each iteration of the training loop has three lines. It loads a batch, calls the compiled step, and converts the loss to a Python number with `float(value)`. We time each line with a clock. Which line takes the most time?
+# Each iteration of the training loop has three lines. They load a batch, call the compiled step, and convert the loss to a Python number with `float(value)`. Which line takes the most time?
 #
 # - [ ] the call, because it computes the step | The call submits the work and returns before the work is done.
 # - [x] `float(value)` | Right. It waits for the submitted work, so the clock assigns the time of the step to this line.
@@ -139,7 +140,7 @@ print("milliseconds for load, call and float(value):", (1e3 * laps.mean(axis=0))
 # 2. Wait for the result with `jax.block_until_ready` before you read the clock.
 # 3. Repeat the measurement and take the median, because other programs use the machine too.
 #
-# Our helper `time_ms` follows these rules. The next cells time the same step in four ways.
+# The helper `time_ms` follows these rules. The next cells time the same step in four ways.
 
 
 # %%
@@ -173,13 +174,13 @@ show_times(took, "Four times of the same step.")
 # The first bar includes the compilation. The second one is only the time to submit the work.
 #
 # ## Record a trace
-# `jax.profiler.trace(folder)` records when each operation starts and ends, on the host and on the device. This **profiler trace** has nothing to do with the tracing of lesson 02.
+# `with jax.profiler.trace(folder):` records when each operation inside the block starts and ends, on the host, where Python runs, and on the device. This **profiler trace** is not related to the tracing of lesson 02.
 #
-# `TraceAnnotation` adds an event of your own to the trace. `StepTraceAnnotation` does the same for one iteration and also records its number.
+# `TraceAnnotation("load")` adds an event with a name of your own. `StepTraceAnnotation` adds one for an iteration, with its number.
 
 
 # %%
-def train(iterations, distances, look_every=1):
+def train(iterations, distances, read_every=1):
     p, s, losses = params, state, []
     for i in range(iterations):
         with jax.profiler.StepTraceAnnotation("train", step_num=i):
@@ -188,8 +189,8 @@ def train(iterations, distances, look_every=1):
             with jax.profiler.TraceAnnotation("call"):
                 p, s, value = step(p, s, x, y, distances=distances)
             losses.append(value)
-            if (i + 1) % look_every == 0:
-                with jax.profiler.TraceAnnotation("look"):
+            if (i + 1) % read_every == 0:
+                with jax.profiler.TraceAnnotation("read loss"):
                     float(value)
     return jax.block_until_ready(losses)
 
@@ -202,10 +203,10 @@ for file in sorted(logs.rglob("*.gz")) + sorted(logs.rglob("*.pb")):
     print(f"{file.stat().st_size:8,} bytes  {file.relative_to(logs)}")
 
 # %% [markdown]
-# The step was compiled before, so the trace shows three typical iterations. A trace of many iterations is slow to open.
+# The step was compiled before, so these are typical iterations. Record only a few, because a long trace is slow to open.
 #
 # ## Open the trace in TensorBoard
-# XProf displays these files, as a page of TensorBoard. The next cell starts TensorBoard, at an address that only this computer can reach.
+# **XProf** is the viewer for these files. It is a page of TensorBoard, which you start in a terminal with `tensorboard --logdir FOLDER`. The next cell starts it here. You need not read its code.
 
 # %%
 log = logs / "tensorboard.log"
@@ -223,10 +224,14 @@ print(address)
 IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", width="100%", height=640)
 
 # %% [markdown]
-# Click on the dark area to close the settings, or open the address in its own tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`. If you ran all cells, TensorBoard has been stopped again, so run this cell once more.
+# Click on the dark area to close the settings, or open the address in its own tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`.
+#
+# If you ran all cells, TensorBoard has been stopped again, so run this cell once more.
 #
 # ## Read the trace as data
-# The page draws events. Each has a name, a start time `ts` and a duration `dur` in microseconds. For an operation of a compiled program, `hlo_op` is its name.
+# The viewer shows single events. To add up their times, read the trace file, which contains JSON. Each event has a name, a start time `ts` and a duration `dur` in microseconds. An operation of a compiled program also has `hlo_op`, its name.
+#
+# The next two cells define helpers. It is enough to read their docstrings.
 
 
 # %%
@@ -250,19 +255,15 @@ def total_ms(found, key):
     return {name: ms for name, ms in total.most_common() if name is not None}
 
 
-# %% [markdown]
-# From these events we can draw our own timeline.
-
-
 # %%
 def draw_timeline(axes, found):
     """Draws our annotations in the upper row and the operations of the device in the lower row."""
     start = min(event["ts"] for event in found if event["name"] == "train")
-    fills = {"load": plots.FILLS[0], "call": (plots.INK, ""), "look": plots.FILLS[2], "device": plots.FILLS[1]}
+    fills = {"load": plots.FILLS[0], "call": (plots.INK, ""), "read loss": plots.FILLS[2], "device": plots.FILLS[1]}
     for name, (fill, hatch) in fills.items():
         shown = [event for event in found if ("device" if operation(event) else event["name"]) == name]
         bars = [((event["ts"] - start) / 1e3, event["dur"] / 1e3) for event in shown]
-        style = {"edgecolor": plots.INK, "linewidth": 0.4, "hatch": hatch} if name in ("load", "look") else {}
+        style = {"edgecolor": plots.INK, "linewidth": 0.4, "hatch": hatch} if name in ("load", "read loss") else {}
         axes.broken_barh(bars, (0.1 if name == "device" else 1.1, 0.8), facecolor=fill, label=name, **style)
     axes.set(yticks=[0.5, 1.5], yticklabels=["device", "Python"], xlim=(0, None), ylim=(0, 2))
 
@@ -270,16 +271,19 @@ def draw_timeline(axes, found):
 # %%
 found = events("first")
 spent = total_ms(found, lambda event: "device" if operation(event) else event["name"])
-parts = {part: round(spent[part] / 3, 1) for part in ("train", "load", "call", "look", "device")}
+parts = {part: round(spent[part] / 3, 1) for part in ("train", "load", "call", "read loss", "device")}
 _, axes = plots.subplots(height=2)
 draw_timeline(axes, found)
 axes.set(xlabel="milliseconds")
 axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
-plots.show(f"Timeline of three iterations. Each has a short load and a long look, while the device works. ms: {parts}")
+plots.show(
+    "Timeline of three iterations. In each, Python loads for a short time and then reads the loss, which takes as long "
+    f"as the device works. ms: {parts}"
+)
 print("milliseconds per iteration:", parts)
 
 # %% [markdown]
-# The device works while Python waits in `look`, and it is idle while Python loads the next batch.
+# The device works while Python waits in `read loss`, and it is idle while Python loads the next batch.
 
 # %%
 by_operation = total_ms(found, operation)
@@ -303,7 +307,7 @@ for name, wait in {"waited": jax.block_until_ready, "not_waited": lambda result:
 
 # %% [markdown]
 # ## From an operation to your code
-# One operation takes most of the time. Its name comes from XLA. A `fusion` consists of several [fused](../docs/glossary.md#fusion) operations, and `ynn` is a library for CPUs. The compiled program contains the origin of each operation as its `op_name`.
+# One operation takes most of the time. The compiler chose its name. A `fusion` consists of several [fused](../docs/glossary.md#fusion) operations. The text of the compiled program contains the origin of each operation as its `op_name`.
 
 # %% [markdown] predict="profiling-hottest"
 # In its forward pass, the encoder has 512 · (64 · 512 + 512 · 512 + 512 · 64) multiplications. The distances have 512 · 512 · 64, which is a tenth of that. Where is the slowest operation?
@@ -322,12 +326,12 @@ for name, ms in list(by_operation.items())[:4]:
 # An `op_name` lists the compiled function, the scopes and the operation. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
 
 # %%
-scopes, kinds = ("encoder", "distances", "neighbours", "optimizer"), ("backward pass", "all other operations")
+scopes, kinds = ("encoder", "distances", "pairs", "optimizer"), ("backward pass", "all other operations")
 by_scope = {kind: dict.fromkeys(scopes, 0.0) for kind in kinds}
 for name, ms in by_operation.items():
     path = origin.get(name, "")
     if scope := re.search("|".join(scopes), path):
-        by_scope[kinds["transpose" not in path]][scope[0]] += ms / 3
+        by_scope[kinds[0] if "transpose" in path else kinds[1]][scope[0]] += ms / 3
 _, axes = plots.subplots(height=2.3)
 left = np.zeros(len(scopes))
 for (kind, times), (fill, hatch) in zip(by_scope.items(), plots.FILLS, strict=False):
@@ -348,7 +352,7 @@ plots.show("Milliseconds per iteration in each scope. " + "; ".join(f"{kind}: {r
 
 # %%
 def by_product(points):
-    """Squared distances of all pairs: (n, d) -> (n, n)"""
+    """Squared distances of all pairs of points: (n, d) -> (n, n)"""
     squares = jnp.sum(points**2, axis=1)
     return squares[:, None] + squares[None] - 2 * points @ points.T
 
@@ -360,28 +364,28 @@ print("largest difference:", jnp.abs(by_broadcasting(points) - by_product(points
 # We record the loop three times. The third time, it reads the loss only in every fifth iteration.
 
 # %%
-ways = {"broadcasting": (by_broadcasting, 1), "product": (by_product, 1), "product, look later": (by_product, 5)}
+ways = {"broadcasting": (by_broadcasting, 1), "product": (by_product, 1), "product, read later": (by_product, 5)}
 traces, per_iteration = {}, {}
-for name, (distances, look_every) in ways.items():
+for name, (distances, read_every) in ways.items():
     jax.block_until_ready(step(params, state, x, y, distances=distances))  # compiles
     with jax.profiler.trace(logs / name):
-        losses = train(5, distances, look_every)
+        losses = train(5, distances, read_every)
     traces[name] = events(name)
     spent = total_ms(traces[name], lambda event: "device" if operation(event) else event["name"])
-    per_iteration[name] = {part: round(spent[part] / 5, 1) for part in ("train", "load", "look", "device")}
+    per_iteration[name] = {part: round(spent[part] / 5, 1) for part in ("train", "load", "read loss", "device")}
     print(f"{name:20s} ms per iteration: {per_iteration[name]}; loss {losses[-1]:.3f}")
 
 # %%
-_, panels = plots.subplots(3, height=4.6)
+_, panels = plots.subplots(3, height=4.9)
 for axes, (name, found_events) in zip(panels, traces.items(), strict=True):
     draw_timeline(axes, found_events)
     axes.set_title(f"{name}: {per_iteration[name]['train']} ms per iteration", loc="left")
-panels[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
+panels[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1.25))
 panels[2].set(xlabel="milliseconds, on a different scale in each panel")
 plots.show(f"Timelines of five iterations in three ways. Milliseconds per iteration: {per_iteration}")
 
 # %% [markdown]
-# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because `float(value)` delays the next load until the step is done. In the third panel, the device works during the next `load`. At best, an iteration takes as long as the longer of `load` and the device's work.
+# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because Python loads only after reading the loss. In the third panel, the device works during `load`. At best, an iteration takes as long as the longer of the two.
 
 # %% [markdown]
 # ## What a program costs before it runs
@@ -404,20 +408,10 @@ for distances in (by_broadcasting, by_product):
     print(f"temporary memory {memory.temp_size_in_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
-# The large array is visible in the bytes and in the temporary memory. These numbers are estimates of the compiler, and none of them predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. For loops, the error is larger.
-
-# %%
-repeated = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
-square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-for n in (1, 4, 16):
-    counted = jax.jit(repeated, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
-    print(f"n = {n:2d}: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
-
-# %% [markdown]
-# Here the body of the loop is counted once, for any number of iterations. Multiply the count yourself, or analyse one iteration.
+# The large array is visible in the bytes and in the temporary memory. These numbers are estimates of the compiler, and none of them predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. The body of a loop counts only once (Deeper).
 #
 # ## Compile before the first request
-# A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is an executable for these shapes and dtypes.
+# A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is called an executable.
 
 # %% [markdown] predict="profiling-ahead"
 # `ready` was compiled ahead of time for 8 pictures. What does it do with 7?
@@ -440,7 +434,7 @@ print_error(lambda: ready(params, images[:7]), length=400)
 #
 # ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
 #
-# The core ends here. Continue with a Deeper section or the [summary](#Summary).
+# The core ends here. Stop TensorBoard, and continue with a Deeper section or the [summary](#Summary).
 
 # %%
 tensorboard.terminate()
@@ -483,7 +477,7 @@ for name, ms in list(by_operation.items())[:2]:
     print(f"{ms / 3:8.1f} ms  {name:28s} line {number} of its cell, in {function}")
 
 # %% [markdown]
-# Both operations come from the line of `by_broadcasting` that computes the distances, although you wrote only one of them. The StableHLO of a lowered function contains the same locations with `lowered.as_text(debug_info=True)`.
+# Both operations come from the line of `by_broadcasting` that computes the distances. You wrote the second one, and `grad` derived the first one from it. The StableHLO of a lowered function contains the same locations with `lowered.as_text(debug_info=True)`.
 
 # %% [markdown]
 # ## Deeper: compare JAX with NumPy
@@ -514,18 +508,20 @@ show_times(
 
 # %% [markdown]
 # ## Deeper: options of the profiler
-# By default, the trace also contains calls of Python functions, with `$` before the name. `ProfileOptions` turns this off. `host_tracer_level` selects how much of the work on the host is recorded, from 0 (nothing) to 3. On a CPU, the operations of your program are work on the host too.
+# By default, the trace also contains calls of Python functions, with `$` before the name. `ProfileOptions` turns this off. `host_tracer_level` selects how much of the work on the host is recorded, from 0 (nothing) to 3. On a CPU, the operations of your program are work on the host, so level 0 omits them.
 
 # %%
-light = jax.profiler.ProfileOptions()
-light.python_tracer_level = 0
-light.host_tracer_level = 1  # only annotations and other important events of the host
-for name, chosen in {"default": None, "light": light}.items():
+light, no_host = jax.profiler.ProfileOptions(), jax.profiler.ProfileOptions()
+light.python_tracer_level = no_host.python_tracer_level = 0
+light.host_tracer_level = 1
+no_host.host_tracer_level = 0
+for name, chosen in {"default": None, "light": light, "no_host": no_host}.items():
     with jax.profiler.trace(logs / name, profiler_options=chosen, create_perfetto_trace=True):
         train(3, by_product)
     recorded = events(name)
     calls = sum(event["name"].startswith("$") for event in recorded)
-    print(f"{name:8s}{len(recorded):6,} events, {calls:5,} of them calls of Python functions")
+    operations = sum(operation(event) is not None for event in recorded)
+    print(f"{name:8s}{len(recorded):6,} events: {calls:5,} calls of Python functions, {operations:5,} operations")
 print("files:", sorted(file.name for file in (logs / "light").rglob("*.*") if file.is_file()))
 
 # %% [markdown]
@@ -588,6 +584,20 @@ plots.show(
 # This plot is called a **roofline**. The product with one column uses each number of the matrix once, so it is limited by memory. We take the rising line from this point. The product with many columns uses each number often, and the fastest one gives the flat line.
 #
 # To the left of the bend, reduce the bytes that are moved, for example with a smaller dtype or a larger batch. To the right, reduce the operations. A point far below both lines has another cause, which a trace may show.
+
+# %% [markdown]
+# ## Deeper: loops count once
+# The cost analysis counts the body of a loop once. The next cell compares the counted operations with those of the matrix products, for `scan` with 1, 4 and 16 iterations.
+
+# %%
+repeated = lambda w, x, n: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=n)[0]
+square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+for n in (1, 4, 16):
+    counted = jax.jit(repeated, static_argnums=2).lower(square, square, n).compile().cost_analysis()["flops"]
+    print(f"n = {n:2d}: {counted:9,.0f} flops counted, {2 * n * 64**3:9,} in the products")
+
+# %% [markdown]
+# Multiply the count by the number of iterations, or analyse one iteration.
 
 # %% [markdown]
 # ## Deeper: programs larger than any device
@@ -665,7 +675,7 @@ for process in ("first", "second"):
 
 # %% [markdown]
 # ## Deeper: what is stored on the device?
-# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all arrays. The function below should return losses, but it also stores the parameters of each iteration.
+# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all arrays. The function below should return losses. But `step` returns a tuple, so the list also contains the parameters and the optimizer state of each iteration.
 
 
 # %%
@@ -674,7 +684,7 @@ def stored_mb():
 
 
 def losses_with_leak(iterations):
-    return [step(params, state, x, y, distances=by_product)[::2] for _ in range(iterations)]
+    return [step(params, state, x, y, distances=by_product) for _ in range(iterations)]
 
 
 before = stored_mb()

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # 03 · Exercises: jit
-# Run the setup first. For each exercise, fill in its cell, run it, and run the checks below it. Hidden checks run when your notebook is graded. **Judged** lists what they test. Each task has three hints, from a question to nearly the answer.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
 # Several checks count **traces**, which means how often Python runs a function that you receive. Under `jit`, Python runs it only while JAX traces. So one trace means one compiled program, and as many traces as calls mean that no program was reused. To count traces yourself, put a `print` into the function, or call it under `jax.explain_cache_misses(True)`.
 
@@ -135,7 +135,7 @@ def probe_traces(samples):
 
 
 shape, calls, plain, static, written_out = ask(probe_traces, jnp.arange(1.0, 8.0))
-require(shape == (), f"The last state has shape {shape}; wanted ().")
+require(shape == (), f"The last state has shape {shape} instead of ().")
 require(not plain, "Python ran `update` for every sample, operation by operation, so it is not compiled.")
 require(
     calls != 2,
@@ -717,13 +717,13 @@ require(calls > 0, "`step` was never called. The answer must work for any step t
 require("sub" not in operations, "Python ran `step` in every call, operation by operation, so it is not compiled.")
 require(
     half <= 2 or calls != 4,
-    f"For one flag and two orders, with 3 rates each, `step` was traced {half} times; wanted 2. Is it traced for the other flag "
-    "too?",
+    f"For one flag and two orders, with 3 rates each, `step` was traced {half} times instead of twice. Is it traced "
+    "for the other flag too?",
 )
 require(
     calls == 4,
-    f"Two flags and two orders, with 3 rates each: `step` was traced {calls} times; wanted 4. Leave traced what changes "
-    "with every call, and create the compiled function once.",
+    f"For two flags and two orders, with 3 rates each, `step` was traced {calls} times instead of 4. Leave the arguments "
+    "traced that change with every call, and create the compiled function once.",
 )
 
 
@@ -739,8 +739,8 @@ def probe_pairs(x):
 calls = ask(probe_pairs, np.ones(3, np.float32))
 require(
     calls == 10,
-    f"With all ten pairs of flag and order, each called twice, `step` was traced {calls} times; wanted 10. Programs that "
-    "were made once have to be found again.",
+    f"For all ten pairs of flag and order, each called twice, `step` was traced {calls} times instead of 10. Reuse the "
+    "programs that are compiled already.",
 )
 
 # %% [markdown] why="jit-static-or-traced"
@@ -948,19 +948,24 @@ w, velocity, gradient = inputs.rng().normal(size=(3, 5)).astype(np.float32)
 deleted, unusable = ask(probe_buffers, w, velocity, gradient)
 require(
     deleted[1] or not deleted[2],
-    "After the call the old velocity still exists and the gradient is deleted: the wrong one of the two was donated.",
+    "After the call the old velocity still exists and the gradient is deleted. The wrong one of the two was donated.",
 )
 require(
     deleted[0] or not deleted[2],
-    "After the call the old weights still exist and the gradient is deleted: the wrong arrays were donated.",
+    "After the call the old weights still exist and the gradient is deleted. The wrong arrays were donated.",
 )
-require(not deleted[2], "The gradient was donated: its array is deleted after the call, but the caller still needs it.")
 require(
-    deleted[0] or deleted[1], "After the call the old weights and the old velocity still exist: nothing is donated."
+    not deleted[2], "The gradient was donated, so its array is deleted after the call. But the caller still needs it."
+)
+require(
+    deleted[0] or deleted[1], "After the call the old weights and the old velocity still exist. Nothing is donated."
 )
 require(deleted[0], "After the call the old weights still exist.")
 require(deleted[1], "After the call the old velocity still exists.")
-require(not unusable, "JAX warns of donated buffers that it cannot use: more is donated than the results can reuse.")
+require(
+    not unusable,
+    "JAX warns about donated buffers that it cannot use. More arrays are donated than the results can reuse.",
+)
 
 # %% [markdown] why="jit-donating-update"
 # A donated buffer is reused by a result of the same shape and dtype, so each new array should have the type of the array that it replaces. The sum of float32 and bfloat16 is a float32 array, which does not fit the buffer of the weights. JAX does not report this, but the alias bytes show it. **Next:** Why is it useless to donate the batch of a training step?
@@ -1192,10 +1197,11 @@ x = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 result, calls = ask(probe_traces, w, other, x)
 compare(result, 3 * np.tanh(x @ other), label="the last prediction")
 require(
-    calls[1] == 1, f"Two calls with the same weights and gain: Python ran the layer {calls[1]} times; wanted one trace."
+    calls[1] == 1,
+    f"In two calls with the same weights and gain, Python ran the layer {calls[1]} times instead of once.",
 )
-require(calls[2] == 1, "Other weights of the same shape were traced again: their values are in the key.")
-require(calls[3] == 1, "Another gain was traced again: its value is in the key.")
+require(calls[2] == 1, "Other weights of the same shape were traced again, so their values are in the key.")
+require(calls[3] == 1, "Another gain was traced again, so its value is in the key.")
 
 # %% [markdown] why="jit-method"
 # The method reads the attributes in Python in every call, and the compiled function receives them as arguments. New values of the same type do not change the key. **Next:** What happens after `model.gain = 3`, an int? And which objects does the cache keep in memory if `self` is static?
@@ -1450,8 +1456,8 @@ compare(got, np.float32(np.nan), label="the mean where one of the rows is NaN")
 # %% hidden="jit-bucketed" name="refuses" points=1
 """Raises a ValueError for more rows than the largest bucket."""
 kind = error(lambda rows: bucketed(inverse_norm, (2, 4))(rows), np.ones((5, 2), np.float32))
-require(kind is not None, "More rows than the largest bucket are accepted; wanted a ValueError.")
-require(kind == "ValueError", f"More rows than the largest bucket raise {kind}; wanted a ValueError.")
+require(kind is not None, "More rows than the largest bucket are accepted, but they should raise a ValueError.")
+require(kind == "ValueError", f"More rows than the largest bucket raise {kind} instead of ValueError.")
 
 # %% hidden="jit-bucketed" name="traces" points=2 observed=true
 """Traces the feature once for each bucket that is needed, and nothing else for a new number of rows."""
@@ -1490,7 +1496,7 @@ require(
 require(12 not in sizes, "`feature` received the rows of the largest bucket where a smaller one is sufficient.")
 require(
     len(sizes) == 2,
-    f"Tables that need two buckets: `feature` was traced {len(sizes)} times. The key still depends on n. Pad before the "
+    f"For tables that need two buckets, `feature` was traced {len(sizes)} times. The key still depends on n. Pad before the "
     "compiled function, compile it once, and pass n as a traced number.",
 )
 require(
@@ -1745,7 +1751,7 @@ def bucketed(feature, buckets):
     return mean
 
 
-# %% wrong="jit-bucketed" because="Cuts off the padding and averages outside of the compiled function: those operations are compiled again for each number of rows."
+# %% wrong="jit-bucketed" because="Cuts off the padding and averages outside of the compiled function, so these operations are compiled again for each number of rows."
 def bucketed(feature, buckets):
 
     compiled = jax.jit(feature)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators round the factors of a matrix product to fewer bits. Here the factors keep all their bits.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
@@ -136,9 +136,9 @@ def probe_two(params, x, y):
 
 x, w, y = inputs.rng().normal(size=3).astype(np.float32), np.ones(3, np.float32), np.float32(5)
 linear = {"w": w, "b": np.float32(0)}
-slope = 2 * (x.sum() - y)
+derivative = 2 * (x.sum() - y)
 first, second = program(probe_two, linear, x, y).run(linear, x, y)
-wanted = {"loss": slope**2 / 4, "params": {"w": slope * x, "b": slope}, "x": slope * w}
+wanted = {"loss": derivative**2 / 4, "params": {"w": derivative * x, "b": derivative}, "x": derivative * w}
 compare(first, wanted, atol=1e-3, label="the result for a linear model")
 wanted = jax.tree.map(lambda value: np.asarray(-3 * value, np.float32), wanted)
 compare(second, {**wanted, "loss": wanted["loss"] + np.float32(4)}, atol=1e-3, label="the result for a second loss")
@@ -161,9 +161,9 @@ def probe_calls(params, x, y):
 
 x = inputs.rng().normal(size=3).astype(np.float32)
 shape, calls = ask(probe_calls, {"w": x + 1, "b": np.float32(1)}, x, np.float32(2))
-require(shape is not None, '"x" of the result is not an array; wanted the gradient with respect to x.')
-require(shape == (3,), f'For an x of 3 entries "x" has shape {shape}; wanted (3,).')
-require(calls == 1, f"Python ran `loss` {calls} times; wanted one run for the value and both gradients.")
+require(shape is not None, '"x" of the result is not an array. It should be the gradient with respect to x.')
+require(shape == (3,), f'For an x of 3 entries "x" has shape {shape} instead of (3,).')
+require(calls == 1, f"Python ran `loss` {calls} times, but one run is enough for the value and both gradients.")
 
 # %% [markdown] why="grad-grads"
 # The backward pass starts from the values that one run of the loss stored, so the loss is available without a second run. One backward pass computes the gradients for all `argnums`. **Next:** What does `"x"` look like if `x` is an image, and how would you change the image to fool the model?
@@ -258,8 +258,8 @@ def grads(loss, params, x, y):
 # %% right="grad-grads"
 def grads(loss, params, x, y):
     both = {"params": params, "x": x}
-    value, slopes = jax.value_and_grad(lambda both: loss(both["params"], both["x"], y))(both)
-    return {"loss": value, **slopes}
+    value, gradients = jax.value_and_grad(lambda both: loss(both["params"], both["x"], y))(both)
+    return {"loss": value, **gradients}
 
 
 # %% [markdown] task="grad-zero" stars=1 minutes=12 skills="01_arrays,03_jit,grad-grads"
@@ -312,7 +312,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean((expected - ys) ** 2), reported
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
     ### END SOLUTION
 
 
@@ -321,8 +321,8 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 params = {"w": np.zeros(1, np.float32), "b": np.float32(0.5)}
 xs, ys = np.zeros((1, 1), np.float32), np.array([4], np.float32)
 made = program(lambda params, xs, ys: fix_zero_gradient(visitors, params, xs, ys, 0.1), params, xs, ys)
-slope = 2 * (np.exp(0.5) - 4) * np.exp(0.5)
-wanted = {"w": np.zeros(1, np.float32), "b": np.float32(0.5 - 0.1 * slope)}, np.float32(4)
+derivative = 2 * (np.exp(0.5) - 4) * np.exp(0.5)
+wanted = {"w": np.zeros(1, np.float32), "b": np.float32(0.5 - 0.1 * derivative)}, np.float32(4)
 compare(made.run(params, xs, ys), wanted, label="(new_params, reported)")
 
 # %% hidden="grad-zero" name="values" points=2
@@ -346,13 +346,13 @@ for _ in range(3):
     params, xs, expected, ys = draw()
     got = made.run(params, xs, ys)
     require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (new_params, reported).")
-    slopes = 2 * (expected - ys) * expected / 7
+    derivatives = 2 * (expected - ys) * expected / 7
     require(
         not (isinstance(got[0], dict) and np.array_equal(got[0].get("w"), params["w"])),
         "The new parameters equal the old ones, so the gradient is still 0. Does the loss depend on its own argument, "
         "without an operation whose derivative is 0?",
     )
-    wanted = {"w": params["w"] - 0.01 * (slopes @ xs), "b": params["b"] - np.float32(0.01) * slopes.sum()}
+    wanted = {"w": params["w"] - 0.01 * (derivatives @ xs), "b": params["b"] - np.float32(0.01) * derivatives.sum()}
     rounded = params["w"] - 0.01 * ((2 * (np.round(expected) - ys) * expected / 7) @ xs)
     by_w = got[0].get("w") if isinstance(got[0], dict) else None
     require(
@@ -363,13 +363,13 @@ for _ in range(3):
     compare(got[0], wanted, label="the new parameters")
 
 
-def probe_linear(slope, xs, ys):
-    return fix_zero_gradient(lambda params, xs: xs @ params["weights"], {"weights": slope}, xs, ys, 0.1)
+def probe_linear(weights, xs, ys):
+    return fix_zero_gradient(lambda params, xs: xs @ params["weights"], {"weights": weights}, xs, ys, 0.1)
 
 
-slope, xs, ys = (inputs.rng().normal(size=size).astype(np.float32) for size in (2, (5, 2), 5))
-new = slope - np.float32(0.1) * (2 * (xs @ slope - ys) / 5) @ xs
-got = program(probe_linear, slope, xs, ys).run(slope, xs, ys)
+weights, xs, ys = (inputs.rng().normal(size=size).astype(np.float32) for size in (2, (5, 2), 5))
+new = weights - np.float32(0.1) * (2 * (xs @ weights - ys) / 5) @ xs
+got = program(probe_linear, weights, xs, ys).run(weights, xs, ys)
 compare(got[0], {"weights": new}, label="the new parameters of a linear model")
 
 # %% hidden="grad-zero" name="reported" points=1
@@ -379,26 +379,26 @@ compare(got[0], {"weights": new}, label="the new parameters of a linear model")
 def draw():
     while True:
         rng = inputs.rng()
-        slope, xs = rng.uniform(1, 3, size=2).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
-        expected, ys = xs @ slope, rng.uniform(-5, 5, size=5).astype(np.float32)
-        new = slope - np.float32(0.1) * (2 * (expected - ys) / 5) @ xs
+        weights, xs = rng.uniform(1, 3, size=2).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
+        expected, ys = xs @ weights, rng.uniform(-5, 5, size=5).astype(np.float32)
+        new = weights - np.float32(0.1) * (2 * (expected - ys) / 5) @ xs
         others = expected - ys, np.round(expected - ys), np.round(xs @ new) - ys
         apart = [np.mean(other**2) - np.mean((np.round(expected) - ys) ** 2) for other in others]
         if np.abs(expected % 1 - 0.5).min() > 0.01 and np.abs(apart).min() > 0.1:
-            return slope, xs, expected, ys
+            return weights, xs, expected, ys
 
 
-def probe_linear(slope, xs, ys):
-    return fix_zero_gradient(lambda params, xs: xs @ params["weights"], {"weights": slope}, xs, ys, 0.1)
+def probe_linear(weights, xs, ys):
+    return fix_zero_gradient(lambda params, xs: xs @ params["weights"], {"weights": weights}, xs, ys, 0.1)
 
 
-slope, xs, expected, ys = draw()
-made = program(probe_linear, slope, xs, ys)
+weights, xs, expected, ys = draw()
+made = program(probe_linear, weights, xs, ys)
 for _ in range(3):
-    slope, xs, expected, ys = draw()
-    got = made.run(slope, xs, ys)
+    weights, xs, expected, ys = draw()
+    got = made.run(weights, xs, ys)
     require(isinstance(got, tuple) and len(got) == 2, "The result is not a pair (new_params, reported).")
-    new = slope - np.float32(0.1) * (2 * (expected - ys) / 5) @ xs
+    new = weights - np.float32(0.1) * (2 * (expected - ys) / 5) @ xs
     rounded, smooth = np.mean((np.round(expected) - ys) ** 2), np.mean((expected - ys) ** 2)
     later = np.mean((np.round(xs @ new) - ys) ** 2)
     if getattr(got[1], "shape", None) == ():
@@ -407,7 +407,7 @@ for _ in range(3):
         whole = np.mean(np.round(expected - ys) ** 2)
         require(
             not np.isclose(got[1], whole),
-            "The error is rounded; wanted the error of the rounded prediction.",
+            "The error is rounded. Report the error of the rounded prediction.",
         )
     compare(got[1], np.float32(rounded), label="the reported loss")
 
@@ -424,7 +424,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 
     reported = jnp.mean((jnp.round(expected) - ys) ** 2)
     gradient = jax.grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
 
 
 # %% wrong="grad-zero" because="Renames the argument of loss but reads the outer parameters in its body."
@@ -434,7 +434,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
 
     reported = jnp.mean((jnp.round(model(params, xs)) - ys) ** 2)
     gradient = jax.grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
 
 
 # %% wrong="grad-zero" because="Moves the model into the loss but keeps the rounding there, whose derivative is 0."
@@ -442,8 +442,8 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((jnp.round(model(params, xs)) - ys) ** 2)
 
-    told, slopes = jax.value_and_grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
+    value, gradient = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), value
 
 
 # %% wrong="grad-zero" because="Reports the loss that it differentiates, which is not rounded."
@@ -451,8 +451,8 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((model(params, xs) - ys) ** 2)
 
-    told, slopes = jax.value_and_grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
+    value, gradient = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), value
 
 
 # %% wrong="grad-zero" because="Reports the loss at the new parameters."
@@ -460,7 +460,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
     def loss(params):
         return jnp.mean((model(params, xs) - ys) ** 2)
 
-    new = jax.tree.map(lambda p, slope: p - rate * slope, params, jax.grad(loss)(params))
+    new = jax.tree.map(lambda p, g: p - rate * g, params, jax.grad(loss)(params))
     return new, jnp.mean((jnp.round(model(new, xs)) - ys) ** 2)
 
 
@@ -471,8 +471,8 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         rounded = expected + jax.lax.stop_gradient(jnp.round(expected) - expected)
         return jnp.mean((rounded - ys) ** 2)
 
-    told, slopes = jax.value_and_grad(loss)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, slopes), told
+    value, gradient = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), value
 
 
 # %% wrong="grad-zero" because="Adds the gradient, which increases the loss."
@@ -482,7 +482,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean((expected - ys) ** 2), jnp.mean((jnp.round(expected) - ys) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda p, slope: p + rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p + rate * g, params, gradient), reported
 
 
 # %% wrong="grad-zero" because="Rounds the error instead of the prediction, which is the same only if ys contains whole numbers."
@@ -492,7 +492,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean(miss**2), jnp.mean(jnp.round(miss) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
 
 
 # %% wrong="grad-zero" because="Squares the mean of the errors, so errors of opposite sign cancel."
@@ -502,7 +502,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean(expected - ys) ** 2, jnp.mean((jnp.round(expected) - ys) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
 
 
 # %% wrong="grad-zero" because="Takes the sum over the days instead of the mean."
@@ -512,7 +512,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.sum((expected - ys) ** 2), jnp.mean((jnp.round(expected) - ys) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
 
 
 # %% wrong="grad-zero" because="Rounds by adding a half and converting to integers, which is wrong for negative numbers."
@@ -524,7 +524,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean((predicted - ys) ** 2), jnp.mean((whole - ys) ** 2)
 
     gradient, reported = jax.grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), reported
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), reported
 
 
 # %% right="grad-zero"
@@ -541,7 +541,7 @@ def fix_zero_gradient(model, params, xs, ys, rate):
         return jnp.mean((reads(model(params, xs)) - ys) ** 2)
 
     gradient = jax.grad(error)(params, lambda expected: expected)
-    return jax.tree.map(lambda p, slope: p - rate * slope, params, gradient), error(params, jnp.round)
+    return jax.tree.map(lambda p, g: p - rate * g, params, gradient), error(params, jnp.round)
 
 
 # %% [markdown] task="grad-third-derivative" stars=1 minutes=8 skills="01_arrays,02_tracing,grad-grads"
@@ -597,7 +597,7 @@ got = [made.run(x) for x in points]
 if all(getattr(one, "shape", None) == () for one in got):
     require(
         np.allclose(got, wanted, rtol=1e-4, atol=1e-4) or not np.allclose(got, wanted, rtol=0.2, atol=0.5),
-        "The third derivative is right only to one or two digits: is it a finite difference?",
+        "The third derivative is right only to one or two digits. Is it a finite difference?",
     )
     require(
         np.allclose(got, wanted, rtol=1e-4, atol=1e-4) or not np.allclose(got, np.abs(wanted), rtol=1e-3, atol=1e-3),
@@ -610,7 +610,7 @@ for _ in range(3):
     x = np.float32(inputs.rng().uniform(0.1, 1.4))
     require(
         np.isclose(made.run(x), -np.cos(x), rtol=1e-3, atol=1e-3),
-        "Adding a steep parabola, whose third derivative is 0, changes the result: is one of the three derivatives a "
+        "Adding a steep parabola, whose third derivative is 0, changes the result. Is one of the three derivatives a "
         "finite difference? Rounding then removes most digits.",
     )
 
@@ -702,8 +702,8 @@ def third_derivative(f, x):
 
 # %% right="grad-third-derivative"
 def third_derivative(f, x):
-    slope = lambda g: lambda x: jax.jvp(g, (x,), (jnp.ones_like(x),))[1]
-    return slope(slope(slope(f)))(x)
+    derivative = lambda g: lambda x: jax.jvp(g, (x,), (jnp.ones_like(x),))[1]
+    return derivative(derivative(derivative(f)))(x)
 
 
 # %% [markdown] task="grad-stop-target" stars=1 minutes=12 skills="01_arrays,grad-zero"
@@ -760,7 +760,7 @@ compare(made.run(params, state, 0 * reward, state), wanted, label="with reward 0
 """Differentiates the whole prediction, and not the target."""
 
 
-def slopes(params, states, errors):
+def gradient_by(params, states, errors):
     """How the sum of errors * worth changes with the parameters."""
     inner = errors * (1 - np.tanh(states @ params["w"]) ** 2)
     return {"w": inner @ states, "b": errors.sum()}
@@ -784,18 +784,18 @@ for _ in range(3):
     got = made.run(params, states, rewards, following)
     now, later = (np.tanh(where @ params["w"]) + params["b"] for where in (states, following))
     errors = (2 * (now - rewards - np.float32(0.75) * later) / 6).astype(np.float32)
-    wanted, target = slopes(params, states, errors), slopes(params, following, np.float32(-0.75) * errors)
-    require(
-        not near(got, {"w": np.zeros(3)}), "The gradient is 0: the prediction is held constant as well as the target."
-    )
+    wanted, target = gradient_by(params, states, errors), gradient_by(params, following, np.float32(-0.75) * errors)
+    require(not near(got, {"w": np.zeros(3)}), "The gradient is 0, because the prediction is held constant too.")
     require(
         not near(got, {"w": wanted["w"] + target["w"]}),
-        "This is the gradient of prediction and target together: the target is not held constant.",
+        "This is the gradient through both the prediction and the target. Hold the target constant.",
     )
-    require(not near(got, target), "This is the gradient of the target alone: the prediction is held constant instead.")
+    require(
+        not near(got, target), "This is the gradient through the target alone. The prediction is held constant instead."
+    )
     require(
         not near(got, {"w": 6 * wanted["w"]}),
-        "For 6 states the gradient is 6 times too large: a sum instead of a mean?",
+        "For 6 states the gradient is 6 times too large. Is the loss a sum instead of a mean?",
     )
     compare(got, wanted, atol=1e-4, label="the gradient")
 
@@ -986,9 +986,9 @@ def safe_norm(rows):
 """The example: lengths, and the gradient of their sum."""
 rows = np.array([[3, 4], [0, 0]], np.float32)
 made = program(lambda rows: [safe_norm(rows), jax.grad(lambda rows: jnp.sum(safe_norm(rows)))(rows)], rows)
-lengths, slopes = made.run(rows)
+lengths, gradient = made.run(rows)
 compare(lengths, np.array([5, 0], np.float32), label="the lengths")
-compare(slopes, np.array([[0.6, 0.8], [0, 0]], np.float32), label="the gradient of their sum")
+compare(gradient, np.array([[0.6, 0.8], [0, 0]], np.float32), label="the gradient of their sum")
 
 # %% hidden="grad-safe-norm" name="values" points=1
 """Right for long rows, for very short rows and for zeros."""
@@ -1004,15 +1004,15 @@ for _ in range(3):
         got = np.asarray(got)
         require(np.all(got[wanted == 0] == 0), "The length of a row of zeros is not exactly 0.")
         long = wanted > 1e-3
-        require(np.all(got[long] > 0), "A row with a single zero in it gets the length 0.")
+        require(np.all(got[long] > 0), "A row with a single zero gets the length 0.")
         require(
             np.allclose(got[long], wanted[long], rtol=1e-3, atol=0),
-            "The lengths of rows with a single zero in them are not right.",
+            "The lengths of rows with a single zero are wrong.",
         )
         short = (wanted > 0) & ~long
         require(
             np.allclose(got[short], wanted[short], rtol=1e-3, atol=0),
-            "The lengths of very short rows are not right: add nothing to them, and treat only rows of zeros as zero.",
+            "The lengths of very short rows are wrong. Do not add a small number, and treat only rows of zeros as zero.",
         )
     compare(got, wanted, atol=0, label="the lengths")
 
@@ -1031,7 +1031,7 @@ weights = rng.uniform(1, 2, size=5).astype(np.float32)
 # Operation by operation: a compiler may turn "times 0" into a choice, and so hide what 0 times inf is.
 got = ask(probe_reverse, rows, weights)
 require(
-    np.isfinite(got).all(), "The gradient is not finite: somewhere a 0 is multiplied by inf, the derivative of sqrt(0)."
+    np.isfinite(got).all(), "The gradient is not finite. Somewhere, 0 is multiplied by inf, the derivative of sqrt(0)."
 )
 length = np.sqrt(np.sum(rows.astype(np.float64) ** 2, axis=1, keepdims=True))
 wanted = (weights[:, None] * rows / np.where(length == 0, 1, length)).astype(np.float32)
@@ -1043,12 +1043,12 @@ compare(got, wanted, label="the gradient")
 """Forward mode agrees, without a NaN at a row of zeros."""
 rng = inputs.rng()
 rows = (rng.normal(size=(4, 4)) * rng.permutation([10, 1, 1, 0])[:, None]).astype(np.float32)
-pushes = rng.normal(size=(4, 4)).astype(np.float32)
-got = ask(lambda rows, pushes: jax.jvp(safe_norm, (rows,), (pushes,))[1], rows, pushes)
+directions = rng.normal(size=(4, 4)).astype(np.float32)
+got = ask(lambda rows, directions: jax.jvp(safe_norm, (rows,), (directions,))[1], rows, directions)
 finite = getattr(got, "shape", None) != (4,) or np.isfinite(got).all()
 require(finite, "The tangent of forward mode is not finite at a row of zeros.")
 length = np.linalg.norm(rows, axis=1)
-compare(got, np.sum(rows * pushes, axis=1) / np.where(length == 0, 1, length), label="the tangents of forward mode")
+compare(got, np.sum(rows * directions, axis=1) / np.where(length == 0, 1, length), label="the tangents of forward mode")
 
 # %% [markdown] why="grad-safe-norm"
 # The inner `where` keeps 0 out of the square root, so its derivative is finite in the backward pass. The outer `where` restores the value 0. With only one `where`, 0 · inf would be NaN. **Next:** How would you do the same for `x / |x|`, and for a standard deviation of values that may all be equal?
@@ -1108,9 +1108,9 @@ def safe_norm(rows):
 def safe_norm(rows):
     norm = jax.custom_vjp(lambda rows: jnp.sqrt(jnp.sum(rows**2, axis=1)))
 
-    def backward(kept, slopes):
+    def backward(kept, g):
         rows, lengths = kept
-        return ((slopes / jnp.where(lengths == 0, 1, lengths))[:, None] * rows,)
+        return ((g / jnp.where(lengths == 0, 1, lengths))[:, None] * rows,)
 
     norm.defvjp(lambda rows: (norm(rows), (rows, norm(rows))), backward)
     return norm(rows)
@@ -1121,7 +1121,7 @@ def safe_norm(rows):
     return jnp.sqrt(jnp.sum(rows**2, axis=1) + jnp.finfo(jnp.float32).tiny)
 
 
-# %% wrong="grad-safe-norm" because="Treats a row with any zero in it as a row of zeros."
+# %% wrong="grad-safe-norm" because="Treats a row with a single zero as a row of zeros."
 def safe_norm(rows):
     zero = jnp.any(rows == 0, axis=1)
     squares = jnp.sum(rows**2, axis=1)
@@ -1225,7 +1225,7 @@ def clip_gradient(x, limit):
 
     ### BEGIN SOLUTION
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def forward(x, limit):
@@ -1235,8 +1235,8 @@ def clip_gradient(x, limit):
         length = jnp.sqrt(jnp.sum(g**2))
         return g * jnp.minimum(1, limit / length), None
 
-    braked.defvjp(forward, backward)
-    return braked(x, limit)
+    clipped.defvjp(forward, backward)
+    return clipped(x, limit)
     ### END SOLUTION
 
 
@@ -1320,156 +1320,156 @@ def clip_gradient(x, limit):
 # %% wrong="grad-clip" because="Clips each entry separately, which changes the direction of the gradient, and its length is not the limit."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
-    braked.defvjp(lambda x, limit: (x, limit), lambda limit, g: (jnp.clip(g, -limit, limit), None))
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), lambda limit, g: (jnp.clip(g, -limit, limit), None))
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Measures each row separately, but |g| is one number for the whole array."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / jnp.linalg.norm(g, axis=-1, keepdims=True)), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Scales every gradient to the limit, so short gradients become longer."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * limit / jnp.maximum(jnp.sqrt(jnp.sum(g**2)), 1e-12), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Measures x, which was stored, instead of the gradient that arrives."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(kept, g):
         x, limit = kept
         return g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(x**2))), None
 
-    braked.defvjp(lambda x, limit: (x, (x, limit)), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, (x, limit)), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Returns one gradient for two arguments."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(g**2)))
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Divides by the length before it multiplies, which is 0 / 0 if the gradient that arrives is 0."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         length = jnp.sqrt(jnp.sum(g**2))
         return g / length * jnp.minimum(length, limit), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Declares limit as non-differentiable by its position, so it must be a Python number, and a traced limit is rejected."
 def clip_gradient(x, limit):
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, kept, g):
         return (g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(g**2))),)
 
-    braked = jax.custom_vjp(braked, nondiff_argnums=(1,))
-    braked.defvjp(lambda x, limit: (x, None), backward)
-    return braked(x, limit)
+    clipped = jax.custom_vjp(clipped, nondiff_argnums=(1,))
+    clipped.defvjp(lambda x, limit: (x, None), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Compares the sum of squares with the limit, but the length is its square root."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / jnp.sum(g**2)), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Adds 1e-6 to the length to avoid a division by 0, so a tiny gradient becomes too short."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / (jnp.sqrt(jnp.sum(g**2)) + 1e-6)), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Computes the norm with ord=2, which is the largest singular value of a matrix."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / jnp.linalg.norm(g, ord=2)), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Returns the limit as its own gradient instead of 0."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / jnp.sqrt(jnp.sum(g**2))), limit
 
-    braked.defvjp(lambda x, limit: (x, jnp.asarray(limit, jnp.float32)), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, jnp.asarray(limit, jnp.float32)), backward)
+    return clipped(x, limit)
 
 
 # %% wrong="grad-clip" because="Measures the largest entry, but the length is the square root of the sum of squares."
 def clip_gradient(x, limit):
     @jax.custom_vjp
-    def braked(x, limit):
+    def clipped(x, limit):
         return x
 
     def backward(limit, g):
         return g * jnp.minimum(1, limit / jnp.max(jnp.abs(g))), None
 
-    braked.defvjp(lambda x, limit: (x, limit), backward)
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), backward)
+    return clipped(x, limit)
 
 
 # %% right="grad-clip"
@@ -1493,10 +1493,10 @@ clip_gradient.defvjp(keep_limit, shorten)
 # %% right="grad-clip"
 def clip_gradient(x, limit):
     limit = jax.lax.stop_gradient(limit)
-    braked = jax.custom_vjp(lambda x, limit: x)
+    clipped = jax.custom_vjp(lambda x, limit: x)
     scale = lambda g, limit: g / jnp.maximum(1, jnp.sqrt(jnp.sum(g * g)) / limit)
-    braked.defvjp(lambda x, limit: (x, limit), lambda limit, g: (scale(g, limit), jnp.zeros_like(limit)))
-    return braked(x, limit)
+    clipped.defvjp(lambda x, limit: (x, limit), lambda limit, g: (scale(g, limit), jnp.zeros_like(limit)))
+    return clipped(x, limit)
 
 
 # %% [markdown] task="grad-hvp" stars=2 minutes=20 skills="01_arrays,02_tracing,grad-third-derivative"
@@ -1545,14 +1545,14 @@ made = program(lambda x, v: hvp(ripple, x, v), np.zeros(5, np.float32), np.zeros
 for _ in range(3):
     x, v = inputs.rng().normal(size=(2, 5)).astype(np.float32)
     v *= np.float32(0.01)  # short, so that a difference of two gradients always shows
-    first, second = x[:-1].astype(np.float64), x[1:]  # each term of the sum knows two neighbours
+    first, second = x[:-1].astype(np.float64), x[1:]  # each term of the sum depends on two neighbours
     wanted = np.zeros(5)
     wanted[:-1] += -np.sin(first) * second**2 * v[:-1] + 2 * np.cos(first) * second * v[1:]
     wanted[1:] += 2 * np.cos(first) * second * v[:-1] + 2 * np.sin(first) * v[1:]
     got = made.run(x, v)
     if getattr(got, "shape", None) == (5,) and np.abs(got - wanted).max() < 0.05 * np.abs(wanted).max():
         exact = np.allclose(got, wanted, rtol=1e-4, atol=1e-7)
-        require(exact, "The product is right only to a few digits: is it a difference of two gradients?")
+        require(exact, "The product is right only to a few digits. Is it a difference of two gradients?")
     compare(got, wanted.astype(np.float32), atol=1e-7, label="the product")
 compare(made.run(x, 0 * v), np.zeros(5, np.float32), label="the product for v = 0")
 got = program(lambda x, v: hvp(lambda x: jnp.sum(x) ** 3, x, v), x, v).run(x, v)
@@ -1575,13 +1575,13 @@ require(
 )
 require(made.loops == 0, "The program runs a loop. One direction needs only one forward-mode derivative.")
 gradient = program(lambda x: jax.grad(ripple)(x), x)
-slopes = np.append(cosine * after**2, 0)
-slopes[1:] += 2 * sine * after
-compare(gradient.run(x), slopes.astype(np.float32), label="the gradient that the product is measured against")
+entries = np.append(cosine * after**2, 0)
+entries[1:] += 2 * sine * after
+compare(gradient.run(x), entries.astype(np.float32), label="the gradient that the product is measured against")
 if made.flops and gradient.flops:
     require(
         made.flops <= 8 * gradient.flops,
-        f"The product costs {made.flops / gradient.flops:.0f} times the flops of the gradient; 8 times is the limit.",
+        f"The product costs {made.flops / gradient.flops:.0f} times the flops of the gradient. The limit is 8 times.",
     )
 
 # %% [markdown] why="grad-hvp"
@@ -1746,7 +1746,7 @@ for _ in range(2):
     moved = np.stack([columns[:, 0] * sigma[0], left * sigma[1], (x[1] - x[0]) * (faster - left)])
     if getattr(got, "shape", None) == (300,):
         steps = np.allclose(got, np.sqrt(np.sum(moved**2, axis=0)), rtol=1e-3, atol=1e-3)
-        require(not steps, "Each input is moved by its whole sigma; wanted derivatives times sigma.")
+        require(not steps, "Each input is moved by its whole sigma. Use derivatives times sigma.")
     compare(got, wanted, label="the curve's uncertainties")
 require(
     made.intermediates < 300 * 300 / 2,
@@ -1791,8 +1791,8 @@ def propagate(f, x, sigma):
 
 # %% wrong="grad-propagate" because="Takes the gradient of the sum of all outputs, which mixes the points of the curve."
 def propagate(f, x, sigma):
-    slopes = jax.grad(lambda x: jnp.sum(f(x)))(x)
-    return jnp.full_like(f(x), jnp.sqrt(jnp.sum((slopes * sigma) ** 2)))
+    gradient = jax.grad(lambda x: jnp.sum(f(x)))(x)
+    return jnp.full_like(f(x), jnp.sqrt(jnp.sum((gradient * sigma) ** 2)))
 
 
 # %% wrong="grad-propagate" because="Uses relative errors and the logarithms of the inputs, which do not exist for a negative input or 0."
@@ -1818,8 +1818,8 @@ def propagate(f, x, sigma):
 def propagate(f, x, sigma):
     x = jnp.asarray(x)
     outputs = jax.eval_shape(f, x).shape[0]
-    slopes_of = jax.grad(lambda x, i: f(x)[i])
-    jacobian = jax.vmap(slopes_of, in_axes=(None, 0))(x, jnp.arange(outputs))
+    gradient_of = jax.grad(lambda x, i: f(x)[i])
+    jacobian = jax.vmap(gradient_of, in_axes=(None, 0))(x, jnp.arange(outputs))
     return jnp.sqrt(jnp.sum((jacobian * sigma) ** 2, axis=1))
 
 
@@ -1827,8 +1827,8 @@ def propagate(f, x, sigma):
 def propagate(f, x, sigma):
     relative = sigma / x
     # the derivatives by the scale of each input
-    slopes = jax.jacfwd(lambda scales: f(scales * x))(jnp.ones_like(x))
-    return jnp.sqrt(jnp.sum((slopes * relative) ** 2, axis=1))
+    derivatives = jax.jacfwd(lambda scales: f(scales * x))(jnp.ones_like(x))
+    return jnp.sqrt(jnp.sum((derivatives * relative) ** 2, axis=1))
 
 
 # %% right="grad-propagate"

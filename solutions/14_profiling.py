@@ -2,7 +2,7 @@
 # # 14 · Exercises: profiling
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# `read_trace(folder)` from the setup reads the trace that `jax.profiler.trace(folder)` has written, and returns a list of `Event`. An `Event` has a `name`, and a `begin` and a `length` in microseconds. Its `operation` is the name in the HLO for an operation of a compiled program, and `""` for other events. Its `step` is the number of a step, and -1 for other events.
+# `read_trace(folder)` from the setup reads the trace that `jax.profiler.trace(folder)` has written, and returns a list of `Event`. An `Event` has a `name`, and a `begin` and a `length` in microseconds. If it is an operation of a compiled program, `operation` is its name in the text of the program. Otherwise, `operation` is `""`. If it is a step, `step` is its number. Otherwise, `step` is -1.
 
 # %% setup
 import contextlib
@@ -30,15 +30,15 @@ class Event(NamedTuple):
 
 
 def read_trace(folder):
-    """The events of the only trace in `folder`, ordered by begin, without the calls of Python functions."""
+    """The events of the only trace in `folder`, ordered by `begin`, without the calls of Python functions."""
     files = list(Path(folder).glob("plugins/profile/*/*.trace.json.gz"))
     if len(files) != 1:
         raise ValueError(f"This folder contains {len(files)} traces, but it should contain one.")
     events = []
     for found in json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"]:
         if found.get("ph") == "X" and not found["name"].startswith("$"):
-            told = found.get("args", {})
-            operation, step = told.get("hlo_op", ""), int(told.get("step_num", -1))
+            details = found.get("args", {})
+            operation, step = details.get("hlo_op", ""), int(details.get("step_num", -1))
             events.append(Event(found["name"], found["ts"], found["dur"], operation, step))
     return sorted(events, key=lambda event: event.begin)
 
@@ -166,7 +166,7 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
-# %% wrong="profiling-cost" because="Takes the analysis of the lowered program, which is not optimized, so equal products count twice."
+# %% wrong="profiling-cost" because="Uses the analysis of the lowered program, which is not optimized, so equal products count twice."
 def cost(f, *shapes):
     lowered = jax.jit(f).lower(*shapes)
     compiled = lowered.compile()
@@ -175,7 +175,7 @@ def cost(f, *shapes):
     return flops, memory.argument_size_in_bytes, memory.output_size_in_bytes
 
 
-# %% wrong="profiling-cost" because="Takes the bytes that are accessed for the number of operations."
+# %% wrong="profiling-cost" because="Returns the number of bytes accessed instead of the number of operations."
 def cost(f, *shapes):
     compiled = jax.jit(f).lower(*shapes).compile()
     flops = compiled.cost_analysis()["bytes accessed"]
@@ -467,7 +467,7 @@ def compile_ahead(f, params, lengths):
 
     def serve(params, x):
         if len(x) not in programs:
-            raise ValueError(f"no program for {len(x)} rows; there are those for {sorted(programs)}")
+            raise ValueError(f"no program was compiled for {len(x)} rows, only for {sorted(programs)}")
         return programs[len(x)](params, x)
 
     return serve
@@ -593,8 +593,8 @@ def probe_compiled(w, lengths):
 
 require(
     ask(probe_compiled, jnp.ones((4, 2)), [3, 5, 9]) == 0,
-    "While requests were answered, something was compiled. `lower` only makes the program's text; `compile` has to be called "
-    "ahead, too.",
+    "A program was compiled while requests were answered. `lower` only creates the text of a program, so also call `compile` "
+    "in advance.",
 )
 
 # %% [markdown] why="profiling-ahead"
@@ -763,7 +763,7 @@ def compile_ahead(f, params, lengths):
 # ## Limited by memory or by arithmetic?
 # *Needs: Deeper: memory or arithmetic?*
 #
-# **Goal.** Compute the arithmetic intensity of a function. This is the number of floating-point operations for each byte that has to be moved at least.
+# **Goal.** Compute the arithmetic intensity of a function. This is the number of floating-point operations for each byte that must be moved.
 #
 # **Signature.** `arithmetic_intensity(f, *shapes)`. As in the first exercise, `shapes` are the arguments of `f` with a `ShapeDtypeStruct` for each array, in pytrees of any structure. Returns a Python float, the operations of the compiled program divided by the bytes of all arguments and all results. Each argument and each result is moved once.
 #
@@ -773,7 +773,7 @@ def compile_ahead(f, params, lengths):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The analysis also contains a number of bytes. Which bytes does it add up if a program has two steps with an array between them?
+# The analysis also contains a number of bytes. If a program has two steps with an array between them, which bytes does it add up?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -886,7 +886,7 @@ wanted = flops / (2 * large.size * 4)  # accelerators count a tanh differently
 compare(got, wanted, rtol=0.03, label="the intensity of an elementwise function with a `tanh` in it")
 
 # %% [markdown] why="profiling-intensity"
-# A program must at least read its arguments and write its results. The compiler decides whether other arrays are moved too. So the actual intensity is at most this value. **Next:** For which batch sizes is a layer with weights of shape (4096, 4096) limited by memory, on a device that computes 300 operations in the time of one byte?
+# Every program must read its arguments and write its results. The compiler decides whether other arrays are moved too, so the actual intensity is at most this value. **Next:** For which batch sizes is a layer with weights of shape (4096, 4096) limited by memory, on a device that computes 300 operations in the time of one byte?
 
 
 # %% wrong="profiling-intensity" because="Divides by XLA's `bytes accessed`, which counts an array between two steps when it is written and when it is read."
@@ -930,7 +930,7 @@ def arithmetic_intensity(f, *shapes):
     return compiled.cost_analysis()["flops"] / total
 
 
-# %% wrong="profiling-intensity" because="Takes the operations of the lowered program, in which equal products are not merged yet."
+# %% wrong="profiling-intensity" because="Counts the operations of the lowered program, in which equal products are not merged yet."
 def arithmetic_intensity(f, *shapes):
     flops = jax.jit(f).lower(*shapes).cost_analysis()["flops"]
     leaves = jax.tree.leaves((shapes, jax.eval_shape(f, *shapes)))
@@ -1382,7 +1382,7 @@ compare(results, [jnp.array([1.0]), jnp.array([2.0])], label="the results")
 found, wanted = [event.name for event in events], 2 * ["frame", "dark", "flat"]
 require(
     found == wanted,
-    f"The bars in the trace, ordered by begin, are {', '.join(found) or 'none'}; wanted {', '.join(wanted)}.",
+    f"The bars in the trace should begin in this order: {', '.join(wanted)}. Yours are {', '.join(found) or 'missing'}.",
 )
 
 # %% hidden="profiling-annotate" name="values" points=1

@@ -84,7 +84,7 @@ def _shows_the_run(page: Page, address: str) -> None:
     viewer.wait_for_function(f"({BARS})().length > 100")
     bars: list[Any] = viewer.evaluate(BARS)
     assert [bars.count(f"train {i}") for i in range(4)] == [1, 1, 1, 0]
-    assert [bars.count(name) for name in ("load", "call", "look")] == [3, 3, 3]
+    assert [bars.count(name) for name in ("load", "call", "read loss")] == [3, 3, 3]
 
 
 def _frame(page: Page, address: str, path: str) -> Frame:
