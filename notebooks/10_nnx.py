@@ -40,7 +40,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## The question: what does `jit` do with an object?
-# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. **NNX**, the current interface of the library Flax, provides layers and models as such classes. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
+# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. **NNX**, the current interface of the neural network library Flax, is built on such classes. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
 #
 # In our example, a model predicts in which arm of a spiral galaxy a star is, from the position of the star. We train it on 300 stars and test it on 600 others.
 
@@ -513,7 +513,7 @@ print(jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(copied.head))))
 
 # %% [markdown]
 # ## Deeper: a new head on a frozen network
-# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head that answers another question. Is a star closer to the center than 0.5?
+# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head. The new question is whether a star is within 0.5 of the galaxy's middle.
 
 # %%
 tuned = nnx.clone(trained)
@@ -808,17 +808,17 @@ print("apply returns", out.shape, "and new", list(changed))
 #
 # | you want | you write |
 # |---|---|
-# | a model | a subclass of `nnx.Module` with layers in attributes, and groups of layers in an `nnx.List` |
+# | a model | a subclass of `nnx.Module`, with lists of layers in an `nnx.List` |
 # | an instance | `Model(rngs=nnx.Rngs(seed))` |
 # | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)` |
-# | a compiled step | `jax.jit`, and return model *and* optimizer, or `nnx.jit`, which writes updates back |
+# | a compiled step | `jax.jit`, returning model *and* optimizer, or `nnx.jit` |
 # | a gradient when there is other state | `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
 # | your own kind of state | `class Count(nnx.Variable)` |
 # | a look at a model | `nnx.display(model)`, `print(model)`, `nnx.tabulate(model, x)` |
-# | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)`, with the attributes that its layers have |
+# | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)` |
 # | an independent model | `nnx.clone(model)`, or `jax.tree.map(jnp.copy, model)` if its arrays will be donated |
-# | to train some parameters only | a filter as `wrt`, for example `nnx.LoRAParam` |
-# | metrics over batches | `nnx.MultiMetric`, passed in and returned |
+# | to train some parameters only | a filter as `wrt` |
+# | metrics over batches | `nnx.MultiMetric` |
 # | the outputs of layers | `nnx.capture(model, nnx.Intermediate, ...)` |
 # | the size before allocation | `jax.eval_shape(lambda: Model(...))` |
 #

@@ -58,7 +58,7 @@ print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each de
 # The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement that you leave open. A Deeper section describes the default type, which is **Explicit**.
 #
 # ## A spec names mesh axes
-# A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*, which names an axis of the *mesh*. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
+# A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*. The entry names the axis of the *mesh* that partitions it. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
 #
 # A mesh and a spec together make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array. `device_put` accepts a sharding in place of a device.
 
@@ -135,7 +135,7 @@ plots.show_shardings(arrays, "Above: the three arrays. Below: three sums, stored
 print_error(lambda: on_three + sharded)
 
 # %% [markdown]
-# A common cause is a batch that was placed on one device.
+# A common cause is a batch that is stored on one device while the parameters are sharded.
 #
 # ## Shardings that do not fit
 # A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and it names each mesh axis at most once. Each axis size is a multiple of the number of shards along this axis.
