@@ -86,7 +86,7 @@ print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.m
 # `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the [treedef](../docs/glossary.md#treedef).
 #
 # ## Variables and keys
-# A bare array does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. For its initial value, a layer needs a random key. An `nnx.Rngs` object `rngs` supplies the key through the call `rngs.params()`. Here is a complete layer.
+# A bare array does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. Its initial value needs a random key, which `rngs.params()` returns. Here `rngs` is an `nnx.Rngs` object. This is a complete layer.
 
 
 # %%
