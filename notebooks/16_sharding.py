@@ -287,7 +287,11 @@ print_communication("16 differences", lambda t: jnp.roll(t, -1, axis=0) - t, tab
 print_error(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table), length=400)
 
 # %% [markdown]
-# A result must have shards of equal size. Therefore both results with 15 rows are replicated, and all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is applied, because the 15 rows are not its result. Each device sums its own rows, and the devices communicate a single number. The fourth program computes 16 differences, the last of which should be ignored. It communicates only one row per device.
+# A result must have shards of equal size.
+#
+# - The first two programs return 15 rows, so all rows are gathered and replicated. The 1,024 elements are 16 rows, one of which is padding.
+# - In the third program, the 15 rows are not the result, so the constraint is applied. Each device sums its own rows, and the devices communicate a single number.
+# - The fourth program returns 16 differences, the last of which should be ignored. It communicates only one row per device.
 #
 # `out_shardings` raises an error instead of replicating, so prefer it for results. For data, pad the first axis to a multiple of the number of devices, keep a mask, and exclude the padding from every mean.
 
@@ -366,7 +370,7 @@ in_auto = left @ right
 print(jax.typeof(left), "@", jax.typeof(right), "->", jax.typeof(in_auto), "stored as", in_auto.sharding.spec)
 
 # %% [markdown]
-# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where there is no obvious rule, it raises an error, and you choose the sharding of the result with `out_sharding`. `jax.reshard` changes a sharding, also inside `jit`.
+# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where the sharding of a result is ambiguous, JAX raises an error, and you choose it with `out_sharding`. `jax.reshard` changes a sharding, also inside `jit`.
 
 # %%
 explicit = jax.make_mesh((4, 2), ("a", "b"), devices=eight)  # Explicit is the default
@@ -452,7 +456,7 @@ for name, pair in (("one device", (square, square)), ("eight devices", (row_shar
     print(f"{name}: {flops(multiply, *pair):,.0f} flops on each device")
 
 # %% [markdown]
-# Each of eight devices performs an eighth of the operations. Simulated devices show correctly what each device stores, computes and communicates. They cannot show a speedup. The third bar is the time of one device's share, which eight real devices could reach if starting them took no time. If the second bar is close to the third, your devices are real.
+# Each of eight devices performs an eighth of the operations. Simulated devices show what each device stores, computes and communicates, although the compiler for an accelerator may choose other collectives. They cannot show a speedup. The third bar is the time of one device's share. Eight real devices could reach it if starting them took no time.
 #
 # On simulated devices, compare shardings by their bytes and their communication, never by their time.
 
