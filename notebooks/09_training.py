@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 09 · Training: a loop of pure functions
 #
-# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model with Optax, use other losses and schedules without recompiling, and find out whether Python slows your loop down.
+# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/09_training/09_training.ipynb).* After the core you can train a model with Optax, change the loss, change the learning rate without recompiling, and find out whether Python slows your loop down.
 #
 # **Prerequisites.** `jit` (03), `grad` (04), [pytrees](../docs/glossary.md#pytree) (06), keys (07) and `scan` (08). Answer these questions from memory.
 #
@@ -42,7 +42,9 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## A curve with faulty readings
-# A small network will learn a curve from 256 noisy readings of a sensor. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. `init` creates the parameters, and `network` uses them.
+# Training changes parameters step by step, but a JAX function does not change its arguments. **How do you write a training loop with pure functions?**
+#
+# In our example, a small network learns a curve from 256 noisy readings of a sensor. In the right half, about one reading in four is stuck at the value 2. The model consists of two functions. `init` creates the parameters, and `network` uses them.
 
 
 # %%
@@ -110,7 +112,7 @@ def momentum_update(gradient, velocity, rate=0.03, decay=0.9):
 
 
 # %% [markdown]
-# The library Optax has the same optimizer.
+# The library **Optax** contains the optimizers that JAX programs use. `optax.sgd` with momentum computes the same updates.
 
 # %%
 gradient = jax.grad(mean_square)(start, xs, ys)
@@ -123,12 +125,14 @@ print("same updates:", jax.tree.all(jax.tree.map(jnp.allclose, own_updates, upda
 print("state:", jax.tree.map(jnp.shape, momentum_state))
 
 # %% [markdown]
-# The state of momentum contains a velocity for each parameter. Optax calls it `trace`. `EmptyState` is the state of the multiplication by the learning rate, which stores nothing. In Optax, an optimizer is a **gradient transformation**, a pair of functions.
+# The state of momentum contains a velocity for each parameter, in the field `trace`. `EmptyState` belongs to the multiplication by the learning rate, which stores nothing.
+#
+# In Optax, an optimizer is a **gradient transformation**, a pair of functions.
 #
 # - `tx.init(params)` returns the first state.
 # - `tx.update(gradient, state, params)` returns the updates and the next state.
 #
-# `optax.apply_updates` *adds* the updates to the parameters, so they already contain the minus sign.
+# The updates already contain the minus sign, so `optax.apply_updates` *adds* them to the parameters.
 #
 # ![One step as a function. params and the batch go into value_and_grad of the loss, which gives the value and the gradient. Gradient, state and params go into tx.update, which gives updates and the new state. apply_updates adds the updates to params. New params and new state go into the next step under the same names.](../images/training_step.svg)
 
@@ -151,7 +155,7 @@ for name, tx in optimizers.items():
 
 # %% [markdown]
 # ## The training step
-# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which are needed during tracing. Here they are [static arguments](../docs/glossary.md#static-argument).
+# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` contain Python functions, which JAX calls during tracing. So they are [static arguments](../docs/glossary.md#static-argument).
 
 
 # %%
@@ -171,7 +175,7 @@ def train(params, tx, steps, **options):
 
 
 # %% [markdown]
-# The returned loss is that of the parameters *before* the update, which `value_and_grad` computes anyway. Here are 1,000 steps with each optimizer.
+# The returned loss is that of the parameters *before* the update, because `value_and_grad` computes the loss and its gradient at the same parameters. Here are 1,000 steps with each optimizer.
 
 # %%
 _, axes = plots.subplots(height=2.6)
@@ -190,7 +194,7 @@ show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
 # ## A weighted loss
-# A reading above 1.7 is very unlikely to be correct, so it should hardly count. The loss is a static argument of `step`, so we can pass another one.
+# The curve is at most 1 and the noise is small, so a reading above 1.7 is almost certainly wrong. We give such readings a very small weight. The loss is a static argument of `step`, so we can pass another one.
 
 # %%
 traces = []
@@ -224,11 +228,11 @@ for _ in range(5):
 print("traces with a lambda in the loop:", len(traces))
 
 # %% [markdown]
-# Define a loss once, outside the loop. Create `tx` once too, for the same reason. A static argument chooses *code*. If the weights are data, such as a column of a table, pass them as an array.
+# Define a loss once, outside the loop. Create `tx` once too, for the same reason. A static argument is for a choice of *code*. If the weights are data, such as a column of a table, pass them as an array.
 
 # %% [markdown]
 # ## Chains of transformations
-# `optax.chain` composes gradient transformations. Each one receives the updates of the one before. `clip_by_global_norm` shortens updates whose norm is above a limit, so that one bad batch cannot move the parameters far. Its place in the chain matters.
+# `optax.chain` composes gradient transformations. Each one receives the updates of the one before. `clip_by_global_norm` shortens updates whose norm is above a limit, so that one bad batch cannot move the parameters far.
 
 # %% [markdown] predict="training-chain"
 # A gradient of length 1,000 goes through `chain(clip_by_global_norm(1.0), sgd(0.1))` and through `chain(sgd(0.1), clip_by_global_norm(1.0))`. How long are the two steps?
@@ -250,21 +254,13 @@ for name, tx in chains.items():
     print(f"{name}: length of the step {norm(updates):.3f}")
 
 # %% [markdown]
-# The *global* norm is one number for the whole pytree. All arrays are scaled by the same factor, so the direction does not change.
-#
-# What happens without clipping, in the first step of Adam?
-
-# %%
-for scale in (0.001, 1):
-    updates, state = adam.update(jax.tree.map(functools.partial(jnp.multiply, scale), huge), adam.init(start), start)
-    print(f"gradient {scale * 1000:5.0f}, step {norm(updates):.3f}, mean of the squares {norm(state[0].nu):.3g}")
-
-# %% [markdown]
-# The step has the same length for both gradients, because Adam divides the mean by the root of the mean square. However, the huge gradient leaves a mean of the squares that is a million times as large, and it decays by 0.1% in each step. After 500 steps, 0.999⁵⁰⁰ ≈ 61% of it is left, which makes all these steps too short. So clip *before* Adam.
+# The *global* norm is one number for the whole pytree. All arrays are scaled by the same factor, so the direction does not change. In most programs the gradient is clipped, as in the first chain.
 
 # %% [markdown]
 # ## Schedules
-# Most models are trained on small random batches of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. It stores the step number in the optimizer state, so the number is traced. The schedule below rises at first, because Adam's early means are based on few gradients, and falls to 0 at the end.
+# Most models are trained on small random batches of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. Therefore the rate often changes during training.
+#
+# A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. The step number is in the optimizer state, so it is traced. The schedule below rises at first (warm-up), because Adam's early means are based on few gradients, and then falls to 0.
 
 
 # %%
@@ -383,7 +379,7 @@ plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for w
 
 # %% [markdown]
 # ## What goes wrong
-# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them. The second run below makes the first one.
+# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them. The second run below ignores the new state.
 
 # %%
 params, forgetful = start, start
@@ -407,6 +403,19 @@ print("best is deleted:", best[0]["w"].is_deleted())
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
+
+# %% [markdown]
+# ## Deeper: clip before Adam
+# Adam divides by the size of past gradients. Does it still need clipping? Here is its first step for two gradients.
+
+# %%
+for scale in (0.001, 1):
+    updates, state = adam.update(jax.tree.map(functools.partial(jnp.multiply, scale), huge), adam.init(start), start)
+    print(f"gradient {scale * 1000:5.0f}, step {norm(updates):.3f}, mean of the squares {norm(state[0].nu):.3g}")
+print(f"left of a mean after 500 steps: {0.999**500:.0%}")
+
+# %% [markdown]
+# The step has the same length for both gradients, because Adam divides the mean of the gradients by the root of the mean square. However, the huge gradient leaves a mean square that is a million times as large. This mean decays by only 0.1% in each step, so hundreds of later steps are too short. So clip the gradient *before* Adam.
 
 # %% [markdown]
 # ## Deeper: accumulate gradients
@@ -437,7 +446,7 @@ print(f"length of the step {apart(whole, wide):.3f}, difference {apart(whole, ac
 print(f"bytes of the state: at once {size(at_once.init(wide)):,}, accumulated {size(multi_state):,}")
 
 # %% [markdown]
-# The step is the same up to rounding. Accumulation has two costs. The state holds one more gradient, and each micro-batch is a call. A `scan` over the micro-batches needs only one call, which is the subject of an exercise.
+# The step is the same up to rounding. Accumulation has two costs. The state holds one more gradient, and each micro-batch is a call. A `scan` over the micro-batches needs only one call, as in an exercise.
 #
 # A schedule inside `MultiSteps` counts steps, not calls. `warmup_steps=100` then means 400 calls.
 
@@ -525,7 +534,7 @@ print(f"logged at once: {at_each_step:.0f} µs a step, one step late: {one_late:
 
 # %% [markdown]
 # ## Deeper: stop before a NaN is stored
-# One broken reading makes the loss NaN, then its gradient, and after one update every parameter. Many training loops therefore stop at NaN. The scan below skips all steps after `done` becomes true. A function `keep` chooses what is carried to the next iteration.
+# One broken reading makes the loss NaN, then its gradient, and after one update every parameter. Many training loops therefore stop at NaN. The scan below skips all steps after `done` becomes true. Its argument `keep` is a function that returns the next carry.
 
 
 # %%
@@ -657,7 +666,7 @@ for name, params in {"mean square": fitted, "huber": by_huber, "weighted": by_we
     print(f"{name:11s} distance left and right {distances(params)}")
 
 # %% [markdown]
-# In the right half, the distance with the Huber loss is between the other two. This loss does not need to know which readings are wrong. The weighted loss depends on the limit 1.7, which we chose.
+# In the right half, the distance with the Huber loss is between the other two. This loss works without a limit such as 1.7, which we chose because we know the curve.
 
 # %% [markdown]
 # ## Deeper: a training script
@@ -724,7 +733,7 @@ print("loss", value, " compiled for", compiled_for)
 # | a step | `tx.update(gradient, state, params)`, then `optax.apply_updates`; return params *and* state |
 # | another loss in the same step | a static argument, a function that is defined once |
 # | weights that are data | an array argument |
-# | several transformations | `optax.chain`, with clipping before Adam |
+# | several transformations | `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.01))` |
 # | a planned rate | a schedule in place of the number; one program |
 # | a rate that depends on what you observe | `optax.inject_hyperparams`; change it in the state |
 # | many small steps, fast | several in one call, with `scan` |

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 · NNX: a model is a pytree that you can call
 #
-# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the eleven sections marked "Deeper", or read them later in any order.* After the core, you can write a model as a class, train it under `jit`, and separate its parameters from its other state.
+# *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the twelve sections marked "Deeper", or read them later in any order.* After the core, you can write a model as a class, train it under `jit`, and separate its parameters from its other state.
 #
 # **Assumed.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Try each question before you open its answer.
 #
@@ -40,9 +40,9 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## The question: what does `jit` do with an object?
-# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
+# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. **NNX**, the current interface of the neural network library Flax, is built on such classes. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
 #
-# In our example, a model gets the position of a star and predicts its arm in a spiral galaxy. It is trained on 300 stars and tested on 600 others.
+# In our example, a model predicts in which arm of a spiral galaxy a star is, from the position of the star. We train it on 300 stars and test it on 600 others.
 
 # %%
 rng = np.random.default_rng(10)
@@ -86,7 +86,7 @@ print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.m
 # `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the [treedef](../docs/glossary.md#treedef).
 #
 # ## Variables and keys
-# A bare array does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. The random key for its initial value comes from an `nnx.Rngs` object. This is a complete layer.
+# A bare array does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. Its initial value needs a random key, which `rngs.params()` returns. Here `rngs` is an `nnx.Rngs` object. This is a complete layer.
 
 
 # %%
@@ -163,7 +163,7 @@ print_error(lambda: PlainList(rngs=nnx.Rngs(0)), length=640)
 
 # %% [markdown]
 # ## Where does an update go?
-# An `nnx.Optimizer` holds an Optax transformation and its state, and `wrt` selects the Variables to train. `optimizer.update(model, grads)` works **in place**. It writes new arrays into the Variables of the model and of the optimizer. `jax.value_and_grad` accepts a module and returns the gradient as a module of the same structure.
+# An `nnx.Optimizer` holds an Optax transformation and its state. Its argument `wrt` ("with respect to") selects the Variables to train. `optimizer.update(model, grads)` works **in place**. It writes new arrays into the Variables of the model and of the optimizer. `jax.value_and_grad` accepts a module and returns the gradient as a module of the same structure.
 
 
 # %%
@@ -288,15 +288,23 @@ class Counted(nnx.Module):
         return self.network(x)
 
 
+counted = Counted(Network(rngs=nnx.Rngs(0)))
+print_error(lambda: jax.grad(cross_entropy)(counted, x, y))
+
 # %% [markdown]
-# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. The state is divided by **filters**. Each filter selects a `State`, a nested mapping from names to Variables. A filter is a Variable type, or a condition on the path such as `nnx.PathContains("head")`. The filter `...` selects the rest. `nnx.state(model, filter)` returns one State without the structure.
+# `jax.grad` differentiates with respect to the whole model and rejects the counter, which is an integer. So we need a loss that is a function of the parameters only.
+#
+# `nnx.split` separates a model into its structure and its state. The structure is a [`graphdef`](../docs/glossary.md#graphdef), the treedef of NNX. **Filters** divide the state. The filter `nnx.Param` selects the parameters, and `...` selects the rest. Each filter yields a `State`, a nested mapping from names to Variables.
 
 # %%
-counted = Counted(Network(rngs=nnx.Rngs(0)))
 graphdef, params, rest = nnx.split(counted, nnx.Param, ...)
 for name, state in {"params": params, "rest": rest}.items():
     for path, variable in nnx.to_flat_state(state):
         print(f"{name:6s} {type(variable).__name__:5s} {'/'.join(map(str, path)):24s} {variable.shape}")
+print("head:", list(nnx.state(counted, nnx.PathContains("head"))["network"]["head"]))
+
+# %% [markdown]
+# The last line shows two more tools. `nnx.state` returns a State without the graphdef, and the filter `nnx.PathContains` selects Variables by a name in their path.
 
 # %% [markdown] predict="nnx-share"
 # Now we write 7 into `params["network"]["head"]["bias"]`, in the State. Does the model `counted` change?
@@ -316,15 +324,14 @@ params["network"]["head"]["bias"][...] = jnp.zeros(3)
 #
 # `nnx.merge` is the inverse of `nnx.split`. Its result shares the Variables as well, unless you pass `copy=True`.
 #
-# Training needs the split, because `jax.grad` rejects integers such as the counter. It also needs the copy, as the second error shows.
+# Can the loss merge the model and call it? Here are a gradient, and a compiled function that closes over the model.
 
 # %%
-print_error(lambda: jax.grad(cross_entropy)(counted, x, y))
 print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
-print_error(lambda: jax.jit(lambda x: counted(x))(x))  # closes over the model: the same error
+print_error(lambda: jax.jit(lambda x: counted(x))(x))
 
 # %% [markdown]
-# A function that is traced can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). So the loss merges a copy, and returns the changed counter as an auxiliary result (04).
+# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter is older than both traces. So the loss merges a copy, which has new Variables, and returns the changed counter as an auxiliary result (04).
 
 
 # %%
@@ -334,7 +341,9 @@ def full_step(model, optimizer, x, y):
 
     def loss(params):
         inner = nnx.merge(graphdef, params, rest, copy=True)
-        return cross_entropy(inner, x, y), nnx.state(inner, nnx.Not(nnx.Param))  # all state except Params
+        value = cross_entropy(inner, x, y)
+        _, _, changed = nnx.split(inner, nnx.Param, ...)
+        return value, changed
 
     (value, changed), grads = jax.value_and_grad(loss, has_aux=True)(params)
     optimizer.update(model, grads)
@@ -348,7 +357,7 @@ for _ in range(5):
 print(f"loss {value:.3f} after {counted.seen[...]} examples")
 
 # %% [markdown]
-# With NNX's transformations you write none of this. `nnx.value_and_grad` differentiates with respect to the Params and writes the changed counter back.
+# NNX's own transformations do all this for you. `nnx.value_and_grad` differentiates with respect to the Params and writes the changed counter back.
 
 
 # %%
@@ -417,8 +426,9 @@ print_error(lambda: nnx.view(network, deterministic=True))
 # %%
 @jax.jit
 def forgetful_step(model, optimizer, x, y):
+    _, _, old = nnx.split(model, nnx.Param, ...)
     updated, optimizer, value = full_step(model, optimizer, x, y)
-    nnx.update(updated, nnx.state(model, nnx.Not(nnx.Param)))  # the statistics and counters from before the step
+    nnx.update(updated, old)  # writes the statistics and counters from before the step into the model
     return updated, optimizer, value
 
 
@@ -486,7 +496,7 @@ clone.head.bias[...] = jnp.ones(3)
 print("original:", original.head.bias[...], "  clone:", clone.head.bias[...])
 
 # %% [markdown]
-# A clone and a copy differ when a step donates its arguments (03). Donation deletes the arrays of the original, and these are also the arrays of the clone.
+# The difference matters when a step donates its arguments (03). Donation deletes the arrays of the original, which are also the arrays of the clone.
 
 # %%
 halve = jax.jit(lambda model: jax.tree.map(lambda array: array / 2, model), donate_argnums=0)
@@ -503,7 +513,7 @@ print(jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(copied.head))))
 
 # %% [markdown]
 # ## Deeper: a new head on a frozen network
-# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head that answers another question. Is a star inside the radius 0.5?
+# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head. The new question is whether a star is within 0.5 of the galaxy's middle.
 
 # %%
 tuned = nnx.clone(trained)
@@ -542,7 +552,7 @@ print("Params of the head:", list(nnx.state(tuned.head, nnx.Param)))
 # ## Deeper: LoRA
 # Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. The layer itself is frozen, which means not trained. It computes $xW$, and an adapter adds $xAB$. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
 #
-# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It replaces this layer in the model. Our network should now learn a galaxy whose arms wind the other way. We adapt its two hidden layers with rank 2.
+# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It replaces this layer in the model. Our network should now learn a galaxy whose arms wind the other way. We adapt its two hidden layers. The first three arguments of `nnx.LoRA` are the number of inputs, the rank and the number of outputs.
 
 # %%
 mirror = np.float32([1, -1])
@@ -627,7 +637,7 @@ for name, model in results.items():
     print(f"{name}: {len(jax.tree.leaves(nnx.state(model)))} Variable(s)")
 
 # %% [markdown]
-# So when Variables are shared, split the model first or use `nnx.jit`. By default, NNX's transformations treat a module as a graph. This **graph mode** is what costs time in each call. In **tree mode** (`graph=False`) modules are plain pytrees and the calls are cheaper. Updates are still written back, but sharing is an error. `nnx.find_duplicates` lists the paths that share a Variable.
+# So when Variables are shared, split the model first or use `nnx.jit`. By default, NNX's transformations treat a module as a graph, in which several paths may lead to one Variable. This is **graph mode**. With `graph=False` they treat it as a pytree, which is **tree mode**. Calls take less time, and updates are still written back, but shared Variables are an error. `nnx.find_duplicates` lists their paths.
 
 # %%
 print_error(lambda: nnx.jit(lambda model: model.into.kernel.sum(), graph=False)(tied), length=30)
@@ -641,7 +651,7 @@ graph_ms, tree_ms = time_ms(
 print(f"a step takes {1e3 * graph_ms:.0f} µs in graph mode and {1e3 * tree_ms:.0f} µs in tree mode")
 
 # %% [markdown]
-# The Flax team [proposes](https://flax.readthedocs.io/en/latest/flip/5310-tree-mode-nnx.html) to make tree mode the default. In tree mode `nnx.grad` works like `jax.grad`. It differentiates with respect to all state, so you split off the parameters as in `full_step`. Code that uses `jax.jit` works in both modes.
+# The Flax team [proposes](https://flax.readthedocs.io/en/latest/flip/5310-tree-mode-nnx.html) to make tree mode the default. In tree mode, `nnx.grad` differentiates with respect to all state, as `jax.grad` does. You then split off the parameters as in `full_step`. Code that uses `jax.jit` works in both modes.
 #
 # ## Deeper: the outputs of layers
 # When a network does not learn, look at the outputs of its layers. `nnx.capture` runs a model and returns the output of each layer (`method_outputs`) as a second result. It works under `jit`. Here we break one layer on purpose. Can we find it?
@@ -698,7 +708,7 @@ print(f"lowest confidence: {captured['confidence'][0].min():.2f}")
 
 # %% [markdown]
 # ## Deeper: the size of a model before it exists
-# Does a model fit into memory? `jax.eval_shape` traces the constructor and returns the model with shapes in place of arrays. No random numbers are drawn and no memory is allocated.
+# Will a model fit into memory? `jax.eval_shape` traces the constructor and returns the model with shapes in place of arrays. No random numbers are drawn and no memory is allocated.
 
 # %%
 giant = jax.eval_shape(lambda: Network(width=2**15, depth=40, rngs=nnx.Rngs(0)))
@@ -707,7 +717,7 @@ print(f"{total / 1e9:,.0f} GB")
 print("head.kernel:", giant.head.kernel.get_value())
 
 # %% [markdown]
-# For a model of ordinary size, `nnx.tabulate` prints a table of the layers with their shapes and parameters.
+# For a model that fits into memory, `nnx.tabulate` prints a table of the layers with their shapes and parameters.
 
 # %%
 print(nnx.tabulate(network, x, console_kwargs={"width": 110}))
@@ -784,25 +794,7 @@ print("apply returns", out.shape, "and new", list(changed))
 #
 # Linen and Haiku infer sizes from an input, while NNX and Equinox require `nnx.Linear(2, 64)`. In return, the model exists and can be inspected before there is any data. `nnx.bridge` uses Linen modules in NNX and NNX modules in Linen.
 #
-# ## Summary
-#
-# | you want | you write |
-# |---|---|
-# | a model | a subclass of `nnx.Module` with layers in attributes, and groups of layers in an `nnx.List` |
-# | an instance | `Model(rngs=nnx.Rngs(seed))` |
-# | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)` |
-# | a compiled step | `jax.jit`, and return model *and* optimizer, or `nnx.jit`, which writes updates back |
-# | a gradient when there is other state | `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
-# | your own kind of state | `class Count(nnx.Variable)` |
-# | a look at a model | `nnx.display(model)`, `print(model)`, `nnx.tabulate(model, x)` |
-# | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)`, with the attributes that its layers have |
-# | an independent model | `nnx.clone(model)`, or `jax.tree.map(jnp.copy, model)` if its arrays will be donated |
-# | to train some parameters only | a filter as `wrt`, for example `nnx.LoRAParam` |
-# | metrics over batches | `nnx.MultiMetric`, passed in and returned |
-# | what comes out of layers | `nnx.capture(model, nnx.Intermediate, ...)` |
-# | the size before allocation | `jax.eval_shape(lambda: Model(...))` |
-#
-# ## In older code
+# ## Deeper: older code
 #
 # | older | now |
 # |---|---|
@@ -811,6 +803,24 @@ print("apply returns", out.shape, "and new", list(changed))
 # | `param.value`, `param.raw_value` | `param[...]`, or `get_value()` where it holds no array |
 # | `nnx.Optimizer(model, tx)`, `optimizer.update(grads)`, `optimizer.model` | `wrt=nnx.Param`, `optimizer.update(model, grads)`, and you keep the model |
 # | `sow`, then `nnx.state(model, nnx.Intermediate)` or `nnx.pop` | `nnx.capture` |
+#
+# ## Summary
+#
+# | you want | you write |
+# |---|---|
+# | a model | a subclass of `nnx.Module`, with lists of layers in an `nnx.List` |
+# | an instance | `Model(rngs=nnx.Rngs(seed))` |
+# | an optimizer | `nnx.Optimizer(model, tx, wrt=nnx.Param)` |
+# | a compiled step | `jax.jit`, returning model *and* optimizer, or `nnx.jit` |
+# | a gradient when there is other state | `nnx.split(model, nnx.Param, ...)`, merge inside with `copy=True`, return the changed state |
+# | your own kind of state | `class Count(nnx.Variable)` |
+# | a look at a model | `nnx.display(model)`, `print(model)`, `nnx.tabulate(model, x)` |
+# | evaluation mode | `nnx.view(model, deterministic=True, use_running_average=True)` |
+# | an independent model | `nnx.clone(model)`, or `jax.tree.map(jnp.copy, model)` if its arrays will be donated |
+# | to train some parameters only | a filter as `wrt` |
+# | metrics over batches | `nnx.MultiMetric` |
+# | the outputs of layers | `nnx.capture(model, nnx.Intermediate, ...)` |
+# | the size before allocation | `jax.eval_shape(lambda: Model(...))` |
 #
 # Flax's own pages go further: [NNX basics](https://flax.readthedocs.io/en/latest/nnx_basics.html), [transformations](https://flax.readthedocs.io/en/latest/guides/transforms.html), [filters](https://flax.readthedocs.io/en/latest/guides/filters_guide.html), [model surgery](https://flax.readthedocs.io/en/latest/guides/surgery.html) and [randomness](https://flax.readthedocs.io/en/latest/guides/randomness.html).
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 16 · Sharding: one array on many devices
 #
-# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/16_sharding/16_sharding.ipynb).* After the core you can shard an array over a mesh of devices, predict what the devices communicate in a computation, and check the prediction in the compiled program.
+# *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/16_sharding/16_sharding.ipynb).* After the core you can shard an array over a mesh of devices, predict what the devices communicate in a computation, and check the prediction in the compiled program.
 #
 # **Prerequisites.** Devices and `device_put` (lesson 01), `jit` (03), pytrees and `eval_shape` (06), keys (07). Try to answer these questions from memory.
 #
@@ -40,7 +40,7 @@ from jax.sharding import PartitionSpec as P
 from grader.learning import plots
 from grader.learning.inspection import flops, print_collectives, print_error, time_ms
 
-eight = list(devices.mesh((8,), ("all",)).devices)
+eight = list(devices.mesh((8,), ("all",)).devices)  # the eight devices
 jax.config.update("jax_default_device", eight[0])  # new arrays are stored on the first of them
 
 # %% [markdown]
@@ -55,27 +55,37 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# On TPUs, `make_mesh` orders the devices by their connections. With axes of type **Auto**, code for one device runs unchanged, and the compiler chooses every sharding that you leave open. The default type is **Explicit**, which a Deeper section describes.
+# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement that you leave open. A Deeper section describes the default type, which is **Explicit**.
 #
 # ## A spec names mesh axes
-# A `PartitionSpec`, usually imported as `P`, has an entry for each axis of the *array*. The entry names the axis of the *mesh* that partitions it. It may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. A mesh and a spec make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array. `device_put` accepts it in place of a device.
-
-# %% [markdown] predict="sharding-p-ba"
-# `x` has shape `(8, 8)`. Which shard does device 1 store under `P("b", "a")`? Its position in the mesh is row 0 and column 1, so a = 0 and b = 1.
+# A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*. The entry names the axis of the *mesh* that partitions it. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
 #
-# - [ ] rows 0 and 1, columns 4 to 7 | This is the shard under `P("a", "b")`, where `a` partitions the rows.
-# - [x] rows 4 to 7, columns 0 and 1 | Right. `b` divides the rows into two halves, and device 1 has b = 1. `a` divides the columns into four parts, and device 1 has a = 0.
-# - [ ] rows 0 to 3, columns 2 and 3 | This is the shard of device 2, which has a = 1 and b = 0.
+# A mesh and a spec together make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array. `device_put` accepts a sharding in place of a device.
 
 # %%
 x = jnp.arange(64.0).reshape(8, 8)
 ab = jax.device_put(x, NamedSharding(mesh, P("a", "b")))
-ba = jax.device_put(x, NamedSharding(mesh, P("b", "a")))
-print("device 1 under P('b', 'a'):", ba.addressable_shards[1].index)
-plots.show_shardings([ab, ba], "Two shardings of an array (8, 8).")
+plots.show_shardings([ab], "The first sharding of an array (8, 8).")
 
 # %% [markdown]
-# The number in a shard is the id of the device that stores it. `ba` is used like any other array, with the shape and the values of `x`. Here are more specs. If a shard shows several ids, each of these devices stores a copy of it.
+# The number in a shard is the id of the device that stores it. `a` divides the rows into four parts, and `b` divides the columns into two halves.
+
+# %% [markdown] predict="sharding-p-ba"
+# `x` has shape `(8, 8)`. Which shard does device 1 store under `P("b", "a")`? Its position in the mesh is row 0 and column 1, so a = 0 and b = 1.
+#
+# - [ ] rows 0 and 1, columns 4 to 7 | This is its shard under `P("a", "b")`, where `a` partitions the rows.
+# - [x] rows 4 to 7, columns 0 and 1 | Right. `b` divides the rows into two halves, and device 1 has b = 1. `a` divides the columns into four parts, and device 1 has a = 0.
+# - [ ] rows 0 to 3, columns 2 and 3 | This is the shard of device 2, which has a = 1 and b = 0.
+
+# %%
+ba = jax.device_put(x, NamedSharding(mesh, P("b", "a")))
+print("device 1:", ba.addressable_shards[1].index)
+plots.show_shardings([ba], "The second sharding of an array (8, 8).")
+
+# %% [markdown]
+# `ba` is used like any other array, with the shape and the values of `x`.
+#
+# An entry may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. Here are six more specs. If a shard shows several ids, each of these devices stores a copy of it.
 
 # %%
 specs = P("a", None), P(None, "b"), P(), P(("a", "b"), None), P(("b", "a"), None), P(None, ("a", "b"))
@@ -125,7 +135,7 @@ plots.show_shardings(arrays, "Above: the three arrays. Below: three sums, stored
 print_error(lambda: on_three + sharded)
 
 # %% [markdown]
-# A common cause is a batch that was placed on one device.
+# A common cause is a batch that is stored on one device while the parameters are sharded.
 #
 # ## Shardings that do not fit
 # A sharding must fit the shape of the array. The spec has at most as many entries as the array has axes, and it names each mesh axis at most once. Each axis size is a multiple of the number of shards along this axis.
@@ -212,25 +222,10 @@ print_communication("rows to columns", same, table, out_shardings=columns)
 print_communication("sharded sum(0)", lambda t: t.sum(0), table, out_shardings=NamedSharding(line, P("d")))
 
 # %% [markdown]
-# Replicating the rows gathers all 1,024 elements on each device. From rows to columns, each device needs only 128. The sharded sums need only a reduce-scatter, which compilers for accelerators can use. The CPU's compiler uses an all-reduce instead, and each device keeps its part of the sums.
+# Replicating the rows gathers all 1,024 elements on each device. From rows to columns, each device needs only 128. The sharded sums need only a reduce-scatter, which compilers for accelerators can use. The compiler for CPUs uses an all-reduce instead, and each device keeps its part of the sums.
 #
 # ## Shardings inside jit
-# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. You can also state them with the argument `in_shardings`.
-
-# %% [markdown] predict="sharding-in"
-# `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call raises an error?
-#
-# - [ ] `f(np.ones((16, 64)))` | A NumPy array is not committed, so `f` shards it by rows.
-# - [x] `f(jax.device_put(table, columns))` | Right. The argument is committed to another sharding, and JAX does not choose between the two.
-# - [ ] both | For an array that is not committed, `in_shardings` is an instruction, so nothing contradicts it.
-
-# %%
-f = jax.jit(jnp.sin, in_shardings=rows)
-print("NumPy array:", f(np.ones((16, 64), np.float32)).sharding.spec)
-print_error(lambda: f(jax.device_put(table, columns)), length=400)
-
-# %% [markdown]
-# `jax.lax.with_sharding_constraint` sets the sharding of an intermediate value, here that of the sine. With a current mesh, it accepts a bare `P`.
+# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. `jax.lax.with_sharding_constraint` also sets the sharding of an intermediate value, here that of the sine. With a current mesh, it accepts a bare `P`.
 
 # %%
 constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1)
@@ -252,9 +247,25 @@ for name, options in {"no options": {}, "out_shardings=rows": {"out_shardings": 
     print(f"temporary memory {memory.temp_size_in_bytes / 2**20:4.1f} MiB")
 
 # %% [markdown]
-# With `out_shardings`, each device creates only its eighth. For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure.
+# With `out_shardings`, each device draws only its eighth of the numbers. For a tree of arrays, `out_shardings` takes a tree of shardings with the same structure.
 #
 # The core ends here.
+
+# %% [markdown]
+# ## Deeper: shardings of arguments
+# `jit` follows the shardings of its arguments. With `in_shardings` you can also require them.
+
+# %% [markdown] predict="sharding-in"
+# `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call raises an error?
+#
+# - [ ] `f(np.ones((16, 64)))` | A NumPy array is not committed, so `f` shards it by rows.
+# - [x] `f(jax.device_put(table, columns))` | Right. The argument is committed to another sharding, and JAX does not choose between the two.
+# - [ ] both | For an array that is not committed, `in_shardings` is an instruction, so nothing contradicts it.
+
+# %%
+f = jax.jit(jnp.sin, in_shardings=rows)
+print("NumPy array:", f(np.ones((16, 64), np.float32)).sharding.spec)
+print_error(lambda: f(jax.device_put(table, columns)), length=400)
 
 # %% [markdown]
 # ## Deeper: sizes that do not divide
@@ -276,7 +287,11 @@ print_communication("16 differences", lambda t: jnp.roll(t, -1, axis=0) - t, tab
 print_error(lambda: jax.jit(lambda t: t[:15], out_shardings=rows)(table), length=400)
 
 # %% [markdown]
-# A result must have shards of equal size. Therefore both results with 15 rows are replicated, and all rows are gathered. The 1,024 elements are 16 rows, one of which is padding. The constraint inside the third program is applied, because the 15 rows are not its result. Each device sums its own rows, and the devices communicate a single number. The fourth program computes 16 differences, the last of which should be ignored. It communicates only one row per device.
+# A result must have shards of equal size.
+#
+# - The first two programs return 15 rows, so all rows are gathered and replicated. The 1,024 elements are 16 rows, one of which is padding.
+# - In the third program, the 15 rows are not the result, so the constraint is applied. Each device sums its own rows, and the devices communicate a single number.
+# - The fourth program returns 16 differences, the last of which should be ignored. It communicates only one row per device.
 #
 # `out_shardings` raises an error instead of replicating, so prefer it for results. For data, pad the first axis to a multiple of the number of devices, keep a mask, and exclude the padding from every mean.
 
@@ -355,7 +370,7 @@ in_auto = left @ right
 print(jax.typeof(left), "@", jax.typeof(right), "->", jax.typeof(in_auto), "stored as", in_auto.sharding.spec)
 
 # %% [markdown]
-# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where there is no obvious rule, it raises an error, and you choose the sharding of the result with `out_sharding`. `jax.reshard` changes a sharding, also inside `jit`.
+# In Explicit mode, the types contain shardings. JAX propagates them when it traces the program. Where the sharding of a result is ambiguous, JAX raises an error, and you choose it with `out_sharding`. `jax.reshard` changes a sharding, also inside `jit`.
 
 # %%
 explicit = jax.make_mesh((4, 2), ("a", "b"), devices=eight)  # Explicit is the default
@@ -441,7 +456,7 @@ for name, pair in (("one device", (square, square)), ("eight devices", (row_shar
     print(f"{name}: {flops(multiply, *pair):,.0f} flops on each device")
 
 # %% [markdown]
-# Each of eight devices performs an eighth of the operations. Simulated devices show correctly what each device stores, computes and communicates. They cannot show a speedup. The third bar is the time of one device's share, which eight real devices could reach if starting them took no time. If the second bar is close to the third, your devices are real.
+# Each of eight devices performs an eighth of the operations. Simulated devices show what each device stores, computes and communicates, although the compiler for an accelerator may choose other collectives. They cannot show a speedup. The third bar is the time of one device's share. Eight real devices could reach it if starting them took no time.
 #
 # On simulated devices, compare shardings by their bytes and their communication, never by their time.
 
@@ -489,7 +504,6 @@ plots.show_shardings(
 # | a bare `P` | `with jax.set_mesh(mesh): jax.device_put(x, P("a", "b"))` |
 # | copies along `b` | a spec that does not name `b` |
 # | to see a sharding | `x.sharding`, `x.addressable_shards`, or as text `jax.debug.visualize_array_sharding(x)` |
-# | to know whether JAX may copy it to other devices | `x.committed` |
 # | a sharding for a result | `jax.jit(f, out_shardings=...)` |
 # | a sharding for an intermediate value | `jax.lax.with_sharding_constraint` |
 # | to know what is communicated | `jax.jit(f).lower(x).compile().as_text()` |

@@ -33,7 +33,7 @@ def network_loss(params, xs, ys):
 
 
 def network_by_hand(params, xs, ys):
-    """network_loss and its gradient in plain NumPy: what the checks compare with."""
+    """network_loss and its gradient in plain NumPy: the reference of the checks."""
     hidden = np.tanh(xs.astype(np.float64) @ params["a"])
     error = hidden @ params["b"] - ys
     back = 2 * error[:, None] / len(ys) * params["b"] * (1 - hidden**2)
@@ -54,22 +54,22 @@ def misfit(source, stations, arrivals):
 
 
 def descents_by_hand(starts, stations, arrivals, limit, momentum, steps, together=False):
-    """Where descents of misfit end, each by itself or braked together, and their misfits; plain NumPy, for the checks."""
-    places, speed = starts.astype(np.float64), 0.0
+    """The final places of descents of misfit and their misfits, clipped one by one or together. NumPy, for the checks."""
+    places, velocity = starts.astype(np.float64), 0.0
     for _ in range(steps):
         away = places[:, None, :] - stations
         distances = np.sqrt((away**2).sum(-1))
-        slopes = (2 * (distances / 5 - arrivals) / 5 / distances)[:, :, None] * away
-        slopes = slopes.mean(1)
-        slopes *= np.minimum(1, limit / np.linalg.norm(slopes, axis=None if together else 1, keepdims=True))
-        speed = momentum * speed + slopes
-        places = places - 2.0 * speed
+        gradients = (2 * (distances / 5 - arrivals) / 5 / distances)[:, :, None] * away
+        gradients = gradients.mean(1)
+        gradients *= np.minimum(1, limit / np.linalg.norm(gradients, axis=None if together else 1, keepdims=True))
+        velocity = momentum * velocity + gradients
+        places = places - 2.0 * velocity
     values = ((np.sqrt(((places[:, None, :] - stations) ** 2).sum(-1)) / 5 - arrivals) ** 2).mean(1)
     return places, values
 
 
 def clear(starts, *more):
-    """Whether neither rounding nor the way decides: no two ends are level, nudged starts end nearby, no path dips."""
+    """Whether the best final misfit is clear: it is not tied, not sensitive to rounding, and no path is lower before."""
     (places, values), (nudged, _) = descents_by_hand(starts, *more), descents_by_hand(starts * (1 + 1e-5), *more)
     before = min(descents_by_hand(starts, *more[:-1], steps)[1].min() for steps in range(more[-1]))
     level = np.sort(values)[1] <= 1.05 * values.min() or before <= 1.0001 * values.min()
@@ -78,9 +78,9 @@ def clear(starts, *more):
 
 # %% [markdown] task="training-weighted-loss" stars=1 minutes=8 skills="01_arrays,04_grad"
 # ## A weighted loss
-# **Goal.** Some measurements count more than others, and some are only padding. Compute the weighted mean of squared errors for a model with one output. Only the lines after the model's call are missing.
+# **Goal.** Some measurements have more weight than others, and some are only padding. Compute the weighted mean of the squared errors of a model with one output. Only the lines after the call of the model are missing.
 #
-# **Signature.** `weighted_loss(model, params, xs, ys, weights)`: `model(params, xs)` returns `(n, 1)`, such as `line` from the setup. `xs` is `(n, d)`, `ys` and `weights` are `(n,)`, all float32. No weight is negative, and at least one is positive. Returns `()`: the sum of the squared errors times their weights, divided by the sum of all weights.
+# **Signature.** `weighted_loss(model, params, xs, ys, weights)`: `model` is a function such as `line` from the setup, and `model(params, xs)` returns `(n, 1)`. `xs` is `(n, d)`, `ys` and `weights` are `(n,)`, all float32. No weight is negative, and at least one is positive. Returns `()`: the sum of the squared errors times their weights, divided by the sum of all weights.
 #
 # **Example.** The line `w = [[2]]`, `b = [0]` at `xs = [[1], [2], [3]]` gives 2, 4, 6. With `ys = [0, 4, 5]` the squared errors are 4, 0, 1, and with the weights 1, 1, 2 the loss is (4 + 0 + 2) / 4 = 1.5.
 #
@@ -114,7 +114,7 @@ def weighted_loss(model, params, xs, ys, weights):
 
 
 # %% check="training-weighted-loss" name="example" points=1
-"""The example: three points, the last of them twice as important."""
+"""The example: three points, the last of them with twice the weight."""
 params = {"w": np.array([[2]], np.float32), "b": np.zeros(1, np.float32)}
 xs, ys, weights = np.array([[[1], [2], [3]]], np.float32)[0], np.array([0, 4, 5], np.float32), np.float32([1, 1, 2])
 made = program(lambda params, *data: weighted_loss(line, params, *data), params, xs, ys, weights)
@@ -353,7 +353,7 @@ for what, warmup, cooldown, level in (
             wanted = peak * min(max(min(step / warmup, (total - step) / cooldown), 0), 1)
             if getattr(got, "shape", None) == ():
                 near = np.isclose(got, wanted, rtol=1e-4, atol=1e-6)
-                require(not np.isnan(got), f"The rate is NaN {where}: does a table end there?")
+                require(not np.isnan(got), f"The rate is NaN {where}: does it come from a table that ends there?")
                 require(not got < -1e-6, f"The rate is negative {where}, so the loss would increase.")
                 require(near or not np.isclose(got, peak), f"The rate is still `peak` {where}, {what}.")
                 require(near, f"The rate is wrong {where}, {what}.")
@@ -366,20 +366,22 @@ for step, wanted in ((0, 0), (1, 0.25), (3, 0.5), (9, 0.125)):
 """Optax can use the schedule as the learning rate of plain gradient descent."""
 
 
-def probe_training(slopes):
+def probe_training(gradients):
     tx = optax.sgd(schedule(0.5, 2, 2, 6))
 
-    def step(carry, slope):
+    def step(carry, gradient):
         place, state = carry
-        updates, state = tx.update(slope, state)
+        updates, state = tx.update(gradient, state)
         return (optax.apply_updates(place, updates), state), updates
 
-    return jax.lax.scan(step, (jnp.zeros(2), tx.init(jnp.zeros(2))), slopes)[1]
+    return jax.lax.scan(step, (jnp.zeros(2), tx.init(jnp.zeros(2))), gradients)[1]
 
 
-slopes = inputs.rng().uniform(1, 2, size=(8, 2)).astype(np.float32)
+gradients = inputs.rng().uniform(1, 2, size=(8, 2)).astype(np.float32)
 rates = np.array([0, 0.25, 0.5, 0.5, 0.5, 0.25, 0, 0], np.float32)
-compare(program(probe_training, slopes).run(slopes), -rates[:, None] * slopes, label="the updates of eight steps")
+compare(
+    program(probe_training, gradients).run(gradients), -rates[:, None] * gradients, label="the updates of eight steps"
+)
 
 # %% [markdown] why="training-schedule"
 # The program has no branches. It computes both lines at every step and takes the lower one, so one program is correct for all steps. Optax passes its own counter as `step`, an int32 in the optimizer state. **Next:** Training resumes from a checkpoint at step 7,000. What must the checkpoint contain so that the rate continues from there?
@@ -510,9 +512,9 @@ def schedule(peak, warmup, cooldown, total):
 
 # %% [markdown] task="training-adam" stars=2 minutes=20 skills="04_grad,06_pytrees,training-schedule"
 # ## Adam, taken apart
-# **Goal.** Write the optimizer that most models are trained with, as a pure function of its state.
+# **Goal.** Write Adam, the optimizer of many models, as a pure function of its state.
 #
-# **Signature.** `adam_update(params, state, gradient, rate)`: `params` and `gradient` are trees of float32 arrays with the same structure, and `rate` is a float. `state` is a dict. Its `"count"` is the number of steps so far, int32 `()`, and `"mean"` and `"square"` are trees like `params`, all zeros at first. Returns new `(params, state)` of the same structure. For every entry g of the gradient,
+# **Signature.** `adam_update(params, state, gradient, rate)`: `params` and `gradient` are trees of float32 arrays with the same structure, and `rate` is a float. `state` is a dict. Its `"count"` is the number of steps so far, int32 `()`. Its `"mean"` and `"square"` are trees like `params`, all zeros at first. Returns new `(params, state)` of the same structure. For every entry g of the gradient,
 #
 # - mean ← 0.9 mean + 0.1 g, and square ← 0.999 square + 0.001 g².
 # - Both start from 0 and are too small at first. Therefore the update uses the corrected values mean / (1 - 0.9ᵗ) and square / (1 - 0.999ᵗ), where t is 1 in the first step. The state keeps the uncorrected ones.
@@ -534,7 +536,7 @@ def schedule(peak, warmup, cooldown, total):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Count first. Then update the two averages, and keep them as they are. Finally map over parameters, means and squares, and correct both there. The 1e-8 is added to the root, not under it.
+# Count first. Then update the two averages, which go into the new state without correction. Finally map over parameters, means and squares, and correct both there. The 1e-8 is added to the root, not under it.
 #
 # </details>
 
@@ -630,7 +632,7 @@ for count in (0, 0, 41):
         )
         require(
             not (count == 0 and np.isclose(length, 10**0.5, rtol=1e-3)),
-            "The first step is three times too long: the uncorrected mean and square are used.",
+            "The first step is three times too long, because the uncorrected mean and square are used.",
         )
     compare(got[0], new, label=f"{whose} parameters")
     compare(given, state, label="the state that was passed in, after the call,")
@@ -734,7 +736,7 @@ def adam_update(params, state, gradient, rate):
     return part(0), {"count": t, "mean": part(1), "square": part(2)}
 
 
-# %% wrong="training-adam" because="Changes the given `state` dict, so a caller that keeps it finds other values."
+# %% wrong="training-adam" because="Changes the given `state` dict, so its old values are lost to the caller."
 def adam_update(params, state, gradient, rate):
     state["count"] += 1
     state["mean"] = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], gradient)
@@ -829,9 +831,9 @@ def donating_step(tx, loss):
 
     ### BEGIN SOLUTION
     def step(params, state, *batch):
-        value, slopes = jax.value_and_grad(loss)(params, *batch)
-        moves, state = tx.update(slopes, state, params)
-        return optax.apply_updates(params, moves), state, value
+        value, gradients = jax.value_and_grad(loss)(params, *batch)
+        updates, state = tx.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, value
 
     return jax.jit(step, donate_argnames=("params", "state"))
     ### END SOLUTION
@@ -934,7 +936,7 @@ for _ in range(3):
         later = network_by_hand(new, xs, ys)[0]
         require(
             np.isclose(got[2], value, rtol=1e-4) or not np.isclose(got[2], later, rtol=1e-4),
-            "The returned loss is that of the new parameters, which was computed in addition.",
+            "The returned loss is that of the new parameters, which costs another forward pass.",
         )
     compare(got[0], new, label="the new parameters, with weight decay")
     compare(got[1], leaves, label="the list of leaves of the new state, with weight decay")
@@ -969,7 +971,7 @@ require(
 require(calls[0] > 0, "The step does not call the loss.")
 require(
     calls[1] == calls[0],
-    f"How often Python has run the loss: {calls[0]} after one step, {calls[1]} after two. The step is compiled again each time.",
+    f"Python has run the loss {calls[0]} times after one step and {calls[1]} times after two. The step is compiled each time.",
 )
 
 # %% [markdown] why="training-donating-step"
@@ -1084,9 +1086,9 @@ def donating_step(tx, loss):
 def donating_step(tx, loss):
     def both(pair, batch):
         params, state = pair
-        value, slopes = jax.value_and_grad(loss)(params, *batch)
-        moves, state = tx.update(slopes, state, params)
-        return jax.tree.map(jnp.add, params, moves), state, value
+        value, gradients = jax.value_and_grad(loss)(params, *batch)
+        updates, state = tx.update(gradients, state, params)
+        return jax.tree.map(jnp.add, params, updates), state, value
 
     compiled = jax.jit(both, donate_argnums=0)
     return lambda params, state, xs, ys: compiled((params, state), (xs, ys))
@@ -1178,9 +1180,9 @@ for size in (3, 12, 1):
             last = np.nan if np.isclose(got[0], value, rtol=1e-4) else last
             require(
                 not np.isclose(got[0], 4 * value, rtol=1e-4),
-                "This is a sum of means. With four micro-batches it is four times too large.",
+                "This is the sum of the means, which is four times too large with four micro-batches.",
             )
-            require(not np.isclose(got[0], last, rtol=1e-4), "Only the last micro-batch counts.")
+            require(not np.isclose(got[0], last, rtol=1e-4), "The result is that of the last micro-batch only.")
         whose = {12: "one micro-batch's", 1: "single examples'"}.get(size, "four micro-batches'")
         compare(got, (value, gradient), label=f"{whose} (value, gradient)")
 
@@ -1198,17 +1200,17 @@ require(
 require(made.loops > 0, "The program contains no loop, because a Python loop is unrolled.")
 require(
     made.intermediates != 32 * 64,
-    "The program holds the activations of 32 examples: for 128 examples and size 4 it takes 4 micro-batches of 32. `size` is "
-    "the number of examples in a micro-batch.",
+    "The program stores the activations of 32 examples: with 128 examples and size 4, it uses 4 micro-batches of 32. `size` "
+    "is the number of examples in a micro-batch.",
 )
 require(
     made.intermediates < 128 * 64,
-    "The activations of all 128 examples are kept: is the loop differentiated, instead of looping over gradients?",
+    "The activations of all 128 examples are stored. Is the loop differentiated, instead of looping over gradients?",
 )
 require(
     made.intermediates < 4 * 4 * 64,
     f"The program holds an array of {made.intermediates:,} elements. The activations of 4 examples are {4 * 64:,}, "
-    f"one gradient is {3 * 64:,} at most: is something kept for all micro-batches?",
+    f"one gradient is {3 * 64:,} at most: is something stored for all micro-batches?",
 )
 
 # %% [markdown] why="training-accumulate"
@@ -1282,13 +1284,13 @@ def accumulate(loss, params, xs, ys, size):
 # %% wrong="training-accumulate" because="Loops over the keys of one dict, but the parameters may be any tree."
 def accumulate(loss, params, xs, ys, size):
     def add(total, batch):
-        value, slopes = jax.value_and_grad(loss)(params, *batch)
-        return (total[0] + value, {name: total[1][name] + slopes[name] for name in params}), None
+        value, gradients = jax.value_and_grad(loss)(params, *batch)
+        return (total[0] + value, {name: total[1][name] + gradients[name] for name in params}), None
 
     nothing = jnp.zeros(()), {name: jnp.zeros_like(params[name]) for name in params}
     batches = xs.reshape(-1, size, xs.shape[1]), ys.reshape(-1, size)
-    value, slopes = jax.lax.scan(add, nothing, batches)[0]
-    return value * size / len(ys), {name: slopes[name] * size / len(ys) for name in params}
+    value, gradients = jax.lax.scan(add, nothing, batches)[0]
+    return value * size / len(ys), {name: gradients[name] * size / len(ys) for name in params}
 
 
 # %% wrong="training-accumulate" because="Loops in Python. Under `jit`, the program contains the code of every micro-batch, and several may be in memory at once."
@@ -1316,14 +1318,14 @@ def accumulate(loss, params, xs, ys, size):
 
 # %% right="training-accumulate"
 def accumulate(loss, params, xs, ys, size):
-    turns = len(ys) // size
+    count = len(ys) // size
 
     def add(i, total):
         part = lambda a: jax.lax.dynamic_slice_in_dim(a, i * size, size)
-        value, slopes = jax.value_and_grad(loss)(params, part(xs), part(ys))
-        return total[0] + value / turns, jax.tree.map(lambda t, s: t + s / turns, total[1], slopes)
+        value, gradients = jax.value_and_grad(loss)(params, part(xs), part(ys))
+        return total[0] + value / count, jax.tree.map(lambda t, g: t + g / count, total[1], gradients)
 
-    return jax.lax.fori_loop(0, turns, add, (jnp.float32(0), jax.tree.map(jnp.zeros_like, params)))
+    return jax.lax.fori_loop(0, count, add, (jnp.float32(0), jax.tree.map(jnp.zeros_like, params)))
 
 
 # %% right="training-accumulate"
@@ -1339,7 +1341,7 @@ def accumulate(loss, params, xs, ys, size):
 
 # %% [markdown] task="training-calls" stars=2 minutes=20 skills="03_jit,06_pytrees,08_control_flow,training-accumulate"
 # ## Many steps in one call
-# **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, and still look at the loss from time to time and stop early.
+# **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, but still report the loss from time to time and stop early.
 #
 # **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. If it returns `True`, training stops. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
 #
@@ -1440,8 +1442,8 @@ for made, steps in ((short, 32), (long, 64)):
     )
 require(
     long.operations < 1.5 * short.operations,
-    f"The program has {short.operations} operations for 32 steps and {long.operations} for 64: a call has no loop, each "
-    "step is code or a call of its own.",
+    f"The program has {short.operations} operations for 32 steps and {long.operations} for 64: a call has no loop, but "
+    "separate code or a separate call for each step.",
 )
 
 # %% hidden="training-calls" name="reports" points=2
@@ -1541,8 +1543,8 @@ require(
 few, many = (ask(probe_compiled, n[0], n) for n in (samples[:6], samples))
 require(
     many <= few,
-    "Four calls of 3 steps trace more than two do: all full calls can share one program. What is static in it, or new each "
-    "time?",
+    "Four calls of 3 steps trace more often than two calls, but all full calls can share one program. What is static in "
+    "it, or created in each call?",
 )
 for every in (3, 5):
     shape, calls, deleted = ask(probe_traces, samples[0], samples, every)
@@ -1767,9 +1769,9 @@ def train_in_calls(step, state, batches, every, report):
 
 # %% right="training-calls"
 def train_in_calls(step, state, batches, every, report):
-    def several(state, start, turns):
+    def several(state, start, count):
         one = lambda state, i: step(state, jax.tree.map(lambda leaf: leaf[i], batches))
-        return jax.lax.scan(one, state, start + jnp.arange(turns))
+        return jax.lax.scan(one, state, start + jnp.arange(count))
 
     several = jax.jit(several, static_argnums=2)
     batches, losses = jax.tree.map(jnp.asarray, batches), []
@@ -1784,13 +1786,13 @@ def train_in_calls(step, state, batches, every, report):
 
 # %% [markdown] task="training-locate" stars=3 minutes=30 skills="04_grad,05_vmap,08_control_flow,training-donating-step"
 # ## From seismology: where did it happen?
-# **Goal.** Stations have recorded an earthquake. Find the place that explains the arrival times best. The misfit has several minima, so descend from many starts at once and take the best. One start may fail, because the gradient at a station is NaN.
+# **Goal.** Stations have recorded an earthquake. Find the place that explains the arrival times best, which means with the lowest misfit. The misfit has several minima, so descend from many starts at once and take the best result. One start may fail, because the gradient at a station is NaN.
 #
-# **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and returns `()`. `tx` is **any** Optax optimizer, `starts` is `(k, d)` float32, and `steps` ≥ 1. Each start takes `steps` steps with an optimizer state of its own, as if it were alone. Returns `(place, value)`: of the k final places, the one with the lowest final misfit, `(d,)`, and this misfit, `()`. A start whose final misfit is NaN or positive infinity is excluded. At least one is finite.
+# **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and returns `()`. `tx` is **any** Optax optimizer, `starts` is `(k, d)` float32, and `steps` ≥ 1. Each start takes `steps` steps with an optimizer state of its own, as if it were alone. Returns `(place, value)`: the final place with the lowest misfit, `(d,)`, and this misfit, `()`. A start whose final misfit is NaN or positive infinity is excluded. At least one is finite.
 #
 # **Example.** With `misfit(x) = (x₀ - 3)²`, `optax.sgd(0.25)` and two steps, the start `[1]` goes to 2 and 2.5, the start `[7]` to 5 and 4. The result is `[2.5]` with the misfit 0.25.
 #
-# **Judged.** Values for several optimizers, including one that clips by the global norm. A start that becomes NaN, at once or later, is excluded and affects no other, even if it began at the lowest place. In the traced program, a loop runs over the steps, and neither more steps nor more starts add code. **Not judged.** Lower misfits on the way, as only the final one counts.
+# **Judged.** Values for several optimizers, including one that clips by the global norm. A start that becomes NaN, at once or later, is excluded and affects no other, even if it began at the lowest place. In the traced program, a loop runs over the steps, and neither more steps nor more starts add code. **Not judged.** Lower misfits before the last step, because only the final ones are compared.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1836,7 +1838,7 @@ made = program(lambda starts: locate(lambda x: (x[0] - 3) ** 2, optax.sgd(0.25),
 compare(made.run(starts), (np.float32([2.5]), np.float32(0.25)), label="(place, value)")
 
 # %% hidden="training-locate" name="alone" points=2
-"""Every start moves as if it were alone, also with momentum and clipping by the norm."""
+"""Every start descends as if it were alone, also with momentum and clipping by the norm."""
 
 
 def probe_momentum(starts, stations, arrivals):
@@ -1868,8 +1870,8 @@ def draw():
 def probe_anchored(starts):
     """Descends with an optimizer whose state is the place where it began, and which pulls back there."""
 
-    def update(slope, anchor, place):
-        return -0.25 * slope - 0.2 * (place - anchor), anchor
+    def update(gradient, anchor, place):
+        return -0.25 * gradient - 0.2 * (place - anchor), anchor
 
     return locate(lambda x: (x[0] - 3) ** 2, optax.GradientTransformation(lambda place: place, update), starts, 5)
 
@@ -1948,7 +1950,7 @@ for _ in range(2):
     got = made.run(*data)
     require(
         bool(all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got))),
-        "One start becomes NaN, and the result is NaN although four others are fine. Is it the choice at the end, or do "
+        "One start becomes NaN, and the result is NaN although four others are finite. Is NaN chosen at the end, or do "
         "the starts share something?",
     )
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
@@ -1959,7 +1961,7 @@ for _ in range(2):
     compare(got, (place.astype(np.float32), np.float32(value)), rtol=1e-3, atol=1e-3, label="(place, value)")
 
 # %% hidden="training-locate" name="final" points=1
-"""Only final misfits count, and a start that becomes NaN on its way is excluded."""
+"""Only final misfits are compared, and a start that becomes NaN during its descent is excluded."""
 
 
 def probe_overshoot(starts):
@@ -1968,12 +1970,12 @@ def probe_overshoot(starts):
 
 def by_hand(starts):
     """The paths (5, k) and their misfits; below 0 the root is NaN, and so is all that comes after."""
-    path, speed = [starts[:, 0].astype(np.float64)], 0
+    path, velocity = [starts[:, 0].astype(np.float64)], 0
     with np.errstate(invalid="ignore"):
         for _ in range(4):
             x = path[-1]
-            speed = 0.9 * speed + 2 * (x - 3) + 0.5 / np.sqrt(x)
-            path.append(x - 0.25 * speed)
+            velocity = 0.9 * velocity + 2 * (x - 3) + 0.5 / np.sqrt(x)
+            path.append(x - 0.25 * velocity)
         return np.stack(path), (np.stack(path) - 3) ** 2 + np.sqrt(path)
 
 
@@ -1996,12 +1998,12 @@ for _ in range(2):
     starts, path, values = draw()
     got, best = made.run(starts), np.nanargmin(values[-1])
     finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
-    require(finite, "One start becomes NaN after some steps, and the result is NaN although others are fine.")
+    require(finite, "One start becomes NaN after some steps, and the result is NaN although others are finite.")
     if isinstance(got, tuple) and len(got) == 2 and getattr(got[1], "shape", None) == ():
         passed = np.isclose(values[:-1][np.isfinite(values[:-1])], got[1], rtol=1e-3).any()
         require(
             np.isclose(got[1], values[-1, best], rtol=1e-3) or not passed,
-            "This misfit belongs to a place on the way. Return the lowest of the final misfits.",
+            "This misfit belongs to a place before the last step. Return the lowest of the final misfits.",
         )
     compare(got, (np.float32([path[-1, best]]), np.float32(values[-1, best])), rtol=1e-3, label="(place, value)")
 
@@ -2017,7 +2019,7 @@ got = program(probe_valley, starts).run(starts)
 if isinstance(got, tuple) and len(got) == 2 and getattr(got[0], "shape", None) == (2,):
     require(
         not np.allclose(got[0], [3 + 0.81 * u, 0], atol=1e-3),
-        "The descents are compared before their last step. Return the lowest of the final misfits.",
+        "The misfits are compared before the last step. Return the lowest of the final misfits.",
     )
 compare(got, (np.float32([3, 0.1 * u]), np.float32(0.045 * u**2)), rtol=1e-3, label="(place, value) of four starts")
 
@@ -2029,8 +2031,8 @@ def by_hand(starts, steps):
     """The best final place and its misfit: Adam by its formulas, in float64."""
     place, m, v = starts.astype(np.float64), 0, 0
     for i in range(1, steps + 1):
-        slope = 2 * (place - 1)
-        m, v = 0.9 * m + 0.1 * slope, 0.999 * v + 0.001 * slope**2
+        gradient = 2 * (place - 1)
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
         place = place - 0.1 * m / (1 - 0.9**i) / (np.sqrt(v / (1 - 0.999**i)) + 1e-8)
     misfits = ((place - 1) ** 2).sum(1)
     return place[misfits.argmin()].astype(np.float32), np.float32(misfits.min())
@@ -2161,8 +2163,8 @@ def locate(misfit, tx, starts, steps):
 # %% wrong="training-locate" because="Replaces a NaN gradient by 0. The start at the station then stays there and may have the lowest misfit."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
-        slope = jnp.nan_to_num(jax.grad(misfit)(carry[0]))
-        updates, state = tx.update(slope, carry[1], carry[0])
+        gradient = jnp.nan_to_num(jax.grad(misfit)(carry[0]))
+        updates, state = tx.update(gradient, carry[1], carry[0])
         return (optax.apply_updates(carry[0], updates), state), None
 
     def descend(start):
@@ -2177,8 +2179,8 @@ def locate(misfit, tx, starts, steps):
 # %% wrong="training-locate" because="Compares the last misfits from `value_and_grad`, which belong to the places before the last step."
 def locate(misfit, tx, starts, steps):
     def step(carry, _):
-        value, slope = jax.value_and_grad(misfit)(carry[0])
-        updates, state = tx.update(slope, carry[1], carry[0])
+        value, gradient = jax.value_and_grad(misfit)(carry[0])
+        updates, state = tx.update(gradient, carry[1], carry[0])
         return (optax.apply_updates(carry[0], updates), state), value
 
     def descend(start):
@@ -2268,8 +2270,8 @@ def locate(misfit, tx, starts, steps):
 def locate(misfit, tx, starts, steps):
     def descend(start):
         def step(carry, _):
-            value, slope = jax.value_and_grad(misfit)(carry[0])
-            updates, state = tx.update(slope, carry[1], carry[0])
+            value, gradient = jax.value_and_grad(misfit)(carry[0])
+            updates, state = tx.update(gradient, carry[1], carry[0])
             return (carry[0] + updates, state), value
 
         (place, _), _ = jax.lax.scan(step, (start, tx.init(start)), None, steps)

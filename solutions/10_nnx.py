@@ -251,7 +251,7 @@ def probe_example(x):
 kind = ask(probe_kind)
 require(
     kind != "static",
-    "NNX refuses an attribute of `MLP`, because a plain list is static. Layers belong in a list of NNX's own kind.",
+    "NNX rejects an attribute of `MLP`, because a plain list is static. Store the layers in NNX's own kind of list.",
 )
 require(kind == "pytree", "An `MLP` is not a pytree, so `jax.jit` does not accept it. Was that turned off?")
 shapes, result = ask(probe_example, np.ones((4, 2), np.float32))
@@ -474,7 +474,7 @@ class MLP(nnx.Module):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# `nnx.to_flat_state(...)` of it gives pairs of a path, such as `("stages", 0, "out")`, and a Variable. Its value is a tuple with one entry for each call.
+# `nnx.to_flat_state` of this result gives pairs of a path, such as `("stages", 0, "out")`, and a Variable. Its value is a tuple with one entry for each call.
 # </details>
 
 
@@ -482,8 +482,8 @@ class MLP(nnx.Module):
 def capture_activations(model, x):
     """model(x), and {path of a stage: what it recorded as "out" in its last call}."""
     ### BEGIN SOLUTION
-    y, noted = nnx.capture(model, nnx.Intermediate)(x)
-    by_path = dict(nnx.to_flat_state(noted))
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    by_path = dict(nnx.to_flat_state(captured))
     outs = {path[:-1]: variable.get_value()[-1] for path, variable in by_path.items() if path[-1] == "out"}
     return y, {"/".join(map(str, path)): out for path, out in outs.items()}
     ### END SOLUTION
@@ -538,11 +538,12 @@ for depth, rounds in ((2, 1), (4, 1), (2, 3)):
             stale = alike(seen, before[1]) and not alike(seen, wanted["stages/1"])
             require(
                 not stale,
-                "In a second call with another input, the activations are still those of the first. The model kept them.",
+                "In a second call with another input, the activations are still those of the first. The model still contains them.",
             )
             first = rounds > 1 and alike(seen, outs[1]) and not alike(seen, wanted["stages/1"])
             require(
-                not first, "A stage that is called three times has the result of its first call. The last one counts."
+                not first,
+                "For a stage that is called three times, the dict has the result of the first call instead of the last.",
             )
     compare(got, (y, wanted), rtol=1e-3, atol=1e-3, label=f"(y, activations) of {depth} stages")
 
@@ -581,23 +582,23 @@ compare(got, wanted, rtol=1e-3, atol=1e-3, label="(y, activations) of a model th
 
 def probe_after(arrays, x):
     model = fill(Tower(3, 2, rngs=nnx.Rngs(0)), arrays)
-    noted = capture_activations(model, x)[1]
+    captured = capture_activations(model, x)[1]
     left = arrays_of(model)
-    return noted.get("stages/0"), {name: left[name] for name in arrays}, list(left)
+    return captured.get("stages/0"), {name: left[name] for name in arrays}, list(left)
 
 
 rng = inputs.rng()
 shapes = {f"stages/{i}/linear/kernel": (3, 3) for i in range(2)} | {f"stages/{i}/linear/bias": (3,) for i in range(2)}
 arrays, x = drawn(rng, shapes), rng.normal(size=(5, 3)).astype(np.float32)
-noted, left, names = ask(probe_after, arrays, x)
+captured, left, names = ask(probe_after, arrays, x)
 require(
     sorted(names) == sorted(shapes),
     f"The model had {len(shapes)} arrays and has {len(names)} afterwards. The records are now part of it.",
 )
 compare({name: np.asarray(array) for name, array in left.items()}, arrays, label="the model's arrays afterwards")
-require(noted is not None, "The activations have no entry `stages/0`. A key is the whole path of a stage.")
+require(captured is not None, "The activations have no entry `stages/0`. A key is the whole path of a stage.")
 out = np.maximum(x @ arrays["stages/0/linear/kernel"] + arrays["stages/0/linear/bias"], 0)
-compare(np.asarray(noted), out, rtol=1e-3, atol=1e-3, label="the record of stage 0")
+compare(np.asarray(captured), out, rtol=1e-3, atol=1e-3, label="the record of stage 0")
 
 # %% [markdown] why="nnx-capture"
 # `nnx.capture` returns the records as a result, also under `jit`. Without it, `sow` writes into the model, which grows with every call. **Next:** a unit is dead if its relu outputs 0 for every input. How would you count dead units with this dict?
@@ -619,14 +620,14 @@ def capture_activations(model, x):
 
 # %% wrong="nnx-capture" because="Returns the tuple of all calls where one array is expected."
 def capture_activations(model, x):
-    y, noted = nnx.capture(model, nnx.Intermediate)(x)
-    return y, {"/".join(map(str, path[:-1])): variable.get_value() for path, variable in nnx.to_flat_state(noted)}
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {"/".join(map(str, path[:-1])): variable.get_value() for path, variable in nnx.to_flat_state(captured)}
 
 
 # %% wrong="nnx-capture" because="Takes the first call of a stage instead of the last."
 def capture_activations(model, x):
-    y, noted = nnx.capture(model, nnx.Intermediate)(x)
-    return y, {"/".join(map(str, path[:-1])): variable.get_value()[0] for path, variable in nnx.to_flat_state(noted)}
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {"/".join(map(str, path[:-1])): variable.get_value()[0] for path, variable in nnx.to_flat_state(captured)}
 
 
 # %% wrong="nnx-capture" because="Calls the stages one after the other, and leaves out what the model computes between them."
@@ -640,17 +641,19 @@ def capture_activations(model, x):
 
 # %% wrong="nnx-capture" because="Captures the result of every method, including the layers inside the stages, which have their own paths."
 def capture_activations(model, x):
-    y, noted = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
-    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+    y, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
+    return y, {
+        "/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(captured)
+    }
 
 
 # %% wrong="nnx-capture" because="Uses only the last part of the path as a key. It is `out` for all stages, so only one entry is left."
 def capture_activations(model, x):
-    y, noted = nnx.capture(model, nnx.Intermediate)(x)
-    return y, {str(path[-1]): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {str(path[-1]): variable.get_value()[-1] for path, variable in nnx.to_flat_state(captured)}
 
 
-# %% wrong="nnx-capture" because="Keeps only two names of the path. Deeper stages lose the start of their path and may overwrite each other."
+# %% wrong="nnx-capture" because="Keeps only two names of the path. The paths of more deeply nested stages lose their start, so these stages may overwrite each other."
 def capture_activations(model, x):
     y, notes = nnx.capture(model, nnx.Intermediate)(x)
     flat = nnx.to_flat_state(notes)
@@ -677,9 +680,9 @@ def capture_activations(model, x):
 
 # %% right="nnx-capture"
 def capture_activations(model, x):
-    y, noted = nnx.capture(lambda model: model(x), nnx.Intermediate)(model)
+    y, captured = nnx.capture(lambda model: model(x), nnx.Intermediate)(model)
     found = {}
-    for path, array in jax.tree.leaves_with_path(nnx.to_pure_dict(noted)):
+    for path, array in jax.tree.leaves_with_path(nnx.to_pure_dict(captured)):
         where, _, name = jax.tree_util.keystr(path[:-1], simple=True, separator="/").rpartition("/")
         if name == "out":
             found[where] = array
@@ -688,7 +691,7 @@ def capture_activations(model, x):
 
 # %% right="nnx-capture"
 def capture_activations(model, x):
-    y, noted = jax.jit(lambda model, x: nnx.capture(model, nnx.Intermediate)(x))(model, x)
+    y, captured = jax.jit(lambda model, x: nnx.capture(model, nnx.Intermediate)(x))(model, x)
 
     def collect(tree, names):
         for name, below in tree.items():
@@ -697,20 +700,22 @@ def capture_activations(model, x):
             elif name == "out":
                 yield "/".join(names), below[-1]
 
-    return y, dict(collect(nnx.to_pure_dict(noted), []))
+    return y, dict(collect(nnx.to_pure_dict(captured), []))
 
 
 # %% wrong="nnx-capture" because="Treats every record as the output, whatever its name is."
 def capture_activations(model, x):
-    y, noted = nnx.capture(model, nnx.Intermediate)(x)
-    return y, {"/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(noted)}
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {
+        "/".join(map(str, path[:-1])): variable.get_value()[-1] for path, variable in nnx.to_flat_state(captured)
+    }
 
 
 # %% wrong="nnx-capture" because="Looks for stages in `model.stages` only. Another model has them at other paths."
 @jax.jit
 def capture_activations(model, x):
-    y, noted = nnx.capture(model, nnx.Intermediate)(x)
-    return y, {f"stages/{i}": noted["stages"][i]["out"][-1] for i in range(len(model.stages))}
+    y, captured = nnx.capture(model, nnx.Intermediate)(x)
+    return y, {f"stages/{i}": captured["stages"][i]["out"][-1] for i in range(len(model.stages))}
 
 
 # %% [markdown] task="nnx-train-step" stars=2 minutes=20 skills="03_jit,04_grad,09_training,nnx-mlp"
@@ -743,14 +748,14 @@ def train_step(model, optimizer, x, y):
     """One step. Returns (model, optimizer, {"loss": (), "accuracy": ()})."""
 
     ### BEGIN SOLUTION
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
 
-    slopes, (loss, scores) = jax.grad(penalised, has_aux=True)(model)
-    optimizer.update(model, slopes)
+    grads, (loss, scores) = jax.grad(penalized, has_aux=True)(model)
+    optimizer.update(model, grads)
     right = scores.argmax(axis=1) == y
     return model, optimizer, {"loss": loss, "accuracy": right.mean()}
     ### END SOLUTION
@@ -794,15 +799,15 @@ def loss(arrays, x, y, kernels, biases):
     return entropy + penalty + biases * (squares["first/bias"] + squares["last/bias"]), (entropy, scores)
 
 
-slopes_of = jax.jit(jax.grad(loss, has_aux=True))
+gradient_of = jax.jit(jax.grad(loss, has_aux=True))
 
 
 def by_hand(arrays, x, y, steps, kernels=0.01, biases=0.0, momentum=0.9):
     speed = jax.tree.map(np.zeros_like, arrays)
     for i in range(steps):
-        slopes, (entropy, scores) = slopes_of(arrays, x[i], y[i], kernels, biases)
+        grads, (entropy, scores) = gradient_of(arrays, x[i], y[i], kernels, biases)
         accuracy = np.float32(np.mean(np.argmax(scores, 1) == y[i]))
-        speed = jax.tree.map(lambda v, g: np.float32(momentum * v + np.asarray(g)), speed, slopes)
+        speed = jax.tree.map(lambda v, g: np.float32(momentum * v + np.asarray(g)), speed, grads)
         arrays = jax.tree.map(lambda p, v: np.float32(p - 0.5 * v), arrays, speed)
     return {"loss": np.asarray(entropy), "accuracy": accuracy}, arrays, speed
 
@@ -831,7 +836,7 @@ for steps in (1, 2):
         for said, changed in {
             "The biases are penalized too. Which arrays are in the penalty?": {"biases": 0.01},
             "The parameters move as if there were no penalty. Is it part of what is differentiated?": {"kernels": 0.0},
-            "The second step is that of an optimizer without the momentum of the first. Which optimizer is returned?": {
+            "The second step does not use the momentum of the first. Is the updated optimizer returned?": {
                 "momentum": 0.0
             },
         }.items():
@@ -844,8 +849,8 @@ for steps in (1, 2):
     which = "the first step" if steps == 1 else "the second step"
     compare(after, wanted[1], rtol=1e-3, atol=1e-4, label=f"the parameters after {which}")
     if isinstance(metrics, dict) and getattr(metrics.get("loss"), "shape", None) == ():
-        penalised = loss(by_hand(arrays, x, y, 1)[1] if steps == 2 else arrays, x[steps - 1], y[steps - 1], 0.01, 0)[0]
-        require(not np.isclose(metrics["loss"], penalised, rtol=1e-4), "The reported loss contains the penalty.")
+        penalized = loss(by_hand(arrays, x, y, 1)[1] if steps == 2 else arrays, x[steps - 1], y[steps - 1], 0.01, 0)[0]
+        require(not np.isclose(metrics["loss"], penalized, rtol=1e-4), "The reported loss contains the penalty.")
         new, _ = by_hand(wanted[1], x[steps - 1 :], y[steps - 1 :], 1)[:2]
         late = np.isclose(metrics["loss"], new["loss"], rtol=1e-4)
         require(not late, "The reported loss is that of the model after the step.")
@@ -882,7 +887,8 @@ seen, _ = ask(probe_calls, x, y)
 require(seen[0] > 0, "The step does not call the model.")
 require(
     seen[3] == seen[0],
-    f"Python has run the model's code {seen[0]} times after one step and {seen[3]} after four. It is traced again.",
+    f"Python has run the model's code {seen[0]} times after one step and {seen[3]} after four. "
+    "The step is traced more than once.",
 )
 
 # %% [markdown] why="nnx-train-step"
@@ -892,13 +898,13 @@ require(
 # %% wrong="nnx-train-step" because="Updates in place inside `jit` and returns what was passed in. The updated copy is lost without any message."
 @jax.jit
 def compiled(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
 
-    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer.update(model, gradient)
     return {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
@@ -909,13 +915,13 @@ def train_step(model, optimizer, x, y):
 
 # %% wrong="nnx-train-step" because="Removes `jit` to keep the update in place. Now Python runs every operation of every step."
 def train_step(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
 
-    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
@@ -923,13 +929,13 @@ def train_step(model, optimizer, x, y):
 # %% wrong="nnx-train-step" because="Creates a new optimizer in each step, so its momentum is always 0."
 @jax.jit
 def train_step(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), (loss, scores)
 
-    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer = nnx.Optimizer(model, optimizer.tx, wrt=nnx.Param)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
@@ -938,13 +944,13 @@ def train_step(model, optimizer, x, y):
 # %% wrong="nnx-train-step" because="Penalizes all parameters, including the biases."
 @jax.jit
 def train_step(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         arrays = jax.tree.leaves(nnx.state(model, nnx.Param))
         return loss + 0.01 * sum(jnp.sum(array**2) for array in arrays), (loss, scores)
 
-    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
@@ -952,13 +958,13 @@ def train_step(model, optimizer, x, y):
 # %% wrong="nnx-train-step" because="Reports the loss with the penalty, as `value_and_grad` returns it."
 @jax.jit
 def train_step(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), scores
 
-    (loss, scores), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (loss, scores), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
@@ -972,20 +978,20 @@ def train_step(model, optimizer, x, y):
 
     (loss, scores), gradient = jax.value_and_grad(entropy, has_aux=True)(model)
     kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
-    penalised = loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels)
+    penalized = loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels)
     optimizer.update(model, gradient)
-    return model, optimizer, {"loss": penalised, "accuracy": jnp.mean(scores.argmax(1) == y)}
+    return model, optimizer, {"loss": penalized, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
 
 # %% wrong="nnx-train-step" because="Computes the accuracy after the update, with the model after the step."
 @jax.jit
 def train_step(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         loss = optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
 
-    (_, loss), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (_, loss), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(model(x).argmax(1) == y)}
 
@@ -993,13 +999,13 @@ def train_step(model, optimizer, x, y):
 # %% wrong="nnx-train-step" because="Halves the squares, as weight decay is often written, so the penalty is half of what the task states."
 @jax.jit
 def train_step(model, optimizer, x, y):
-    def penalised(model):
+    def penalized(model):
         scores = model(x)
         loss = optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
         kernels = jax.tree.leaves(nnx.state(model, nnx.PathContains("kernel")))
         return loss + 0.01 * sum(jnp.sum(kernel**2) / 2 for kernel in kernels), (loss, scores)
 
-    (_, (loss, scores)), gradient = jax.value_and_grad(penalised, has_aux=True)(model)
+    (_, (loss, scores)), gradient = jax.value_and_grad(penalized, has_aux=True)(model)
     optimizer.update(model, gradient)
     return model, optimizer, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
@@ -1015,9 +1021,9 @@ def train_step(model, optimizer, x, y):
         penalty = 0.01 * sum(jnp.sum(kernel**2) for kernel in kernels)
         return loss + penalty, (loss, scores)
 
-    slopes, (loss, scores) = jax.grad(objective, has_aux=True)(model)
+    grads, (loss, scores) = jax.grad(objective, has_aux=True)(model)
     accuracy = jnp.mean(scores.argmax(axis=1) == y)
-    optimizer.update(model, slopes)
+    optimizer.update(model, grads)
     return model, optimizer, {"loss": loss, "accuracy": accuracy}
 
 
@@ -1043,14 +1049,14 @@ def train_step(model, optimizer, x, y):
 def train_step(model, optimizer, x, y):
     graphdef, params = nnx.split(model)
 
-    def penalised(params):
+    def penalized(params):
         scores = nnx.merge(graphdef, params)(x)
         loss = -jnp.mean(jax.nn.log_softmax(scores)[jnp.arange(len(y)), y])
         flat = nnx.to_flat_state(params)
         squares = [jnp.sum(jnp.square(variable[...])) for path, variable in flat if path[-1] == "kernel"]
         return loss + sum(squares) / 100, {"loss": loss, "accuracy": jnp.mean(scores.argmax(1) == y)}
 
-    gradient, said = jax.grad(penalised, has_aux=True)(params)
+    gradient, said = jax.grad(penalized, has_aux=True)(params)
     optimizer.update(model, gradient)
     return model, optimizer, said
 
@@ -1077,14 +1083,14 @@ def train_step(model, optimizer, x, y):
 # ## Statistics for new data
 # *Needs: Deeper: training and evaluation modes, and Deeper: clones and copies.*
 #
-# **Goal.** A trained model is used on another kind of images. Its parameters are fine, but its BatchNorm statistics are not. Let them follow the new data without training, then predict.
+# **Goal.** A trained model is used on another kind of images. Its parameters are fine, but its BatchNorm statistics do not match the new data. Update the statistics without training, and then predict.
 #
-# **Signature.** `recalibrate(model, batches)`: `model` is a `Net` from the setup, in either mode, and `batches` is `(t, n, d)`, float32. Batch by batch, BatchNorm works as in training, so its running statistics follow, and Dropout is off. Returns a model with these statistics and the same parameters, counters and modes. The model that was passed in does not change.
+# **Signature.** `recalibrate(model, batches)`: `model` is a `Net` from the setup, in either mode, and `batches` is `(t, n, d)`, float32. For each batch in turn, BatchNorm updates its running statistics as in training, while Dropout is off. Returns a model with the new statistics and the same parameters, counters and modes. The model that was passed in does not change.
 # `predict(model, x)`: `x` is `(n, d)`. Returns `(n, k)`, the output in evaluation mode, with running statistics and without Dropout. The statistics, counters and mode of the model do not change.
 #
 # **Example.** With `momentum=0.9` and a running mean of 0, a batch with mean 5 moves it to 0.5, and a second such batch moves it to 0.95.
 #
-# **Judged.** Statistics and predictions for models in either mode, and that everything else stays the same. **Not judged.** Speed.
+# **Judged.** Statistics and predictions for models in either mode, and that nothing else changes. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1102,13 +1108,13 @@ def train_step(model, optimizer, x, y):
 
 # %% answer="nnx-modes"
 def recalibrate(model, batches):
-    """The same model, except that its running statistics have followed batches (t, n, d)."""
+    """The same model with running statistics that batches (t, n, d) have updated."""
     ### BEGIN SOLUTION
-    ours = nnx.clone(model)
-    listening = nnx.view(ours, deterministic=True, use_running_average=False)
+    clone = nnx.clone(model)
+    updating = nnx.view(clone, deterministic=True, use_running_average=False)
     for batch in batches:
-        listening(batch)
-    return ours
+        updating(batch)
+    return clone
     ### END SOLUTION
 
 
@@ -1136,7 +1142,7 @@ compare([np.asarray(mean) for mean in means], [np.float32([0.5]), np.float32([0.
 compare(np.asarray(y), np.float32([[3], [0]]), label="the prediction")
 
 # %% hidden="nnx-modes" name="statistics" points=2
-"""The statistics follow the batches, for a model in either mode. All else stays the same, including the mode."""
+"""The batches update the statistics of a model in either mode. Nothing else changes, including the mode."""
 
 
 def probe_recalibrated(training, arrays, batches):
@@ -1162,11 +1168,11 @@ for training in (True, False):
         wanted = net_by_hand(wanted, batch, training=True)[1]
     require(
         all(np.array_equal(left[name], arrays[name]) for name in arrays),
-        f"The model that was passed in {mode} has changed. Its statistics are no longer the same.",
+        f"The model that was passed in {mode} was changed. Its statistics are no longer the same.",
     )
     require(
         not np.array_equal(got["norms/0/mean"], arrays["norms/0/mean"]),
-        f"The statistics of a model that was passed in {mode} have not moved.",
+        f"The statistics of a model that was passed in {mode} have not changed.",
     )
     require(
         got.pop("dropout/rngs/count") == 0 and left["dropout/rngs/count"] == 0,
@@ -1182,7 +1188,7 @@ for training in (True, False):
     compare(mean, again["norms/0/mean"], rtol=1e-3, atol=1e-3, label=label)
 
 # %% hidden="nnx-modes" name="predictions" points=2
-"""Predictions use the running statistics, drop nothing, and change nothing."""
+"""Predictions use the running statistics, do not apply Dropout, and change nothing."""
 
 
 def probe_predict(training, arrays, x):
@@ -1337,7 +1343,7 @@ def predict(model, x):
     return nnx.view(model, deterministic=True, use_running_average=True)(x)
 
 
-# %% wrong="nnx-modes" because="Normalises by the running statistics between the layers instead of by those of the batch."
+# %% wrong="nnx-modes" because="Normalizes with the running statistics between the layers instead of those of the batch."
 def recalibrate(model, batches):
     fresh = nnx.clone(model)
     for x in jnp.asarray(batches):
@@ -1408,13 +1414,13 @@ def predict(model, x):
 # ## Freeze what is already good
 # *Needs: Deeper: filters.*
 #
-# **Goal.** Fine-tune some parts of a trained model. The others stay as they are and cost no gradient and no optimizer state.
+# **Goal.** Fine-tune some parts of a trained model. The other parts are frozen. They do not change, and need neither a gradient nor optimizer state.
 #
-# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is a `Pretrained` from the setup, `tx` an Optax transformation, `loss(model, x, y)` returns `()`, and `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen if one of these names is a part of its path. All other parameters are trained. Returns `(optimizer, gradient)`, an `nnx.Optimizer` over the trained parameters and a function. `gradient(model, x, y)` takes this or another `Pretrained` and returns an `nnx.State` with the gradient of its loss with respect to the trained parameters, and nothing else. A training step is then `optimizer.update(model, gradient(model, x, y))`.
+# **Signature.** `freeze(model, tx, loss, frozen)`: `model` is a `Pretrained` from the setup, `tx` is an Optax transformation, `loss(model, x, y)` returns `()`, and `frozen` is a tuple of one or more attribute names, such as `("encoder",)`. A parameter (`nnx.Param`) is frozen if one of these names is a part of its path. All other parameters are trained. Returns `(optimizer, gradient)`, an `nnx.Optimizer` over the trained parameters and a function. `gradient(model, x, y)` takes this or another `Pretrained` and returns an `nnx.State` with the gradient of its loss with respect to the trained parameters, and nothing else. A training step is then `optimizer.update(model, gradient(model, x, y))`.
 #
 # **Example.** With `frozen=("encoder",)` the paths in the gradient are `encoder_gain`, `head/bias` and `head/kernel`. The name `encoder_gain` is not `encoder`.
 #
-# **Judged.** The paths in the gradient and in the optimizer's state, the gradient of another model than the one that `freeze` was given, with other frozen parts, and the parameters after two steps, also with weight decay. Frozen parameters stay bitwise the same. **Not judged.** Speed.
+# **Judged.** The paths in the gradient and in the optimizer's state, the gradient of another model than the one passed to `freeze`, whose frozen parameters have other values, and the parameters after two steps, also with weight decay. Frozen parameters stay bitwise the same. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1426,21 +1432,21 @@ def predict(model, x):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# In every call of `gradient`, split the model into what the filter matches and the rest (`...`), differentiate with respect to the first part, and merge both inside the loss.
+# In every call of `gradient`, split the model into the state that the filter matches and the rest (`...`), differentiate with respect to the first part, and merge both inside the loss.
 # </details>
 
 
 # %% answer="nnx-freeze"
 def freeze(model, tx, loss, frozen):
-    """An optimizer of the parameters that learn, and gradient(model, x, y), a State with their gradients."""
+    """An optimizer of the trained parameters, and gradient(model, x, y), a State with their gradients."""
     ### BEGIN SOLUTION
-    learns = nnx.All(nnx.Param, *(nnx.Not(nnx.PathContains(name)) for name in frozen))
+    trained = nnx.All(nnx.Param, *(nnx.Not(nnx.PathContains(name)) for name in frozen))
 
     def gradient(model, *batch):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
-        return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), *batch))(moving)
+        graphdef, params, rest = nnx.split(model, trained, ...)
+        return jax.grad(lambda params: loss(nnx.merge(graphdef, params, rest), *batch))(params)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
     ### END SOLUTION
 
 
@@ -1458,7 +1464,7 @@ found = ask(probe_example, np.ones((4, 3), np.float32), np.ones(4, np.float32))
 compare(found, ["encoder_gain", "head/bias", "head/kernel"], label="the list of paths in the gradient")
 
 # %% hidden="nnx-freeze" name="gradient" points=2
-"""The gradient has the right leaves and values, for one frozen part and for two, and belongs to its model."""
+"""The gradient has the right leaves and values, for one frozen part and for two, and also for another model."""
 
 
 def probe_gradient(given, arrays, x, y, frozen):
@@ -1469,37 +1475,37 @@ def probe_gradient(given, arrays, x, y, frozen):
 rng = inputs.rng()
 shapes = pretrained_shapes()
 arrays, x, y = drawn(rng, shapes), rng.normal(size=(7, 3)).astype(np.float32), rng.normal(size=7).astype(np.float32)
-given, slopes_of = drawn(rng, shapes), jax.jit(jax.grad(pretrained_loss))
-slopes = jax.tree.map(np.asarray, slopes_of(arrays, x, y))
+given, gradient_of = drawn(rng, shapes), jax.jit(jax.grad(pretrained_loss))
+grads = jax.tree.map(np.asarray, gradient_of(arrays, x, y))
 for frozen in (("encoder",), ("head", "encoder_gain"), ("bias",)):
-    wanted = {name: slope for name, slope in slopes.items() if not set(frozen) & set(name.split("/"))}
+    wanted = {name: grad for name, grad in grads.items() if not set(frozen) & set(name.split("/"))}
     got = program(probe_gradient, given, arrays, x, y, frozen).run(given, arrays, x, y, frozen)
     which = f"frozen={frozen}"
     for name in sorted(set(got) - set(wanted)):
         zeros = ", though it is 0" if not np.any(got[name]) else ""
-        said = f"for `{name}`, which is frozen{zeros}" if name in slopes else "for something that is not a parameter"
+        said = f"for `{name}`, which is frozen{zeros}" if name in grads else "for something that is not a parameter"
         require(False, f"With {which} the gradient has a leaf {said}.")
     for name in sorted(set(wanted) - set(got)):
-        require(False, f"With {which} the gradient has no leaf for `{name}`, which learns.")
+        require(False, f"With {which} the gradient has no leaf for `{name}`, which should be trained.")
     near = lambda other: all(np.allclose(got[name], other[name], rtol=1e-3, atol=1e-4) for name in wanted)
     mixed = given | {name: arrays[name] for name in wanted}
     for said, of in (
-        ("takes the frozen parts from the one that `freeze` was given", slopes_of(mixed, x, y)),
-        ("gives the gradient at the one that `freeze` was given", slopes_of(given, x, y)),
+        ("uses the frozen parameters of the model passed to `freeze`", gradient_of(mixed, x, y)),
+        ("returns the gradient of the model passed to `freeze`", gradient_of(given, x, y)),
     ):
-        require(near(wanted) or not near(of), f"`gradient` is called with another model, but {said}.")
+        require(near(wanted) or not near(of), f"`gradient` is called with another model, but it {said}.")
     compare(got, wanted, rtol=1e-3, atol=1e-4, label=f"the gradient with {which}")
 
 # %% hidden="nnx-freeze" name="steps" points=2
-"""After two steps with weight decay the frozen parameters keep every bit, and Optax has moved the others."""
+"""After two steps with weight decay, the frozen parameters are bitwise the same, and the others are those of Optax."""
 
 
 def probe_steps(arrays, x, y, frozen):
     model = fill(Pretrained(rngs=nnx.Rngs(0)), arrays)
     optimizer, gradient = freeze(model, optax.adamw(0.1, weight_decay=0.5), square_loss, frozen)
     for _ in range(2):
-        slopes = gradient(model, x, y)
-        optimizer.update(model, slopes)
+        grads = gradient(model, x, y)
+        optimizer.update(model, grads)
     return arrays_of(model), [name for name in arrays_of(optimizer) if "/mu/" in name]
 
 
@@ -1507,20 +1513,20 @@ def probe_fits(arrays, x, y, frozen):
     def step(arrays):
         model = fill(Pretrained(rngs=nnx.Rngs(0)), arrays)
         optimizer, gradient = freeze(model, optax.adamw(0.1), square_loss, frozen)
-        slopes = gradient(model, x, y)
-        optimizer.update(model, slopes)
+        grads = gradient(model, x, y)
+        optimizer.update(model, grads)
 
     jax.eval_shape(step, arrays)
 
 
 def by_hand(arrays, x, y, frozen):
     moving = {name: array for name, array in arrays.items() if not set(frozen) & set(name.split("/"))}
-    slopes_of = jax.jit(jax.grad(lambda moving: pretrained_loss(arrays | moving, x, y)))
+    gradient_of = jax.jit(jax.grad(lambda moving: pretrained_loss(arrays | moving, x, y)))
     mean = square = dict.fromkeys(moving, np.float32(0))
     for t in (1, 2):
-        slopes = slopes_of(moving)
-        mean = {name: 0.9 * mean[name] + 0.1 * np.asarray(slopes[name]) for name in moving}
-        square = {name: 0.999 * square[name] + 0.001 * np.asarray(slopes[name]) ** 2 for name in moving}
+        grads = gradient_of(moving)
+        mean = {name: 0.9 * mean[name] + 0.1 * np.asarray(grads[name]) for name in moving}
+        square = {name: 0.999 * square[name] + 0.001 * np.asarray(grads[name]) ** 2 for name in moving}
         for name, p in moving.items():
             step = mean[name] / (1 - 0.9**t) / (np.sqrt(square[name] / (1 - 0.999**t)) + 1e-8) + 0.5 * p
             moving[name] = np.float32(p - 0.1 * step)
@@ -1541,27 +1547,27 @@ for frozen in (("encoder",), ("head", "encoder_gain")):
     wanted, moving = by_hand(arrays, x, y, frozen)
     for name in sorted(set(arrays) - set(moving)):
         same = np.array_equal(after[name], arrays[name])
-        require(same, f"`{name}` is frozen (frozen={frozen}), but has moved after two steps with weight decay.")
+        require(same, f"`{name}` is frozen (frozen={frozen}), but has changed after two steps with weight decay.")
     require(
         len(memory) == len(moving),
-        f"With frozen={frozen} the optimizer keeps a running mean for {len(memory)} arrays; {len(moving)} of them learn.",
+        f"With frozen={frozen} the optimizer stores a running mean for {len(memory)} arrays, but {len(moving)} are trained.",
     )
     after.pop("units", None)
     compare(after, wanted, rtol=1e-3, atol=1e-3, label=f"the parameters after two steps with frozen={frozen}")
 
 # %% [markdown] why="nnx-freeze"
-# Frozen parts are constants of the differentiated function. They have no gradient and no optimizer state. A gradient of 0 is different, because momentum, weight decay and noise still move the parameter. **Next:** later, the last layer of the encoder should be trained too. Which part of the optimizer's state would you keep?
+# Frozen parts are constants of the differentiated function. They have no gradient and no optimizer state. A gradient of 0 is different, because momentum, weight decay and noise still change the parameter. **Next:** later, the last layer of the encoder should be trained too. Which part of the optimizer's state would you keep?
 
 
 # %% wrong="nnx-freeze" because="Sets the frozen gradients to 0. The leaves are still there, Adam stores means of zeros, and weight decay moves the frozen parameters."
 def freeze(model, tx, loss, frozen):
     def gradient(model, x, y):
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-        slopes = jax.grad(lambda params: loss(nnx.merge(graphdef, params, rest), x, y))(params)
+        grads = jax.grad(lambda params: loss(nnx.merge(graphdef, params, rest), x, y))(params)
         still = lambda path: any(name in path for name in frozen)
-        for path, variable in nnx.to_flat_state(slopes):
+        for path, variable in nnx.to_flat_state(grads):
             variable.set_value(jnp.zeros_like(variable[...]) if still(path) else variable[...])
-        return slopes
+        return grads
 
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
@@ -1582,12 +1588,12 @@ def freeze(model, tx, loss, frozen):
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
 
 
-# %% wrong="nnx-freeze" because="Filters the gradient but not the optimizer, so the two do not fit."
+# %% wrong="nnx-freeze" because="Filters the gradient but not the optimizer, so their structures differ."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
+    trained = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
 
     def gradient(model, x, y):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
+        graphdef, moving, rest = nnx.split(model, trained, ...)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
     return nnx.Optimizer(model, tx, wrt=nnx.Param), gradient
@@ -1595,80 +1601,80 @@ def freeze(model, tx, loss, frozen):
 
 # %% wrong="nnx-freeze" because="Leaves `nnx.Param` out of the filter, so every Variable off the frozen paths is trained, including constants."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen)))
+    trained = nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen)))
 
     def gradient(model, x, y):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
+        graphdef, moving, rest = nnx.split(model, trained, ...)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Trains the frozen parts and freezes the others."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, nnx.Any(*(nnx.PathContains(name) for name in frozen)))
+    trained = nnx.All(nnx.Param, nnx.Any(*(nnx.PathContains(name) for name in frozen)))
 
     def gradient(model, x, y):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
+        graphdef, moving, rest = nnx.split(model, trained, ...)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Searches the text of the path for the name, and `encoder` is also a part of `encoder_gain`."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, lambda path, value: not any(name in "/".join(map(str, path)) for name in frozen))
+    trained = nnx.All(nnx.Param, lambda path, value: not any(name in "/".join(map(str, path)) for name in frozen))
 
     def gradient(model, x, y):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
+        graphdef, moving, rest = nnx.split(model, trained, ...)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Looks at the first part of the path only, so a name deeper in the path freezes nothing."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, lambda path, value: path[0] not in frozen)
+    trained = nnx.All(nnx.Param, lambda path, value: path[0] not in frozen)
 
     def gradient(model, x, y):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
+        graphdef, moving, rest = nnx.split(model, trained, ...)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Confuses `All` with `Any`. With two names, only a path that contains both is frozen."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, nnx.Not(nnx.All(*(nnx.PathContains(name) for name in frozen))))
+    trained = nnx.All(nnx.Param, nnx.Not(nnx.All(*(nnx.PathContains(name) for name in frozen))))
 
     def gradient(model, x, y):
-        graphdef, moving, rest = nnx.split(model, learns, ...)
+        graphdef, moving, rest = nnx.split(model, trained, ...)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Splits a copy of the model once, outside `gradient`. Every gradient is then that of the initial parameters."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
-    graphdef, moving, rest = nnx.split(nnx.clone(model), learns, ...)
+    trained = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
+    graphdef, moving, rest = nnx.split(nnx.clone(model), trained, ...)
 
     def gradient(model, x, y):
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Splits off the frozen parts once, outside `gradient`. For another model the gradient is then that of a mixture."
 def freeze(model, tx, loss, frozen):
-    learns = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
-    graphdef, _, rest = nnx.split(model, learns, ...)
+    trained = nnx.All(nnx.Param, nnx.Not(nnx.Any(*(nnx.PathContains(name) for name in frozen))))
+    graphdef, _, rest = nnx.split(model, trained, ...)
 
     def gradient(model, x, y):
-        moving = nnx.state(model, learns)
+        moving = nnx.state(model, trained)
         return jax.grad(lambda moving: loss(nnx.merge(graphdef, moving, rest), x, y))(moving)
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% wrong="nnx-freeze" because="Turns the frozen Params of the model into plain Variables, which changes the model."
@@ -1689,7 +1695,7 @@ def freeze(model, tx, loss, frozen):
 
 # %% right="nnx-freeze"
 def freeze(model, tx, loss, frozen):
-    def learns(path, variable):
+    def trained(path, variable):
         return isinstance(variable, nnx.Param) and not set(path) & set(frozen)
 
     def gradient(model, x, y):
@@ -1698,9 +1704,9 @@ def freeze(model, tx, loss, frozen):
             nnx.update(copied, moving)
             return loss(copied, x, y)
 
-        return jax.grad(of_these)(nnx.state(model, learns))
+        return jax.grad(of_these)(nnx.state(model, trained))
 
-    return nnx.Optimizer(model, tx, wrt=learns), gradient
+    return nnx.Optimizer(model, tx, wrt=trained), gradient
 
 
 # %% right="nnx-freeze"
@@ -1782,8 +1788,8 @@ def probe_shapes():
 
 require(
     "TraceContext" not in str(error(probe_shapes)),
-    "A transformation, such as `vmap`, uses `rngs` from outside, whose counters it may not change. Take the keys from `rngs` "
-    "before it, and pass them in.",
+    "A transformed function, such as one under `vmap`, changes the counters of an `rngs` from outside. Take the keys from "
+    "`rngs` before the call, and pass them in.",
 )
 found = ask(probe_shapes)
 compare(found, block_shapes(2, 3), label="the dict of shapes")
@@ -1828,13 +1834,13 @@ for depth, training in ((3, True), (5, False)):
         batch, _ = by_hand(arrays, x, True, range(depth))
         require(
             training or not np.allclose(y, batch, rtol=1e-3, atol=1e-3),
-            "The model is in evaluation mode, but its blocks use the statistics of the batch. The mode does not reach them.",
+            "The model is in evaluation mode, but its blocks use the statistics of the batch. The mode is not passed on to them.",
         )
     compare(y, wanted, rtol=1e-3, atol=1e-3, label=f"the output {mode}")
     still = np.array_equal(after.get("blocks/norm/mean"), arrays["blocks/norm/mean"])
     require(
         not (training and still),
-        "In training the running means have not moved. The state that a block changes inside the loop must be returned.",
+        "In training the running means have not changed. The state that a block changes inside the loop must be returned.",
     )
     compare(after, moved, rtol=1e-3, atol=1e-3, label=f"the arrays after a call {mode}")
 
@@ -2197,8 +2203,8 @@ def probe_training(variables, x):
         ours = nnx.view(nnx.merge(graphdef, params, rest, copy=True), deterministic=True)
         return ours(x).sum(), nnx.state(ours, nnx.BatchStat)
 
-    slopes, statistics = jax.grad(total, has_aux=True)(params)
-    return arrays_of(slopes), arrays_of(statistics), None
+    grads, statistics = jax.grad(total, has_aux=True)(params)
+    return arrays_of(grads), arrays_of(statistics), None
 
 
 rng = inputs.rng()
@@ -2210,7 +2216,7 @@ params = {"Dense_0": inner, "Dense_1": outer, "BatchNorm_0": {"scale": norm["sca
 variables = {"params": params, "batch_stats": {"BatchNorm_0": {"mean": norm["mean"], "var": norm["var"]}}}
 require(
     error(probe_kinds, variables) != "ValueError",
-    "NNX refuses what `load_from_linen` writes into the model (ValueError). Are Linen's names used for the whole model?",
+    "NNX rejects what `load_from_linen` writes into the model (ValueError). Are Linen's names used for the whole model?",
 )
 kinds = ask(probe_kinds, variables)
 for name in arrays:
@@ -2220,19 +2226,19 @@ for name in arrays:
         f"In the loaded model `{name}` is no longer an `nnx.{kind}`, so it is not trained or updated. Write the array into "
         "the existing Variable.",
     )
-slopes, statistics, wrong = program(probe_training, variables, x).run(variables, x)
+grads, statistics, wrong = program(probe_training, variables, x).run(variables, x)
 require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wanted {net_shapes((2, 3, 2))[wrong[0]]}.")
 moved = net_by_hand(arrays, x, training=True)[1]
 kept = {name: moved[name] for name in ("norms/0/mean", "norms/0/var")}
 require(
-    sorted(slopes) == sorted(set(arrays) - set(kept)),
-    "The gradient of the loaded model has other leaves than that of a new `Net`.",
+    sorted(grads) == sorted(set(arrays) - set(kept)),
+    "The gradient of the loaded model and that of a new `Net` have different leaves.",
 )
-compare(slopes["layers/1/bias"], np.float32([5, 5]), label="the gradient with respect to the last bias")
+compare(grads["layers/1/bias"], np.float32([5, 5]), label="the gradient with respect to the last bias")
 compare(statistics, kept, rtol=1e-3, atol=1e-3, label="the running statistics after one call in training")
 
 # %% [markdown] why="nnx-load-linen"
-# Both models are trees of named arrays. If you swap two layers of one shape or forget the statistics, there is no error. So compare the outputs. **Next:** PyTorch stores the kernel of a linear layer as `(outputs, inputs)`. What else would you check before you trust such a file (12)?
+# Both models are trees of named arrays. If you swap two layers of one shape or forget the statistics, there is no error. So compare the outputs. **Next:** PyTorch stores the kernel of a linear layer as `(outputs, inputs)`. What else would you check before you trust such a file (27)?
 
 
 # %% wrong="nnx-load-linen" because="Goes through the dict in its own order. Sorted by name, `Dense_10` comes before `Dense_2`."

@@ -133,11 +133,11 @@ def atmosphere(key, levels):
 # ## Which spec gives this shard?
 # **Goal.** You know the shape of the shard that each device should store. Write the spec. Two lines are missing.
 #
-# **Signature.** `spec_for(mesh, shape, piece)`. The mesh has one or two axes. `shape` is the shape of an array and `piece` the shape of a shard. Both are tuples of ints of the same length, for an array of any rank. The result is the `P` under which each device stores a shard of shape `piece`. All mesh axes have different sizes, and none has size 1. So there is exactly one such `P`, except for the order of names in a tuple.
+# **Signature.** `spec_for(mesh, shape, piece)`. The mesh has one or two axes. `shape` is the shape of an array of any rank, and `piece` is the shape of a shard. Both are tuples of ints of the same length. The result is the `P` under which each device stores a shard of shape `piece`. All mesh axes have different sizes, and none has size 1. So there is exactly one such `P`, except for the order of names in a tuple.
 #
 # **Example.** A mesh has `"a"` of 4 and `"b"` of 2, and the array has shape `(16, 8)`. For shards of shape `(8, 2)`, axis 0 is partitioned into 2 and axis 1 into 4, so the result is `P("b", "a")`. For shards `(2, 8)` it is `P(("a", "b"), None)`, and for `(16, 8)` it is `P()`.
 #
-# **Judged.** The shape of the shards under your spec, for several ranks and meshes. **Not judged.** Whether you write `None` for axes at the end that are not partitioned. The order of names in a tuple, which changes the device of each shard but not its shape.
+# **Judged.** The shape of the shards under your spec, for several ranks and meshes. **Not judged.** `None` at the end. The order of names in a tuple, which does not change the shape of a shard.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -146,7 +146,7 @@ def atmosphere(key, levels):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Print `groups(mesh)` of the setup, which answers the second question. An axis that is not partitioned has one shard, and 1 is among the keys.
+# Print `groups(mesh)` from the setup, which answers the second question. An axis that is not partitioned has one shard, and 1 is one of the keys.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -385,7 +385,7 @@ for sizes, names in (((4, 2), ("data", "model")), ((2, 4), ("model", "data")), (
         what = f"a leaf of {len(shape)} axes" if shape else "a scalar"
         require(
             sorted(found) == sorted(wanted),
-            f"Of {len(wanted)} devices, {len(found)} store a part of {what}; all of them should.",
+            f"Of {len(wanted)} devices, {len(found)} store a part of {what}, but all of them should.",
         )
         for device, share in wanted.items():
             got, (start, stop) = found[device], share[0] if shape else (0, 0)
@@ -459,7 +459,7 @@ def place_batch(mesh, batch):
     return {name: jax.device_put(leaf, NamedSharding(mesh, spec(leaf))) for name, leaf in batch.items()}
 
 
-# %% wrong="sharding-place-batch" because="Recognises numbers only by Python's types, so NumPy's scalars are treated as arrays."
+# %% wrong="sharding-place-batch" because="Recognizes numbers only by Python's types, so NumPy's scalars are treated as arrays."
 def place_batch(mesh, batch):
 
     def place(leaf):
@@ -579,7 +579,10 @@ for label, (sizes, steps) in LAYOUTS.items():
         f"With {label}, JAX rejects your spec: it contains a name twice, or too many entries.",
     )
     moved = sum(found[device] != wanted[device] for device in wanted)
-    require(moved == 0, f"With {label}, {moved} of {len(wanted)} devices store a different part than before.")
+    require(
+        moved == 0,
+        f"With {label}, {moved} of {len(wanted)} devices store another part than under the PositionalSharding.",
+    )
 
 # %% [markdown] why="sharding-from-positional"
 # A position tells you where an axis is now. A name tells you which mesh axis it is, also after transposing, merging and replicating. `replicate` removes a name from the spec, because a spec names only the axes that partition. **Next:** If a reshape could split the axis of 4 into 2 x 2, which layouts of the eight devices would have no spec on the mesh of 4 x 2?
@@ -784,7 +787,7 @@ def from_positional(mesh, steps):
 #
 # **Example.** For `[[1.], [2.], [6.]]` on eight devices, `rows` has shape `(8, 1)`, with one row on each device. The first three entries of the mask are true, and the mean is `[3.]`.
 #
-# **Judged.** Shapes, values, and the bytes on each device, for several n and meshes. A padded row changes nothing, even if it contains NaN. A real row counts, even if it is zero or contains NaN. The compiled mean communicates only sums, not rows. **Not judged.** The values in the padding.
+# **Judged.** Shapes, values, and the bytes on each device, for several n and meshes. A padded row does not change the mean, even if it contains NaN. A real row is included, even if it is zero or contains NaN. The compiled mean communicates only sums, not rows. **Not judged.** The values in the padding.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -856,7 +859,7 @@ for size in (8, 6):
         )
         require(
             rows.shape[:1] == (wanted,),
-            f"{what} `rows` has {'fewer' if len(rows) < wanted else 'more'} rows than the smallest multiple that holds all.",
+            f"{what} `rows` has {'fewer' if len(rows) < wanted else 'more'} rows than the smallest multiple that is at least n.",
         )
         compare(np.asarray(rows)[:count], x, label="the first n rows")
         compare(mask, np.arange(wanted) < count, label="`mask`, where one real row is zero and one holds NaN")
@@ -877,7 +880,7 @@ raised = error(lambda rows, mask: jax.jit(masked_mean)(rows, mask), np.ones((8, 
 require(
     raised != "NonConcreteBooleanIndexError",
     "Under `jit`, `masked_mean` raised NonConcreteBooleanIndexError: the number of rows that a boolean index selects depends "
-    "on values. Keep all rows, and select for each what is added.",
+    "on values. Keep all rows, and add 0 for each padded row.",
 )
 made = program(masked_mean, *shapes)
 for padding in (0, 1000, np.nan):
@@ -885,7 +888,7 @@ for padding in (0, 1000, np.nan):
     rows = np.where(real[:, None], rng.normal(size=(24, 5)) + 3, padding).astype(np.float32)
     got = made.run(rows, real)
     clean = "real rows" if np.isnan(padding) else "rows"
-    require(np.isfinite(got).all() or not np.isfinite(rows[real]).all(), "NaN in a padded row gets into the mean.")
+    require(np.isfinite(got).all() or not np.isfinite(rows[real]).all(), "A NaN in a padded row makes the mean NaN.")
     compare(got, rows[real].astype(np.float64).mean(0).astype(np.float32), label=f"the mean of the {clean}")
 rows[3, 1:3] = np.nan, np.inf
 wanted = rows[real].astype(np.float64).mean(0).astype(np.float32)
@@ -907,7 +910,7 @@ require(
     gathered <= 16, f"The compiled mean gathers {gathered:,} elements: it communicates rows, where 16 sums are enough."
 )
 require(sent > 0, "The compiled mean has no collective, so each device stores all rows: they are not partitioned.")
-require(sent <= 64, f"The compiled mean communicates {sent:,} elements; 16 sums and a count are enough.")
+require(sent <= 64, f"The compiled mean communicates {sent:,} elements, but 16 sums and a count are enough.")
 compare(made.run(rows, mask), x.astype(np.float64).mean(0).astype(np.float32), label="the mean of 201 rows")
 
 # %% [markdown] why="sharding-pad-to-divide"
@@ -1012,7 +1015,7 @@ def masked_mean(rows, mask):
     return jnp.mean(rows[order], axis=0, where=mask[order][:, None])
 
 
-# %% wrong="sharding-pad-to-divide" because="Recognises the padding by its zeros, so a real row of zeros is masked too."
+# %% wrong="sharding-pad-to-divide" because="Recognizes the padding by its zeros, so a real row of zeros is masked too."
 def pad_to_divide(mesh, x):
     rows = np.pad(x, ((0, -len(x) % mesh.size), (0, 0)))
     return jax.device_put((rows, (rows != 0).any(axis=1)), NamedSharding(mesh, P("data")))
@@ -1108,7 +1111,7 @@ def masked_mean(rows, mask):
 # ## What is communicated?
 # **Goal.** An array is summed along an axis, and a sharding is requested for the result. Predict what the devices communicate, without compiling anything.
 #
-# **Signature.** `predict_collectives(shape, cut, summed, wanted)`. The array has any rank and shape `shape`, on a mesh of eight devices with one axis. `cut` is the axis of the array that is partitioned, or None if the array is replicated. The program computes `x.sum(summed)`, or returns x if `summed` is None. `wanted` is the axis **of the result** that should be partitioned, or None if the result should be replicated. Return a dict with one entry. Its key is the collective, `"all-gather"`, `"all-reduce"` or `"all-to-all"`, and its value is the number of elements that the collective returns on each device. Return `{}` if nothing is communicated. The size of every partitioned axis is a multiple of eight. In these programs, each device adds its own numbers before it communicates.
+# **Signature.** `predict_collectives(shape, cut, summed, wanted)`. The array has any rank and shape `shape`, on a mesh of eight devices with one axis. `cut` is the axis of the array that is partitioned, or None if the array is replicated. The program computes `x.sum(summed)`, or returns x if `summed` is None. `wanted` is the axis **of the result** that should be partitioned, or None if the result should be replicated. Return a dict with one entry. Its key is the collective, `"all-gather"`, `"all-reduce"` or `"all-to-all"`, and its value is the number of elements that the collective returns on each device. Return `{}` if nothing is communicated. The size of every partitioned axis is a multiple of eight. Each device adds its own numbers before it communicates.
 #
 # **Example.** `((16, 64), 0, None, None)` replicates the rows and gives `{"all-gather": 1024}`. `((16, 64), 0, 0, None)` sums over the rows and gives `{"all-reduce": 64}`. `((16, 64), 0, None, 1)` changes rows to columns and gives `{"all-to-all": 128}`. `((16, 64), 0, 1, 0)` gives `{}`.
 #
@@ -1116,12 +1119,12 @@ def masked_mean(rows, mask):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# There are four cases: nothing is communicated, or one of three collectives. For which of them do you need `wanted`?
+# There are four cases. Either nothing is communicated, or one of three collectives is used. For which cases do you need `wanted`?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Ask these questions in order. Is the array replicated? Is the summed axis the partitioned one? If not, every device can compute its sums alone, and the *result* is partitioned. Along which of its axes? Is this the wanted one?
+# Ask these questions in order. Is the array replicated? Is the summed axis the partitioned one? If not, every device can compute its sums alone, and the *result* is partitioned. Along which of its axes? Is this the axis `wanted`?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -1200,7 +1203,7 @@ for rank in (1, 2, 3, 4):
             )
             require(
                 got or home is not None or cut is None,
-                "You predict no communication where the partitioned axis is summed, but the devices' sums must be added.",
+                "You predict no communication where the partitioned axis is summed, but the partial sums of the devices must be added.",
             )
             require(sorted(got) == sorted(right), f"The collective is wrong where {case}.")
             require(got == right, f"The collective is right where {case}, but its number of elements is wrong.")
@@ -1232,7 +1235,7 @@ for cut, summed, wanted in ((0, 1, 1), (2, 0, 1), (1, 1, 0), (2, 1, None), (1, N
     compare(made.run(mesh, x, summed, wanted), right, label="the result of the compiled program")
 
 # %% [markdown] why="sharding-predict-collectives"
-# Three questions decide. Is the array partitioned at all? Is the partitioned axis summed? Is the wanted axis already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
+# Three questions decide. Is the array partitioned at all? Is the partitioned axis summed? Is the axis `wanted` already partitioned? All sizes are those of the result, because each device adds its own numbers first. **Next:** An all-reduce of n numbers communicates about as much as a reduce-scatter and an all-gather of n numbers together. Why, and what does this tell you about results that may stay sharded?
 
 
 # %% wrong="sharding-predict-collectives" because="Counts the elements of the argument, but each device adds its own numbers before it communicates."
@@ -1378,12 +1381,12 @@ def predict_collectives(shape, cut, summed, wanted):
 
 # %% [markdown] task="sharding-init" stars=3 minutes=30 skills="06_pytrees,07_randomness,pytrees-by-path,sharding-place-batch"
 # ## From weather: a state that is created in shards
-# **Goal.** Here is a new setting, without a neural network. A weather model starts from a state of many fields, which does not fit on a single device. Create it in shards, with a rule for each field. Large code bases have such rules for their parameters.
+# **Goal.** A weather model starts from a state of many fields, which does not fit on a single device. Create the state in shards, with a rule for each field. Large code bases have such rules for their parameters.
 #
 # **Signature.** `sharded_init(mesh, init, rules, key)`. The mesh has any axes. `init(key)` returns a tree of arrays in dicts and lists, and `rules` is a list of pairs `(ending, spec)`. The result is the tree `init(key)`, with every leaf sharded by its rule:
 #
 # - A leaf uses the **first** rule whose ending its path ends with, compared as text. The path of `u` in `wind` is `"wind/u"`, that of the first item of a list `soil` is `"soil/0"`, and `"y"` matches `"humidity"`. A leaf without a matching rule is replicated, `P()`.
-# - An entry of a spec is a name, a tuple of names or `None`. If the number of shards (for a tuple, the product of its sizes) does not divide the axis, the entry counts as `None`, for this axis only. Entries beyond the leaf's axes are ignored.
+# - An entry of a spec is a name, a tuple of names or `None`. If the number of shards (for a tuple, the product of its sizes) does not divide the axis, the entry is treated as `None`, for this axis only. Entries beyond the leaf's axes are ignored.
 #
 # **Example.** The mesh has `"lat"` of 4 and `"lon"` of 2, and the rules are `[("wind/u", P("lat", "lon")), ("u", P("lat")), ("y", P(("lat", "lon"))), ("sea", P("lat", "lon"))]`. Of `wind/u` `(16, 8, 3)`, each device stores `(4, 4, 3)`, and of `humidity` `(16, 8)` it stores `(2, 8)`. `sea` has shape `(6, 8)`, and four does not divide 6, so each device stores `(6, 4)`. `clock` `()` is on all devices.
 #
@@ -1503,12 +1506,12 @@ WANTED = (
     },
 )
 WHY = {
-    "ground/sea": "an entry that does not divide counts as None, for its axis only",
-    "cloud": "an entry that does not divide counts as None, for its axis only",
-    "wind/u": "the first matching rule counts, and it has to match the end of the path",
-    "wind/v": "the first matching rule counts, and an entry that does not divide counts as None",
-    "ground/height": "the first rule that matches the end of the path counts, and an entry of it may be a tuple of names",
-    "humidity": "an ending is compared as text, letter by letter",
+    "ground/sea": "an entry that does not divide is treated as None, for its axis only",
+    "cloud": "an entry that does not divide is treated as None, for its axis only",
+    "wind/u": "the first matching rule applies, and it has to match the end of the path",
+    "wind/v": "the first matching rule applies, and an entry that does not divide is treated as None",
+    "ground/height": "the first rule that matches the end of the path applies, and one of its entries may be a tuple of names",
+    "humidity": "an ending is compared as text, character by character",
     "sun": "entries beyond the leaf's axes are ignored",
     "clock": "entries beyond the leaf's axes are ignored",
 }
@@ -1522,7 +1525,7 @@ require(
 require(
     isinstance(named, str) or not isinstance(paired, str),
     "Your answer fails for an axis of 12 and a tuple of two names, of sizes 4 and 2: each of them divides 12, but their "
-    "product does not, so the entry counts as None.",
+    "product does not, so the entry is treated as None.",
 )
 for leaf, wanted, which in ((named, ROWS, "one name"), (paired, P(), "two names whose product does not divide it")):
     require(
@@ -1577,7 +1580,7 @@ else:
     state, left = made.run(mesh, key), made.output_bytes
 require(
     left <= share + 16 * 16,
-    f"The compiled program returns {left:,} bytes on each device, and its shards are {share:,}: some leaf is not sharded. "
+    f"The compiled program returns {left:,} bytes on each device, but the shards have {share:,}: some leaf is not sharded. "
     "Give the shardings of the results to the program that creates them.",
 )
 compare(state, jax.device_get(atmosphere(key, 64)), label="the state")
