@@ -29,7 +29,6 @@
 # %%
 import functools
 import itertools
-import sys
 import time
 
 import jax
@@ -37,7 +36,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from tqdm import tqdm
 
 from grader.learning import digits, plots
 from grader.learning.inspection import print_error
@@ -52,7 +50,6 @@ print(SAYS, found.says, sep="\n")
 # A training step takes batches of arrays. Images come from files, one at a time, through Python code. If this code takes longer than the step, the device waits. In this lesson, PyTorch's data tools load handwritten digits, and JAX trains a network on them.
 #
 # ![From a file to a program. A data set returns one example for an index, an image and a label. The loader draws an order, requests 128 examples and passes them to collate_fn, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes these arrays and returns a new model and optimizer. Up to collate_fn, Python handles one example at a time. After it, one program handles a batch at a time.](../images/mnist_feed.svg)
-#
 #
 # A **data set** has a length and returns an example for each index, here an image and its label. Each time you request an example, it applies `transform` to the image. Here, `transform` converts pixels to floats and adds an axis for channels, of which a grayscale image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called **data augmentation**.
 #
@@ -261,15 +258,13 @@ def record(name, metrics):
 
 # %%
 start = time.perf_counter()
-with tqdm(total=STEPS, file=sys.stdout, mininterval=5, bar_format="{l_bar}{bar:20}{r_bar}") as bar:
-    for n, (xs, ys) in enumerate(batches, 1):
-        model, optimizer, metrics, _ = train_step(model, optimizer, metrics, xs, ys)
-        if n % 20 == 0:
-            record("train", metrics)
-            metrics = eval_step(model, metrics, some_images, some_labels)
-            record("test", metrics)
-            bar.set_postfix_str("test accuracy {accuracy:.1%}".format(**history["test"][-1]), refresh=False)
-            bar.update(20)
+for n, (xs, ys) in enumerate(batches, 1):
+    model, optimizer, metrics, _ = train_step(model, optimizer, metrics, xs, ys)
+    if n % 20 == 0:
+        record("train", metrics)
+        metrics = eval_step(model, metrics, some_images, some_labels)
+        record("test", metrics)
+        print(f"step {n:3d}: test accuracy {history['test'][-1]['accuracy']:.1%}")
 print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, {time.perf_counter() - start:.0f} s")
 
 # %%
@@ -358,7 +353,7 @@ both_ms = 1e3 * load_s + step_ms
 # %%
 _, axes = plots.subplots(height=2)
 bars = axes.barh(list(best_ms), list(best_ms.values()), color=plots.COLOURS[5], height=0.55)
-axes.bar_label(bars, fmt="%.1f ms", padding=6)
+axes.bar_label(bars, fmt="%.1f ms", padding=6, backgroundcolor=plots.PAPER)
 axes.axvline(both_ms, color=plots.COLOURS[1], label=f"L + S = {both_ms:.1f} ms")
 axes.set(xlabel="milliseconds for an iteration", xlim=(0, 1.3 * max(best_ms.values())))
 axes.invert_yaxis()
