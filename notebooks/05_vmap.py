@@ -290,7 +290,7 @@ axes.invert_yaxis()
 plots.show("Median times. " + "; ".join(f"{way}: {took:.2g} ms" for way, took in milliseconds.items()) + ".")
 
 # %% [markdown]
-# Under `jit`, `vmap` and broadcasting by hand take nearly the same time. Without `jit`, `vmap` is slower, because JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
+# Under `jit`, `vmap` and broadcasting by hand take nearly the same time. Without `jit`, both dispatch their operations one at a time, and `vmap` also traces the function at every call. Use `jax.jit(jax.vmap(f))` in code that runs often.
 
 # %% [markdown]
 # ## What each transformation hides

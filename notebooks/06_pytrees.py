@@ -446,7 +446,7 @@ print(jax.tree.structure(small_network))
 print(jax.make_jaxpr(predict)(small_network, x[:3]))
 
 # %% [markdown]
-# Use the same recipe if your function needs all leaves at once. The next one keeps the leaf with the largest norm and sets the others to zero, for example to communicate only the most important part of a gradient.
+# Use the same recipe if your function needs all leaves at once. The next function keeps the leaf with the largest norm and sets the others to zero. Such a function can reduce a gradient to its most important part before it is communicated.
 
 
 # %%
@@ -477,7 +477,7 @@ jax.tree_util.register_dataclass(Scale, data_fields=["by"], meta_fields=["unit"]
 print(jax.tree.structure(Scale(1.5, "cm")), jax.tree.leaves(Scale(1.5, "cm")))
 
 # %% [markdown]
-# For other classes, such as one from a library, write two functions. The first flattens an object into pairs of a key and a child, and into its static part, which the JAX documentation calls `aux_data`. The second builds an object from the static part and the children.
+# For other classes, such as those of a library, write two functions. The first flattens an object into pairs of a key and a child, and into its static part, which the JAX documentation calls `aux_data`. The second builds an object from the static part and the children.
 
 # %%
 flatten_box = lambda box: ([(jax.tree_util.GetAttrKey("w"), box.w)], box.by)
@@ -508,7 +508,7 @@ for path, leaf in jax.tree.leaves_with_path({"pair": Pair(1.0, 2.0)}):
     print(jax.tree_util.keystr(path), leaf)
 
 # %% [markdown]
-# `jax.tree_util.register_static` registers a class whose objects contain settings only. They have no leaves. Each object becomes part of the treedef, so it must be hashable. A frozen dataclass is.
+# `jax.tree_util.register_static` registers a class whose objects contain settings only. They have no leaves. Each object becomes part of the treedef, so it must be hashable, as frozen dataclasses are.
 
 
 # %%
@@ -601,7 +601,7 @@ for transformation in (jax.jit, jax.vmap, jax.jacobian):
     print(f"{transformation.__name__:8s}", sorted(received))
 
 # %% [markdown]
-# The constructor receives tracers and placeholders such as `None`. The Jacobian of a function from a pytree to a pytree nests one pytree in the other, so the constructor even receives objects of its own class. Under `vmap`, an array has one axis less. A constructor that checks or converts its argument may reject such values.
+# The constructor receives tracers and placeholders such as `None`. The Jacobian of a function from a pytree to a pytree nests one pytree in the other, so the constructor even receives objects of its own class. Under `vmap`, an array has one axis fewer. A constructor that checks or converts its argument may reject such values.
 
 
 # %%
@@ -665,7 +665,7 @@ print("equal gradients:", bool(jnp.allclose(tied_gradient["into"], tied_gradient
 #
 # - [x] many times as long | Right. Each array is a separate object that is checked and passed individually. For arrays this small, that takes nearly all of the time.
 # - [ ] about twice as long | It takes longer than that. Compare how the time grows with the number of leaves.
-# - [ ] about equally long | The amount of numbers is equal, but each array is a separate object.
+# - [ ] about equally long | The number of values is equal, but each array is a separate object.
 
 # %%
 add_one = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree))

@@ -308,7 +308,7 @@ def batches(images, labels, size, order):
 
 # %% [markdown] task="mnist-metrics-on-device" stars=2 minutes=15 skills="03_jit,09_training,mnist-batches"
 # ## Metrics without waiting
-# **Goal.** Train on some batches and return the mean loss and the accuracy. Read no number on the way, so that Python never waits for the device. You write by hand what `nnx.MultiMetric` does.
+# **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read any number in between, so that Python never waits for the device. You write by hand what `nnx.MultiMetric` does.
 #
 # **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches. The accuracy is the share of examples whose largest logit is at the index of their label. Both are float32 of shape `()`.
 #
