@@ -37,7 +37,7 @@ from grader.learning.inspection import flops, primitives, print_error, time_ms
 
 # %% [markdown]
 # ## Which sensor is wrong?
-# The loss of a batch is one number. It can show that a model fits badly, but not for which example. In this lesson, an example is one of 64 sensors. Each reports a value `y`, which a linear model predicts from four measurements `x`. The mean loss has risen sharply since yesterday. Which sensor is the cause?
+# The mean loss of a batch can show that a model fits badly, but not for which example. In this lesson, an example is one of 64 sensors. Each sensor reports a value `y`, which a linear model predicts from four measurements `x`. The mean loss has risen sharply since yesterday. Which sensor is the cause?
 #
 # The model and its loss are written for **one example**, without a batch axis.
 
@@ -65,7 +65,7 @@ losses_by_loop = jnp.stack([loss(params, x, y) for x, y in zip(xs, ys, strict=Tr
 print(f"mean loss {losses_by_loop.mean():.2f}")
 
 # %% [markdown]
-# The Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, you would have to adapt every axis and every index.
+# The Python loop is slow, because JAX dispatches several small operations for each example. You could rewrite `predict` for a batch, as `xs @ params["w"] + params["b"]`. In a larger function, you would have to change every axis and every index.
 #
 # `jax.vmap` does this rewrite for you. It takes a function of one example and returns a function of a batch. Its option `in_axes` has an entry for each argument. The entry is the axis of the examples, called the **mapped axis**, or `None` if all examples share the argument. A single number applies to all arguments, and the default is 0.
 
@@ -129,7 +129,7 @@ def loss_that_prints(params, x, y):
 _ = jax.vmap(loss_that_prints, in_axes=(None, 0, 0))(params, xs, ys)
 
 # %% [markdown]
-# The function ran once, on a [tracer](../docs/glossary.md#tracer). The tracer carries the whole batch, `float32[64,4]`, but has the shape of one example, `float32[4]`. So `x.shape[0]` is 4, and `x.mean()` averages four measurements.
+# The function ran once, on a [tracer](../docs/glossary.md#tracer). The tracer contains the whole batch, `float32[64,4]`, but has the shape of one example, `float32[4]`. So `x.shape[0]` is 4, and `x.mean()` averages four measurements.
 #
 # What does `vmap` compute? Compare the [jaxpr](../docs/glossary.md#jaxpr) for one example with the jaxpr for 64.
 
@@ -141,50 +141,6 @@ print(jax.make_jaxpr(jax.vmap(loss, in_axes=(None, 0, 0)))(params, xs, ys))
 # The operations are the same, in the same order, on larger arrays, so the program does not grow with the batch. Each primitive has a **batching rule**, which tells JAX how to compute it with an additional axis. `dot_general` now sums over axis 1 of `xs`, because axis 0 holds the examples. Compare `([0], [1])` with `([0], [0])`.
 
 # %% [markdown]
-# ## What each transformation hides
-# The tracers of `grad`, `vmap` and `jit` differ in what they hide from your function.
-
-
-# %%
-def magnitude(x):
-    print(f"shape {x.shape}, {x}")
-    return jnp.abs(x.sum())
-
-
-jax.grad(magnitude)(xs[0])
-jax.vmap(magnitude)(xs)
-_ = jax.jit(magnitude)(xs[0])
-
-# %% [markdown]
-# | transformation | a tracer represents | it hides | a Python `if` on its value |
-# |---|---|---|---|
-# | `jax.grad(f)(x)` | this array `x` | nothing | runs the branch for this value |
-# | `jax.vmap(f)(xs)` | any one example of `xs` | the mapped axis | fails, as two examples may need different branches |
-# | `jax.jit(f)(x)` | any array of this shape and dtype | the value | fails, as there is no value yet |
-#
-# The next cell tries such an `if`.
-
-
-# %%
-def magnitude_by_if(x):
-    return x.sum() if x.sum() > 0 else -x.sum()
-
-
-print("grad:", jax.grad(magnitude_by_if)(xs[0]))
-failing = {
-    "vmap": lambda: jax.vmap(magnitude_by_if)(xs),
-    "jit": lambda: jax.jit(magnitude_by_if)(xs[0]),
-    "vmap of grad": lambda: jax.vmap(jax.grad(magnitude_by_if))(xs),
-}
-for transformation, call in failing.items():
-    print(transformation, end=": ")
-    print_error(call, length=75)
-print("vmap with where:", jax.vmap(lambda x: jnp.where(x.sum() > 0, x.sum(), -x.sum()))(xs[:3]))
-
-# %% [markdown]
-# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. For such a choice, use `jnp.where`. It computes both results and selects one for each example.
-
-# %% [markdown]
 # ## Choose the axes
 # An entry of `in_axes` can be any axis, and negative numbers count from the end. Here each example is a column.
 
@@ -193,7 +149,7 @@ columns = xs.T  # (4, 64)
 print(jax.vmap(predict, in_axes=(None, 1))(params, columns).shape)
 
 # %% [markdown]
-# An argument may be a dict or another container of arrays. One entry then applies to all its arrays, as `None` does for `params`. The entry can also be a container **of the same structure**, with an axis for each array. In the next cell, five models have different weights and share one bias.
+# An argument may be a dict or another container of arrays. One entry then applies to all its arrays, as `None` does for `params`. The entry can also be a container **of the same structure**, with an axis for each array. In the next cell, five models have different weights but share one bias.
 
 # %%
 ensemble = {"w": jnp.asarray(rng.normal(size=(5, 4)), jnp.float32), "b": jnp.float32(0.25)}
@@ -321,7 +277,7 @@ ways = {
 
 # %%
 calls = [lambda way=way: way(small, small) for way in ways.values()]
-milliseconds = dict(zip(ways, time_ms(*calls, repeats=15), strict=True))
+milliseconds = dict(zip(ways, time_ms(*calls, repeats=51), strict=True))
 _, axes = plots.subplots(height=2.2)
 axes.plot(list(milliseconds.values()), list(ways), "o", markersize=8)
 for way, took in milliseconds.items():
@@ -334,11 +290,51 @@ axes.invert_yaxis()
 plots.show("Median times. " + "; ".join(f"{way}: {took:.2g} ms" for way, took in milliseconds.items()) + ".")
 
 # %% [markdown]
-# Under `jit`, `vmap` and broadcasting by hand take nearly the same time. Without `jit`, `vmap` is slower, because JAX traces the function at every call and dispatches its operations one at a time. Use `jax.jit(jax.vmap(f))` in code that runs often.
+# Under `jit`, `vmap` and broadcasting by hand take nearly the same time. Without `jit`, both dispatch their operations one at a time, and `vmap` also traces the function at every call. Use `jax.jit(jax.vmap(f))` in code that runs often.
+
+# %% [markdown]
+# ## What each transformation hides
+# The tracers of `grad`, `vmap` and `jit` differ in what they hide from your function.
+
+
+# %%
+def magnitude(x):
+    print(f"shape {x.shape}, {x}")
+    return jnp.abs(x.sum())
+
+
+jax.grad(magnitude)(xs[0])
+jax.vmap(magnitude)(xs)
+_ = jax.jit(magnitude)(xs[0])
+
+# %% [markdown]
+# | transformation | a tracer represents | it hides | a Python `if` on its value |
+# |---|---|---|---|
+# | `jax.grad(f)(x)` | this array `x` | nothing | runs the branch for this value |
+# | `jax.vmap(f)(xs)` | any one example of `xs` | the mapped axis | fails, as two examples may need different branches |
+# | `jax.jit(f)(x)` | any array of this shape and dtype | the value | fails, as there is no value yet |
+#
+# The next cell tries such an `if`.
+
+
+# %%
+def magnitude_by_if(x):
+    return x.sum() if x.sum() > 0 else -x.sum()
+
+
+print("grad:", jax.grad(magnitude_by_if)(xs[0]))
+print("vmap, jit, vmap of grad:")
+print_error(lambda: jax.vmap(magnitude_by_if)(xs), length=75)
+print_error(lambda: jax.jit(magnitude_by_if)(xs[0]), length=75)
+print_error(lambda: jax.vmap(jax.grad(magnitude_by_if))(xs), length=75)
+print("vmap with where:", jax.vmap(lambda x: jnp.where(x.sum() > 0, x.sum(), -x.sum()))(xs[:3]))
+
+# %% [markdown]
+# Combined transformations have the restrictions of both, so `vmap` of `grad` rejects the `if` too. Use `jnp.where` for such a choice. It computes both results and selects one for each example.
 
 # %% [markdown]
 # ## What goes wrong
-# A wrong entry of `in_axes` is a common mistake. Suppose that each of the four measurements is divided by its own spread. All examples share `spread`, so its entry must be `None`. Suppose that you forget this and test with four examples.
+# A wrong entry of `in_axes` is a common mistake. The next function divides each of the four measurements by its own spread. All examples share `spread`, so its entry must be `None`. Suppose that you forget this and test with four examples.
 
 # %% [markdown] predict="vmap-silent"
 # What does `jax.vmap(lambda x, spread: x / spread)(xs[:4], spread)` return, with `spread` of shape `(4,)`?

@@ -45,7 +45,7 @@ from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
 # ## How large is this model?
-# Models store their arrays in nested containers. Suppose that a colleague sends you a model as a dict of lists, dicts and tuples, in which some biases are `None`. Its file is larger than you expected. Which part is the largest?
+# Models store their arrays in nested containers. Suppose that a colleague sends you the model below. Its file is larger than you expected. Which part is the largest?
 
 # %%
 rng = np.random.default_rng(6)
@@ -74,7 +74,7 @@ def megabytes_by_hand(node):
 print(f"by hand: {megabytes_by_hand(model):.3f} MiB")
 
 # %% [markdown]
-# This function handles dicts, lists, tuples and `None`, and the next model may contain another type. JAX has the same problem with the arguments of every function that it transforms. Its solution is the [**pytree**](../docs/glossary.md#pytree), a tree of nested containers. The values at the ends of this tree are its [**leaves**](../docs/glossary.md#leaf), usually arrays.
+# This function handles dicts, lists, tuples and `None`, but the next model may contain another type. JAX has the same problem with the arguments of every function that it transforms. It treats nested containers as a tree, called a [**pytree**](../docs/glossary.md#pytree). The values at the ends of the tree are its [**leaves**](../docs/glossary.md#leaf), usually arrays.
 
 # %%
 leaves = jax.tree.leaves(model)
@@ -84,13 +84,6 @@ for name, part in model.items():
 
 # %% [markdown]
 # The table of words takes more than half of the memory. Every part of a pytree is a pytree too, even a single array, so the same line works for the parts.
-#
-# The size of an array depends only on its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with a `jax.ShapeDtypeStruct` in place of each array. With it you can plan a model before you create it.
-
-# %%
-plan = jax.eval_shape(lambda: {"w": jnp.ones((1_000_000, 1_000_000)), "b": jnp.zeros(1_000_000)})
-print(plan)
-print(f"{sum(leaf.size for leaf in jax.tree.leaves(plan)):,} parameters, and no array is created")
 
 # %% [markdown]
 # ## Leaves and structure
@@ -109,7 +102,7 @@ print(leaves, treedef)
 print(jax.tree.unflatten(treedef, ["third", "second", "first"]))
 
 # %% [markdown]
-# Each `*` in the treedef is the place of a leaf. A treedef describes containers and contains no information about the leaves, so `unflatten` accepts any list of the right length.
+# Each `*` in the treedef is the place of a leaf. A treedef describes the containers but not the leaves, so `unflatten` accepts any list of the right length.
 #
 # ![A pytree drawn from its root, a dict with the keys a, b and w. Under a is a tuple of 3 and None. The leaves 3, 2 and 1 are in a row at the bottom, in the order of the sorted keys. None is an empty container and not a leaf. On the right, flatten returns the list of leaves and the treedef, and unflatten combines them again.](../images/pytrees_flatten.svg)
 #
@@ -151,7 +144,16 @@ print("traced for", traces)
 
 # %% [markdown]
 # ## Compute with every leaf
-# `jax.tree.map(f, tree)` calls `f` on each leaf and returns a pytree of the same structure. If you pass several pytrees, `f` receives the leaves at the same position. `jax.tree.reduce` combines all leaves into one value. The next cell rounds the model to `bfloat16` and measures the rounding errors.
+# `jax.tree.map(f, tree)` calls `f` on each leaf and returns a pytree of the same structure. If you pass several pytrees, `f` receives the leaves at the same position.
+
+# %%
+small_tree = {"w": 1, "b": (2, 3)}
+tenfold = jax.tree.map(lambda leaf: 10 * leaf, small_tree)
+print(tenfold)
+print(jax.tree.map(lambda a, b: a - b, tenfold, small_tree))
+
+# %% [markdown]
+# `jax.tree.reduce` combines all leaves into one value. The next cell rounds the model to `bfloat16` and computes the norm of the rounding errors.
 
 # %%
 half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), model)
@@ -160,6 +162,18 @@ print(f"in bfloat16: {sum(leaf.nbytes for leaf in jax.tree.leaves(half)) / 2**20
 errors = jax.tree.map(lambda exact, rounded: float(jnp.sum((exact - rounded) ** 2)), model, half)
 print("squared errors of the first layer:", jax.tree.map(lambda error: round(error, 5), errors["layers"][0]))
 print(f"norm of all errors: {jax.tree.reduce(jnp.add, errors) ** 0.5:.3f}")
+
+# %% [markdown]
+# If the structures do not match, the error message describes the place and the difference.
+
+# %%
+print_error(lambda: jax.tree.map(jnp.add, {"w": 1}, {"w": 1, "b": 2}), length=400)
+print_error(lambda: jax.tree.map(jnp.add, {"w": 1, "b": None}, {"w": 1, "b": 2}), length=400)
+print_error(lambda: jax.tree.map(jnp.add, {"layers": [1, 2]}, {"layers": (1, 2)}), length=400)
+
+# %% [markdown]
+# ## A tree of shapes
+# Before a model is created, it can be described by the shapes of its arrays.
 
 # %% [markdown] predict="pytrees-shapes"
 # You have a dict of shapes and want an array for each shape. What does `jax.tree.map(jnp.zeros, {"w": (3, 2), "b": (2,)})` return?
@@ -175,15 +189,14 @@ zeros = jax.tree.map(jnp.zeros, shapes, is_leaf=lambda node: isinstance(node, tu
 print("with is_leaf:   ", jax.tree.map(jnp.shape, zeros))
 
 # %% [markdown]
-# JAX calls `is_leaf` on each node, from the root down. If it returns True, the node counts as a leaf. Many mistakes with pytrees confuse a container with a leaf.
+# JAX calls `is_leaf` on each node, from the root down. If it returns True, the node counts as a leaf.
 #
-# Another common mistake is to combine pytrees whose structures differ. The error message describes the place and the difference.
+# A `jax.ShapeDtypeStruct` is a leaf that describes an array by its shape and dtype. `jax.eval_shape` traces a function without computing anything. It returns the pytree of the result, with such a leaf in place of each array. With it you can plan a model before you create it.
 
 # %%
-gradient = {"w": jnp.ones(3), "b": jnp.ones(())}
-print_error(lambda: jax.tree.map(jnp.add, {"w": jnp.ones(3)}, gradient), length=400)
-print_error(lambda: jax.tree.map(jnp.add, {"w": jnp.ones(3), "b": None}, gradient), length=400)
-print_error(lambda: jax.tree.map(jnp.add, {"layers": [1, 2]}, {"layers": (1, 2)}), length=400)
+plan = jax.eval_shape(lambda: {"w": jnp.ones((1_000_000, 1_000_000)), "b": jnp.zeros(1_000_000)})
+print(plan)
+print(f"{sum(leaf.size for leaf in jax.tree.leaves(plan)):,} parameters, and no array is created")
 
 # %% [markdown]
 # ## Train parameters in any container
@@ -239,45 +252,21 @@ plots.show(
 
 # %% [markdown]
 # ## One value for a whole part
-# The *first* pytree decides where `jax.tree.map` stops. At each of its leaves, `f` also receives what the other pytrees contain at the same place, even if that is a container. The first pytree can therefore be smaller. In this example, it contains one factor for each part of the model.
+# A setting can apply to a whole part of a model, for example one factor to all its layers. In `jax.tree.map`, the *first* pytree decides where the leaves are. At each of its leaves, `f` also receives what the other pytrees contain at the same place, even if that is a container.
 
 # %%
 factors = {"words": 0.1, "layers": 1.0, "head": 1.0}
-scaled = jax.tree.map(lambda factor, part: jax.tree.map(lambda leaf: factor * leaf, part), factors, model)
+scale_part = lambda factor, part: jax.tree.map(lambda leaf: factor * leaf, part)
+scaled = jax.tree.map(scale_part, factors, model)
 print(f"largest entry of words: {model['words'].max():.4f} becomes {scaled['words'].max():.4f}")
 print("a factor for each leaf:", jax.tree.broadcast(factors, model)["layers"][0])
 
-dot = lambda inputs: jnp.dot(inputs["w"], inputs["x"])
-print("one w, three x:", jax.vmap(dot, in_axes=({"w": None, "x": 0},))({"w": jnp.ones(2), "x": jnp.ones((3, 2))}))
-
 # %% [markdown]
-# `factors` is a **prefix** of `model`. `jax.tree.broadcast` repeats each value of the prefix for all leaves of its part. The option `in_axes` of `vmap` is a prefix of the tuple of arguments. In `in_axes`, `None` counts as a leaf and means "not mapped".
-
-# %% [markdown]
-# ## None, strings and settings
-# Real models contain more than arrays.
-
-# %% [markdown] predict="pytrees-none"
-# `layer = {"w": jnp.ones(3), "b": None, "name": "first"}`, and the loss uses only `w`. What does `jax.grad` with respect to `layer` do?
-#
-# - [x] it raises an error because of the name | Right. A string is a leaf, but not a number. `None` is allowed.
-# - [ ] it raises an error because of `None` | `None` has no leaves, and is returned as it is.
-# - [ ] it returns a gradient for `w` only | It needs a derivative for each *leaf*, and the string is a leaf.
-
+# `factors` is a **prefix** of `model`. `jax.tree.broadcast` repeats each of its values for all leaves of the part. The option `in_axes` of `vmap` is a prefix of the tuple of arguments. In `in_axes`, `None` counts as a leaf and means "not mapped".
 
 # %%
-def loss(layer, x):
-    return jnp.sum((layer["w"] * x) ** 2)
-
-
-layer = {"w": jnp.ones(3), "b": None, "name": "first"}
-print_error(lambda: jax.grad(loss)(layer, 2.0))  # a string
-print_error(lambda: jax.grad(loss)({"w": jnp.ones(3), "b": None, "step": 7}, 2.0))  # an integer
-print_error(lambda: jax.jit(loss)(layer, 2.0))  # a string under jit
-print(jax.grad(loss)({"w": jnp.ones(3), "b": None}, 2.0))
-
-# %% [markdown]
-# All transformations accept `None`, because it has no leaves. `grad` rejects strings and integers, and `jit` rejects strings. `jit` accepts integers, but traces them. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure, which needs a class.
+dot = lambda inputs: jnp.dot(inputs["w"], inputs["x"])
+print("one w, three x:", jax.vmap(dot, in_axes=({"w": None, "x": 0},))({"w": jnp.ones(2), "x": jnp.ones((3, 2))}))
 
 # %% [markdown]
 # ## Names of leaves
@@ -312,6 +301,32 @@ named = jax.tree.map_with_path(lambda path, _: jax.tree_util.keystr(path, simple
 print(named["layers"][2])
 
 # %% [markdown]
+# ## None, strings and settings
+# Models also contain `None`, strings and numbers. Which of these do the transformations accept?
+
+# %% [markdown] predict="pytrees-none"
+# `layer = {"w": jnp.ones(3), "b": None, "name": "first"}`, and the loss uses only `w`. What does `jax.grad` with respect to `layer` do?
+#
+# - [x] it raises an error because of the name | Right. A string is a leaf, but not a number. `None` is allowed.
+# - [ ] it raises an error because of `None` | `None` has no leaves, and is returned as it is.
+# - [ ] it returns a gradient for `w` only | It needs a derivative for each *leaf*, and the string is a leaf.
+
+
+# %%
+def loss(layer, x):
+    return jnp.sum((layer["w"] * x) ** 2)
+
+
+layer = {"w": jnp.ones(3), "b": None, "name": "first"}
+print_error(lambda: jax.grad(loss)(layer, 2.0))  # a string
+print_error(lambda: jax.grad(loss)({"w": jnp.ones(3), "b": None, "step": 7}, 2.0))  # an integer
+print_error(lambda: jax.jit(loss)(layer, 2.0))  # a string under jit
+print(jax.grad(loss)({"w": jnp.ones(3), "b": None}, 2.0))
+
+# %% [markdown]
+# All transformations accept `None`, because it has no leaves. `grad` rejects strings and integers. `jit` rejects strings and traces integers. There are three ways to handle settings. You can keep them apart from the parameters, replace them by `None` before a transformation (an exercise), or make them part of the structure with a class of your own.
+
+# %% [markdown]
 # ## Your own containers
 # In Python, a class can hold parameters together with their settings.
 
@@ -336,7 +351,7 @@ print("leaves:", len(jax.tree.leaves(plain)), type(jax.tree.leaves(plain)[0]).__
 print_error(lambda: jax.jit(lambda layer: layer.w)(plain))
 
 # %% [markdown]
-# The decorator `register_dataclass` makes a dataclass a container. Each field becomes a **child**, which can be an array or another pytree. A field that is declared with `jax.tree.static()` is **static**, and its value becomes part of the treedef.
+# The decorator `register_dataclass` makes a dataclass a container. Each field becomes a **child**, which can be an array or another pytree. A field declared with `jax.tree.static()` is **static**. Its value becomes part of the treedef.
 
 
 # %%
@@ -372,9 +387,9 @@ def forward(layer, x):
     return layer(x)
 
 
-more = jax.tree.map(lambda leaf: leaf + 1, dense)  # a Dense again
+other = jax.tree.map(lambda leaf: leaf + 1, dense)  # a Dense with other weights
 sine = Dense(dense.w, dense.b, "sin")
-for layer in (dense, more, sine, Dense(more.w, more.b, "tanh"), Dense(more.w, more.b, "sin")):
+for layer in (dense, other, sine, Dense(other.w, other.b, "tanh"), Dense(other.w, other.b, "sin")):
     forward(layer, jnp.ones(4))
 print("traced for", traced)
 
@@ -391,7 +406,7 @@ print("vmap returns a", type(ensemble).__name__, "with", jax.tree.map(jnp.shape,
 print_error(lambda: jax.tree.map(jnp.add, dense, sine), length=400)
 
 # %% [markdown]
-# The error in the last line is useful, because layers with different activations should not be added. As a rule, values that change or are differentiated are data. Values that Python reads during tracing are static. Optimizer states (09) and Flax modules (10) are pytrees too.
+# The error is useful, because layers with different activations should not be added. As a rule, values that change or are differentiated are data. Values that Python reads during tracing are static. Optimizer states (09) and Flax modules (10) are pytrees too.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
@@ -423,7 +438,7 @@ print_error(lambda: jax.tree.leaves({"w": 1, 2: 3}))
 
 # %% [markdown]
 # ## Deeper: what transformations do with a pytree
-# The values in a jaxpr are arrays, and not containers. A transformation flattens the arguments, works on the list of leaves, and unflattens the results. The jaxpr of `predict` has one input for each leaf of its first argument, and one for `x`.
+# A jaxpr contains arrays, but no containers. A transformation flattens the arguments, works on the list of leaves, and unflattens the results. The jaxpr of `predict` has one input for each leaf of its first argument, and one for `x`.
 
 # %%
 small_network = init(1, 2, 1)
@@ -431,26 +446,21 @@ print(jax.tree.structure(small_network))
 print(jax.make_jaxpr(predict)(small_network, x[:3]))
 
 # %% [markdown]
-# The same recipe makes your own functions work for any pytree. This one estimates a gradient by finite differences.
+# Use the same recipe if your function needs all leaves at once. The next function keeps the leaf with the largest norm and sets the others to zero. Such a function can reduce a gradient to its most important part before it is communicated.
 
 
 # %%
-def estimated_gradient(function, tree, step=1e-2):
+def keep_largest(tree):
     leaves, treedef = jax.tree.flatten(tree)
-
-    def derivative(i, index):  # with respect to one number of leaf i
-        shifted = lambda amount: [*leaves[:i], leaves[i].at[index].add(amount), *leaves[i + 1 :]]
-        above, below = (function(treedef.unflatten(shifted(amount))) for amount in (step, -step))
-        return (above - below) / (2 * step)
-
-    estimate = lambda i, leaf: jnp.array([derivative(i, index) for index in np.ndindex(leaf.shape)])
-    return treedef.unflatten([estimate(i, leaf).reshape(leaf.shape) for i, leaf in enumerate(leaves)])
+    norms = jnp.array([jnp.linalg.norm(leaf.ravel()) for leaf in leaves])
+    kept = [jnp.where(i == norms.argmax(), leaf, 0) for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(treedef, kept)
 
 
-mean_output = lambda tree: predict(tree, x[:3]).mean()
-estimate, exact_gradient = estimated_gradient(mean_output, small_network), jax.grad(mean_output)(small_network)
-print("largest entry:", jax.tree.map(lambda leaf: round(float(jnp.abs(leaf).max()), 4), exact_gradient))
-print("largest error:", jax.tree.map(lambda a, b: round(float(jnp.abs(a - b).max()), 4), estimate, exact_gradient))
+gradients = jax.grad(lambda network: predict(network, x[:3]).mean())(small_network)
+norm = lambda leaf: round(float(jnp.linalg.norm(leaf.ravel())), 3)
+print("norms before:", jax.tree.map(norm, gradients))
+print("norms after: ", jax.tree.map(norm, jax.jit(keep_largest)(gradients)))
 
 # %% [markdown]
 # ## Deeper: classes that are not dataclasses
@@ -467,7 +477,7 @@ jax.tree_util.register_dataclass(Scale, data_fields=["by"], meta_fields=["unit"]
 print(jax.tree.structure(Scale(1.5, "cm")), jax.tree.leaves(Scale(1.5, "cm")))
 
 # %% [markdown]
-# For other classes, such as one from a library, write two functions. The first flattens an object into pairs of a key and a child, and into its static part, which the JAX documentation calls `aux_data`. The second builds an object from the static part and the children.
+# For other classes, such as those of a library, write two functions. The first flattens an object into pairs of a key and a child, and into its static part, which the JAX documentation calls `aux_data`. The second builds an object from the static part and the children.
 
 # %%
 flatten_box = lambda box: ([(jax.tree_util.GetAttrKey("w"), box.w)], box.by)
@@ -498,7 +508,7 @@ for path, leaf in jax.tree.leaves_with_path({"pair": Pair(1.0, 2.0)}):
     print(jax.tree_util.keystr(path), leaf)
 
 # %% [markdown]
-# `jax.tree_util.register_static` registers a class whose objects contain settings only. They have no leaves. Each object becomes part of the treedef, so it must be hashable. A frozen dataclass is.
+# `jax.tree_util.register_static` registers a class whose objects contain settings only. They have no leaves. Each object becomes part of the treedef, so it must be hashable, as frozen dataclasses are.
 
 
 # %%
@@ -521,7 +531,7 @@ print(jax.tree.leaves(power), apply(power, 3.0))
 
 # %% [markdown]
 # ## Deeper: mistakes in your own containers
-# **A changing value is static.** A step counter is an integer and looks like a setting. If it is static, every step has a new treedef and compiles a new program.
+# **A changing value is static.** A step counter is an integer, like many settings. If it is static, every step has a new treedef and compiles a new program.
 
 
 # %%
@@ -570,7 +580,7 @@ print(apply_mask(Masked(jnp.ones(3), np.array([1, 0, 1]))))
 print_error(lambda: apply_mask(Masked(jnp.ones(3), np.array([1, 0, 1]))))
 
 # %% [markdown]
-# **The constructor checks its arguments.** JAX also builds objects of your class from other values than arrays. The next class records their types.
+# **The constructor checks its arguments.** JAX also builds objects of your class from values that are not arrays. The next class records their types.
 
 
 # %%
@@ -591,7 +601,7 @@ for transformation in (jax.jit, jax.vmap, jax.jacobian):
     print(f"{transformation.__name__:8s}", sorted(received))
 
 # %% [markdown]
-# The constructor receives tracers and placeholders such as `None`. The Jacobian of a function from a pytree to a pytree nests one pytree in the other, so the constructor even receives objects of its own class. Under `vmap`, an array has one axis less. A constructor that checks or converts its argument may reject such values.
+# The constructor receives tracers and placeholders such as `None`. The Jacobian of a function from a pytree to a pytree nests one pytree in the other, so the constructor even receives objects of its own class. Under `vmap`, an array has one axis fewer. A constructor that checks or converts its argument may reject such values.
 
 
 # %%
@@ -655,7 +665,7 @@ print("equal gradients:", bool(jnp.allclose(tied_gradient["into"], tied_gradient
 #
 # - [x] many times as long | Right. Each array is a separate object that is checked and passed individually. For arrays this small, that takes nearly all of the time.
 # - [ ] about twice as long | It takes longer than that. Compare how the time grows with the number of leaves.
-# - [ ] about equally long | The amount of numbers is equal, but each array is a separate object.
+# - [ ] about equally long | The number of values is equal, but each array is a separate object.
 
 # %%
 add_one = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree))

@@ -29,7 +29,6 @@
 # %%
 import functools
 import itertools
-import sys
 import time
 
 import jax
@@ -37,7 +36,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from tqdm import tqdm
 
 from grader.learning import digits, plots
 from grader.learning.inspection import print_error
@@ -49,13 +47,13 @@ print(SAYS, found.says, sep="\n")
 
 # %% [markdown]
 # ## From files to batches
-# A training step takes batches of arrays. The images come from files, one at a time, through Python code. If this code takes longer than the step, the device waits. In this lesson, PyTorch's data tools load handwritten digits, and JAX trains a network on them.
-#
-# `MNIST` and `DataLoader` are the classes of torchvision and PyTorch. Without PyTorch, they are stand-ins with the same interface. Without MNIST, the digits are the 1,797 of scikit-learn. The lines above show what you have.
+# A training step takes batches of arrays. Images come from files, one at a time, through Python code. If this code takes longer than the step, the device waits. In this lesson, PyTorch's data tools load handwritten digits, and JAX trains a network on them.
 #
 # ![From a file to a program. A data set returns one example for an index, an image and a label. The loader draws an order, requests 128 examples and passes them to collate_fn, which stacks them into NumPy arrays (128, 28, 28, 1) and (128,). The compiled step takes these arrays and returns a new model and optimizer. Up to collate_fn, Python handles one example at a time. After it, one program handles a batch at a time.](../images/mnist_feed.svg)
 #
-# A **data set** has a length and returns an example for each index. Each time you request an image, it applies `transform` to it. Here, `transform` converts pixels to floats and adds an axis for channels, of which a grayscale image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called **data augmentation**.
+# A **data set** has a length and returns an example for each index, here an image and its label. Each time you request an example, it applies `transform` to the image. Here, `transform` converts pixels to floats and adds an axis for channels, of which a grayscale image has one. For training, it also moves the digit by up to two pixels. The label stays the same, but the pixels differ in each epoch. This is called **data augmentation**.
+#
+# `MNIST` and `DataLoader` are classes of torchvision and PyTorch, or stand-ins with the same interface. The output above shows which classes and digits you have.
 
 
 # %%
@@ -91,10 +89,10 @@ plots.show(
 
 # %% [markdown]
 # ## Batches of one shape
-# A **loader** chooses an order, which is random with `shuffle=True`, and requests the examples from the data set. It passes lists of them to `collate_fn`, which makes batches. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects. (The stand-in makes NumPy arrays and causes no error.)
+# A **loader** chooses an order, which is random with `shuffle=True`, and requests the examples from the data set. It passes lists of 128 examples to `collate_fn`, which makes batches. PyTorch's own `collate_fn` makes torch tensors, which a jitted function rejects.
 
 # %%
-xs, ys = next(iter(DataLoader(test_set, batch_size=128)))
+xs, ys = next(iter(DataLoader(test_set, batch_size=128)))  # the stand-in makes NumPy arrays, so it causes no error
 print(type(xs))
 print_error(lambda: jax.jit(jnp.mean)(xs), length=240)
 
@@ -140,10 +138,10 @@ print("all batches:    traced for batches of", count_traces(load(test_set)))
 print("drop_last=True: traced for batches of", count_traces(load(test_set, drop_last=True)))
 
 # %% [markdown]
-# Each batch size needs a program of its own. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image, so choose a batch size that divides their number, or pad the last batch and mask the padding (an exercise).
+# Each batch size needs a program of its own. In training, drop the last batch. With `shuffle=True`, each epoch drops different examples. An evaluation should count every image. Choose a batch size that divides the number of images, or pad the last batch and mask the padding (an exercise).
 #
 # ## A residual network
-# Networks with many layers are hard to train. A **residual block** adds the result of its layers, here a convolution and a relu, to its input. In the backward pass, the gradient also flows unchanged through the addition to earlier layers. `share` scales what a block adds.
+# A 3 × 3 **convolution** computes each number of its result from a pixel and its neighbours, with the same weights at every position. Networks with many such layers are hard to train. A **residual block** therefore adds the result of its layers to its input. In the backward pass, the gradient also flows unchanged through the addition to earlier layers.
 
 
 # %%
@@ -157,7 +155,7 @@ class Block(nnx.Module):
 
 
 # %% [markdown]
-# The network shrinks the image with a convolution of stride 2, passes it through the blocks, and computes a score for each digit, the **logits**. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
+# `share` scales what a block adds. In the network, a convolution of stride 2 computes only every second row and column, so height and width become 14. After the blocks, two linear layers compute a score for each digit. The scores are called **logits**. `nnx.Conv` expects the channels last, `(B, height, width, channels)`.
 
 
 # %%
@@ -181,7 +179,7 @@ class Network(nnx.Module):
 # %% [markdown]
 # ![A residual block. Its input takes two paths. One leads straight to the addition. The other leads through a 3 by 3 convolution and a relu, and is multiplied by 1 / depth. Below, the network: a convolution with stride 2, depth blocks, two linear layers and ten scores. The straight paths form one line between the first and the last layer, along which gradients flow in the backward pass.](../images/mnist_residual.svg)
 #
-# Stride 2 halves height and width to 14. (`nnx.avg_pool` can do so too.) With a share of 1 / depth, the sum of what all blocks add has a similar size for every depth.
+# With a share of 1 / depth, the sum of what all blocks add has a similar size for every depth.
 
 # %%
 on_cpu = jax.default_backend() == "cpu"
@@ -235,12 +233,19 @@ def eval_step(model, metrics, xs, ys):
 
 # %% [markdown]
 # ## The training loop
-# `seed` fixes the random order. `batches` repeats the loader, with a new order in each epoch, until there are 220 batches. Every 20 steps, the loop records the metrics of these steps and those of up to 1,000 test images. Only then does Python wait for the device.
+# `seed` fixes the random order. `batches` repeats the loader, with a new order in each epoch, until there are 220 batches. Every 20 steps, the loop records the metrics of these steps and those of up to 1,000 test images. Only `record` reads numbers and waits for the device.
+
 
 # %%
+def repeat(loader):
+    """Yields the batches of one epoch after the other, without end."""
+    while True:
+        yield from loader
+
+
 seed(0)
 loader = load(train_set, shuffle=True, drop_last=True)
-batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), STEPS)
+batches = itertools.islice(repeat(loader), STEPS)
 some_images, some_labels = next(iter(load(test_set, batch_size=min(len(test_set), 1000))))
 history = {"train": [], "test": []}
 
@@ -253,15 +258,13 @@ def record(name, metrics):
 
 # %%
 start = time.perf_counter()
-with tqdm(total=STEPS, file=sys.stdout, mininterval=5, bar_format="{l_bar}{bar:20}{r_bar}") as bar:
-    for n, (xs, ys) in enumerate(batches, 1):
-        model, optimizer, metrics, _ = train_step(model, optimizer, metrics, xs, ys)
-        if n % 20 == 0:
-            record("train", metrics)
-            metrics = eval_step(model, metrics, some_images, some_labels)
-            record("test", metrics)
-            bar.set_postfix_str("test accuracy {accuracy:.1%}".format(**history["test"][-1]), refresh=False)
-            bar.update(20)
+for n, (xs, ys) in enumerate(batches, 1):
+    model, optimizer, metrics, _ = train_step(model, optimizer, metrics, xs, ys)
+    if n % 20 == 0:
+        record("train", metrics)
+        metrics = eval_step(model, metrics, some_images, some_labels)
+        record("test", metrics)
+        print(f"step {n:3d}: test accuracy {history['test'][-1]['accuracy']:.1%}")
 print(f"{STEPS} steps, {STEPS * 128 / len(train_set):.1f} epochs, {time.perf_counter() - start:.0f} s")
 
 # %%
@@ -281,14 +284,25 @@ plots.show(
 )
 
 # %% [markdown]
-# A training point is a mean over 20 steps, in which the network improves, and its images have been moved. So here the training accuracy is not above the test accuracy. A network that **overfits** memorizes its training images. Its test loss rises while its training loss still falls.
+# A training point is a mean over 20 steps, in which the network improves, and its images have been moved. This is why the training accuracy does not exceed the test accuracy here. A network that **overfits** memorizes its training images. Its test loss rises while its training loss still falls.
 #
 # ## Does the device wait for data?
-# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading a batch takes as long (L) as a step (S). We compare three loops. The first reads the loss in each iteration. The second does too, but a thread loads the next batch. The third does not read the loss.
+# In each iteration, the loader prepares a batch and the device computes a step. Suppose that the files are on a slow disk, so that loading a batch takes as long (L) as a step (S). We compare three loops.
+#
+# 1. It reads the loss in each iteration.
+# 2. It reads the loss, and a thread loads the next batch.
+# 3. It does not read the loss.
 
 
 # %%
 from concurrent.futures import ThreadPoolExecutor
+
+
+def slow_disk(seconds_per_batch):
+    """Yields ten batches. Loading each of them takes a given time."""
+    for _ in range(10):
+        time.sleep(seconds_per_batch)
+        yield xs, ys
 
 
 def ahead(batches):
@@ -303,20 +317,15 @@ def ahead(batches):
 
 
 # %%
-def slow_disk(seconds_per_batch):
-    for _ in range(10):  # batches
-        time.sleep(seconds_per_batch)
-        yield xs, ys
-
-
 def seconds_per_iteration(batches, read_loss):
-    *trained, _ = train_step(*jax.tree.map(jnp.copy, (model, optimizer, metrics)), xs, ys)  # keeps the originals
+    state = jax.tree.map(jnp.copy, (model, optimizer, metrics))  # the step donates its arguments
+    jax.block_until_ready(state)
     start = time.perf_counter()
     for batch in batches:
-        *trained, loss = train_step(*trained, *batch)
+        *state, loss = train_step(*state, *batch)
         if read_loss:
             float(loss)  # waits for the step
-    jax.block_until_ready(trained)
+    jax.block_until_ready(state)
     return (time.perf_counter() - start) / 10
 
 
@@ -337,23 +346,25 @@ loops = {
     "does not read the loss": lambda: seconds_per_iteration(slow_disk(load_s), read_loss=False),
 }
 rounds = [[loop() for loop in loops.values()] for _ in range(5)]
-best = {name: 1e3 * min(times) for name, times in zip(loops, zip(*rounds, strict=True), strict=True)}
-step_ms = best.pop("no disk")
+best_ms = {name: 1e3 * min(times) for name, times in zip(loops, zip(*rounds, strict=True), strict=True)}
+step_ms = best_ms.pop("no disk")
 both_ms = 1e3 * load_s + step_ms
+
+# %%
 _, axes = plots.subplots(height=2)
-bars = axes.barh(list(best), list(best.values()), color=plots.COLOURS[5], height=0.55)
-axes.bar_label(bars, fmt="%.1f ms", padding=6)
+bars = axes.barh(list(best_ms), list(best_ms.values()), color=plots.COLOURS[5], height=0.55)
+axes.bar_label(bars, fmt="%.1f ms", padding=6, backgroundcolor=plots.PAPER)
 axes.axvline(both_ms, color=plots.COLOURS[1], label=f"L + S = {both_ms:.1f} ms")
-axes.set(xlabel="milliseconds for an iteration", xlim=(0, 1.3 * max(best.values())))
+axes.set(xlabel="milliseconds for an iteration", xlim=(0, 1.3 * max(best_ms.values())))
 axes.invert_yaxis()
 axes.legend(loc="lower right", bbox_to_anchor=(1, 1))
-described = "; ".join(f"{' '.join(name.split())}: {took:.1f} ms" for name, took in best.items())
+described = "; ".join(f"{' '.join(name.split())}: {took:.1f} ms" for name, took in best_ms.items())
 plots.show(f"Bars for the time of an iteration, beside a line at L + S, {both_ms:.1f} ms. {described}.")
 
 # %% [markdown]
-# Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. If you need the loss in each step, load in a thread. In Flax's tutorial, `prefetch(1)` does so.
+# Dispatch is [asynchronous](../docs/glossary.md#asynchronous-dispatch). While the device computes, Python can load the next batch, unless it waits for a number. If you need the loss in each step, load in a thread.
 #
-# How many images per second do the loader and the step process? The last line is for indexing one array of all images instead.
+# How many images per second do the loader and the step process? The third line is for indexing one array of all images.
 
 # %%
 start = time.perf_counter()
@@ -368,10 +379,10 @@ for _ in range(10):
 print(f"indexing an array {1280 / (time.perf_counter() - start):9,.0f}")
 
 # %% [markdown]
-# When loading and computing overlap, the slower of the two limits the speed of training. Data that fit into memory need no loader. Put them into one array and index it with shuffled numbers, as in the first exercise.
+# When loading and computing overlap, the slower of the two limits the speed of training. Data that fit into memory need no loader. Put them into one array and index it in a random order, as in the first exercise.
 #
 # ## What does the network get wrong?
-# The accuracy does not show which digits the network confuses. The network's probability for each digit is the softmax of its scores. This cell predicts every test image, in batches of 40, which divides both 360 and 10,000.
+# The accuracy does not show which digits the network confuses. The softmax of the scores gives a probability for each digit. The next cell computes it for every test image, in batches of 40, which divides both 360 and 10,000.
 
 
 # %%
@@ -406,7 +417,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The table is a **confusion matrix**. Counts off the diagonal are mistakes. The images on the right are those whose label has the lowest probability. Their titles give the label, the prediction and this probability. Look at such images before you change the network. If a model has Dropout or BatchNorm, call `model.eval()` before you predict (10).
+# The table is a **confusion matrix**. Counts off the diagonal are mistakes. The images are those whose label has the lowest probability. Their titles give the label, the prediction and this probability. Look at such images before you change the network. If a model has Dropout or BatchNorm, call `model.eval()` before you predict (10).
 #
 # **Do not make decisions with test images.** If you choose the number of steps by the test accuracy, the accuracy that you report is too optimistic. Decide with a third set of images, the validation set.
 #
@@ -419,15 +430,13 @@ print("uint8 minus 128:", pixels - 128, "  uint8 divided by 255:", (pixels / 255
 print_error(lambda: model(some_images.transpose(0, 3, 1, 2)))
 
 # %% [markdown]
-# Differences of uint8 wrap around, so here the darker pixel becomes the brighter one. Division gives float64, which takes twice the memory, and JAX converts it to float32 by default. So convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
-#
-# An augmentation must keep the label. For example, most digits may not be mirrored.
+# Differences of uint8 wrap around, so the smaller pixel becomes the larger one here. Division gives float64, which takes twice the memory, and JAX converts it to float32 by default. Convert to float32 first. PyTorch's channels come first, `(B, 1, 28, 28)`, but `nnx.Conv` takes the last axis for the channels.
 #
 # The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: the same step with nnx.jit
-# Flax's tutorial compiles its steps with `nnx.jit`, which writes all changes back into the objects that were passed (10). So the step need not return them.
+# Flax's tutorial compiles its steps with `nnx.jit`, which writes all changes back into the objects that were passed (10). The step does not have to return them.
 
 
 # %%
@@ -480,7 +489,9 @@ for share in (1, 1 / 32):
     print(f"              loss {loss:,.2f}")
 
 # %% [markdown]
-# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a share of 1 / depth, the depth can be chosen freely. On an accelerator, the lesson uses a larger network. `jax.eval_shape` computes its shapes without creating it (10).
+# When the numbers are that large, so are the scores and the loss, and training starts far from a good solution. With a share of 1 / 32, the numbers hardly grow.
+#
+# On an accelerator, the lesson uses a network with 32 blocks. `jax.eval_shape` computes its shapes without creating it (10).
 
 # %%
 for its_sizes in ({"channels": 16, "depth": 2}, {"channels": 64, "depth": 32}):
@@ -609,6 +620,7 @@ plots.show(
 # | `with torch.no_grad()` | not needed; JAX computes derivatives only where you ask for them |
 # | `torchmetrics` | `nnx.MultiMetric` |
 # | images `(B, C, H, W)` | `(B, H, W, C)` |
+# | `nn.AvgPool2d(2)` | `nnx.avg_pool(x, window_shape=(2, 2), strides=(2, 2))` |
 #
 # ## Deeper: older code
 #

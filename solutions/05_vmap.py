@@ -2,7 +2,7 @@
 # # 05 · Exercises: vmap
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# All exercises need only the core of the lesson. Several of them require "the same program at any size". This means that twice as many rows give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the number of rows. A program made with `vmap` does not grow.
+# All exercises need only the core of the lesson. Several of them require "the same program at any size". This means that twice as many rows give larger arrays, but not more operations. JAX unrolls a Python loop, so its program grows with the number of rows. A program made by `vmap` does not grow.
 
 # %% setup
 from grader.checks import ask, compare, counted, error, inputs, program, require
@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators round the factors of a product to fewer bits. Here every product uses all of them.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def climb(x, y):
-    """The cost of climbing from x to y, where going down is free: (d,), (d,) -> (). It differs from y to x."""
+    """The cost of climbing from x to y, where going down is free: (d,), (d,) -> (). It depends on the order of x and y."""
     return jnp.sum(jnp.maximum(y - x, 0))
 
 
@@ -90,7 +90,7 @@ table = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs, ys).run(xs, ys)
 compare(table, np.array([[1, 2, 10], [0, 0, 7]], np.float32), label="the table")
 
 # %% hidden="vmap-pairwise" name="values" points=1
-"""Right for any function of two vectors, also when there are as many xs as ys."""
+"""The table is correct for any function of two vectors, also when there are as many xs as ys."""
 
 
 def probe_steep(xs, ys):
@@ -105,13 +105,13 @@ for _ in range(3):
         swapped = np.maximum(2 * xs[:, None] - ys[None, :], 0).sum(-1)
         require(
             not np.allclose(got, swapped, atol=1e-3),
-            "Entry [i, j] is `l1(ys[j], xs[i])`: the two arguments are swapped; wanted `l1(xs[i], ys[j])`.",
+            "Entry [i, j] is `l1(ys[j], xs[i])`, but should be `l1(xs[i], ys[j])`. The two arguments are swapped.",
         )
-        require(not np.allclose(got, wanted.T, atol=1e-3), "The table is transposed: entry [i, j] is in place [j, i].")
+        require(not np.allclose(got, wanted.T, atol=1e-3), "The table is transposed. Entry [i, j] is at [j, i].")
     compare(got, wanted, label="the table of 4 and 4 rows")
 
 # %% hidden="vmap-pairwise" name="program" points=1
-"""Right for more rows too, by the same program and without a loop."""
+"""The program has no loop and is the same for more rows."""
 xs = inputs.rng().normal(size=(9, 3)).astype(np.float32)
 ys = inputs.rng().normal(size=(7, 3)).astype(np.float32)
 few = program(lambda xs, ys: pairwise_l1(climb, xs, ys), xs[:5], ys[:4])
@@ -122,8 +122,8 @@ compare(few.run(xs[:5], ys[:4]), table[:5, :4], label="the table of 5 and 4 rows
 require(many.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     many.operations == few.operations,
-    f"With 5 and 4 rows the program has {few.operations} operations, with 9 and 7 it has {many.operations}: a Python loop "
-    "was written out row by row. Let vmap add the axis instead.",
+    f"With 5 and 4 rows, the program has {few.operations} operations, with 9 and 7 it has {many.operations}. JAX has "
+    "unrolled a Python loop. Let vmap add the axis instead.",
 )
 
 # %% hidden="vmap-pairwise" name="traced-once" points=1 observed=true
@@ -137,10 +137,10 @@ def probe_calls(xs, ys):
 
 
 count, shape = ask(probe_calls, np.zeros((5, 2), np.float32), np.zeros((6, 2), np.float32))
-require(shape == (5, 6), f"For 5 and 6 rows the table has shape {shape}; wanted (5, 6).")
-require(count > 0, "`l1` was never called: the answer has to work for any function that it is given.")
+require(shape == (5, 6), f"For 5 and 6 rows, the table has shape {shape}, but should have (5, 6).")
+require(count > 0, "`l1` was never called. The answer must work for any `l1`.")
 require(
-    count == 1, f"For 5 and 6 rows Python ran `l1` {count} times. vmap runs it once, on a tracer for any pair of rows."
+    count == 1, f"For 5 and 6 rows, Python ran `l1` {count} times. vmap runs it once, on tracers for any pair of rows."
 )
 
 # %% [markdown] why="vmap-pairwise"
@@ -155,7 +155,7 @@ def pairwise_l1(l1, xs, ys):
     return jax.vmap(one_to_all, in_axes=(0, None))(xs, ys)
 
 
-# %% wrong="vmap-pairwise" because="Loops over the rows in Python, which gives the right values, but the program grows with the number of rows."
+# %% wrong="vmap-pairwise" because="Loops over the rows in Python, which gives the correct values, but the program grows with the number of rows."
 def pairwise_l1(l1, xs, ys):
     def one_to_all(x, ys):
         return jnp.stack([l1(x, y) for y in ys])
@@ -225,7 +225,7 @@ def pairwise_l1(l1, xs, ys):
 #
 # **Signature.** `in_axes_puzzle()` returns a dict with the four keys below. Each value is a pair `(in_axes, out_axes)` of arguments for `jax.vmap`.
 #
-# | key | `params["w"]` | `params["b"]` | `x` | wanted `"out"` | wanted `"norm"` |
+# | key | `params["w"]` | `params["b"]` | `x` | result `"out"` | result `"norm"` |
 # |---|---|---|---|---|---|
 # | `"examples"` | `(k, d)` | `(k,)` | `(n, d)` | `(n, k)` | `(n,)` |
 # | `"columns"` | `(k, d)` | `(k,)` | `(d, n)` | `(k, n)` | `(n,)` |
@@ -283,8 +283,8 @@ def judge(key, w, b, x, wanted):
     got = ask(probe_shapes, key, np.zeros(w, np.float32), np.zeros(b, np.float32), np.zeros(x, np.float32))
     require(not isinstance(got, str), f'With your axes for "{key}", JAX raises: {got}')
     out, norm = got
-    require(out == wanted, f'"{key}" gives "out" of shape {out}; wanted {wanted}.')
-    require(norm == (7,), f'"{key}" gives "norm" of shape {norm}; wanted (7,).')
+    require(out == wanted, f'"{key}" gives "out" of shape {out}, but should give {wanted}.')
+    require(norm == (7,), f'"{key}" gives "norm" of shape {norm}, but should give (7,).')
 
 
 judge("examples", w=(3, 2), b=(3,), x=(7, 2), wanted=(7, 3))
@@ -293,7 +293,7 @@ judge("ensemble", w=(7, 3, 2), b=(3,), x=(2,), wanted=(7, 3))
 judge("stacked", w=(3, 2, 7), b=(3, 7), x=(7, 2), wanted=(7, 3))
 
 # %% hidden="vmap-axes" name="values" points=2
-"""The right slices go in and come out, even when all sizes are 4."""
+"""The axes are correct, also when all sizes are 4 and no shape reveals a mistake."""
 KEYS = ("examples", "columns", "ensemble", "stacked")
 IN = {"examples": (None, None, 0), "columns": (None, None, 1), "ensemble": (0, None, None), "stacked": (2, 1, 0)}
 
@@ -476,7 +476,7 @@ got = program(probe, w, xs, ys).run(w, xs, ys)
 compare(got, np.array([[2, 0], [0, 4], [6, 6]], np.float32))
 
 # %% hidden="vmap-per-example-gradients" name="values" points=1
-"""Right for a network whose parameters are a dict, also when there are as many examples as units; in their dtypes."""
+"""The gradients of a network have the correct values and dtypes, also when there are as many examples as units."""
 
 
 def probe_dtypes(params, xs, ys):
@@ -486,9 +486,9 @@ def probe_dtypes(params, xs, ys):
 
 def by_hand(params, xs, ys):
     hidden = np.tanh(xs @ params["a"].T)
-    slope = 2 * (hidden @ params["b"] - ys)
-    inner = slope[:, None] * params["b"] * (1 - hidden**2)
-    return {"a": inner[:, :, None] * xs[:, None, :], "b": slope[:, None] * hidden}
+    by_output = 2 * (hidden @ params["b"] - ys)
+    inner = by_output[:, None] * params["b"] * (1 - hidden**2)
+    return {"a": inner[:, :, None] * xs[:, None, :], "b": by_output[:, None] * hidden}
 
 
 def draw():
@@ -505,11 +505,11 @@ params["a"] = params["a"].astype(np.float16)
 got = ask(probe_dtypes, params, xs, ys)
 require(
     got == {"a": np.float16, "b": np.float32},
-    "Where one parameter is float16 and the other float32, the gradients do not have the dtypes of their parameters.",
+    "For one parameter in float16 and one in float32, the gradients do not have the dtypes of their parameters.",
 )
 
 # %% hidden="vmap-per-example-gradients" name="program" points=2
-"""Right for more examples too, by the same program without a loop, and four times the examples are four times the work."""
+"""The program has no loop, is the same for more examples, and its work grows in proportion to them."""
 
 
 def draw(examples):
@@ -533,14 +533,14 @@ require(
 )
 require(
     many.operations == few.operations,
-    f"With 5 examples the program has {few.operations} operations, with 20 it has {many.operations}: a Python loop was "
-    "written out example by example.",
+    f"With 5 examples, the program has {few.operations} operations, with 20 it has {many.operations}. JAX has unrolled a "
+    "Python loop.",
 )
 if few.flops and many.flops:
     require(
         many.flops < 6 * few.flops,
-        f"Four times the examples cost {many.flops / few.flops:.0f} times the work. Each example's gradient needs that "
-        "example only: take the gradient of one loss, not of the whole batch's losses.",
+        f"Four times the examples cost {many.flops / few.flops:.0f} times the work. The gradient of an example needs "
+        "only that example. Differentiate the loss of one example, not the losses of the whole batch.",
     )
 
 # %% [markdown] why="vmap-per-example-gradients"
@@ -560,7 +560,7 @@ def per_example_gradients(loss, params, xs, ys):
     return jax.vmap(jax.grad(loss, argnums=1), in_axes=(None, 0, 0))(params, xs, ys)
 
 
-# %% wrong="vmap-per-example-gradients" because="Loops over the examples in Python, which gives the right values, but the program grows with the batch."
+# %% wrong="vmap-per-example-gradients" because="Loops over the examples in Python, which gives the correct values, but the program grows with the batch."
 def per_example_gradients(loss, params, xs, ys):
     gradients = [jax.grad(loss)(params, x, y) for x, y in zip(xs, ys, strict=True)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients)
@@ -571,7 +571,7 @@ def per_example_gradients(loss, params, xs, ys):
     return jax.vmap(jax.grad(loss))(params, xs, ys)
 
 
-# %% wrong="vmap-per-example-gradients" because="Takes the Jacobian of all losses with respect to the parameters, which sends every loss backward through every example."
+# %% wrong="vmap-per-example-gradients" because="Takes the Jacobian of all losses with respect to the parameters, which differentiates every loss through every example."
 def per_example_gradients(loss, params, xs, ys):
     def losses(params):
         return jax.vmap(loss, in_axes=(None, 0, 0))(params, xs, ys)
@@ -674,7 +674,7 @@ def masked_mean_rows(rows, lengths):
 
 
 def probe_plain(rows, lengths):
-    with jax.disable_jit():  # a compiler may turn "times 0" into a choice, and so hide what NaN times 0 is
+    with jax.disable_jit():  # a compiler may turn "times 0" into a selection, which hides that NaN times 0 is NaN
         return masked_mean_rows(rows, lengths)
 
 
@@ -686,7 +686,7 @@ got = ask(probe_plain, jnp.asarray(rows), jnp.asarray(lengths))
 compare(got, np.array([2, 0, 4], np.float32), label="the result with NaN in the padding")
 
 # %% hidden="vmap-masked-mean" name="values" points=1
-"""Right for every length and any padding, in the dtype of the rows; no loop, and the same program at any size."""
+"""The means are correct for every length, padding and dtype. The program has no loop and is the same at any size."""
 
 
 def probe_both(rows, lengths):
@@ -705,7 +705,7 @@ for garbage in (7.0, -1e30):
 
 
 def probe_plain(padded, lengths):
-    with jax.disable_jit():  # a compiler may turn "times 0" into a choice, and so hide what inf times 0 is
+    with jax.disable_jit():  # a compiler may turn "times 0" into a selection, which hides that inf times 0 is NaN
         return masked_mean_rows(padded, lengths)
 
 
@@ -715,7 +715,7 @@ got = ask(probe_plain, jnp.asarray(rows), jnp.asarray(lengths))
 floats = isinstance(got, np.ndarray | jax.Array) and jnp.issubdtype(got.dtype, jnp.floating)
 require(
     not floats or np.isfinite(got).all(),
-    "With inf in the padding the result is not finite: does the padding get into a sum? What is 0 times inf?",
+    "With inf in the padding, the result is not finite. Is the padding part of a sum? What is 0 times inf?",
 )
 compare(
     got,
@@ -729,7 +729,7 @@ compare(got, np.float32([np.inf, np.nan, 1.5]), label="the result with inf and N
 half = ask(
     lambda rows, lengths: jax.eval_shape(masked_mean_rows, rows, lengths).dtype, np.zeros((3, 3), np.float16), lengths
 )
-require(half == np.float16, f"For rows in float16 the means are {half}; wanted float16.")
+require(half == np.float16, f"For rows in float16, the means are {half}, but should be float16.")
 lengths = inputs.rng().permutation(np.arange(15) % 6).astype(np.int32)
 rows = inputs.rng().normal(size=(15, 5)).astype(np.float32)
 many = program(probe_both, rows, lengths)
@@ -739,8 +739,8 @@ compare(many.run(rows, lengths), ((rows * shares).sum(1), shares), label="the re
 require(many.loops == 0, "The program runs a loop over the rows. Write it for one row, and let vmap add the axis.")
 require(
     many.operations == few.operations,
-    f"With 6 rows the program, with its gradient, has {few.operations} operations, with 15 it has {many.operations}: a "
-    "Python loop was written out row by row.",
+    f"With 6 rows, the program with its gradient has {few.operations} operations, with 15 it has {many.operations}. "
+    "JAX has unrolled a Python loop.",
 )
 lengths = inputs.rng().permutation([0, 1, 3]).astype(np.int32)
 rows = np.full((3, 3), 2.5, np.float16)
@@ -756,7 +756,7 @@ def probe_both(rows, lengths):
 
 
 def probe_plain(rows, lengths):
-    with jax.disable_jit():  # operation by operation: a compiler may turn "times 0" into a choice
+    with jax.disable_jit():  # operation by operation, because a compiler may turn "times 0" into a selection
         return jax.grad(lambda rows: jnp.sum(masked_mean_rows(rows, lengths)))(rows)
 
 
@@ -770,7 +770,7 @@ for words, garbage in (("NaN", np.nan), ("a number", 7.0)):
     for how, got in (("compiled", program(probe_both, rows, lengths).run(rows, lengths)[1]), ("not compiled", plain)):
         require(
             np.isfinite(got).all(),
-            f"With {words} in the padding the gradient ({how}) is not finite everywhere: look at empty rows, where 0/0 hides "
+            f"With {words} in the padding, the gradient ({how}) is not finite everywhere. Look at empty rows, where 0/0 hides "
             "behind a `where`.",
         )
         compare(got, wanted, label=f"the gradient with {words} in the padding ({how})")
@@ -836,7 +836,7 @@ def masked_mean_rows(rows, lengths):
     return jnp.sum(jnp.where(inside, rows, 0), axis=1) / (scale * jnp.maximum(lengths, 1)).astype(rows.dtype)
 
 
-# %% wrong="vmap-masked-mean" because="Loops over the rows in Python, which gives the right values, but the program grows with the number of rows."
+# %% wrong="vmap-masked-mean" because="Loops over the rows in Python, which gives the correct values, but the program grows with the number of rows."
 def masked_mean_rows(rows, lengths):
     means = []
     for i in range(rows.shape[0]):
@@ -971,11 +971,11 @@ def jacobian_rows(f, x, rows):
 x = np.array([0, 2, 4, 0, 1], np.float32)
 rows = np.array([3, 0, 3], np.int32)
 got = program(lambda x, rows: jacobian_rows(neighbours, x, rows), x, rows).run(x, rows)
-last = [0, 0, 0, 1, 0]  # output 3 is sin(x[3]) * x[4]: by x[3] it changes like cos(0) * 1, by x[4] like sin(0)
+last = [0, 0, 0, 1, 0]  # output 3 is sin(x[3]) * x[4]: its derivative is cos(0) * 1 for x[3] and sin(0) for x[4]
 compare(got, np.array([last, [2, 0, 0, 0, 0], last], np.float32))
 
 # %% hidden="vmap-jacobian-rows" name="values" points=1
-"""Right for any rows, in float32 and float16."""
+"""The result is correct for any `rows`, in float32 and float16."""
 
 
 def by_hand(x, rows):
@@ -999,14 +999,14 @@ def probe_half(x, rows):
 raised = error(probe_half, x.astype(np.float16), rows)
 require(
     raised is None,
-    f"For an x in float16 your answer raised {raised}. The vectors that you pull back need the dtype of the outputs.",
+    f"For an x in float16, your answer raised {raised}. The vectors that you pull back need the dtype of the outputs.",
     kind="raised",
 )
 half = ask(probe_half, x.astype(np.float16), rows)
-require(half == np.float16, f"For an x in float16 the rows are {half}; wanted float16.")
+require(half == np.float16, f"For an x in float16, the rows are {half}, but should be float16.")
 
 # %% hidden="vmap-jacobian-rows" name="program" points=1
-"""Right for five rows of 99, without ever building the whole Jacobian, and without a loop."""
+"""The program computes 5 of 99 rows without a loop and without the whole Jacobian."""
 made = {}
 for count, size in ((5, 100), (3, 5)):
     x = inputs.rng().normal(size=size).astype(np.float32)
@@ -1019,13 +1019,13 @@ three, five = made[3], made[5]
 require(five.loops == 0, "The program runs a loop over the rows, one after the other. Let vmap add the axis instead.")
 require(
     five.operations == three.operations,
-    f"For 3 rows the program has {three.operations} operations, for 5 it has {five.operations}: a Python loop was written out "
-    "row by row.",
+    f"For 3 rows, the program has {three.operations} operations, for 5 it has {five.operations}. JAX has unrolled a "
+    "Python loop.",
 )
 require(
     five.intermediates < 99 * 100 / 2,
-    f"For 5 rows of a Jacobian of 99 x 100 the program holds an array of {five.intermediates:,} elements. Pull back only the "
-    "outputs that are asked for.",
+    f"For 5 rows of a Jacobian of 99 x 100, the program creates an array of {five.intermediates:,} elements. Pull back "
+    "only the requested outputs.",
 )
 
 # %% [markdown] why="vmap-jacobian-rows"
@@ -1068,13 +1068,13 @@ def jacobian_rows(f, x, rows):
     return jax.vmap(lambda pick: pull_back(pick)[0])(picks)
 
 
-# %% wrong="vmap-jacobian-rows" because="Computes the rows in a Python loop, which gives the right values, but the program grows with the number of rows."
+# %% wrong="vmap-jacobian-rows" because="Computes the rows in a Python loop, which gives the correct values, but the program grows with the number of rows."
 def jacobian_rows(f, x, rows):
     outputs, pull_back = jax.vjp(f, x)
     return jnp.stack([pull_back(jnp.zeros_like(outputs).at[row].set(1))[0] for row in rows])
 
 
-# %% wrong="vmap-jacobian-rows" because="Pushes all unit vectors forward and picks rows afterwards: the whole Jacobian is computed."
+# %% wrong="vmap-jacobian-rows" because="Pushes all unit vectors forward and selects rows afterwards, which computes the whole Jacobian."
 def jacobian_rows(f, x, rows):
 
     def column(direction):
@@ -1144,7 +1144,7 @@ got = program(batched_solve, xs, ys, strengths).run(xs, ys, strengths)
 compare(got, np.array([[[1, 1.2], [0.4, 0.75]]], np.float32))
 
 # %% hidden="vmap-batched-solve" name="values" points=1
-"""Right for every task at every strength, also when there are as many tasks as strengths and features."""
+"""The weights are correct for every task and strength, also when there are as many tasks as strengths and features."""
 
 
 def one_by_one(xs, ys, strengths):
@@ -1165,7 +1165,7 @@ for _ in range(3):
     compare(made.run(xs, ys, strengths), wanted, rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 
 # %% hidden="vmap-batched-solve" name="program" points=2
-"""Right for more tasks and strengths too, by the same program without a loop, and each task's XᵀX is formed once."""
+"""The program has no loop, is the same for more tasks and strengths, and computes XᵀX once for each task."""
 rng = inputs.rng()
 xs, ys = rng.normal(size=(5, 40, 3)).astype(np.float32), rng.normal(size=(5, 40)).astype(np.float32)
 strengths = rng.uniform(1, 20, size=12).astype(np.float32)
@@ -1177,19 +1177,19 @@ got = few.run(xs[:3], ys[:3], strengths[:3])
 compare(got, wanted[:3, :3], rtol=1e-3, atol=1e-4, label="the result for 3 tasks and 3 strengths")
 require(
     many.loops == 0,
-    "The program has a loop: over tasks or strengths, or the one inside `jnp.linalg.solve`. Let vmap add the axes to `solve_spd`.",
+    "The program has a loop, over tasks or strengths or inside `jnp.linalg.solve`. Let vmap add the axes to `solve_spd`.",
 )
 require(
     many.operations == few.operations,
-    f"With 3 tasks and 3 strengths the program has {few.operations} operations, with 5 and 12 it has {many.operations}: a Python "
-    "loop was written out.",
+    f"With 3 tasks and 3 strengths, the program has {few.operations} operations, with 5 and 12 it has {many.operations}. JAX "
+    "has unrolled a Python loop.",
 )
 if many.flops:
     grams = 5 * 2 * 40 * 3 * (3 + 1)  # XᵀX and Xᵀy of five tasks, a multiplication and an addition for each term
     require(
         many.flops < 3 * grams,
-        f"At 12 strengths the program does {many.flops / grams:.0f} times the work of forming XᵀX once for each task. What does not "
-        "depend on the strength belongs outside the function that is mapped over strengths.",
+        f"With 12 strengths, the program does {many.flops / grams:.0f} times the work of one XᵀX for each task. Values that do "
+        "not depend on the strength belong outside the function that is mapped over strengths.",
     )
 
 # %% [markdown] why="vmap-batched-solve"
@@ -1226,7 +1226,7 @@ def batched_solve(xs, ys, strengths):
     return flat.reshape(tasks, count, -1)
 
 
-# %% wrong="vmap-batched-solve" because="Loops over the strengths in Python, which gives the right values, but the program grows with their number."
+# %% wrong="vmap-batched-solve" because="Loops over the strengths in Python, which gives the correct values, but the program grows with their number."
 def batched_solve(xs, ys, strengths):
     ridge = lambda x, y, strength: solve_spd(x.T @ x + strength * jnp.eye(x.shape[1]), x.T @ y)
     return jnp.stack([jax.vmap(ridge, in_axes=(0, 0, None))(xs, ys, strength) for strength in strengths], axis=1)
@@ -1247,7 +1247,7 @@ def batched_solve(xs, ys, strengths):
     return jax.vmap(at)(strengths).reshape(len(xs), len(strengths), -1)
 
 
-# %% wrong="vmap-batched-solve" because="Appends rows for the strength to X, which gives the right values, but computes the product again for each strength."
+# %% wrong="vmap-batched-solve" because="Appends rows for the strength to X, which gives the correct values, but computes the product again for each strength."
 def batched_solve(xs, ys, strengths):
     def ridge(x, y, strength):
         longer = jnp.concatenate([x, jnp.sqrt(strength) * jnp.eye(x.shape[1])])

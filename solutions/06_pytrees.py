@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+# By default, accelerators round the factors of a product to fewer bits. Here every product uses all of them.
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
@@ -67,11 +67,11 @@ def metres_walked(point):
 
 # %% [markdown] task="pytrees-bytes" stars=1 minutes=8 skills="01_arrays,06_pytrees"
 # ## The size of a model that does not exist
-# **Goal.** How much memory will the parameters of a model take? Compute this number for a model of arrays, and for a model of which you have only the shapes and dtypes. One line is missing.
+# **Goal.** How much memory will the parameters of a model take? Compute this number for a model of arrays, and also for a model that is only described by its shapes and dtypes. One line is missing.
 #
-# **Signature.** `tree_bytes(tree)`. `tree` is any pytree. Its leaves are JAX or NumPy arrays, or objects of `jax.ShapeDtypeStruct`, which have a shape and a dtype but no numbers. Returns one number, the bytes of all leaves together.
+# **Signature.** `tree_bytes(tree)`. `tree` is any pytree. Its leaves are JAX or NumPy arrays, or objects of `jax.ShapeDtypeStruct`, which have a shape and a dtype but no numbers. Returns one number, the total bytes of all leaves.
 #
-# **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, for arrays and for shapes.
+# **Example.** `{"w": (3, 4) of float32, "b": (4,) of bfloat16}` takes 12 · 4 + 4 · 2 = 56 bytes, as arrays and as shapes.
 #
 # **Judged.** The number, for many dtypes and containers. No array may be created, because the shapes can describe petabytes. **Not judged.** Speed.
 #
@@ -111,12 +111,12 @@ for what, tree in (("the arrays", arrays), ("the shapes", shapes)):
     got = ask(tree_bytes, tree)
     require(
         isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == (),
-        f"For {what} the result is not a number but {type(got).__name__}.",
+        f"For {what}, the result is a {type(got).__name__} instead of a number.",
     )
-    require(got == 56, f"For {what} of the example the result is {got}; wanted 56.")
+    require(got == 56, f"For {what} of the example, the result is {got}, but should be 56.")
 
 # %% hidden="pytrees-bytes" name="values" points=1
-"""Right for arrays of any dtype in any containers."""
+"""The number is correct for arrays of any dtype in any containers."""
 rng = inputs.rng()
 n, m = (int(size) for size in rng.integers(2, 9, size=2))
 trees = {
@@ -131,13 +131,13 @@ trees = {
 }
 for what, (wanted, tree) in trees.items():
     raised = error(tree_bytes, tree)
-    require(raised is None, f"For a tree with {what} your answer raised {raised}.", kind="raised")
+    require(raised is None, f"For a tree with {what}, your answer raised {raised}.", kind="raised")
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
-    require(number and int(got) == wanted, f"The number is not right for a tree with {what}.")
+    require(number and int(got) == wanted, f"The number is wrong for a tree with {what}.")
 
 # %% hidden="pytrees-bytes" name="shapes" points=2
-"""Right for shapes of petabytes, for which no array is created."""
+"""The number is correct for shapes of petabytes, and no array is created."""
 k = int(inputs.rng().integers(1, 100))
 huge = {"table": jax.ShapeDtypeStruct((1024,) * 4, jnp.float32)}
 huge["head"] = Layer(jax.ShapeDtypeStruct((2**44, k), jnp.bfloat16), jax.ShapeDtypeStruct((2**44,), jnp.int8))
@@ -148,19 +148,19 @@ for what, wanted, tree in (*cases, ("shapes of petabytes", 2**42 + (2 * k + 1) *
     raised = error(tree_bytes, tree)
     require(
         raised != "OverflowError",
-        f"For {what} your answer raised OverflowError, because a size exceeds the 32 bits of JAX's integers. "
+        f"For {what}, your answer raised OverflowError, because a size exceeds the 32 bits of JAX's integers. "
         "Count with Python integers, which have no limit.",
     )
     require(
         raised is None,
-        f"For {what} your answer raised {raised}. Shapes contain no numbers, and no array may be created. Count with "
+        f"For {what}, your answer raised {raised}. Shapes contain no numbers, and no array may be created. Count with "
         "`.shape` or `.size`, and `.dtype`.",
     )
     got = ask(tree_bytes, tree)
     number = isinstance(got, int | float | np.number | jax.Array) and np.shape(got) == ()
     require(
         number and int(got) == wanted,
-        f"The number is not right for {what}."
+        f"The number is wrong for {what}."
         + " Python integers have no limit, and JAX integers have 32 bits." * (tree is not small),
     )
 
@@ -229,7 +229,7 @@ def tree_bytes(tree):
     return total
 
 
-# %% wrong="pytrees-bytes" because="Reads the number of bits from finfo or iinfo, which refuse bool."
+# %% wrong="pytrees-bytes" because="Reads the number of bits from finfo or iinfo, which reject bool."
 def tree_bytes(tree):
     total = 0
     for leaf in jax.tree.leaves(tree):
@@ -300,7 +300,7 @@ are_jax = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
 require(are_jax, "The leaves of the result are not JAX arrays. Did you stack them with NumPy?")
 
 # %% hidden="pytrees-transpose" name="values" points=1
-"""Right under jit for nested containers of arrays, with their dtypes, and for a single tree."""
+"""The result is correct under jit for nested containers of arrays, with their dtypes, and for a single tree."""
 
 
 def draw(rng):
@@ -324,7 +324,7 @@ for n in (4, 1):
         raised is None,
         "Under jit, a NumPy function received a tracer, which contains no numbers. Stack with `jnp`."
         if raised == "TracerArrayConversionError"
-        else f"For {n} tree{'s' * (n > 1)} of nested containers your answer raised {raised} under jit.",
+        else f"For {n} tree{'s' * (n > 1)} of nested containers, your answer raised {raised} under jit.",
         kind="raised",
     )
     compare(program(transpose_trees, trees).run(trees), wanted, label=f"the result for {n} tree{'s' * (n > 1)}")
@@ -414,7 +414,7 @@ def transpose_trees(trees):
     return jax.tree.unflatten(jax.tree.structure(trees[0]), [jnp.stack(column) for column in columns])
 
 
-# %% wrong="pytrees-transpose" because="Stacks with jnp.array, which also accepts a list where the first tree has an array, so such a structure is not refused."
+# %% wrong="pytrees-transpose" because="Stacks with jnp.array, which also accepts a list where the first tree has an array, so such a structure is not rejected."
 def transpose_trees(trees):
     return jax.tree.map(lambda *leaves: jnp.array(leaves), *trees)
 
@@ -437,7 +437,7 @@ def transpose_trees(trees):
 
 # %% [markdown] task="pytrees-rates" stars=2 minutes=12 skills="01_arrays,06_pytrees,pytrees-transpose"
 # ## A learning rate for each part
-# **Goal.** Update a whole model by one step of gradient descent in which each part has its own learning rate. For example, the rate is zero for the embedding, small for the layers and large for the head. A part can be a single array or half of the model.
+# **Goal.** Update a model by one step of gradient descent in which each part has its own learning rate. For example, the rate is zero for the embedding, small for the layers and large for the head. A part can be a single array or half of the model.
 #
 # **Signature.** `step_by_parts(rates, params, gradients)`. `params` is a pytree of float arrays of any dtype, and `gradients` has the same structure, shapes and dtypes. `rates` is a prefix of `params`. It has the containers of `params`, but may end earlier, with a float32 number `()` that applies to everything below. Returns the new parameters `p - rate * g`, with the structure and the dtypes of `params`.
 #
@@ -467,8 +467,8 @@ def step_by_parts(rates, params, gradients):
     """Returns p - rate * g for each parameter. rates is a prefix of params, gradients has the same structure."""
 
     ### BEGIN SOLUTION
-    def step(rate, part, slopes):
-        return jax.tree.map(lambda p, g: (p - rate * g).astype(p.dtype), part, slopes)
+    def step(rate, part, grads):
+        return jax.tree.map(lambda p, g: (p - rate * g).astype(p.dtype), part, grads)
 
     return jax.tree.map(step, rates, params, gradients)
     ### END SOLUTION
@@ -483,7 +483,7 @@ wanted = {"embed": np.float32(1), "head": Layer(np.float32(1.5), np.float32(2.5)
 compare(program(step_by_parts, rates, params, ones).run(rates, params, ones), wanted, label="the new parameters")
 
 # %% hidden="pytrees-rates" name="prefixes" points=2
-"""Right for prefixes of every depth."""
+"""The new parameters are correct for prefixes of every depth."""
 
 
 def draw(rng):
@@ -497,7 +497,7 @@ def stepped(one, other, rate):
 
 rng = inputs.rng()
 a, b, c, d, e = rng.uniform(0.5, 2, size=5).astype(np.float32)
-# The rates, and what they come to for embed, and for w and b of both layers.
+# The rates, and the rate that each gives for embed, and for w and b of both layers.
 prefixes = {
     "a number for each part": ({"embed": a, "layers": b, "none": None}, a, (b, b), (b, b)),
     "a number for each layer": ({"embed": a, "layers": [b, c], "none": None}, a, (b, b), (c, c)),
@@ -574,24 +574,24 @@ def step_by_parts(rates, params, gradients):
 
 # %% wrong="pytrees-rates" because="Adds the gradient instead of subtracting it, which increases the loss."
 def step_by_parts(rates, params, gradients):
-    def step(rate, part, slopes):
-        return jax.tree.map(lambda p, g: (p + rate * g).astype(p.dtype), part, slopes)
+    def step(rate, part, grads):
+        return jax.tree.map(lambda p, g: (p + rate * g).astype(p.dtype), part, grads)
 
     return jax.tree.map(step, rates, params, gradients)
 
 
 # %% wrong="pytrees-rates" because="Leaves the dtype to promotion, so a float32 rate converts 16-bit parameters to float32."
 def step_by_parts(rates, params, gradients):
-    def step(rate, part, slopes):
-        return jax.tree.map(lambda p, g: p - rate * g, part, slopes)
+    def step(rate, part, grads):
+        return jax.tree.map(lambda p, g: p - rate * g, part, grads)
 
     return jax.tree.map(step, rates, params, gradients)
 
 
 # %% wrong="pytrees-rates" because="Returns the steps without the parameters to which they should be added."
 def step_by_parts(rates, params, gradients):
-    def step(rate, slopes):
-        return jax.tree.map(lambda g: (-rate * g).astype(g.dtype), slopes)
+    def step(rate, grads):
+        return jax.tree.map(lambda g: (-rate * g).astype(g.dtype), grads)
 
     return jax.tree.map(step, rates, gradients)
 
@@ -600,8 +600,8 @@ def step_by_parts(rates, params, gradients):
 def step_by_parts(rates, params, gradients):
     dtype = jax.tree.leaves(params)[0].dtype
 
-    def step_part(rate, part, slopes):
-        return jax.tree.map(lambda p, g: (p - rate * g).astype(dtype), part, slopes)
+    def step_part(rate, part, grads):
+        return jax.tree.map(lambda p, g: (p - rate * g).astype(dtype), part, grads)
 
     return jax.tree.map(step_part, rates, params, gradients)
 
@@ -760,7 +760,7 @@ for what, (rules, factors) in cases.items():
     tree = draw(rng)
     raised = error(probe_rules, rules, tree)
     require(
-        raised is None, f"For a tree of dicts, lists, tuples and `Layer`s your answer raised {raised}.", kind="raised"
+        raised is None, f"For a tree of dicts, lists, tuples and `Layer`s, your answer raised {raised}.", kind="raised"
     )
     got = ask(probe_rules, rules, tree)
     (first, second), (one, other), scale = tree["layers"], tree["pair"], np.float32(factors)
@@ -782,7 +782,7 @@ cases = {
 }
 for what, (rules, factors) in cases.items():
     raised = error(probe_rules, rules, tree(*leaves))
-    require(raised is None, f"With {what} your answer raised {raised}.", kind="raised")
+    require(raised is None, f"With {what}, your answer raised {raised}.", kind="raised")
     wanted = tree(*(np.float32(factor) * leaf for factor, leaf in zip(factors, leaves, strict=True)))
     compare(ask(probe_rules, rules, tree(*leaves)), wanted, label=f"the result ({what})")
 
@@ -991,7 +991,7 @@ def map_by_path(rules, tree, name=""):
 #
 # **Example.** With `is_float` from the setup, `{"w": [1., 2.], "step": 3, "name": "net"}` (an array, an int and a string) is split into `{"w": [1., 2.], "step": None, "name": None}` and `{"w": None, "step": 3, "name": "net"}`. `combine` of both, in any order, returns the original.
 #
-# **Judged.** Both functions, for leaves of every type, including zeros and empty strings, and for pytrees that contain `None` themselves. Gradients with respect to `kept`. **Not judged.** `combine` of pytrees that do not belong together.
+# **Judged.** Both functions, for leaves of every type, including zeros and empty strings, and for pytrees that contain `None` themselves. Gradients with respect to `kept`. **Not judged.** `combine` of pytrees that are not parts of one tree.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1128,8 +1128,8 @@ for _ in range(2):
     hidden = np.tanh(first.w @ x + first.b)
     miss = (second.w @ hidden + second.b)[0] - y
     inner = 2 * miss * second.w[0] * (1 - hidden**2)
-    slopes = [Layer(np.outer(inner, x), inner), Layer(2 * miss * hidden[None], 2 * miss[None])]
-    wanted = np.float32(miss**2), {"layers": slopes, "activation": None, "step": None}
+    layers = [Layer(np.outer(inner, x), inner), Layer(2 * miss * hidden[None], 2 * miss[None])]
+    wanted = np.float32(miss**2), {"layers": layers, "activation": None, "step": None}
     compare(made.run(model, x, y), wanted, atol=1e-4, label="`(loss, gradient)`")
 
 # %% [markdown] why="pytrees-partition"
@@ -1296,13 +1296,13 @@ def combine(one, other):
 # ## A class as a container
 # *Needs: Deeper: classes that are not dataclasses.*
 #
-# **Goal.** An object of an unregistered class is a leaf that no transformation accepts. Register a class, so that JAX treats some attributes as data, and others as static parts of the structure.
+# **Goal.** An object of an unregistered class is a leaf that no transformation accepts. Register a class, so that JAX treats some of its attributes as data and others as static.
 #
 # **Signature.** `register_point(cls)`. `cls` has the attributes `x` and `y`, arrays of the same shape, and `unit`, a string. `cls(x, y, unit)` creates an object. After the call, an object is a container with the leaves `x` and `y`, in this order and with these names, and `unit` is part of its structure. Returns `cls`, so that `register_point` can be used as a decorator. Each class is registered once.
 #
 # **Example.** For `point = cls(1.0, 2.0, "km")`, `jax.tree.leaves(point)` is `[1.0, 2.0]`, and `jax.tree.map(lambda leaf: 10 * leaf, point)` is a point with `x` 10.0, `y` 20.0 and `unit` "km".
 #
-# **Judged.** The leaves and their names in a path. Points under `jit`, `grad` and `vmap`. A map over points of different units must raise an exception. A jitted function is traced again for another unit, but not for other numbers. **Not judged.** Which registration function you use, and the type of the keys `x` and `y` in a path.
+# **Judged.** The leaves and their names in a path. Points under `jit`, `grad` and `vmap`. A map over points of different units must raise an exception. A jitted function is traced again for another unit, but not for other numbers. **Not judged.** Which registration function you use, and the type of the keys in a path.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1356,8 +1356,8 @@ def probe_jit(x, y):
 
 def probe_grad(x, y):
     Point = register_point(point_class())
-    slopes = jax.grad(lambda point: jnp.sum(metres_walked(point) * point.x))(Point(x, y, "km"))
-    return [slopes.x, slopes.y, slopes.unit]
+    gradient = jax.grad(lambda point: jnp.sum(metres_walked(point) * point.x))(Point(x, y, "km"))
+    return [gradient.x, gradient.y, gradient.unit]
 
 
 def probe_vmap(x, y):
@@ -1389,7 +1389,7 @@ x, y = inputs.rng().normal(size=(2, 3)).astype(np.float32)
 raised = error(probe_names, x, y)
 require(raised is None, f"`leaves_with_path` of a list of points raised {raised}.", kind="raised")
 got = ask(probe_names, x, y)
-require(len(got) == 4, f"Two points together have {len(got)} leaves; wanted x and y of each.")
+require(len(got) == 4, f"Two points together have {len(got)} leaves instead of four, the x and y of each.")
 compare([leaf for _, leaf in got], [x, y, y, x], label="the leaves of two points")
 require(
     [name for name, _ in got] == ["points/0/x", "points/0/y", "points/1/x", "points/1/y"],
@@ -1617,7 +1617,7 @@ require(
     kind="raised",
 )
 got = ask(to_arrays, model)
-require(isinstance(got, dict), f"`to_arrays` returns a {type(got).__name__}; wanted a dict.")
+require(isinstance(got, dict), f"`to_arrays` returns a {type(got).__name__} instead of a dict.")
 require(
     len(got) == len(wanted),
     f"A model with {len(wanted)} leaves has {len(got)} arrays. Every leaf needs a unique name.",
@@ -1683,15 +1683,13 @@ require(
 )
 require(
     raised == "KeyError",
-    f"For a name that the file does not contain it must raise KeyError, and not {raised}.",
+    f"For a name that the file does not contain, it must raise KeyError, not {raised}.",
     kind="raised",
 )
 for what, array in (("as many numbers in another shape", w), ("a shape that could be broadcast", w[:1])):
     raised = error(from_arrays, like, {"layers/0/w": array, "layers/0/b": b})
     require(raised is not None, f"An array of {what} must raise ValueError, but it was accepted.")
-    require(
-        raised == "ValueError", f"For an array of {what} it must raise ValueError, and not {raised}.", kind="raised"
-    )
+    require(raised == "ValueError", f"For an array of {what}, it must raise ValueError, not {raised}.", kind="raised")
 
 # %% [markdown] why="pytrees-checkpoint"
 # Names stay valid where positions do not, such as in a sorted file or after a layer is added. Checkpoint libraries therefore store arrays by path. `like`, which may be a pytree of shapes, determines the structure and the dtypes. **Next:** For which containers would two leaves have the same name here?

@@ -99,7 +99,7 @@ def yearly(course):
 
 # %% [markdown] task="mnist-batches" stars=1 minutes=8 skills="01_arrays,03_jit"
 # ## Batches of one shape
-# **Goal.** Make batches for a compiled step from one array of images. Each batch contains floats, has an axis for channels and has the same size, so that the step is compiled once. The loop is given. Complete its body.
+# **Goal.** Make batches for a compiled step from one array of images. All batches contain floats, have an axis for channels and have the same size, so that the step is compiled once. The loop is given. Complete its body.
 #
 # **Signature.** `batches(images, labels, size, order)` takes images `(n, h, w)` of dtype uint8 and labels `(n,)` of any integer dtype. `order` is `(n,)`, a permutation of the numbers 0 to n-1. `batches` takes the examples in this order and yields pairs of NumPy arrays. The images are `(size, h, w, 1)`, float32, from 0 to 1 (255 becomes 1), and their labels are `(size,)`, int32. Examples at the end that do not fill a batch are left out.
 #
@@ -154,7 +154,8 @@ for n, size, kind in ((23, 5, np.int64), (12, 4, np.uint8), (7, 1, np.int32), (6
     order = rng.permutation(n)
     got = ask(lambda *data: list(batches(*data)), images, labels, size, order)
     require(
-        isinstance(got, list) and all(isinstance(one, tuple) and len(one) == 2 for one in got), "A batch is not a pair."
+        isinstance(got, list) and all(isinstance(one, tuple) and len(one) == 2 for one in got),
+        "A batch is not a pair of images and labels.",
     )
     require(
         all(isinstance(part, np.ndarray) for one in got for part in one),
@@ -307,13 +308,13 @@ def batches(images, labels, size, order):
 
 # %% [markdown] task="mnist-metrics-on-device" stars=2 minutes=15 skills="03_jit,09_training,mnist-batches"
 # ## Metrics without waiting
-# **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read a number while you do this, so that Python never waits for the device. You write by hand what `nnx.MultiMetric` does.
+# **Goal.** Train on some batches and return the mean loss and the accuracy. Do not read any number in between, so that Python never waits for the device. You write by hand what `nnx.MultiMetric` does.
 #
-# **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches, and the accuracy is the share of examples whose largest logit is at the label. Both are float32 of shape `()`.
+# **Signature.** `train_steps(step, state, batches)`. `step(state, xs, ys)` returns `(state, loss, logits)`, which are the new state, the **mean** loss `()` of this batch, and its logits `(B, k)`. `batches` is a list of one or more pairs `(xs, ys)`, whose sizes B may differ. Return `(state, {"loss": ..., "accuracy": ...})`. The state is that after the last batch. The loss is the mean over all **examples** of all batches. The accuracy is the share of examples whose largest logit is at the index of their label. Both are float32 of shape `()`.
 #
 # **Example.** `nearest` from the setup starts with the centres `[[0], [1]]`. The first batch is `xs = [[1], [0], [1]]`, `ys = [0, 0, 1]`, and the second is `xs = [[2]]`, `ys = [1]`. Three of four predictions are correct, so the accuracy is 0.75. The losses of the batches are about 0.65 and 0.07, and the mean over all four examples is about 0.50.
 #
-# **Judged.** The values, for batches of different sizes and for any `step` and loss. The whole function can be traced, which fails where an array is converted to a Python or NumPy number, in the loop or after it. Nothing calls `block_until_ready`. **Not judged.** Whether you add the values up or collect them.
+# **Judged.** The values, for batches of different sizes and for any `step` and loss. The whole function can be traced, so no array may be converted to a Python or NumPy number, in the loop or after it. Nothing calls `block_until_ready`. **Not judged.** Whether you add the values up or collect them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -392,11 +393,11 @@ for sizes, times in (((40, 9, 23), 1), ((3,), 1), ((16, 16, 16, 16), 3)):
     if isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], dict) and set(got[1]) == set(totals):
         found = got[1]
         mistakes = {
-            "This is the mean of the batches' means, in which a batch of 9 counts as much as one of 40.": [
+            "This is the mean of the batch means, in which a batch of 9 counts as much as one of 40.": [
                 np.mean([a.mean() for a in part]) for part in (losses, hits)
             ],
             "Only the last batch counts.": [part[-1].mean() for part in (losses, hits)],
-            "The batches' means are added up and divided by the number of examples, which divides twice.": [
+            "The batch means are added up and divided by the number of examples, which divides twice.": [
                 np.sum([a.mean() for a in losses]) / sum(sizes),
                 np.nan,
             ],
@@ -431,7 +432,7 @@ parts = [(rng.normal(size=(n, 2)).astype(np.float32), rng.integers(0, 3, size=n)
 raised = error(probe_loop, middles, parts)
 require(
     raised is None or not ("Tracer" in raised or "Concretization" in raised),
-    "The function cannot be traced, because it reads a value, and there Python waits for the device. Is there a `float`, an "
+    "The function cannot be traced, because it reads a value. Python would wait for the device there. Does it use `float`, "
     "`int`, an `if` on a value, or NumPy?",
 )
 got = program(probe_loop, middles, parts).run(middles, parts)
@@ -440,7 +441,7 @@ compare(got[0], nearest_by_hand(middles, parts)[0], label="the state")
 
 
 def probe_waits(middles, parts):
-    """How often the loop waits for an array; a tracer is asked in the same way, and has nothing to wait for."""
+    """How often the loop waits for an array. A tracer has the same method, and nothing to wait for."""
     waits = []
     jax.core.Tracer.block_until_ready = lambda tracer: waits.append(1) or tracer
     try:
@@ -480,7 +481,7 @@ def train_steps(step, state, batches):
     return state, {"loss": total / count, "accuracy": jnp.float32(hits / count)}
 
 
-# %% wrong="mnist-metrics-on-device" because="Takes the mean of the batches' means, in which a small batch counts as much as a large one."
+# %% wrong="mnist-metrics-on-device" because="Takes the mean of the batch means, in which a small batch counts as much as a large one."
 def train_steps(step, state, batches):
     losses, hits = [], []
     for xs, ys in batches:
@@ -600,7 +601,7 @@ def train_steps(step, state, batches):
 # ## Every test image, once
 # **Goal.** Training may drop the last batch, but an evaluation may not. Evaluate a compiled model on *all* images in batches of one size, so that it is not compiled again for the last images.
 #
-# **Signature.** `evaluate(predict, images, labels, size)`. `predict` takes **exactly `size`** images `(size, ...)` and returns logits `(size, k)`. `images` is `(n, ...)` and `labels` is `(n,)`, both NumPy arrays, with n ≥ 1. Return `{"loss": ..., "accuracy": ...}`, both float32 of shape `()`. Over the n examples, the loss is the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`), and the accuracy is the share of examples whose largest logit (`jnp.argmax`) is at the label.
+# **Signature.** `evaluate(predict, images, labels, size)`. `predict` takes **exactly `size`** images `(size, ...)` and returns logits `(size, k)`. `images` is `(n, ...)` and `labels` is `(n,)`, both NumPy arrays, with n ≥ 1. Return `{"loss": ..., "accuracy": ...}`, both float32 of shape `()`. Over the n examples, the loss is the mean cross entropy (`optax.softmax_cross_entropy_with_integer_labels`), and the accuracy is the share of examples whose largest logit (`jnp.argmax`) is at the index of their label.
 #
 # **Example.** For n = 5 and size 2, `predict` is called three times. In the last call, one of the two images is padding. If all logits are 0 and there are 10 classes, the loss is log 10. The largest logit is then at 0, the first index, so the accuracy is the share of labels that are 0.
 #
@@ -651,7 +652,7 @@ def probe_example(images, labels):
 
 
 got, met = ask(probe_example, np.ones((5, 3), np.float32), np.int32([0, 4, 0, 7, 7]))
-require(met == [(2, 3)] * 3, f"`predict` received the shapes {met}; wanted (2, 3), three times.")
+require(met == [(2, 3)] * 3, f"`predict` received the shapes {met}. It should receive (2, 3) three times.")
 compare(got, {"loss": np.float32(np.log(10)), "accuracy": np.float32(0.4)}, label="the result")
 
 # %% hidden="mnist-evaluate" name="values" points=2
@@ -683,7 +684,7 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
                 losses.sum() + 2 * np.log(np.exp(np.arange(4)).sum())
             )
             / 9,
-            "This is the mean of the batches' means, in which the last image counts as much as three.": np.mean(
+            "This is the mean of the batch means, in which the last image counts as much as three.": np.mean(
                 [losses[:3].mean(), losses[3:6].mean(), losses[6]]
             ),
             "The sum of the losses is divided by the number of rows with padding, not by the number of images.": losses.sum()
@@ -727,7 +728,7 @@ compare(got, wanted, label="the result")
 broken = ask(probe_norm, images, labels, weights, np.delete(images, 3, axis=0))[0]["loss"]
 require(
     np.isnan(broken),
-    "The model returns NaN for a real image, but the loss is a number, so a broken model looks sound. Leave out rows by "
+    "The model returns NaN for a real image, but the loss is a number, which hides a broken model. Leave out rows by "
     "their position, not by their values.",
 )
 
@@ -755,7 +756,7 @@ for n, size in ((10, 4), (8, 4), (3, 5)):
     )
     require(
         len(met) == -(-n // size),
-        f"With {n} images and size {size}, the model is called {len(met)} times; needed are {-(-n // size)}.",
+        f"With {n} images and size {size}, the model is called {len(met)} times instead of {-(-n // size)}.",
     )
 
 # %% [markdown] why="mnist-evaluate"
@@ -826,7 +827,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": losses.mean(), "accuracy": jnp.mean(logits.argmax(-1) == labels)}
 
 
-# %% wrong="mnist-evaluate" because="Leaves out every NaN, so a model that fails on real images looks sound."
+# %% wrong="mnist-evaluate" because="Leaves out every NaN, which hides that the model fails on real images."
 def evaluate(predict, images, labels, size):
     n, more = len(labels), -len(labels) % size
     images = np.concatenate([images, np.zeros((more, *images.shape[1:]), images.dtype)])
@@ -837,7 +838,7 @@ def evaluate(predict, images, labels, size):
     return {"loss": jnp.nansum(losses * mask) / n, "accuracy": ((logits.argmax(-1) == labels) & mask).sum() / n}
 
 
-# %% wrong="mnist-evaluate" because="Takes the mean of the batches' means, in which the last few images count as much as a whole batch."
+# %% wrong="mnist-evaluate" because="Takes the mean of the batch means, in which the last few images count as much as a whole batch."
 def evaluate(predict, images, labels, size):
     losses, hits = [], []
     for i in range(0, len(labels), size):
@@ -987,10 +988,10 @@ class CNN(nnx.Module):
         self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
 
     def __call__(self, images):
-        flow = jax.nn.relu(self.first(images))
+        x = jax.nn.relu(self.first(images))
         for block in self.blocks:
-            flow = flow + jax.nn.relu(block(flow))
-        return self.last(flow.reshape(len(images), -1))
+            x = x + jax.nn.relu(block(x))
+        return self.last(x.reshape(len(images), -1))
 
     ### END SOLUTION
 
@@ -1008,9 +1009,9 @@ def probe_sizes(images):
 
 
 logits, leaves = ask(probe_sizes, DIGITS[:3])
-require(logits.shape == (3, 10), f"For three images the logits have shape {logits.shape}; wanted (3, 10).")
+require(logits.shape == (3, 10), f"For three images, the logits have shape {logits.shape}, but should have (3, 10).")
 count = sum(leaf.size for leaf in leaves)
-require(count == 2538, f"CNN(8, 2) has {count:,} parameters; wanted 2,538.")
+require(count == 2538, f"CNN(8, 2) has {count:,} parameters, but should have 2,538.")
 
 # %% hidden="mnist-cnn" name="parameters" points=1
 """Every layer has its own parameters, drawn from `rngs`."""
@@ -1033,7 +1034,7 @@ wanted = {(3, 3, 1, channels): 1, (16 * channels, 10): 1, (10,): 1, wide: blocks
 for shape, times in wanted.items():
     require(
         found[shape] == times,
-        f"With {channels} channels and {blocks} blocks, {found[shape]} arrays of parameters have shape {shape}; wanted {times}.",
+        f"With {channels} channels and {blocks} blocks, {found[shape]} arrays of parameters have shape {shape}. There should be {times}.",
     )
 more = sorted(set(found) - set(wanted))
 require(not more, f"With {channels} channels and {blocks} blocks, there are parameters of other shapes: {more}.")
@@ -1092,7 +1093,7 @@ for channels, blocks in ((3, 2), (4, 4)):
             "Each block adds its relu divided by the number of blocks, as in the lesson. Add all of it here.": (
                 lambda flow, new: flow + relu(new) / blocks
             ),
-            "The relu is applied to the sum; wanted the input plus a relu.": lambda flow, new: relu(flow + new),
+            "The relu is applied to the sum. Add the relu to the input instead.": lambda flow, new: relu(flow + new),
         }.items():
             require(not any(near(by_hand(order, block)) for order in orders), said)
         same = any(near(by_hand([i] * blocks, right)) for i in range(blocks))
@@ -1126,11 +1127,11 @@ require(np.shape(logits) == (len(test), 10), "The logits of the test digits do n
 share = float(np.mean(np.argmax(logits, axis=1) == LABELS[test]))
 require(
     share > 0.85,
-    f"The accuracy on unseen digits is {share:.0%}; about 95% is usual here, and more than 85% is required.",
+    f"The accuracy on unseen digits is {share:.0%}. More than 85% is required, and about 95% is usual here.",
 )
 
 # %% [markdown] why="mnist-cnn"
-# Each block adds to its input, so the gradient also flows through the addition to the first layer. This is why dozens of blocks can be trained. **Next:** set `blocks` to 30 and look at the first loss. How does the share in the lesson's block help?
+# Each block adds to its input, so the gradient also flows through the additions to the first layer. This helps to train networks with many blocks. **Next:** set `blocks` to 30 and look at the first loss. How does the share in the lesson's block help?
 
 
 # %% wrong="mnist-cnn" because="No sum: every block replaces its input, and the gradient has no direct path to the first layers."
@@ -1179,12 +1180,12 @@ class CNN(nnx.Module):
 class CNN(nnx.Module):
     def __init__(self, channels, blocks, *, rngs):
         self.first = nnx.Conv(1, channels, (3, 3), strides=2, rngs=rngs)
-        self.block, self.turns = nnx.Conv(channels, channels, (3, 3), rngs=rngs), blocks
+        self.block, self.depth = nnx.Conv(channels, channels, (3, 3), rngs=rngs), blocks
         self.last = nnx.Linear(16 * channels, 10, rngs=rngs)
 
     def __call__(self, images):
         x = jax.nn.relu(self.first(images))
-        for _ in range(self.turns):
+        for _ in range(self.depth):
             x = x + jax.nn.relu(self.block(x))
         return self.last(x.reshape(len(images), -1))
 
@@ -1372,9 +1373,9 @@ class CNN(nnx.Module):
 # ## A random shift for each image
 # **Goal.** A digit that is moved by a pixel or two is the same digit. Move every image of a batch by its own random shift. The function can then augment images on the device, inside a compiled step.
 #
-# **Signature.** `augment(key, images, most)` takes images `(n, h, w, c)`. `most` is a Python integer, 1 or larger. Return images of the same shape and dtype. Image i has its own key, number i of `jax.random.split(key, n)`, and draws two numbers with `jax.random.randint(own, (2,), -most, most + 1)`. Its content moves down by the first number and right by the second. Pixels that leave the image are lost, and uncovered pixels are 0.
+# **Signature.** `augment(key, images, most)` takes images `(n, h, w, c)`. `most` is a Python integer, 1 or larger. Return images of the same shape and dtype. Image i has its own key, `own = jax.random.split(key, n)[i]`, which draws two numbers with `jax.random.randint(own, (2,), -most, most + 1)`. The content of the image moves down by the first number and right by the second. Pixels that leave the image are lost, and uncovered pixels are 0.
 #
-# **Example.** A 3 × 3 image has a 1 in the middle. With the shift 1 down and -1 right, the 1 is in the lower left corner. With 1 down and 2 right, it has left the image.
+# **Example.** A 3 × 3 image has a 1 in the middle. The numbers 1 and -1 move it to the lower left corner. The numbers 1 and 2 move it out of the image.
 #
 # **Judged.** The values, for images of any height, width, number of channels and dtype, and for any `most`. The size of the traced program does not depend on the number of images. **Not judged.** How you move the images.
 #
@@ -1466,7 +1467,7 @@ require(
 )
 
 # %% [markdown] why="mnist-augment"
-# The function is written for one image, and `vmap` maps it over keys and images. In a compiled step, the device computes the shifts instead of the loader, and the same key gives the same shifts after a restart. **Next:** which digits may be mirrored?
+# The function is written for one image, and `vmap` maps it over keys and images. In a compiled step, the device moves the images instead of the loader, and the same key gives the same shifts after a restart. **Next:** which digits may be mirrored?
 
 
 # %% wrong="mnist-augment" because="Uses roll, so pixels that leave at the bottom enter at the top."
@@ -1610,7 +1611,7 @@ def augment(key, images, most):
 
 # %% [markdown] task="mnist-early-stopping" stars=2 minutes=20 skills="06_pytrees,training-donating-step,mnist-evaluate"
 # ## From weather forecasting: early stopping
-# **Goal.** This exercise works for any model. A weather forecast is trained in epochs and scored on days that it was not trained on. After some epochs, it only memorizes its training days. Stop when the score has not improved for several epochs, and return the best state, not the last one.
+# **Goal.** A model that forecasts the weather is trained in epochs and scored on days that it was not trained on. After some epochs, it only memorizes its training days. Stop when the score has not improved for several epochs, and return the best state, not the last one.
 #
 # **Signature.** `train_until(epoch, score, state, patience, most)`. `state` is a pytree of arrays. `epoch(state)` trains for one epoch and returns the next state. It **donates** its argument. `score(state)` returns a number of shape `()`, which is finite or NaN, and a higher score is better. `patience` and `most` are integers, 1 or larger. After each epoch, score the state. A score is a new best if it is finite and higher than all finite scores before it. An equal score is not a new best. Training ends when `patience` epochs **in a row** had no new best, or after `most` epochs. Return `(best, scores)`, the best state and a list of Python floats, one for each epoch that was trained. At least one score is finite.
 #
@@ -1707,7 +1708,7 @@ for what, (course, patience, most) in COURSES.items():
     compare(got, wanted, label=f"(best, scores) for scores {what}")
 
 # %% [markdown] why="mnist-early-stopping"
-# The loop runs in Python, because Python needs the score, and each epoch is a compiled program. The state is copied only after an improvement. **Next:** the scored days have decided when to stop. On which days do you measure how good the forecast is?
+# The loop runs in Python, because Python needs the score, and each epoch is a compiled program. The state is copied only after an improvement. **Next:** the scores on these days have decided when to stop. On which days do you measure how good the forecast is?
 
 
 # %% wrong="mnist-early-stopping" because="Returns the last state, which has memorized its training days."

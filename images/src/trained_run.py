@@ -15,7 +15,7 @@ from style import INK, MAPPED, QUIET, RESULT, card, save, words
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 # Cells that time loaders, which the picture does not show.
-SKIPPED = ("get_context", "slow_disk", "step_s", "draws)) for _", "by_jax")
+SKIPPED = ("get_context", "slow_disk", "step_ms", "draws)) for _", "by_jax")
 
 
 def run_lesson() -> dict[str, Any]:
