@@ -519,6 +519,12 @@ def piecewise(x):
     return jax.vmap(one)(x)
 
 
+# %% right="control-piecewise"
+def piecewise(x):
+    middle = lambda x: 2 * jnp.sqrt(x) - 1
+    return jnp.piecewise(x, [x <= 1, (x > 1) & (x < 100)], [lambda x: x, middle, 19.0])
+
+
 # %% [markdown] task="control-rnn" stars=2 minutes=18 skills="05_vmap,control-train,control-piecewise"
 # ## A network that reads a sequence
 # **Goal.** A recurrent network reads a sequence of vectors and keeps a state. The sequences of a batch differ in length, so the short ones are padded at the end. The padding must not change the state, whatever it contains, including NaN.

@@ -191,22 +191,21 @@ for sizes, cuts in CUTS.items():
     mesh = devices.mesh(sizes, ("rows", "columns")[: len(sizes)])
     for cut in cuts:
         for counts in (cut, (1, *cut, 1), (cut[0], 1, 1, cut[1])):
-            part = 24 * rng.permutation([1, 2, 3, 5])[: len(counts)]  # divisible by any number of shards
-            shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
-            found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
-            if not isinstance(found, dict):
-                reason = next((said for word, said in REFUSED.items() if word in found), "it does not fit the array")
+            # Shards of an array whose axes have different sizes, and of one whose axes have the same size.
+            pieces = 24 * rng.permutation([5, 7, 11, 13])[: len(counts)], 24 * rng.integers(1, 9) // np.array(counts)
+            for part, sizes_are in zip(pieces, ("different sizes", "the same size"), strict=True):
+                shape, piece = tuple(int(n) for n in counts * part), tuple(int(n) for n in part)
+                which = f"For an array of {len(counts)} axes of {sizes_are} on a mesh of {mesh.devices.ndim} axes"
+                found = places(mesh, ask(spec_for, mesh, shape, piece), shape)
+                if not isinstance(found, dict):
+                    reasons = [said for word, said in REFUSED.items() if word in found]
+                    require(False, f"{which} JAX rejects your spec: {[*reasons, 'it does not fit the array'][0]}.")
+                got = tuple(stop - start for start, stop in next(iter(found.values())))
                 require(
-                    False,
-                    f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes JAX rejects your spec: {reason}.",
+                    got == piece,
+                    f"{which} a device does not store a shard of the requested shape. Each array axis needs the mesh axis "
+                    "whose size is its number of shards, or both. The order of names in the mesh does not matter.",
                 )
-            got = tuple(stop - start for start, stop in next(iter(found.values())))
-            require(
-                got == piece,
-                f"For an array of {len(counts)} axes on a mesh of {len(sizes)} axes a device does not store a shard of the "
-                "requested shape. Each array axis needs the mesh axis whose size is its number of shards, or both. The order "
-                "of names in the mesh does not matter.",
-            )
 
 # %% [markdown] why="sharding-spec-for"
 # A spec determines the shape of the shards. Here the shape also determined the spec, because all mesh axes have different sizes. **Next:** On a mesh of 2 x 2, under which two specs does each device store a shard `(8, 4)` of an array `(16, 4)`? Which devices store the same rows under each?

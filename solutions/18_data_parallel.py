@@ -687,7 +687,7 @@ SHAPES = [
     (3, 8),
     (12, 20),
     (5, 3, 24),
-    (2, 40, 3),
+    (16, 40, 3),
     (4, 2, 6),
     (3, 3, 8, 5),
     (3, 1, 5, 2, 16),
@@ -695,7 +695,8 @@ SHAPES = [
 dtypes = ["float32", "int8", "float16"] * 4
 tree = [rng.integers(-100, 100, size=shape).astype(dtype) for shape, dtype in zip(SHAPES, dtypes, strict=True)]
 require(
-    not error(shard_any_rank, mesh, tree) or error(shard_any_rank, mesh, {"one": tree[4], "two": tree[5]}),
+    not error(shard_any_rank, mesh, tree)
+    or error(shard_any_rank, mesh, {f"leaf{i}": leaf for i, leaf in enumerate(tree)}),
     "A dict of arrays works, but a list of arrays does not. The tree may have any structure.",
 )
 placed = ask(shard_any_rank, mesh, tree)
@@ -717,7 +718,7 @@ for before, after in zip(tree, placed, strict=True):
 """Right on a mesh with another size and another axis name."""
 mesh = devices.mesh((4,), ("shards",))
 rng = inputs.rng()
-SHAPES = [(), (4,), (6, 4), (8, 5), (2, 3, 12), (7, 2), (20, 3, 1)]
+SHAPES = [(), (4,), (6, 4), (8, 5), (2, 3, 12), (7, 2), (20, 3, 4)]
 tree = {f"leaf{i}": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(SHAPES)}
 placed = ask(shard_any_rank, mesh, tree)
 compare(placed, tree, label="the tree")
@@ -814,6 +815,15 @@ def shard_any_rank(mesh, tree):
         return jax.device_put(leaf, NamedSharding(mesh, spec))
 
     return {name: put(leaf) for name, leaf in tree.items()}
+
+
+# %% wrong="dp-any-rank" because="Shards every axis whose size is a multiple, but a spec may contain each mesh axis only once."
+def shard_any_rank(mesh, tree):
+    def put(leaf):
+        spec = P(*(mesh.axis_names[0] if size % mesh.size == 0 else None for size in leaf.shape))
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, tree)
 
 
 # %% right="dp-any-rank"
