@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 03 · jit: compile once, run many times
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core you can predict which calls compile, choose static arguments, decide which function to compile, and donate memory.
+# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/03_jit/03_jit.ipynb).* After the core, you can predict which calls compile, choose static arguments, decide which function to compile, and donate memory.
 #
 # **Prerequisites.** Arrays (lesson 01) and tracing (02). Answer these questions from memory.
 #
@@ -19,7 +19,7 @@
 # The dispatch. JAX returns before the result is ready, and `jax.block_until_ready(y)` waits for it.
 # </details>
 #
-# 3. From 02: Under `jit`, which properties of an array does its tracer have, and which not?
+# 3. From 02: Under `jit`, which properties of an array does its tracer have, and which are missing?
 #
 # <details><summary>Answer</summary>
 #
@@ -93,7 +93,7 @@ with jax.log_compiles(True):
     compiled_score(weights, rng.normal(size=(67, 8)).astype(np.float32))
 
 # %% [markdown]
-# The log contains three stages.
+# The log shows three stages.
 #
 # 1. **Trace.** Python runs your function on tracers, which gives a jaxpr (02).
 # 2. **[Lower](../docs/glossary.md#lower).** JAX translates the jaxpr to [StableHLO](../docs/glossary.md#stablehlo), the language that XLA reads. The log calls the result an MLIR module, because StableHLO is written in MLIR, a format for compilers.
@@ -103,14 +103,14 @@ with jax.log_compiles(True):
 # ## The cache key
 # `jit` stores each compiled program in a cache. Every call has a **cache key**. If the cache has a program for this key (a **cache hit**), JAX runs it, and your Python code does not run. Otherwise (a **cache miss**), JAX traces and compiles.
 #
-# An array or a number contributes its **type**, which consists of shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type.
+# An array or a number contributes its **type** to the key: its shape, dtype and weak type. `jax.typeof` shows it, with `~` for a weak type.
 
 # %%
 for argument in (np.ones(3, np.float32), jnp.ones((3, 1)), 1.0, 5.0, 1, jnp.float32(1.0)):
     print(f"{type(argument).__name__:10s} {jax.typeof(argument)}")
 
 # %% [markdown]
-# Python runs a jitted function only while JAX traces it. So a counter in the function detects cache misses. To use the next helper, it is enough to read its docstring.
+# Python runs a jitted function only while JAX traces it, so a counter in the function detects cache misses. For the next helper, read only its docstring.
 
 
 # %%
@@ -134,7 +134,7 @@ def print_traces(function, *calls, **options):
 # `f(x, 2.0)` has been traced, with a float32 `x` of shape `(3,)`. Which of these calls is **not** traced again?
 #
 # - [ ] `f(x, 2)` | An int has another dtype. The key contains a weak int32 instead of a weak float32.
-# - [x] `f(np.zeros(3), 7.0)` | Right. The values differ, and one array is NumPy's, but the types are the same.
+# - [x] `f(np.zeros(3), 7.0)` | Right. The values differ, and one array is a NumPy array, but the types are the same.
 # - [ ] `f(x, jnp.float32(2.0))` | The dtype is the same, but this array is not weakly typed. The weak type is in the key, because it can change the dtype of the result.
 # - [ ] `f(x, factor=2.0)` | The key also contains how an argument is passed, by position or by name.
 
@@ -153,7 +153,7 @@ print_traces(
 )
 
 # %% [markdown]
-# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. `f(x)` passes no second argument, so it has another key than `f(x, 2.0)`.
+# NumPy's float64 array became float32 (01), so `np.zeros(3)` has the type of `x`. `f(x)` passes no second argument, so its key differs from that of `f(x, 2.0)`.
 #
 # An argument may also be a container of arrays (06). Then its structure is in the key. Below, `*` stands for an array.
 
@@ -243,7 +243,7 @@ print_traces(power, "f(x, 2)", "f(x, 3)", "f(x, 2)", "f(x, True)", "f(x, 1)", st
 print_error(lambda: jax.jit(power, static_argnames="n")(x, [1, 2]))
 
 # %% [markdown]
-# A static value must be hashable, so use a tuple instead of a list. Static arguments are for settings with **few values**, such as a flag or a number of layers. A learning rate changes often. If it is static, each new value causes a compilation.
+# A static value must be hashable, so use a tuple instead of a list. Static arguments are for settings with **few values**, such as a flag or a number of layers. If a learning rate is static, each new rate causes a compilation.
 
 # %%
 rates = [0.1 / step for step in range(1, 13)]
@@ -281,7 +281,7 @@ for _ in range(3):
 # A function **closes over** the variables of the enclosing scope that it uses.
 
 # %% [markdown] predict="jit-global"
-# `shift` adds the global `offset`. It was traced with `offset = 1.0`. Then `offset` is set to 100.0, and `shift` is called with the same shape and with a new one. What do the three calls add?
+# `shift` adds the global `offset`. It is called with `offset = 1.0`. Then `offset` is set to 100.0, and `shift` is called again with the same shape and then with a new one. What do the three calls add?
 #
 # - [ ] 1, 100, 100 | This is what Python would do without `jit`. The program for the old shape contains a 1.
 # - [ ] 1, 1, 1 | The second number is right. But the new shape is traced again, and then Python reads the global again.
@@ -296,7 +296,7 @@ print("same shape:", shift(jnp.zeros(3))[0])
 print("new shape: ", shift(jnp.zeros(4))[0])
 
 # %% [markdown]
-# No error reports this mistake. The next function reads a global dict and appends to a global list.
+# JAX does not report this mistake. The next function reads a global dict and appends to a global list.
 
 # %%
 settings, log = {"gain": 2.0}, []
@@ -368,7 +368,7 @@ plots.show(
 
 # %% [markdown]
 # ## Donation: giving memory back
-# A training step replaces parameters by new ones of the same size. JAX keeps the old ones, because you may still use them. With `donate_argnames` you promise not to use them after the call, and JAX can reuse their memory. This is called **[donation](../docs/glossary.md#donation)**. The next cell compiles a step with and without donation, with the methods `lower` and `compile`, and prints the memory that it needs. The step does not run yet.
+# A training step replaces parameters with new ones of the same shapes. JAX keeps the old ones, because you may still use them. With `donate_argnames` you promise not to use them after the call, and JAX can reuse their memory. This is called **[donation](../docs/glossary.md#donation)**. With the methods `lower` and `compile`, the next cell compiles a step with and without donation. It prints the memory that the step needs, without running it.
 
 
 # %%
@@ -450,10 +450,10 @@ sensor.offset = 100.0
 print("after:  static", sensor.static(x)[0], "  by_helper", sensor.by_helper(x)[0])
 
 # %% [markdown]
-# A compiled function that closes over `self`, or a stored `jax.jit(sensor.method)`, has the same problem. There are three correct ways.
+# A compiled function that closes over `self`, or a stored `jax.jit(sensor.method)`, has the same problem. There are three solutions.
 #
 # 1. A **helper function** receives the state as an argument, as in `by_helper`. All sensors share one program.
-# 2. `self` is static, its class defines `__hash__` and `__eq__` by its attributes, and **no attribute ever changes**. Arrays cannot be attributes then, because they are not hashable.
+# 2. `self` is static, its class defines `__hash__` and `__eq__` by its attributes, and **no attribute ever changes**. In this case, arrays cannot be attributes, because they are not hashable.
 # 3. The class is **registered as a pytree** (06). Its attributes are then traced, and `jax.jit` accepts the object as an argument. Flax modules work in this way (10).
 #
 # The next cell registers a dataclass.
@@ -483,7 +483,7 @@ print(tree_sensor.shift(x)[0])
 
 # %% [markdown]
 # ## Deeper: repeated operations
-# The compiler rewrites a program before it runs. Which costs does it save? As an example, take the loss from above and `jax.grad(loss)`, a function that returns its gradient. `jax.value_and_grad(loss)` returns both (04).
+# The compiler optimizes a program before it runs. Which repeated operations does it remove? As an example, take the loss from above and `jax.grad(loss)`, a function that returns its gradient. `jax.value_and_grad(loss)` returns both (04).
 
 # %% [markdown] predict="jit-merge"
 # One compiled function returns `loss(params)` and `jax.grad(loss)(params)`. Its jaxpr contains the forward pass twice. How many floating-point operations (flops) does it need, compared with `value_and_grad`, which contains the forward pass once?
@@ -503,7 +503,7 @@ print(f"the same, with an inner jit {flops(inner, *example):12,.0f}")
 print(f"loss and grad, two programs {two_programs:12,.0f}")
 
 # %% [markdown]
-# The compiler does not find every saving. For example, it computes matrix products in the order in which you write them.
+# The compiler does not find every optimization. For example, it computes matrix products in the order in which you write them.
 
 # %%
 matrix, vector = jnp.ones((256, 256)), jnp.ones(256)
@@ -512,7 +512,7 @@ print(f"A @ (A @ v)  {flops(lambda a, v: a @ (a @ v), matrix, vector):12,.0f}")
 
 # %% [markdown]
 # ## Deeper: donation in detail
-# The memory of a donated array is reused for a result of the same shape and dtype. If no remaining result has as many elements, JAX warns when it compiles.
+# The memory of a donated array is reused for a result of the same shape and dtype. If no remaining result has the same number of elements, JAX warns when it compiles.
 
 # %%
 import warnings
@@ -523,7 +523,7 @@ with warnings.catch_warnings(record=True) as caught:
 print(caught[-1].message)
 
 # %% [markdown]
-# If a result has as many elements but a dtype of another width, **there is no warning**, and no memory is saved. Also, only the *outermost* `jit` can donate. So read the alias bytes.
+# If a result has the same number of elements but a dtype of another width, **there is no warning**, and no memory is saved. Also, only the *outermost* `jit` can donate. To be sure, check `alias_size_in_bytes`.
 
 # %%
 alias_bytes = lambda way: way.lower(gradient, gradient).compile().memory_analysis().alias_size_in_bytes
@@ -616,7 +616,7 @@ with jax.no_tracing(True):
 
 # %% [markdown]
 # ## Deeper: programs on disk
-# The cache of `jit` belongs to one process. `jax.clear_caches()` empties it, and a new process starts without it. A new process traces and lowers every function again, but it need not compile it again. The **persistent compilation cache** stores compiled programs in a folder. [Lesson 14](14_profiling.ipynb) measures what it saves.
+# The cache of `jit` belongs to one process, and `jax.clear_caches()` empties it. The **persistent compilation cache** stores compiled programs in a folder. With this cache, a new process still traces and lowers each function, but it loads the compiled program from the folder. [Lesson 14](14_profiling.ipynb) measures what it saves.
 
 # %% [markdown]
 # ## Deeper: older code

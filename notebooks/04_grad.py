@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 04 · grad: derivatives of your functions
 #
-# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core you can differentiate a function with respect to any argument, state what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
+# *The core takes about 35 minutes. Ten "Deeper" sections can be skipped. Then do [the exercises](../exercises/04_grad/04_grad.ipynb).* After the core, you can differentiate a function with respect to any argument, state what a gradient costs, find out why a gradient is zero or NaN, and hold a value constant.
 #
-# **Prerequisites.** Arrays (lesson 01), [tracers](../docs/glossary.md#tracer) and [jaxprs](../docs/glossary.md#jaxpr) (02) and `jit` (03). From school, you need derivatives and the chain rule. Try to answer these questions from memory.
+# **Prerequisites.** Arrays (lesson 01), [tracers](../docs/glossary.md#tracer) and [jaxprs](../docs/glossary.md#jaxpr) (02) and `jit` (03). From school, you need derivatives and the chain rule. Answer these questions from memory.
 #
 # 1. From 01: Up to which number can float32 represent every integer, and about how many decimal digits is that?
 #
@@ -41,7 +41,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## Which parameter, and in which direction?
-# To fit a model, you need to know how its loss changes with each parameter. Here, the temperature of a cup of coffee was measured eight times in an hour. The model has three parameters: the temperature of the room, the temperature at the start, and the rate of cooling. The first guess is poor.
+# To fit a model, you need to know how its loss changes with each parameter. Here, the temperature of a cup of coffee was measured eight times in an hour. The model has three parameters: the room temperature, the starting temperature, and the cooling rate. The first guess is poor.
 
 # %%
 hours = jnp.linspace(0, 1, 8)
@@ -60,7 +60,7 @@ params = {"room": 15.0, "start": 80.0, "rate": 1.0}
 print("loss", loss(params, hours, measured))
 
 # %% [markdown]
-# `jax.grad(f)` is a **function** that takes the same arguments as `f` and returns the derivative with respect to the first one. The first argument of `loss` is a dict of three numbers. The result is then a dict with the same keys and a derivative for each number. It is called the **gradient**.
+# `jax.grad(f)` is a **function** that takes the same arguments as `f` and returns the derivative with respect to the first one. The first argument of `loss` is a dict of three numbers, so the result is a dict with the same keys and a derivative for each number. This result is called the **gradient**.
 
 # %%
 print("derivative of x**2 at 3:", jax.grad(lambda x: x**2)(3.0))
@@ -87,7 +87,7 @@ print("gradient with respect to measured:", for_measured)
 print("loss", value, "  predicted", predicted)
 
 # %% [markdown]
-# `jax.grad` rejects functions that return several numbers, and integer inputs.
+# `jax.grad` rejects functions that return several numbers. It also rejects integer inputs.
 
 # %%
 print_error(lambda: jax.grad(temperature)(params, hours))
@@ -217,7 +217,7 @@ print("one VJP: derivatives of the last temperature with respect to all paramete
 print("  ", {name: round(float(each), 2) for name, each in cotangents.items()})
 
 # %% [markdown]
-# What does a gradient cost? A **finite difference** estimates a derivative by changing one parameter a little. It evaluates the loss again for each parameter.
+# What does a gradient cost? A **finite difference** estimates a derivative by changing one parameter a little. The loss is evaluated again for each parameter.
 
 # %% [markdown] predict="grad-cost"
 # A loss has n parameters. How many floating-point operations (flops) does its gradient need, compared with the loss?
@@ -278,7 +278,7 @@ print_error(lambda: jax.jit(jax.grad(square))(3.0), length=200)
 # %% [markdown]
 # All four zeros are **correct** derivatives of the code, but they are useless for training. Rounded values and counts are constant between jumps. With an `if`, JAX differentiates the branch that runs, which must be right near `x`, not only at `x`.
 #
-# At a **kink**, such as `abs` at 0, a function has no derivative, and JAX returns a value by convention. `jnp.max` shares its derivative equally among tied entries.
+# At a **kink**, such as `abs` at 0, the function has no derivative, and JAX returns a value by convention. `jnp.max` shares its derivative equally among tied entries.
 
 # %%
 at_0 = {f.__name__: float(jax.grad(f)(0.0)) for f in (jnp.abs, jax.nn.relu, jax.nn.leaky_relu)}
@@ -327,7 +327,7 @@ print("sum(error**2): ", jax.grad(lambda error: jnp.sum(error**2))(jnp.zeros(2))
 
 # %% [markdown]
 # ## Hold a value constant
-# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should be a constant. It can also replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** has the value `round(x)`, but the derivative 1.
+# `jax.lax.stop_gradient(x)` returns `x`, but its derivative is 0. Use it for a part of a loss that should be constant, or to replace a derivative. A network with rounded weights would not learn, because the derivative of rounding is 0. The **straight-through estimator** `x + stop_gradient(round(x) - x)` has the value `round(x)`, but the derivative 1, because only the first `x` is differentiated.
 
 # %%
 held = lambda x: x * jax.lax.stop_gradient(x)
@@ -337,11 +337,11 @@ print("rounded at 1.3:", rounded(1.3), "  derivative", jax.grad(rounded)(1.3))
 print("derivative of jnp.round:", jax.grad(jnp.round)(1.3))
 
 # %% [markdown]
-# The core ends here. Continue with a Deeper section, or go to the [summary](#Summary).
+# The core ends here. Continue with a Deeper section or the [summary](#Summary).
 
 # %% [markdown]
 # ## Deeper: finite differences
-# You can check a derivative with a finite difference, here `(loss(rate + h) - loss(rate - h)) / (2 * h)`. The next plot shows its error for many values of `h`, and that of `jax.grad`, which needs no `h`.
+# You can check a derivative with a finite difference, here `(loss(rate + h) - loss(rate - h)) / (2 * h)`. The next plot shows the error of this finite difference for many values of `h`, and the error of `jax.grad`, which needs no `h`.
 
 # %% [markdown] predict="grad-nudge"
 # Which `h` gives the most accurate finite difference in float32?
@@ -403,7 +403,7 @@ print("jvp is J @ v:", bool(jnp.allclose(jax.jvp(layer, (x,), (v,))[1], jacobian
 print("vjp is w @ J:", bool(jnp.allclose(jax.vjp(layer, x)[1](w)[0], w @ jacobian, atol=1e-5)))
 
 # %% [markdown]
-# To multiply the Jacobian at one point by many vectors, use `jax.linearize`. It evaluates the function once and returns the result and a linear function, which computes only tangents. It has fewer primitives than `jax.jvp`, because the values are computed already.
+# To multiply the Jacobian at one point by many vectors, use `jax.linearize`. It evaluates the function once and returns the result and a linear function, which computes only tangents. The linear function has fewer primitives than `jax.jvp`, because the values are already computed.
 #
 # The transpose of the linear function computes a VJP. JAX builds reverse mode from these two steps, linearize and transpose. `jax.vmap` (05) applies the linear function to many vectors together. `jacfwd` computes all its JVPs together in the same way.
 
@@ -637,7 +637,7 @@ print("holomorphic:", jax.grad(lambda z: z**2, holomorphic=True)(3 + 4j))
 # |---|---|
 # | loss and gradient | `jax.value_and_grad(loss)(params, …)`; the gradient has the structure of `params` |
 # | another argument, or several | `argnums=1`, `argnums=(0, 2)` |
-# | another result beside the loss | `has_aux=True`, return `(loss, other)` |
+# | another result in addition to the loss | `has_aux=True`, return `(loss, other)` |
 # | a second derivative | `jax.grad(jax.grad(f))`; for several inputs `jax.hessian(f)`, with n² entries |
 # | the Jacobian times a vector | `jax.jvp(f, (x,), (v,))` |
 # | a vector times the Jacobian | `jax.vjp(f, x)` |
@@ -648,4 +648,4 @@ print("holomorphic:", jax.grad(lambda z: z**2, holomorphic=True)(3 + 4j))
 # | a constant in the loss | `jax.lax.stop_gradient` |
 # | a rule of your own | `jax.custom_jvp`, or `jax.custom_vjp` for the backward pass alone; then `check_grads` (Deeper) |
 #
-# In the first exercise only one line is missing.
+# Continue with [the exercises](../exercises/04_grad/04_grad.ipynb).

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 14 · Profiling: find what takes the time
 #
-# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core you can time a call correctly, record a trace, find the part of your code behind the slowest operation, and read the cost of a program before it runs.
+# *The core takes about 35 minutes. Eleven "Deeper" sections can be skipped. Then do [the exercises](../exercises/14_profiling/14_profiling.ipynb).* After the core, you can time a call correctly, record a trace, find the code behind the slowest operation, and read the cost of a program before it runs.
 #
 # **Prerequisites.** Asynchronous dispatch (lesson 01), tracing (02), `jit` (03), `grad` (04), pytrees (06) and training (09). Answer these questions from memory.
 #
@@ -52,7 +52,7 @@ from grader.learning.inspection import print_error, time_ms
 # ## Which part of the step is slow?
 # A training step takes longer than expected. Before you change the code, find out where the time goes.
 #
-# Our example is a network that maps each picture of a digit to a point. Points of the same digit should be close together, and all others at least 1 apart. So the loss compares all pairs in a batch.
+# The example network maps each picture of a digit to a point. Points of the same digit should be close together, and all others at least 1 apart. The loss therefore compares all pairs in a batch.
 
 
 # %%
@@ -111,7 +111,7 @@ def load(i):
 
 
 # %% [markdown] predict="profiling-stopwatch"
-# Each iteration of the training loop has three lines. They load a batch, call the compiled step, and convert the loss to a Python number with `float(value)`. Which line takes the most time?
+# Each iteration of the training loop loads a batch, calls the compiled step, and converts the loss to a Python number with `float(value)`. Which of these three lines takes the most time on a CPU?
 #
 # - [ ] the call, because it computes the step | The call submits the work and returns before the work is done.
 # - [x] `float(value)` | Right. It waits for the submitted work, so the clock assigns the time of the step to this line.
@@ -134,7 +134,7 @@ print("milliseconds for load, call and float(value):", (1e3 * laps.mean(axis=0))
 # The clock shows which line waits, but not what it waits for.
 #
 # ## Time one call
-# To time a call of a JAX function, follow three rules.
+# To time a JAX function, follow three rules.
 #
 # 1. Call the function once before you measure, because the first call compiles.
 # 2. Wait for the result with `jax.block_until_ready` before you read the clock.
@@ -171,12 +171,12 @@ took["median of 3 later calls"] = time_ms(lambda: fresh(params, state, x, y), re
 show_times(took, "Four times of the same step.")
 
 # %% [markdown]
-# The first bar includes the compilation. The second one is only the time to submit the work.
+# The first bar includes the compilation. The second one measures only the submission of the work.
 #
 # ## Record a trace
-# `with jax.profiler.trace(folder):` records when each operation inside the block starts and ends, on the host, where Python runs, and on the device. This **profiler trace** is not related to the tracing of lesson 02.
+# `with jax.profiler.trace(folder):` records when each operation inside the block starts and ends, on the host (where Python runs) and on the device. This **profiler trace** is not related to the tracing of lesson 02.
 #
-# `TraceAnnotation("load")` adds an event with a name of your own. `StepTraceAnnotation` adds one for an iteration, with its number.
+# `TraceAnnotation("load")` adds an event with a name of your own. `StepTraceAnnotation` adds a numbered event for an iteration.
 
 
 # %%
@@ -203,10 +203,10 @@ for file in sorted(logs.rglob("*.gz")) + sorted(logs.rglob("*.pb")):
     print(f"{file.stat().st_size:8,} bytes  {file.relative_to(logs)}")
 
 # %% [markdown]
-# The step was compiled before, so these are typical iterations. Record only a few, because a long trace is slow to open.
+# The step was already compiled, so these are typical iterations. Record only a few, because a long trace is slow to open.
 #
 # ## Open the trace in TensorBoard
-# **XProf** is the viewer for these files. It is a page of TensorBoard, which you start in a terminal with `tensorboard --logdir FOLDER`. The next cell starts it here. You need not read its code.
+# **XProf** displays these files. It is a plugin of TensorBoard, which you usually start in a terminal with `tensorboard --logdir FOLDER`. The next cell starts it here, and you need not read its code.
 
 # %%
 log = logs / "tensorboard.log"
@@ -224,12 +224,12 @@ print(address)
 IFrame(f"{address}?run=first%2F{run}&tag=trace_viewer%40&host={host}#profile", width="100%", height=640)
 
 # %% [markdown]
-# Click on the dark area to close the settings, or open the address in its own tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`.
+# To close the settings, click on the dark area, or open the printed address in a new tab. Click into the timeline, zoom with `w` and `s`, and move with `a` and `d`. A click on a bar shows its details. Our annotations are in the row `python`.
 #
-# If you ran all cells, TensorBoard has been stopped again, so run this cell once more.
+# A later cell stops TensorBoard. If you ran all cells, run the cell above again.
 #
 # ## Read the trace as data
-# The viewer shows single events. To add up their times, read the trace file, which contains JSON. Each event has a name, a start time `ts` and a duration `dur` in microseconds. An operation of a compiled program also has `hlo_op`, its name.
+# The viewer shows single events. To add up their times, read the `.trace.json.gz` file. Each of its events has a name, a start time `ts` and a duration `dur` in microseconds. An event of a compiled program also has the operation's name, `hlo_op`.
 #
 # The next two cells define helpers. It is enough to read their docstrings.
 
@@ -283,7 +283,7 @@ plots.show(
 print("milliseconds per iteration:", parts)
 
 # %% [markdown]
-# The device works while Python waits in `read loss`, and it is idle while Python loads the next batch.
+# The device works while Python waits in `read loss`, and is idle while Python loads the next batch.
 
 # %%
 by_operation = total_ms(found, operation)
@@ -307,7 +307,7 @@ for name, wait in {"waited": jax.block_until_ready, "not_waited": lambda result:
 
 # %% [markdown]
 # ## From an operation to your code
-# One operation takes most of the time. The compiler chose its name. A `fusion` consists of several [fused](../docs/glossary.md#fusion) operations. The text of the compiled program contains the origin of each operation as its `op_name`.
+# One operation takes most of the time. The compiler chose the names, in which `fusion` stands for several [fused](../docs/glossary.md#fusion) operations. The text of the compiled program states the origin of each operation as its `op_name`.
 
 # %% [markdown] predict="profiling-hottest"
 # In its forward pass, the encoder has 512 · (64 · 512 + 512 · 512 + 512 · 64) multiplications. The distances have 512 · 512 · 64, which is a tenth of that. Where is the slowest operation?
@@ -323,7 +323,7 @@ for name, ms in list(by_operation.items())[:4]:
     print(f"{ms / 3:8.1f} ms  {name:28s} {origin.get(name)}")
 
 # %% [markdown]
-# An `op_name` lists the compiled function, the scopes and the operation. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
+# An `op_name` lists the compiled function, the scopes and the primitive. The forward pass of a gradient is marked `jvp(...)`, and the [backward pass](../docs/glossary.md#backward-pass) is marked `transpose(jvp(...))`. We can now add up the times of each scope.
 
 # %%
 scopes, kinds = ("encoder", "distances", "pairs", "optimizer"), ("backward pass", "all other operations")
@@ -385,14 +385,14 @@ panels[2].set(xlabel="milliseconds, on a different scale in each panel")
 plots.show(f"Timelines of five iterations in three ways. Milliseconds per iteration: {per_iteration}")
 
 # %% [markdown]
-# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because Python loads only after reading the loss. In the third panel, the device works during `load`. At best, an iteration takes as long as the longer of the two.
+# The loss is the same, and the slowest operation is gone. In the second panel, the device is idle during `load`, because Python loads only after reading the loss. In the third panel, Python waits only once, so the device works during `load`. At best, an iteration takes as long as the slower of loading and computing.
 
 # %% [markdown]
 # ## What a program costs before it runs
 # Tracing, lowering and compiling need only the shapes and dtypes of the arguments, and so do the compiler's analyses. You can pass a `ShapeDtypeStruct` in place of each array.
 
 # %% [markdown] predict="profiling-flops"
-# The step with `by_product` is much faster. How many floating-point operations does it have, compared with `by_broadcasting`?
+# The step with `by_product` is much faster. How many floating-point operations does it perform, compared with `by_broadcasting`?
 #
 # - [ ] a small fraction | The time of a program is not proportional to its number of operations.
 # - [x] about as many | Right. Most of them are in the encoder. The two programs differ in the bytes that they read and write.
@@ -408,7 +408,7 @@ for distances in (by_broadcasting, by_product):
     print(f"temporary memory {memory.temp_size_in_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
-# The large array is visible in the bytes and in the temporary memory. These numbers are estimates of the compiler, and none of them predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. The body of a loop counts only once (Deeper).
+# The large array increases the bytes accessed and the temporary memory. Operations and bytes accessed are the compiler's estimates, and no number here predicts the time. `bytes accessed` adds what each operation reads and writes, so an array between two operations counts twice. The body of a loop counts only once (Deeper).
 #
 # ## Compile before the first request
 # A service should not compile while a user waits (03). Compile **ahead of time** instead, with `lower(...).compile()`. The result is called an executable.
@@ -430,7 +430,7 @@ print(f"first request answered in {1e3 * (time.perf_counter() - begin):.1f} ms")
 print_error(lambda: ready(params, images[:7]), length=400)
 
 # %% [markdown]
-# Compile one executable for each shape that the service accepts. The figure shows all stages, and where executables are stored.
+# Compile one executable for each shape that the service accepts. The figure shows all stages and where executables are stored.
 #
 # ![From a Python function to a run in four steps. Tracing gives a jaxpr. Lowering gives StableHLO. Compiling gives an executable, with op_name in its text, cost_analysis and memory_analysis. Only the call needs data, and only the trace of a run shows times. Below, where an executable is stored. jax.jit stores it in this process and compiles again for a new shape. Your own compiled object rejects other shapes. The persistent cache is a folder for later processes.](../images/profiling_stages.svg)
 #
@@ -477,7 +477,7 @@ for name, ms in list(by_operation.items())[:2]:
     print(f"{ms / 3:8.1f} ms  {name:28s} line {number} of its cell, in {function}")
 
 # %% [markdown]
-# Both operations come from the line of `by_broadcasting` that computes the distances. You wrote the second one, and `grad` derived the first one from it. The StableHLO of a lowered function contains the same locations with `lowered.as_text(debug_info=True)`.
+# Both operations come from the line of `by_broadcasting` that computes the distances. The second operation belongs to the forward pass. `grad` derived the first one, which belongs to the backward pass. For a lowered function, `lowered.as_text(debug_info=True)` returns StableHLO with the same locations.
 
 # %% [markdown]
 # ## Deeper: compare JAX with NumPy
@@ -525,13 +525,13 @@ for name, chosen in {"default": None, "light": light, "no_host": no_host}.items(
 print("files:", sorted(file.name for file in (logs / "light").rglob("*.*") if file.is_file()))
 
 # %% [markdown]
-# The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev) without TensorBoard. With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it. XProf also runs without TensorBoard, with the command `xprof folder`.
+# The file `perfetto_trace.json.gz` can be opened at [ui.perfetto.dev](https://ui.perfetto.dev) without TensorBoard. With `create_perfetto_link=True`, JAX prints a link to that page and waits until you have opened it. XProf also runs without TensorBoard, with the command `xprof folder`. To install both, run `pip install tensorboard xprof`. In addition to the trace viewer, the menu *Tools* of XProf contains pages such as *HLO Op Stats*, with the total time of each operation, and *Memory Profile*. Not all of them support JAX.
 #
 # `jax.profiler.start_trace` and `stop_trace` record the same trace without a `with` block. The decorator `jax.profiler.annotate_function` adds an event for each call of a function. For a closer look at a GPU, NVIDIA's Nsight Systems can also record a JAX program.
 
 # %% [markdown]
 # ## Deeper: profile a program that is already running
-# You do not always know in advance when a program will be slow. `jax.profiler.start_server(port)` lets other processes request a trace at any time. The next cell records 200 ms of a loop from another process, with the command `python -m jax.collect_profile`.
+# You do not always know in advance when a program will be slow. `jax.profiler.start_server(port)` lets other processes request a trace at any time. In the next cell, another process records 200 ms of a loop with the command `python -m jax.collect_profile`.
 
 # %%
 import socket
@@ -551,11 +551,11 @@ served = total_ms(events("served"), operation)
 print(f"{iterations} iterations meanwhile; {sum(served.values()):.0f} ms of operations in the trace")
 
 # %% [markdown]
-# XProf can request a trace too, with its button *Capture profile*. Some of its capture features need TensorFlow. If the program runs on another machine, start TensorBoard there. Then forward its port, as in `ssh -L 6006:localhost:6006 machine`, and open `localhost:6006` on your own computer. A program with several processes starts a server in each of them. The server accepts requests from other computers too, so use it only where a firewall protects the port.
+# The button *Capture profile* of XProf requests a trace too. Some of its features need TensorFlow. If the program runs on another machine, start TensorBoard there. Then forward its port, as in `ssh -L 6006:localhost:6006 machine`, and open `localhost:6006` on your own computer. A program with several processes starts a server in each of them. The server accepts requests from other computers too, so use it only where a firewall protects the port.
 
 # %% [markdown]
 # ## Deeper: memory or arithmetic?
-# A device can compute a certain number of operations per second, and its memory can move a certain number of bytes per second. Which of the two limits a program depends on its **arithmetic intensity**. This is the number of floating-point operations for each byte that has to be moved. The next cell multiplies a matrix by 1, 4 and up to 1,024 columns.
+# A device can compute a certain number of operations per second, and its memory can move a certain number of bytes per second. Which of the two limits a program depends on its **arithmetic intensity**. This is the number of floating-point operations per byte that has to be moved. The next cell multiplies a matrix by 1, 4 and up to 1,024 columns.
 
 # %%
 matrix, columns = jnp.ones((2048, 2048)), np.array([1, 4, 16, 64, 256, 1024])
@@ -581,9 +581,9 @@ plots.show(
 )
 
 # %% [markdown]
-# This plot is called a **roofline**. The product with one column uses each number of the matrix once, so it is limited by memory. We take the rising line from this point. The product with many columns uses each number often, and the fastest one gives the flat line.
+# This plot is called a **roofline**. The product with one column uses each number of the matrix once, so it is limited by memory. The rising line is drawn through this point. A product with many columns uses each number often, and the fastest product gives the flat line.
 #
-# To the left of the bend, reduce the bytes that are moved, for example with a smaller dtype or a larger batch. To the right, reduce the operations. A point far below both lines has another cause, which a trace may show.
+# To the left of the bend, reduce the bytes that are moved for each operation, for example with a smaller dtype or a larger batch. To the right, reduce the operations. A point far below both lines has another cause, which a trace may show.
 
 # %% [markdown]
 # ## Deeper: loops count once
@@ -617,7 +617,7 @@ print_error(lambda: jnp.zeros((1024,) * 5))
 
 # %% [markdown]
 # ## Deeper: rules for compiled programs
-# `lower` calls `trace` first. The traced function contains the jaxpr and the shapes of the result.
+# `lower` first calls `trace`, which you can also call directly. `trace` returns an object with the jaxpr and the shapes of the result.
 
 # %%
 power = jax.jit(lambda x, n: x**n, static_argnames="n")
@@ -628,7 +628,7 @@ cube = traced.lower().compile()
 print(cube(jnp.arange(3.0)))
 
 # %% [markdown]
-# A static argument must have its value when the function is traced. The value becomes part of the program, so the executable no longer takes this argument. Executables also reject other dtypes, and JAX cannot transform them.
+# A static argument needs its value when the function is traced. The value becomes part of the program, so the executable does not take this argument. Executables also reject arguments of other dtypes, and JAX cannot transform them.
 
 # %%
 print_error(lambda: cube(jnp.arange(3.0), n=3), length=190)
@@ -638,11 +638,11 @@ print_error(lambda: jax.vmap(cube)(jnp.ones((2, 3))), length=150)
 # %% [markdown]
 # Transform a function before you compile it, as in `jax.jit(jax.vmap(f)).lower(...)`. Options of XLA for a single program are passed as `compile(compiler_options={...})`.
 #
-# The texts and analyses are meant for people. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
+# The texts and analyses are meant for inspection and debugging. They can be missing on some devices, and their contents can change with the version of JAX. An executable exists only in its own process. To store a program for other machines, use `jax.export`.
 
 # %% [markdown]
 # ## Deeper: the persistent cache
-# A new process starts without compiled programs. The **persistent cache** stores them in a folder. An entry is found by a key that includes the program, the compile options, the version of XLA and the kind of device. The next cell runs the same script in two processes, with an empty folder as the cache.
+# A new process starts without compiled programs. The **persistent cache** stores them in a folder. The key of each entry includes the program, the compile options, the version of XLA and the kind of device. The next cell runs the same script in two processes, with an empty folder as the cache.
 
 # %%
 import os
@@ -675,7 +675,7 @@ for process in ("first", "second"):
 
 # %% [markdown]
 # ## Deeper: what is stored on the device?
-# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all arrays. The function below should return losses. But `step` returns a tuple, so the list also contains the parameters and the optimizer state of each iteration.
+# An array stays on the device as long as a Python object refers to it. `jax.live_arrays()` lists all arrays. The function below should return losses. But `step` returns a tuple, so its list also contains the parameters and the optimizer state of each iteration.
 
 
 # %%
@@ -695,9 +695,9 @@ print(f"{before:.1f} MB before, {stored_mb():.1f} MB after ten iterations")
 print("the profile names the function:", b"losses_with_leak" in gzip.decompress((logs / "after.prof").read_bytes()))
 
 # %% [markdown]
-# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof) displays it, and Go contains it as `go tool pprof`. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, which is how you find a leak.
+# A **device memory profile** lists the arrays together with the Python functions that created them. The program [`pprof`](https://github.com/google/pprof) displays it, and Go contains it as `go tool pprof`. The command `pprof -top -diff_base before.prof after.prof` shows which functions created the additional arrays, so it helps you find a leak.
 #
-# The profile shows the memory at one moment and treats a compiled function as a whole. For the temporary memory of a compiled program, use `memory_analysis` or the page *Memory Viewer* of XProf. On accelerators, `device.memory_stats()` contains the largest amount of memory that was in use. Lesson 15 covers memory in training.
+# The profile shows the memory at one moment and treats a compiled function as a whole. For the temporary memory of a compiled program, use `memory_analysis` or the page *Memory Viewer* of XProf. On accelerators, `device.memory_stats()` reports the peak memory in use. Lesson 15 covers memory in training.
 
 # %% [markdown]
 # ## Deeper: older code
@@ -720,5 +720,7 @@ print("the profile names the function:", b"losses_with_leak" in gzip.decompress(
 # | which part of your code an operation comes from | its `op_name` in `compiled.as_text()`, with names from `jax.named_scope` |
 # | what a program costs | `lower` with shapes, `compile()`, then `cost_analysis()`; loops count once |
 # | whether a program fits in memory | `memory_analysis()` |
-# | whether memory or arithmetic limits it | its operations per byte, beside those of the device |
-# | that no request waits for a compilation | executables compiled ahead of time, one for each shape |
+# | whether memory or arithmetic limits it | its operations per byte, compared with those of the device |
+# | how to avoid compilation during a request | executables compiled ahead of time, one for each shape |
+#
+# Continue with [the exercises](../exercises/14_profiling/14_profiling.ipynb).

@@ -569,7 +569,7 @@ def explain_retrace(before, after):
 
 # %% [markdown] task="jit-static-or-traced" stars=2 minutes=12 skills="02_tracing,jit-explain-retrace"
 # ## Static or traced?
-# **Goal.** Compile a step with five arguments. Make those arguments static that Python needs while tracing, and only those, so that there are as few programs as possible.
+# **Goal.** Compile a step with five arguments. Make an argument static only if Python needs its value while tracing, so that there are as few programs as possible.
 #
 # **Signature.** `static_or_traced(step)`. `step(x, rate, t, clip, order)` is `damped` from the setup, or a similar function. Returns the compiled step, a function of the same five arguments, which are passed by position. `x` is `(n,)` float32. `rate` is a float that changes with every call. `t` is an int that counts the calls (1, 2, 3, ...). `clip` is a bool. `order` is an int from 0 to 4. `rate` and `t` may also be arrays `()`.
 #
@@ -723,7 +723,7 @@ require(
 require(
     calls == 4,
     f"For two flags and two orders, with 3 rates each, `step` was traced {calls} times instead of 4. Leave the arguments "
-    "traced that change with every call, and create the compiled function once.",
+    "that change with every call traced, and create the compiled function once.",
 )
 
 
@@ -968,7 +968,7 @@ require(
 )
 
 # %% [markdown] why="jit-donating-update"
-# A donated buffer is reused by a result of the same shape and dtype, so each new array should have the type of the array that it replaces. The sum of float32 and bfloat16 is a float32 array, which does not fit the buffer of the weights. JAX does not report this, but the alias bytes show it. **Next:** Why is it useless to donate the batch of a training step?
+# A donated buffer is reused by a result of the same shape and dtype, so each new array should have the type of the array that it replaces. The sum of float32 and bfloat16 is a float32 array, which does not fit into the buffer of the weights. JAX does not report this, but the alias bytes show it. **Next:** Why is it useless to donate the batch of a training step?
 
 
 # %% wrong="jit-donating-update" because="Compiles without donating, so the old and the new arrays both need memory."

@@ -62,7 +62,7 @@ def cooling(knobs):
 
 # %% [markdown] task="grad-grads" stars=1 minutes=8 skills="01_arrays,02_tracing"
 # ## The loss and both its gradients
-# **Goal.** Compute the loss of one example, its gradient with respect to the parameters (to train them) and its gradient with respect to the input (to see which inputs matter). Run the loss only once for all three. One line is missing, which defines `loss_and_gradients`.
+# **Goal.** Compute the loss of one example, its gradient with respect to the parameters (to train them) and its gradient with respect to the input (to see which inputs matter). Run the loss only once for all three. The line that defines `loss_and_gradients` is missing.
 #
 # **Signature.** `grads(loss, params, x, y)`. `loss(params, x, y)` returns a number `()`. `params` is a dict of arrays, `x` has shape `(d,)` and `y` has shape `()`, all float32. The result is a dict. Its entry `"loss"` has shape `()`, `"params"` has the structure of `params`, and `"x"` has shape `(d,)`.
 #
@@ -291,7 +291,7 @@ def grads(loss, params, x, y):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# Your answer is the first reason. For the second one, draw `jnp.round`. What is the derivative on a step of this staircase?
+# Your answer is the first reason. For the second one, plot `jnp.round`. What is the derivative on a step of this staircase?
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>

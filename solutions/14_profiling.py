@@ -2,7 +2,7 @@
 # # 14 · Exercises: profiling
 # Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
-# `read_trace(folder)` from the setup reads the trace that `jax.profiler.trace(folder)` has written, and returns a list of `Event`. An `Event` has a `name`, and a `begin` and a `length` in microseconds. If it is an operation of a compiled program, `operation` is its name in the text of the program. Otherwise, `operation` is `""`. If it is a step, `step` is its number. Otherwise, `step` is -1.
+# `read_trace(folder)` from the setup reads the trace that `jax.profiler.trace(folder)` has written, and returns a list of `Event`. An `Event` has a `name`, and a `begin` and a `length` in microseconds. For an operation of a compiled program, `operation` is its name in the text of the program. For all other events, `operation` is `""`. For a step, `step` is its number. For all other events, `step` is -1.
 
 # %% setup
 import contextlib
@@ -55,13 +55,13 @@ def layers(params, x):
 
 # %% [markdown] task="profiling-cost" stars=1 minutes=8 skills="03_jit,06_pytrees,09_training"
 # ## What would it cost?
-# **Goal.** Find the cost of a function as a compiled program, without running it and without its data. Two lines are missing, the compiled program and its number of floating-point operations.
+# **Goal.** Find the cost of a compiled function, without running it and without its data. Two lines are missing. They define the compiled program and its number of floating-point operations.
 #
 # **Signature.** `cost(f, *shapes)`. `f` is a function of arrays or of pytrees of arrays. `shapes` are its arguments, with a `jax.ShapeDtypeStruct` in place of each array. Returns `(flops, argument_bytes, result_bytes)`. The first number is the number of floating-point operations that XLA counts in the *compiled* program. It does not include `tanh` and other transcendental functions, which XLA counts separately. The other two numbers are the bytes of the arguments and of the results.
 #
 # **Example.** For `jnp.dot` of two float32 matrices of shapes `(8, 16)` and `(16, 4)`, the result is `(1024.0, 768, 128)`. The operations are 2 · 8 · 16 · 4 = 1024, and the bytes are (8 · 16 + 16 · 4) · 4 = 768 and 8 · 4 · 4 = 128.
 #
-# **Judged.** The three numbers for several functions and dtypes. Operations that the compiler merges count once. No arrays are created, and some arguments are larger than any memory. **Not judged.** Loops, whose body the analysis counts once. Arguments that `f` does not use, which the compiled program does not have.
+# **Judged.** The three numbers for several functions and dtypes. Operations that the compiler merges count once. No arrays are created, and some arguments are larger than any memory. **Not judged.** Loops, whose body the analysis counts once. Arguments that `f` does not use, because the compiled program does not take them.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -345,7 +345,7 @@ require(
 )
 
 # %% [markdown] why="profiling-capture"
-# The first call compiles before the recording starts, so the trace contains no compilation. The wait inside the `with` block keeps the recording running until the work is done. **Next:** Look at the events without an `operation`. Which of them could you shorten?
+# The first call compiles the function before the recording starts, so the trace contains no compilation. The wait inside the `with` block keeps the recording running until the work is done. **Next:** Look at the events without an `operation`. Which of them could you shorten?
 
 
 # %% wrong="profiling-capture" because="Does not wait for the result inside the trace, so the recording ends while the device is still working."
@@ -763,7 +763,7 @@ def compile_ahead(f, params, lengths):
 # ## Limited by memory or by arithmetic?
 # *Needs: Deeper: memory or arithmetic?*
 #
-# **Goal.** Compute the arithmetic intensity of a function. This is the number of floating-point operations for each byte that must be moved.
+# **Goal.** Compute the arithmetic intensity of a function. This is the number of floating-point operations per byte that must be moved.
 #
 # **Signature.** `arithmetic_intensity(f, *shapes)`. As in the first exercise, `shapes` are the arguments of `f` with a `ShapeDtypeStruct` for each array, in pytrees of any structure. Returns a Python float, the operations of the compiled program divided by the bytes of all arguments and all results. Each argument and each result is moved once.
 #
@@ -886,7 +886,7 @@ wanted = flops / (2 * large.size * 4)  # accelerators count a tanh differently
 compare(got, wanted, rtol=0.03, label="the intensity of an elementwise function with a `tanh` in it")
 
 # %% [markdown] why="profiling-intensity"
-# Every program must read its arguments and write its results. The compiler decides whether other arrays are moved too, so the actual intensity is at most this value. **Next:** For which batch sizes is a layer with weights of shape (4096, 4096) limited by memory, on a device that computes 300 operations in the time of one byte?
+# Every program must read its arguments and write its results. The compiler decides whether other arrays are moved too, so the actual intensity is at most this value. **Next:** For which batch sizes is a layer with weights of shape (4096, 4096) limited by memory, on a device that computes 300 operations in the time in which it moves one byte?
 
 
 # %% wrong="profiling-intensity" because="Divides by XLA's `bytes accessed`, which counts an array between two steps when it is written and when it is read."
@@ -1019,7 +1019,7 @@ def arithmetic_intensity(f, *shapes):
 #
 # and with two events of `dot.1` of 3 and 4 µs and one event of `add` of 5 µs, the result is `jit(f)/encoder/dot_general`.
 #
-# **Judged.** The string, for a program compiled by the check and for texts like the example. **Not judged.** Whether you read the text with regular expressions or with string methods.
+# **Judged.** The string, for a program compiled by the check and for texts like the example. **Not judged.** Whether you parse the text with regular expressions or with string methods.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
