@@ -194,7 +194,7 @@ show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
 # ## A weighted loss
-# The curve is at most 1 and the noise is small, so a reading above 1.7 is almost certainly wrong. We give such readings a very small weight. The loss is a static argument of `step`, so we can replace it.
+# The curve is at most 1 and the noise is small, so a reading above 1.7 is almost certainly wrong. We give such readings a tiny weight. The loss is a static argument of `step`, so we can replace it.
 
 # %%
 traces = []
@@ -258,7 +258,7 @@ for name, tx in chains.items():
 
 # %% [markdown]
 # ## Schedules
-# Most models are trained on small random batches, so each gradient has a random error. A low learning rate reduces the effect of these errors but slows training down. So the rate often changes.
+# Most models are trained on small random batches, so each gradient has a random error. A low learning rate reduces the effect of these errors but slows training down. So the rate often changes during training.
 #
 # A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. The step number is in the optimizer state, so it is traced. The schedule below rises at first (warm-up), because Adam's early means are based on few gradients, and then falls to 0.
 
@@ -375,7 +375,7 @@ axes.invert_yaxis()
 plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for way, took in microseconds.items()) + ".")
 
 # %% [markdown]
-# If the scan is much faster than the loop, Python slows the loop down. `float(value)`, `print(value)`, `if value < best` and `np.asarray(value)` all wait. Append values to a list, as `train` does, and read them later.
+# If the scan is much faster, Python slows the loop down. `float(value)`, `print(value)`, `if value < best` and `np.asarray(value)` all wait for the value. Append values to a list, as `train` does, and read them later.
 
 # %% [markdown]
 # ## What goes wrong

@@ -1104,7 +1104,7 @@ def donating_step(tx, loss):
 #
 # **Example.** `line_loss` at `w = [[0]]`, `b = [0]`, with `xs = [[1], [1], [1], [1]]`, `ys = [1, 3, 0, 0]` and size 2. The first micro-batch has the loss 5 and the gradient -4 with respect to `w`, the second 0 and 0. Together, the loss is 2.5 and the gradient -2.
 #
-# **Judged.** Values for one, several and n micro-batches and for any tree. In the traced program, a loop runs over the micro-batches, and no array is large enough for the activations of several micro-batches or for the gradients of all micro-batches. **Not judged.** Speed.
+# **Judged.** Values for one, several and n micro-batches and for any tree. In the traced program, a loop runs over the micro-batches, and no array holds the activations of several micro-batches or the gradients of all micro-batches. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
