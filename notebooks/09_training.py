@@ -102,7 +102,7 @@ show_fit({"before training": start})
 
 # %% [markdown]
 # ## An optimizer is two pure functions
-# Gradient descent moves the parameters in the direction opposite to the gradient (04). Most optimizers also use the gradients of earlier steps. They cannot store these in hidden variables, because a [pure function](../docs/glossary.md#pure-function) has none. They store them in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum, a sum of past gradients in which older ones count less.
+# Gradient descent moves the parameters in the direction opposite to the gradient (04). Most optimizers also use earlier gradients. They cannot store these in hidden variables, because a [pure function](../docs/glossary.md#pure-function) has none. They store them in a pytree, the **optimizer state**, which is an argument and a result of each update. Here is momentum, a sum of past gradients in which older ones have less weight.
 
 
 # %%
@@ -112,7 +112,7 @@ def momentum_update(gradient, velocity, rate=0.03, decay=0.9):
 
 
 # %% [markdown]
-# The library **Optax** contains the optimizers that JAX programs use. `optax.sgd` with momentum computes the same updates.
+# **Optax** is the most widely used optimizer library for JAX. `optax.sgd` with momentum computes the same updates.
 
 # %%
 gradient = jax.grad(mean_square)(start, xs, ys)
@@ -155,7 +155,7 @@ for name, tx in optimizers.items():
 
 # %% [markdown]
 # ## The training step
-# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` contain Python functions, which JAX calls during tracing. So they are [static arguments](../docs/glossary.md#static-argument).
+# A training step computes the gradient, calls `tx.update`, and applies the updates. Parameters, state and **batch** (the examples of this step) may change from step to step, so they are arguments, and `jit` compiles the whole step. `tx` and `loss` consist of Python functions, which run only during tracing, so they are [static arguments](../docs/glossary.md#static-argument).
 
 
 # %%
@@ -194,7 +194,7 @@ show_fit({"before training": start, "after Adam": fitted})
 
 # %% [markdown]
 # ## A weighted loss
-# The curve is at most 1 and the noise is small, so a reading above 1.7 is almost certainly wrong. We give such readings a very small weight. The loss is a static argument of `step`, so we can pass another one.
+# The curve is at most 1 and the noise is small, so a reading above 1.7 is almost certainly wrong. We give such readings a tiny weight. The loss is a static argument of `step`, so we can replace it.
 
 # %%
 traces = []
@@ -232,7 +232,7 @@ print("traces with a lambda in the loop:", len(traces))
 
 # %% [markdown]
 # ## Chains of transformations
-# `optax.chain` composes gradient transformations. Each one receives the updates of the one before. `clip_by_global_norm` shortens updates whose norm is above a limit, so that one bad batch cannot move the parameters far.
+# `optax.chain` composes gradient transformations. Each one receives the updates of the one before. `clip_by_global_norm` scales down updates whose norm exceeds a limit, so one bad batch cannot move the parameters far.
 
 # %% [markdown] predict="training-chain"
 # A gradient of length 1,000 goes through `chain(clip_by_global_norm(1.0), sgd(0.1))` and through `chain(sgd(0.1), clip_by_global_norm(1.0))`. How long are the two steps?
@@ -254,11 +254,11 @@ for name, tx in chains.items():
     print(f"{name}: length of the step {norm(updates):.3f}")
 
 # %% [markdown]
-# The *global* norm is one number for the whole pytree. All arrays are scaled by the same factor, so the direction does not change. In most programs the gradient is clipped, as in the first chain.
+# The *global* norm is one number for the whole pytree. All arrays are scaled by the same factor, so the direction does not change. Most programs clip the gradient, as in the first chain.
 
 # %% [markdown]
 # ## Schedules
-# Most models are trained on small random batches of the data, so each step has a random error. A low learning rate makes the errors small, but training slow. Therefore the rate often changes during training.
+# Most models are trained on small random batches, so each gradient has a random error. A low learning rate reduces the effect of these errors but slows training down. So the rate often changes during training.
 #
 # A **schedule** is a function from the step number to the rate. Optax accepts a schedule wherever it accepts a learning rate. The step number is in the optimizer state, so it is traced. The schedule below rises at first (warm-up), because Adam's early means are based on few gradients, and then falls to 0.
 
@@ -299,9 +299,9 @@ plots.show(
 )
 
 # %% [markdown]
-# Each run was traced once, although the rate of the second one changed in every step. With the constant rate, the distance varies until the end. With the schedule, it settles at a lower value.
+# Each run was traced once, although the rate of the second one changed in every step. With the constant rate, the distance fluctuates until the end. With the schedule, it settles at a lower value.
 #
-# A rate can also depend on what you observe, such as a loss that no longer falls. Then the training loop sets it between steps.
+# A rate can also depend on observations, such as a loss that no longer falls. The training loop then sets it between steps.
 
 # %% [markdown] predict="training-rate"
 # We set `rate = 0.1`, create `tx = optax.sgd(lambda count: rate)`, and run a compiled step once. Then we set `rate = 0.0`. What does the second step do?
@@ -375,11 +375,11 @@ axes.invert_yaxis()
 plots.show("Median times of a step. " + "; ".join(f"{way}: {took:.3g} µs" for way, took in microseconds.items()) + ".")
 
 # %% [markdown]
-# `float(value)`, `print(value)`, `if value < best` and `np.asarray(value)` all wait for the value. Append values to a list, as `train` does, and look at them later, or every hundred steps.
+# If the scan is much faster, Python slows the loop down. `float(value)`, `print(value)`, `if value < best` and `np.asarray(value)` all wait for the value. Append values to a list, as `train` does, and read them later.
 
 # %% [markdown]
 # ## What goes wrong
-# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. No error reports them. The second run below ignores the new state.
+# Three mistakes discard the optimizer state. The first is `updates, _ = tx.update(...)`, which ignores the new state. The second is a new `tx.init` for each epoch. The third is a restart that loads parameters but no state. None raises an error. The second run below ignores the new state.
 
 # %%
 params, forgetful = start, start
@@ -406,7 +406,7 @@ print("best is deleted:", best[0]["w"].is_deleted())
 
 # %% [markdown]
 # ## Deeper: clip before Adam
-# Adam divides by the size of past gradients. Does it still need clipping? Here is its first step for two gradients.
+# Adam divides by a running average of the gradient's magnitude. Does it still need clipping? Here is its first step for two gradients.
 
 # %%
 for scale in (0.001, 1):
@@ -415,11 +415,11 @@ for scale in (0.001, 1):
 print(f"left of a mean after 500 steps: {0.999**500:.0%}")
 
 # %% [markdown]
-# The step has the same length for both gradients, because Adam divides the mean of the gradients by the root of the mean square. However, the huge gradient leaves a mean square that is a million times as large. This mean decays by only 0.1% in each step, so hundreds of later steps are too short. So clip the gradient *before* Adam.
+# The step has the same length for both gradients, because Adam divides the mean of the gradients by the root of the mean square. However, the huge gradient leaves a mean square that is a million times as large. This mean decays by only 0.1% in each step, so hundreds of later steps are too short. Therefore, clip the gradient *before* Adam.
 
 # %% [markdown]
 # ## Deeper: accumulate gradients
-# The gradient of a large batch may need more memory than the device has. The mean gradient of a batch is the mean of the gradients of its equal parts, which are called **micro-batches**. `optax.MultiSteps` wraps an optimizer. Its state also contains a running mean of the gradients. With `every_k_schedule=4`, only every fourth call changes the parameters.
+# The gradient of a large batch may need more memory than the device has. If a batch is divided into equal parts, called **micro-batches**, the gradient of its mean loss is the mean of their gradients. `optax.MultiSteps` wraps an optimizer and stores a running mean of the gradients in its state. With `every_k_schedule=4`, only every fourth call changes the parameters.
 
 # %%
 wide = init(jax.random.key(1), (1, 512, 512, 1))
@@ -446,13 +446,13 @@ print(f"length of the step {apart(whole, wide):.3f}, difference {apart(whole, ac
 print(f"bytes of the state: at once {size(at_once.init(wide)):,}, accumulated {size(multi_state):,}")
 
 # %% [markdown]
-# The step is the same up to rounding. Accumulation has two costs. The state holds one more gradient, and each micro-batch is a call. A `scan` over the micro-batches needs only one call, as in an exercise.
+# The step is the same up to rounding. Accumulation has two costs. The state holds one more gradient, and each micro-batch is a call. A `scan` over the micro-batches needs only one call. You write it in an exercise.
 #
 # A schedule inside `MultiSteps` counts steps, not calls. `warmup_steps=100` then means 400 calls.
 
 # %% [markdown]
 # ## Deeper: unrolled steps
-# You can also run several steps in one call with `scan(..., unroll=8)`, or with a Python loop under `jit`. Both write the step eight times into the program. The scan without `unroll` contains the step once.
+# You can also run several steps in one call with `scan(..., unroll=8)`, or with a Python loop under `jit`. In both cases, the program contains eight copies of the step. With a scan without `unroll`, it contains one.
 
 # %%
 import time
@@ -511,7 +511,7 @@ print(f"bar updated in every step: {always:.0f} µs a step, every 100 steps: {so
 _ = train_with_bar(100, sys.stdout)
 
 # %% [markdown]
-# If you need a record of every step, write it one step late, as the [training cookbook](https://docs.jax.dev/en/latest/the-training-cookbook.html) of JAX does. `float` then waits for the step before, while the device already has the next one.
+# If you need a record of every step, write it one step late, as the [training cookbook](https://docs.jax.dev/en/latest/the-training-cookbook.html) of JAX does. `float` then waits for the previous step, while the next one is already queued on the device.
 
 
 # %%
@@ -534,7 +534,7 @@ print(f"logged at once: {at_each_step:.0f} µs a step, one step late: {one_late:
 
 # %% [markdown]
 # ## Deeper: stop before a NaN is stored
-# One broken reading makes the loss NaN, then its gradient, and after one update every parameter. Many training loops therefore stop at NaN. The scan below skips all steps after `done` becomes true. Its argument `keep` is a function that returns the next carry.
+# One broken reading makes the loss NaN, then its gradient, and after one update every parameter. Many training loops therefore stop at NaN. In `run_batches` below, the scan skips all steps after `done` becomes true. The argument `keep` is a function that returns the next carry.
 
 
 # %%
@@ -648,7 +648,7 @@ print("changed:", jax.tree.map(lambda change: bool((change != 0).any()), changes
 
 # %% [markdown]
 # ## Deeper: losses of Optax
-# Optax contains common losses. They return a value for each example, so take the mean yourself. `l2_loss` is *half* the squared error. `huber_loss` grows linearly for large errors, so an outlier has a limited gradient.
+# Optax contains common losses. They return a value for each example, so take the mean yourself. `l2_loss` is *half* the squared error. `huber_loss` grows linearly for large errors, so the gradient of an outlier is bounded.
 
 # %%
 errors = jnp.array([0.1, 0.5, 10.0])
@@ -666,7 +666,7 @@ for name, params in {"mean square": fitted, "huber": by_huber, "weighted": by_we
     print(f"{name:11s} distance left and right {distances(params)}")
 
 # %% [markdown]
-# In the right half, the distance with the Huber loss is between the other two. This loss works without a limit such as 1.7, which we chose because we know the curve.
+# In the right half, the distance with the Huber loss is between the other two. The Huber loss requires no knowledge of the curve, unlike the limit of 1.7. Its parameter `delta` is the error above which it grows linearly.
 
 # %% [markdown]
 # ## Deeper: a training script
@@ -701,7 +701,7 @@ for _ in range(100):
 print("loss", value, " compiled for", compiled_for)
 
 # %% [markdown]
-# A frozen dataclass is hashable, so it can be static. It is compared by its values, so an equal `Config` finds the compiled program. One pytree with everything that changes is simple to donate, to save and to shard. Other lessons cover the remaining parts.
+# A frozen dataclass is hashable, so it can be static. It is compared by its values, so a call with an equal `Config` reuses the compiled program. One pytree with everything that changes is simple to donate, to save and to shard. Other lessons cover the remaining parts.
 #
 # | part of the script | lesson |
 # |---|---|
@@ -737,5 +737,5 @@ print("loss", value, " compiled for", compiled_for)
 # | a planned rate | a schedule in place of the number; one program |
 # | a rate that depends on what you observe | `optax.inject_hyperparams`; change it in the state |
 # | many small steps, fast | several in one call, with `scan` |
-# | progress | look at values rarely, because each look waits |
+# | progress | read values rarely, because each read waits for the device |
 # | the best parameters | a copy, because donation deletes the arrays |

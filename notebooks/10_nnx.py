@@ -3,7 +3,7 @@
 #
 # *The core takes 30 minutes. Then do [the exercises](../exercises/10_nnx/10_nnx.ipynb). You can skip the twelve sections marked "Deeper", or read them later in any order.* After the core, you can write a model as a class, train it under `jit`, and separate its parameters from its other state.
 #
-# **Assumed.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Try each question before you open its answer.
+# **Prerequisites.** `jit` (03), `grad` (04), pytrees (06), keys (07), Optax (09). Answer these questions from memory.
 #
 # 1. From 06: what is the path of a leaf?
 #
@@ -40,9 +40,9 @@ np.set_printoptions(precision=3, suppress=True)
 
 # %% [markdown]
 # ## The question: what does `jit` do with an object?
-# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. **NNX**, the current interface of the neural network library Flax, is built on such classes. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
+# In lesson 09, one function created the parameters and another function used them, and both had to use the same names. A class keeps the two together. **NNX**, the current API of the neural network library Flax, is built on such classes. But a method can change `self`, and `jit` requires pure functions (02). **What happens when you pass an object to `jit`?**
 #
-# In our example, a model predicts in which arm of a spiral galaxy a star is, from the position of the star. We train it on 300 stars and test it on 600 others.
+# In our example, a model predicts the arm of a spiral galaxy from a star's position. We train it on 300 stars and test it on 600 others.
 
 # %%
 rng = np.random.default_rng(10)
@@ -86,7 +86,7 @@ print("PlainModule:", apply(module, x).shape, "from leaves of shape", jax.tree.m
 # `nnx.Module` registers every subclass as a pytree (06). Attributes that hold arrays or other modules are data. All other attributes, such as a width, are static and belong to the [treedef](../docs/glossary.md#treedef).
 #
 # ## Variables and keys
-# A bare array does not show whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. Its initial value needs a random key, which `rngs.params()` returns. Here `rngs` is an `nnx.Rngs` object. This is a complete layer.
+# A bare array does not indicate whether it should be trained. Layers therefore wrap each array in a **Variable**, whose type states its role. A trainable parameter is an `nnx.Param`. Its initial value needs a random key. An `nnx.Rngs` object generates keys from a seed, and `rngs.params()` returns the next one. This is a complete layer.
 
 
 # %%
@@ -192,7 +192,7 @@ print(np.array([jax_learn(network, optimizer, x, y) for _ in range(5)]))
 # %% [markdown]
 # ![Two lanes. In both, jit flattens the model into leaves and builds a copy from tracers, and optimizer.update changes the copy. In the upper lane only value is returned, so the copy is dropped and the model outside is as before. In the lower lane model, optimizer and value are returned, and the leaves of the copy become a new model.](../images/nnx_copies.svg)
 #
-# `jit` flattens the model into its leaves and builds a second model from [tracers](../docs/glossary.md#tracer). The update changes this second model. **What you do not return is lost, without any message.** So return the model and the optimizer.
+# `jit` flattens the model into its leaves and builds a second model from [tracers](../docs/glossary.md#tracer). The update changes this second model. **What you do not return is silently lost.** So return the model and the optimizer.
 
 
 # %%
@@ -267,10 +267,10 @@ print(f"a step takes {1e3 * jax_ms:.0f} µs with jax.jit and {1e3 * nnx_ms:.0f} 
 # %% [markdown]
 # The losses equal those of `step`. The extra time is spent in Python, because `nnx.jit` traverses the objects in each call.
 #
-# You will see both in code. With `nnx.jit`, which most of Flax's tutorials use, no update is lost. With `jax.jit`, which this course uses, every change is a visible result.
+# You will see both in code. With `nnx.jit`, which most of Flax's tutorials use, no update is lost. With `jax.jit`, which this course uses, the function returns every object it changes.
 #
 # ## State that is not trained: split and merge
-# Some state of a model changes but is not trained, for example a random key. Here, a model counts the examples that it has seen. The counter has its own type, a subclass of `nnx.Variable`.
+# Some state of a model changes but is not trained, for example a random key. Here, a model counts the examples it has seen. The counter has its own type, a subclass of `nnx.Variable`.
 
 
 # %%
@@ -324,14 +324,14 @@ params["network"]["head"]["bias"][...] = jnp.zeros(3)
 #
 # `nnx.merge` is the inverse of `nnx.split`. Its result shares the Variables as well, unless you pass `copy=True`.
 #
-# Can the loss merge the model and call it? Here are a gradient, and a compiled function that closes over the model.
+# Can the loss merge the model and call it? We try this under `jax.grad`, and then call the model in a compiled function that closes over it.
 
 # %%
 print_error(lambda: jax.grad(lambda params: cross_entropy(nnx.merge(graphdef, params, rest), x, y))(params))
 print_error(lambda: jax.jit(lambda x: counted(x))(x))
 
 # %% [markdown]
-# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter is older than both traces. So the loss merges a copy, which has new Variables, and returns the changed counter as an auxiliary result (04).
+# A traced function can change only Variables that were created in the same trace. Otherwise a tracer would leak (02). The counter was created before both traces. So the loss merges a copy, which has new Variables, and returns the changed counter as an auxiliary result (04).
 
 
 # %%
@@ -513,7 +513,7 @@ print(jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(copied.head))))
 
 # %% [markdown]
 # ## Deeper: a new head on a frozen network
-# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head. The new question is whether a star is within 0.5 of the galaxy's middle.
+# Replacing parts of a trained model is called **model surgery**. In NNX you assign a new layer to an attribute. Here a clone of the trained network, which has its own Variables, gets a new head. The new task is to predict whether a star is within 0.5 of the galaxy's centre.
 
 # %%
 tuned = nnx.clone(trained)
@@ -540,7 +540,7 @@ print({name: f"{cost / 1e6:.1f} million operations in a step" for name, cost in 
 # %% [markdown]
 # `step` computes the gradient of all parameters, but the optimizer uses only the part that `wrt` selects. The compiler removes the rest, which is why the second step needs fewer operations.
 #
-# Assign modules to attributes, but write arrays into Variables. An array that you assign to an attribute replaces the whole Variable, and then it is no longer a parameter.
+# Assign modules to attributes, but write arrays into Variables. If you assign an array to an attribute, it replaces the whole Variable, and the attribute is no longer a parameter.
 
 # %%
 tuned.head.bias[...] = jnp.zeros(2)
@@ -550,9 +550,9 @@ print("Params of the head:", list(nnx.state(tuned.head, nnx.Param)))
 
 # %% [markdown]
 # ## Deeper: LoRA
-# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. The layer itself is frozen, which means not trained. It computes $xW$, and an adapter adds $xAB$. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
+# Low-rank adaptation (LoRA) fine-tunes a model with few new parameters. The layer itself, which computes $xW$, is frozen: it is not trained. An adapter adds $xAB$ to its output. The number of columns of $A$, which is the number of rows of $B$, is the rank. $B$ starts at 0, so at first nothing changes.
 #
-# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It replaces this layer in the model. Our network should now learn a galaxy whose arms wind the other way. We adapt its two hidden layers. The first three arguments of `nnx.LoRA` are the number of inputs, the rank and the number of outputs.
+# `nnx.LoRA` is such an adapter, and it contains the layer that it adapts. It replaces this layer in the model. We now train our network on a galaxy whose arms wind the other way, by adapting its two hidden layers. The first three arguments of `nnx.LoRA` are the number of inputs, the rank and the number of outputs.
 
 # %%
 mirror = np.float32([1, -1])
@@ -637,7 +637,7 @@ for name, model in results.items():
     print(f"{name}: {len(jax.tree.leaves(nnx.state(model)))} Variable(s)")
 
 # %% [markdown]
-# So when Variables are shared, split the model first or use `nnx.jit`. By default, NNX's transformations treat a module as a graph, in which several paths may lead to one Variable. This is **graph mode**. With `graph=False` they treat it as a pytree, which is **tree mode**. Calls take less time, and updates are still written back, but shared Variables are an error. `nnx.find_duplicates` lists their paths.
+# So when Variables are shared, split the model first or use `nnx.jit`. By default, NNX's transformations treat a module as a graph, in which several paths may lead to one Variable. This is **graph mode**. With `graph=False` they treat it as a pytree, which is **tree mode**. Calls take less time, and updates are still written back, but shared Variables raise an error. `nnx.find_duplicates` lists their paths.
 
 # %%
 print_error(lambda: nnx.jit(lambda model: model.into.kernel.sum(), graph=False)(tied), length=30)
@@ -742,7 +742,7 @@ print("kernels of the head:", models.head.kernel.shape)
 print("correct:", np.mean(scores.argmax(axis=-1) == test_y, axis=1))
 
 # %% [markdown]
-# Such a stack can also be the layers of *one* deep model, if `jax.lax.scan` goes through it row by row. An exercise does this.
+# Such a stack can also contain the layers of *one* deep model, if `jax.lax.scan` iterates over its first axis. You write this in an exercise.
 #
 # `nnx.vmap` and `nnx.scan` are NNX's versions, which write changed Variables back. With `nnx.StateAxes` you choose an axis for each kind of Variable. Here, one Dropout layer, which sets random values to 0, draws four masks in one call. `nnx.split_rngs` splits its key into four, and after the call restores a single key.
 

@@ -3,7 +3,7 @@
 #
 # *The core takes about 35 minutes. Nine "Deeper" sections can be skipped. Then do [the exercises](../exercises/16_sharding/16_sharding.ipynb).* After the core you can shard an array over a mesh of devices, predict what the devices communicate in a computation, and check the prediction in the compiled program.
 #
-# **Prerequisites.** Devices and `device_put` (lesson 01), `jit` (03), pytrees and `eval_shape` (06), keys (07). Try to answer these questions from memory.
+# **Prerequisites.** Devices and `device_put` (lesson 01), `jit` (03), pytrees and `eval_shape` (06), keys (07). Answer these questions from memory.
 #
 # 1. From 01: How do you copy an array `x` to the second device?
 #
@@ -55,10 +55,10 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement that you leave open. A Deeper section describes the default type, which is **Explicit**.
+# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. A Deeper section describes the default type, which is **Explicit**.
 #
 # ## A spec names mesh axes
-# A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*. The entry names the axis of the *mesh* that partitions it. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
+# A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*, which names the *mesh* axis that partitions this array axis. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
 #
 # A mesh and a spec together make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array. `device_put` accepts a sharding in place of a device.
 
@@ -83,7 +83,7 @@ print("device 1:", ba.addressable_shards[1].index)
 plots.show_shardings([ba], "The second sharding of an array (8, 8).")
 
 # %% [markdown]
-# `ba` is used like any other array, with the shape and the values of `x`.
+# `ba` behaves like any other array, with the shape and values of `x`.
 #
 # An entry may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. Here are six more specs. If a shard shows several ids, each of these devices stores a copy of it.
 
@@ -174,7 +174,7 @@ print_communication("lhs @ rhs", jnp.matmul, lhs, rhs)
 plots.show_shardings({"lhs": lhs, "rhs": rhs, "lhs @ rhs": lhs @ rhs}, "The product is sharded along both axes.")
 
 # %% [markdown]
-# No collectives. This changes if the summed axis is partitioned.
+# Nothing is communicated. This changes if the summed axis is partitioned.
 #
 # ![The product lhs @ rhs, twice. Above, the rows of lhs are partitioned along a and the columns of rhs along b. Device 5 stores row block 2 and column block 1 and computes its shard alone. Below, the summed axis is partitioned along a, in the columns of lhs and the rows of rhs. Each device computes a table of full size with a part of every sum, and an all-reduce adds these tables.](../images/sharding_dot.svg)
 
@@ -185,7 +185,7 @@ for left, right in pairs:
 print("same numbers:", all(jnp.array_equal(np.asarray(put(x, *one) @ put(x, *other)), x @ x) for one, other in pairs))
 
 # %% [markdown]
-# In the first product, the summed axis is not partitioned, and nothing is communicated. In the second, it is partitioned in the same way on both sides. Each device then has a part of every sum, and an **all-reduce** adds these parts. In the last two, only `rhs` is partitioned along the summed axis. An **all-gather** first copies all of `rhs` to every device.
+# In the first product, the summed axis is not partitioned, and nothing is communicated. In the second, it is partitioned in the same way in both arguments. Each device then has a part of every sum, and an **all-reduce** adds these parts. In the last two, only `rhs` is partitioned along the summed axis. An **all-gather** first copies all of `rhs` to every device.
 #
 # The result is the same with every sharding, up to rounding. *The sharding determines the cost.*
 #
@@ -225,7 +225,7 @@ print_communication("sharded sum(0)", lambda t: t.sum(0), table, out_shardings=N
 # Replicating the rows gathers all 1,024 elements on each device. From rows to columns, each device needs only 128. The sharded sums need only a reduce-scatter, which compilers for accelerators can use. The compiler for CPUs uses an all-reduce instead, and each device keeps its part of the sums.
 #
 # ## Shardings inside jit
-# Most code needs only `device_put`, because `jit` follows the shardings of its arguments. `jax.lax.with_sharding_constraint` also sets the sharding of an intermediate value, here that of the sine. With a current mesh, it accepts a bare `P`.
+# Most code needs only `device_put`, because `jit` uses the shardings of its arguments. `jax.lax.with_sharding_constraint` also sets the sharding of an intermediate value, here that of the sine. With a current mesh, it accepts a bare `P`.
 
 # %%
 constrained = jax.jit(lambda t: jax.lax.with_sharding_constraint(jnp.sin(t), P(None, "d")) + 1)
@@ -253,7 +253,7 @@ for name, options in {"no options": {}, "out_shardings=rows": {"out_shardings": 
 
 # %% [markdown]
 # ## Deeper: shardings of arguments
-# `jit` follows the shardings of its arguments. With `in_shardings` you can also require them.
+# By default, `jit` accepts arguments with any sharding. With `in_shardings`, you require a particular one.
 
 # %% [markdown] predict="sharding-in"
 # `f = jax.jit(jnp.sin, in_shardings=rows)`. Which call raises an error?
@@ -312,7 +312,7 @@ for spec in specs:
     print(f"{spec!s:20s} {shard!s:18s} {4 * shard[0] * shard[1] / 2**30:6,.0f} GiB on each device")
 
 # %% [markdown]
-# Tests should not compare shardings with `==`. Two shardings may differ although they place an array of this rank in the same way. `is_equivalent_to` compares only the placement.
+# Tests should not compare shardings with `==`. Two different shardings may place every array of a given rank in the same way. `is_equivalent_to` compares only the placement.
 
 # %%
 short, full = NamedSharding(mesh, P("a")), NamedSharding(mesh, P("a", None))
@@ -462,7 +462,7 @@ for name, pair in (("one device", (square, square)), ("eight devices", (row_shar
 
 # %% [markdown]
 # ## Deeper: from PositionalSharding
-# Older code may use a `PositionalSharding`, a class that JAX has removed. It was an array of devices without axis names, which was reshaped until its axes matched those of the data. `replicate` merged an axis of it into one entry, whose devices all stored the same shard. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
+# Older code may use a `PositionalSharding`, a class that JAX has removed. It was an array of devices without axis names, which was reshaped until its axes matched those of the data. `replicate` merged one of its axes into a single entry, whose devices all stored the same shard. The titles below are old expressions for `s = PositionalSharding(devices).reshape(4, 2)`. Below each picture is the spec that replaces the expression, on a mesh with the axes `a` of 4 and `b` of 2.
 
 # %%
 replacements = {
@@ -479,7 +479,7 @@ plots.show_shardings(
 )
 
 # %% [markdown]
-# `replicate(0)` creates copies along **a**, the axis that it merges. So it removes `a` from the spec. `replicate` names the axis with copies, and a spec names the axes without copies.
+# `replicate(0)` creates copies along **a**, the axis that it merges. So the equivalent spec does not contain `a`. `replicate` takes the axis that has copies, while a spec lists the axes that have none.
 
 # %% [markdown]
 # ## Deeper: older code
@@ -512,8 +512,8 @@ plots.show_shardings(
 # |---|---|
 # | stays in the result | none |
 # | is summed | all-reduce, or reduce-scatter if the sums should be sharded |
-# | should be replicated | all-gather |
-# | should be whole, and another axis partitioned | all-to-all |
+# | is gathered on every device | all-gather |
+# | is gathered while another axis is partitioned | all-to-all |
 # | is shifted | collective-permute |
 #
 # In the first exercise, only two lines are missing.

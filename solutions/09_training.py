@@ -84,7 +84,7 @@ def clear(starts, *more):
 #
 # **Example.** The line `w = [[2]]`, `b = [0]` at `xs = [[1], [2], [3]]` gives 2, 4, 6. With `ys = [0, 4, 5]` the squared errors are 4, 0, 1, and with the weights 1, 1, 2 the loss is (4 + 0 + 2) / 4 = 1.5.
 #
-# **Judged.** Values for any n and any weights, also if their sum is small, and the gradient with respect to `params`, also if all errors are 0. Both are traced. **Not judged.** How the model is written.
+# **Judged.** Values for any n and any weights, even if their sum is small. The gradient with respect to `params`, even if all errors are 0. Your function is traced. **Not judged.** How the model is written.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -93,7 +93,7 @@ def clear(starts, *more):
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
-# `(n, n)`: every prediction is compared with every target, without an error. Bring both to `(n,)` first.
+# It is `(n, n)`. Every prediction is compared with every target, and no error is raised. Reshape both to `(n,)` first.
 #
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
@@ -292,7 +292,7 @@ def weighted_loss(model, params, xs, ys, weights):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# The rate is one of three straight lines, or 0. How does a compiled program choose by a value?
+# The rate is one of three straight lines, or 0. How does a compiled program select one of them by a traced value?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
@@ -512,7 +512,7 @@ def schedule(peak, warmup, cooldown, total):
 
 # %% [markdown] task="training-adam" stars=2 minutes=20 skills="04_grad,06_pytrees,training-schedule"
 # ## Adam, taken apart
-# **Goal.** Write Adam, the optimizer of many models, as a pure function of its state.
+# **Goal.** Write Adam, one of the most widely used optimizers, as a pure function.
 #
 # **Signature.** `adam_update(params, state, gradient, rate)`: `params` and `gradient` are trees of float32 arrays with the same structure, and `rate` is a float. `state` is a dict. Its `"count"` is the number of steps so far, int32 `()`. Its `"mean"` and `"square"` are trees like `params`, all zeros at first. Returns new `(params, state)` of the same structure. For every entry g of the gradient,
 #
@@ -1104,7 +1104,7 @@ def donating_step(tx, loss):
 #
 # **Example.** `line_loss` at `w = [[0]]`, `b = [0]`, with `xs = [[1], [1], [1], [1]]`, `ys = [1, 3, 0, 0]` and size 2. The first micro-batch has the loss 5 and the gradient -4 with respect to `w`, the second 0 and 0. Together, the loss is 2.5 and the gradient -2.
 #
-# **Judged.** Values for one, several and n micro-batches and for any tree. In the traced program, a loop runs over the micro-batches, and no array has the size of the activations of the whole batch or of several micro-batches, or of the gradients of all micro-batches. **Not judged.** Speed.
+# **Judged.** Values for one, several and n micro-batches and for any tree. In the traced program, a loop runs over the micro-batches, and no array holds the activations of several micro-batches or the gradients of all micro-batches. **Not judged.** Speed.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1341,13 +1341,13 @@ def accumulate(loss, params, xs, ys, size):
 
 # %% [markdown] task="training-calls" stars=2 minutes=20 skills="03_jit,06_pytrees,08_control_flow,training-accumulate"
 # ## Many steps in one call
-# **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, but still report the loss from time to time and stop early.
+# **Goal.** For small steps, most of the time is spent on the calls from Python. Run many steps in one compiled call, but still report the loss from time to time, and allow training to stop early.
 #
 # **Signature.** `train_in_calls(step, state, batches, every, report)`: `step(state, batch)` returns `(state, loss)` with a loss `()`. `state` is any tree. `batches` is an array or a tree of arrays with the same first axis T ≥ 1, with one batch for each step. Each call runs `every` ≥ 1 steps, and the last call may run fewer. After each call, Python calls `report(done, loss)` with the number of steps so far and the loss `()` of the last of them. If it returns `True`, training stops. Returns `(state, losses)` with the losses of all steps that ran. The caller's `state` stays usable.
 #
 # **Example.** `follow` from the setup moves a tenth of the way to each sample. From the state `[0]` with the samples `[[10], [10], [10]]` and `every` 2, the states are 1, 1.9, 2.71 and the losses 100, 81, 65.61. `report` gets `(2, 81)` and `(3, 65.61)`. If it returns `True` the first time, the result is `[1.9]` and the losses `[100, 81]`.
 #
-# **Judged.** States and losses, as step by step. The arguments of `report`, and that it can stop the training. A loop runs the steps of a call, and its program is no longer for 64 steps than for 32. `step` is traced at most twice, and further full calls compile nothing new. The caller's `state` is not deleted. To count loops, checks also trace all of `train_in_calls`, so it must not need values (no `float`, no NumPy, no ahead-of-time compilation). **Not judged.** Speed, and `unroll`.
+# **Judged.** States and losses, which must equal those of single steps. The arguments of `report`, and that it can stop the training. A loop runs the steps of a call, and its program has the same length for 64 steps as for 32. `step` is traced at most twice, and later full calls reuse the compiled program. The caller's `state` is not deleted. To count loops, checks also trace all of `train_in_calls`, so it must not need values (no `float`, no NumPy, no ahead-of-time compilation). **Not judged.** Speed, and `unroll`.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -1361,7 +1361,7 @@ def accumulate(loss, params, xs, ys, size):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# Compile before the loop. Take `leaf[start : start + every]` of every leaf, as a slice past the end is simply shorter. Collect the losses of each call in a list and concatenate them at the end.
+# Compile before the loop. Take `leaf[start : start + every]` of every leaf, because a slice that extends past the end is shortened. Collect the losses of each call in a list and concatenate them at the end.
 #
 # </details>
 
@@ -1406,7 +1406,7 @@ in_dict = np.float32([2.71]), np.float32([100, 81, 65.61])
 compare(ask(probe_dict, state, samples), in_dict, label="with the samples in a dict, (state, losses)")
 
 # %% hidden="training-calls" name="values" points=1
-"""State and losses equal those of single steps, also if the last call is short, and each call contains a loop."""
+"""State and losses equal those of single steps, even if the last call is short, and each call contains a loop."""
 
 
 def by_hand(state, samples):
@@ -1786,7 +1786,7 @@ def train_in_calls(step, state, batches, every, report):
 
 # %% [markdown] task="training-locate" stars=3 minutes=30 skills="04_grad,05_vmap,08_control_flow,training-donating-step"
 # ## From seismology: where did it happen?
-# **Goal.** Stations have recorded an earthquake. Find the place that explains the arrival times best, which means with the lowest misfit. The misfit has several minima, so descend from many starts at once and take the best result. One start may fail, because the gradient at a station is NaN.
+# **Goal.** Stations have recorded an earthquake. Find the place that explains the arrival times best, that is, the place with the lowest misfit. The misfit has several minima, so descend from many starts at once and take the best result. One start may fail, because the gradient at a station is NaN.
 #
 # **Signature.** `locate(misfit, tx, starts, steps)`: `misfit(place)` takes `(d,)` and returns `()`. `tx` is **any** Optax optimizer, `starts` is `(k, d)` float32, and `steps` ≥ 1. Each start takes `steps` steps with an optimizer state of its own, as if it were alone. Returns `(place, value)`: the final place with the lowest misfit, `(d,)`, and this misfit, `()`. A start whose final misfit is NaN or positive infinity is excluded. At least one is finite.
 #

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # 10 · Exercises: NNX
-# Run the setup. For each exercise, fill in its cell, run it, and run the checks below it. Hidden checks run when you are graded, and **Judged** lists what they test.
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
 #
 # The **path** `layers/0/kernel` stands for `model.layers[0].kernel`. `arrays_of` from the setup returns the arrays of a model by path.
 
@@ -1725,7 +1725,7 @@ def freeze(model, tx, loss, frozen):
 # ## A hundred layers, the code of one
 # *Needs: Deeper: training and evaluation modes, and Deeper: many models at once.*
 #
-# **Goal.** A deep model of equal blocks takes long to compile, because each block is compiled separately. Store all blocks as one block with an extra axis, and loop over it.
+# **Goal.** A deep model of equal blocks takes a long time to compile, because each block is compiled separately. Store all blocks as one block with an extra axis, and loop over it.
 #
 # **Signature.** `Deep(width, depth, *, rngs)` is an `nnx.Module`. `model.blocks` is *one* `Block` from the setup in which every array has an extra first axis of length `depth`, such as `blocks/linear/kernel` `(depth, width, width)`. Row i is block i. `model(x)` passes x `(n, width)`, float32, through blocks 0, 1, ... in order and returns `(n, width)`. In training mode the running statistics of each block follow the data that passes through it.
 #
@@ -1735,7 +1735,7 @@ def freeze(model, tx, loss, frozen):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# Which transformation turns "build one block from a key" into a function that builds many? Which loop goes through a stack row by row?
+# Which transformation turns "build one block from a key" into a function that builds many? Which loop iterates over the first axis of a stack?
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
 #
@@ -2095,7 +2095,7 @@ class Deep(nnx.Module):
 #
 # **Example.** `LinenNet((2, 3, 1))` has the arrays `{"params": {"Dense_0": {"kernel": (2, 3), "bias": (3,)}, "BatchNorm_0": {"scale": (3,), "bias": (3,)}, "Dense_1": ...}, "batch_stats": {"BatchNorm_0": {"mean": (3,), "var": (3,)}}}`, shown by their shapes. `Dense_1` becomes `model.layers[1]`.
 #
-# **Judged.** The scores in evaluation mode, for any depth, also when the dict is sorted by name (as by `jax.tree.map`), and that training can go on. **Not judged.** The counters of Dropout.
+# **Judged.** The scores in evaluation mode, for any depth, even if the dict is sorted by name (as by `jax.tree.map`), and that training can continue. **Not judged.** The counters of Dropout.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
