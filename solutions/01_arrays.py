@@ -1202,7 +1202,7 @@ def time_it(f, x, repeats=5):
 """The example: a nap of 50 ms."""
 seconds = ask(lambda x: time_it(nap, x), jnp.ones(3))
 require(
-    isinstance(seconds, float), f"The result is of type {type(seconds).__name__}; wanted a Python float.", kind="type"
+    isinstance(seconds, float), f"The result is of type {type(seconds).__name__}; expected a Python float.", kind="type"
 )
 require(seconds >= 0.049, f"For a nap of 50 ms the result is {1e3 * seconds:.3g} ms.")
 require(
@@ -1261,7 +1261,7 @@ for repeats in (7, 3):
     seconds, calls = ask(probe_slow, x, [1], 0.4 * (repeats == 3), repeats)
     require(
         calls == repeats + 1,
-        f"For {repeats} repeats `f` was called {calls} times; wanted {repeats + 1}, the first one untimed.",
+        f"For {repeats} repeats `f` was called {calls} times; expected {repeats + 1}, the first one untimed.",
     )
 require(
     seconds < 0.08,

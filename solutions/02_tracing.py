@@ -148,7 +148,7 @@ def probe_jaxpr(x):
 
 shape, rows = ask(probe_jaxpr, np.float32(8))
 names = [name for name, _ in rows]
-require(shape == (), f"The result has shape {shape}; wanted (). Is the factor a plain number?")
+require(shape == (), f"The result has shape {shape}; expected (). Is the factor a plain number?")
 require(
     names.count("log") < 2 or "mul" in names,
     "The jaxpr contains two logarithms and no multiplication: the program computes the logarithm of 2 and divides by it, as "

@@ -157,7 +157,7 @@ require(
 )
 require(many.loops == 1, f"The program has {many.loops} loops; one is enough.")
 trained, losses = many.outputs
-require(losses.shape == (40,), f"After 40 steps the losses have shape {losses.shape}; wanted (40,).")
+require(losses.shape == (40,), f"After 40 steps the losses have shape {losses.shape}; expected (40,).")
 w, b, wanted = params["w"].astype(np.float64), float(params["b"]), []
 for step in range(40):
     errors = xs @ w + b - ys
@@ -2085,8 +2085,8 @@ for e, t in ((3, 5), (3, 20), (12, 5)):
     )
     states, taken = made.outputs
     sizes_of = f"{e} environments and {t} pushes"
-    require(states.shape == (e, t, 4), f"For {sizes_of} the states have shape {states.shape}; wanted {(e, t, 4)}.")
-    require(taken.shape == (e,), f"For {sizes_of} `taken` has shape {taken.shape}; wanted {(e,)}.")
+    require(states.shape == (e, t, 4), f"For {sizes_of} the states have shape {states.shape}; expected {(e, t, 4)}.")
+    require(taken.shape == (e,), f"For {sizes_of} `taken` has shape {taken.shape}; expected {(e,)}.")
     got, wanted = made.run(starts, forces), by_hand(starts, forces)
     compare(got, wanted, rtol=1e-3, atol=1e-3, label=f"the result for {sizes_of}, (states, taken)")
 require(sizes[3, 5] == sizes[3, 20], "The program grows with time: is there a Python loop over the pushes?")

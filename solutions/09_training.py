@@ -1548,7 +1548,7 @@ require(
 )
 for every in (3, 5):
     shape, calls, deleted = ask(probe_traces, samples[0], samples, every)
-    require(shape == (12,), f"For 12 batches the losses have shape {shape}; wanted (12,).")
+    require(shape == (12,), f"For 12 batches the losses have shape {shape}; expected (12,).")
     require(
         calls <= 2,
         f"With 12 batches and every={every}, `step` was traced {calls} times; twice is enough. Compile once, before the loop.",

@@ -257,7 +257,7 @@ require(kind == "pytree", "An `MLP` is not a pytree, so `jax.jit` does not accep
 shapes, result = ask(probe_example, np.ones((4, 2), np.float32))
 wanted = {"layers/0/kernel": (2, 3), "layers/0/bias": (3,), "layers/1/kernel": (3, 1), "layers/1/bias": (1,)}
 compare(shapes, wanted, label="the dict of shapes")
-require(result == (4, 1), f"For an input (4, 2) the output is {result}; wanted (4, 1).")
+require(result == (4, 1), f"For an input (4, 2) the output is {result}; expected (4, 1).")
 
 # %% hidden="nnx-mlp" name="values" points=2
 """Right for one layer, for two, and for four."""
@@ -2138,7 +2138,9 @@ def probe_scores(sizes, variables, x):
 theirs, x = LinenNet((2, 3, 1)), np.float32([[1, 2], [-3, 4], [0, 1]])
 variables = jax.tree.map(np.asarray, theirs.init(jax.random.key(0), x))
 got, wrong = program(probe_scores, (2, 3, 1), variables, x).run((2, 3, 1), variables, x)
-require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wanted {net_shapes((2, 3, 1))[wrong[0]]}.")
+require(
+    not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; expected {net_shapes((2, 3, 1))[wrong[0]]}."
+)
 compare(got, np.asarray(theirs.apply(variables, x)), label="the scores")
 
 # %% hidden="nnx-load-linen" name="scores" points=3
@@ -2227,7 +2229,9 @@ for name in arrays:
         "the existing Variable.",
     )
 grads, statistics, wrong = program(probe_training, variables, x).run(variables, x)
-require(not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; wanted {net_shapes((2, 3, 2))[wrong[0]]}.")
+require(
+    not wrong, wrong and f"The loaded `{wrong[0]}` has shape {wrong[1]}; expected {net_shapes((2, 3, 2))[wrong[0]]}."
+)
 moved = net_by_hand(arrays, x, training=True)[1]
 kept = {name: moved[name] for name in ("norms/0/mean", "norms/0/var")}
 require(

@@ -175,7 +175,7 @@ for shape, piece in (((16, 8), (8, 2)), ((16, 8), (2, 8)), ((16, 8), (16, 8)), (
     found = places(mesh, spec, shape)
     require(isinstance(found, dict), f"For {shape} in shards {piece} your spec is {spec}, which JAX rejects: {found}.")
     got = tuple(stop - start for start, stop in found[int(mesh.devices.flat[0].id)])
-    require(got == piece, f"For {shape} your spec is {spec}, so each device stores a shard {got}; wanted {piece}.")
+    require(got == piece, f"For {shape} your spec is {spec}, so each device stores a shard {got}; expected {piece}.")
 
 # %% hidden="sharding-spec-for" name="pieces" points=1
 """Right for arrays of any rank, on meshes of two axes in either order and on a mesh of one axis."""
@@ -359,9 +359,9 @@ for name, wanted in (("image", places(mesh, P("data"), (8, 28, 28))), ("label", 
     for device in mesh.devices.flat:
         got, want = found.get(device.id), wanted[device.id]
         require(
-            got == want, f'Of "{name}" device {device.id} stores {got}; wanted {want} (start and stop for each axis).'
+            got == want, f'Of "{name}" device {device.id} stores {got}; expected {want} (start and stop for each axis).'
         )
-require(len(held_by(placed["step"])) == 8, f'"step" is stored on {len(held_by(placed["step"]))} devices; wanted 8.')
+require(len(held_by(placed["step"])) == 8, f'"step" is stored on {len(held_by(placed["step"]))} devices; expected 8.')
 
 # %% hidden="sharding-place-batch" name="examples" points=2
 """Every device stores its examples, for leaves of every rank and meshes of other sizes and orders of axes."""
@@ -543,7 +543,7 @@ for steps in ([], [("reshape", (8, 1))], [("replicate", 0)], [("replicate", 1)],
         got, want = found[device.id], wanted[device.id]
         require(
             got == want,
-            f"For {steps} your spec is {spec}. Of an array (16, 16), device {device.id} stores {got}; wanted {want} (start "
+            f"For {steps} your spec is {spec}. Of an array (16, 16), device {device.id} stores {got}; expected {want} (start "
             "and stop for each axis).",
         )
 
@@ -829,7 +829,7 @@ def masked_mean(rows, mask):
 mesh = devices.mesh((8,), ("data",))
 x = np.array([[1], [2], [6]], np.float32)
 rows, mask = ask(pad_to_divide, mesh, x)
-require(rows.shape == (8, 1), f"`rows` has shape {rows.shape}; wanted (8, 1): the smallest multiple of eight.")
+require(rows.shape == (8, 1), f"`rows` has shape {rows.shape}; expected (8, 1): the smallest multiple of eight.")
 compare(np.asarray(rows)[:3], x, label="the first three rows")
 compare(mask, np.arange(8) < 3, label="`mask`")
 for name, array, wanted in (("rows", rows, 4), ("mask", mask, 1)):
@@ -1447,7 +1447,9 @@ for name, leaf, spec in (
     found, wanted = held_by(leaf), places(mesh, spec, leaf.shape)
     for device in mesh.devices.flat:
         got, want = found.get(device.id, "nothing"), wanted[device.id]
-        require(got == want, f"Of {name} {leaf.shape} device {device.id} stores {got}; wanted {want} (start and stop).")
+        require(
+            got == want, f"Of {name} {leaf.shape} device {device.id} stores {got}; expected {want} (start and stop)."
+        )
 
 # %% hidden="sharding-init" name="places" points=2
 """The values of `init(key)`, and every leaf sharded by the first rule that matches."""

@@ -444,11 +444,11 @@ mesh = devices.mesh((8,), ("data",))
 weights = jax.device_put(np.zeros((64, 256), np.float32), NamedSharding(mesh, P("data")))
 bias = jax.ShapeDtypeStruct((10,), jnp.bfloat16, sharding=NamedSharding(mesh, P()))
 got = ask(bytes_per_device, {"weights": weights, "bias": bias})
-require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
-require(got == 8_212, f"`bytes_per_device` returned {got:,} bytes; wanted 8,192 + 20 = 8,212.")
+require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; expected an int.")
+require(got == 8_212, f"`bytes_per_device` returned {got:,} bytes; expected 8,192 + 20 = 8,212.")
 two = NamedSharding(devices.mesh((4, 2), ("data", "model")), P("data"))
 got = ask(bytes_per_device, [jax.ShapeDtypeStruct((64, 256), np.float32, sharding=two)])
-require(got == 16_384, f"On the 4 x 2 mesh `bytes_per_device` returned {got:,} bytes; wanted 65,536 / 4 = 16,384.")
+require(got == 16_384, f"On the 4 x 2 mesh `bytes_per_device` returned {got:,} bytes; expected 65,536 / 4 = 16,384.")
 
 # %% hidden="dp-bytes-per-device" name="values" points=1
 """Right for every dtype and rank, for leaves that are sharded, replicated, or sharded over two axes of a mesh."""
@@ -471,7 +471,7 @@ for kind, (rank, spec, parts) in KINDS.items():
         total += wanted
         got = ask(bytes_per_device, tree[-1:])
         require(
-            isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int."
+            isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; expected an int."
         )
         compare(int(got), wanted, label=f"the number of bytes of {kind} ({dtype.itemsize} for an element)")
 got = ask(bytes_per_device, {"first": tree[:8], "rest": tuple(tree[8:])})
@@ -491,7 +491,7 @@ require(
     "There is not enough memory for a model of terabytes. The function creates arrays, although shapes are enough.",
 )
 got = ask(bytes_per_device, tree)
-require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; wanted an int.")
+require(isinstance(got, int | np.integer), f"`bytes_per_device` returned a {type(got).__name__}; expected an int.")
 require(
     got == rows // 8 * (1 << 20) * 4 + (1 << 20) * 2 + 4,
     "The number of bytes is wrong for a model with a sharded table of terabytes and replicated leaves.",
@@ -668,11 +668,11 @@ for name, wanted in (("kernel", 2304), ("table", 120), ("bias", 40), ("odd", 960
     found = held(mesh, placed[name])
     require(
         found == [wanted] * 8,
-        f'Each device holds {in_words(found)} of "{name}" {shapes[name]}, which has {tree[name].nbytes:,}; wanted {wanted:,}.',
+        f'Each device holds {in_words(found)} of "{name}" {shapes[name]}, which has {tree[name].nbytes:,}; expected {wanted:,}.',
     )
 four = devices.mesh((4,), ("shards",))
 found = held(four, ask(shard_any_rank, four, {"odd": tree["odd"]}))
-require(found == [240] * 4, f'On the mesh of four each device holds {in_words(found)} of "odd"; wanted 240.')
+require(found == [240] * 4, f'On the mesh of four each device holds {in_words(found)} of "odd"; expected 240.')
 
 # %% hidden="dp-any-rank" name="bytes" points=1
 """Every leaf that can be sharded is sharded, whatever its rank, and its values do not change."""
@@ -910,7 +910,7 @@ given = params, x, y
 placed = ask(fsdp_shard, mesh, *given)
 compare(placed, given, label="what `fsdp_shard` returns")
 found = held(mesh, placed[0])
-require(found == [252] * 8, f"Each device holds {in_words(found)} of the 1,932 bytes of parameters; wanted 252.")
+require(found == [252] * 8, f"Each device holds {in_words(found)} of the 1,932 bytes of parameters; expected 252.")
 found = held(mesh, placed[1:])
 require(found == [76] * 8, f"Each device holds {in_words(found)} of the batch's 608; an eighth is 76.")
 made = program(lambda mesh, params, x, y: fsdp_step(mesh, network_loss, params, x, y, 0.1), mesh, *placed)
@@ -961,7 +961,7 @@ for size in (8, 4):
         found, share = held(mesh, array), leaf.nbytes // size if can else leaf.nbytes
         require(
             found == [share] * size,
-            f"Each of {size} devices holds {in_words(found)} of a parameter {leaf.shape} of {leaf.nbytes:,} bytes; wanted {share:,}"
+            f"Each of {size} devices holds {in_words(found)} of a parameter {leaf.shape} of {leaf.nbytes:,} bytes; expected {share:,}"
             + (f": {size} divides one of its axes." if can else ", because none of its axes can be sharded."),
         )
 mesh = devices.mesh((8,), ("data",))
@@ -1316,7 +1316,7 @@ compare(state, numbers, label="the leaves of the state")
 found = held(mesh, state)
 require(
     found == [508] * 8,
-    f"Each device holds {in_words(found)} of the state's 3,868; wanted 508 on each, which is an eighth of every leaf "
+    f"Each device holds {in_words(found)} of the state's 3,868; expected 508 on each, which is an eighth of every leaf "
     "that can be sharded, and all of the other leaves, such as Adam's count.",
 )
 
@@ -1348,7 +1348,7 @@ def judge_state(size, of, found, wanted):
         require(
             on_each == [share] * size,
             f"Each of {size} devices holds {in_words(on_each)} of a leaf {leaf.shape} of the state of {of}, which has "
-            f"{leaf.nbytes:,}; wanted {share:,}"
+            f"{leaf.nbytes:,}; expected {share:,}"
             + (f": {size} divides one of its axes." if can else ", because it cannot be sharded."),
         )
 

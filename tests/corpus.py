@@ -277,7 +277,7 @@ def differences(case: Case, result: Notebook) -> list[str]:
     for exercise, ended in statuses(result).items():
         fits = [one in allowed.split("|") for one, allowed in zip(ended, wanted[exercise], strict=True)]
         if not all(fits):
-            found.append(f"{exercise}: {', '.join(ended)}; wanted {', '.join(wanted[exercise])}")
+            found.append(f"{exercise}: {', '.join(ended)}; expected {', '.join(wanted[exercise])}")
     return found
 
 

@@ -37,56 +37,56 @@ def f(*values: float) -> np.ndarray:
 KEYS = jax.random.split(jax.random.key(0), 3)
 # got, want: the kind of difference, and what is said
 SAID: dict[str, tuple[Any, Any, str, str]] = {
-    "array for a number": (1.5, F(1.5), "type", "The result is a float; wanted an array float32[]."),
-    "number for an array": (f(1), 1.0, "type", "The result is an array float32[1]; wanted a float."),
-    "None": (None, f(1, 2), "type", "The result is None; wanted an array float32[2]."),
-    "bool for an int": (True, 1, "type", "The result is a bool; wanted an int."),
-    "list for a tuple": ([1], (1,), "structure", "The result is a list; wanted a tuple."),
-    "tuple for a named tuple": ((1, 2), Point(1, 2), "structure", "The result is a tuple; wanted a Point."),
-    "array for a tuple": (f(1), (1,), "structure", "The result is an array float32[1]; wanted a tuple."),
-    "too few": ((1,), (1, 2), "structure", "The result has 1 item; wanted 2."),
-    "too many": ([1, 2], [], "structure", "The result has 2 items; wanted 0."),
+    "array for a number": (1.5, F(1.5), "type", "The result is a float; expected an array float32[]."),
+    "number for an array": (f(1), 1.0, "type", "The result is an array float32[1]; expected a float."),
+    "None": (None, f(1, 2), "type", "The result is None; expected an array float32[2]."),
+    "bool for an int": (True, 1, "type", "The result is a bool; expected an int."),
+    "list for a tuple": ([1], (1,), "structure", "The result is a list; expected a tuple."),
+    "tuple for a named tuple": ((1, 2), Point(1, 2), "structure", "The result is a tuple; expected a Point."),
+    "array for a tuple": (f(1), (1,), "structure", "The result is an array float32[1]; expected a tuple."),
+    "too few": ((1,), (1, 2), "structure", "The result has 1 item; expected 2."),
+    "too many": ([1, 2], [], "structure", "The result has 2 items; expected 0."),
     "other keys": (
-        {"a": 1, "c": 2}, {"a": 1, "b": 2}, "structure", "The result has the keys 'a', 'c'; wanted 'a', 'b'.",
+        {"a": 1, "c": 2}, {"a": 1, "b": 2}, "structure", "The result has the keys 'a', 'c'; expected 'a', 'b'.",
     ),
-    "no keys": ({}, {3: 1}, "structure", "The result has no keys; wanted 3."),
-    "shape": (f(1), f(1, 2), "shape", "The result has shape (1,); wanted (2,)."),
-    "shape of a scalar": (f(1), F(1), "shape", "The result has shape (1,); wanted ()."),
-    "dtype": (f(1).astype("f2"), f(1), "dtype", "The result has dtype float16; wanted float32."),
-    "key for numbers": (KEYS[0], np.uint32(1), "dtype", "The result has dtype key<fry>; wanted uint32."),
-    "one value": (F(3), F(4), "values", "The result is 3; wanted 4."),
-    "all values": (f(3, 5), f(4, 4), "values", "2 of 2 values differ; the first at [0] of the result is 3; wanted 4."),
-    "one of many": (f(4, 5), f(4, 4), "values", "1 of 2 values differs; the one at [1] of the result is 5; wanted 4."),
+    "no keys": ({}, {3: 1}, "structure", "The result has no keys; expected 3."),
+    "shape": (f(1), f(1, 2), "shape", "The result has shape (1,); expected (2,)."),
+    "shape of a scalar": (f(1), F(1), "shape", "The result has shape (1,); expected ()."),
+    "dtype": (f(1).astype("f2"), f(1), "dtype", "The result has dtype float16; expected float32."),
+    "key for numbers": (KEYS[0], np.uint32(1), "dtype", "The result has dtype key<fry>; expected uint32."),
+    "one value": (F(3), F(4), "values", "The result is 3; expected 4."),
+    "all values": (f(3, 5), f(4, 4), "values", "2 of 2 values differ; the first at [0] of the result is 3; expected 4."),
+    "one of many": (f(4, 5), f(4, 4), "values", "1 of 2 values differs; the one at [1] of the result is 5; expected 4."),
     "two axes": (
         f(1, 2, 3, 4).reshape(2, 2), f(1, 2, 9, 9).reshape(2, 2), "values",
-        "2 of 4 values differ; the first at [1, 0] of the result is 3; wanted 9.",
+        "2 of 4 values differ; the first at [1, 0] of the result is 3; expected 9.",
     ),
     "ints": (
         np.array([7, 2]), np.array([1, 2]), "values",
-        "1 of 2 values differs; the one at [0] of the result is 7; wanted 1.",
+        "1 of 2 values differs; the one at [0] of the result is 7; expected 1.",
     ),
-    "bools": (np.array([True]), np.array([False]), "values", "The result at [0] is True; wanted False."),
-    "complex": (np.complex64(1j), np.complex64(1), "values", "The result is 1j; wanted (1+0j)."),
-    "NaN": (f(np.nan, 1), f(1, 1), "values", "1 of 2 values differs; the one at [0] of the result is nan; wanted 1."),
-    "infinite": (f(np.inf), f(-np.inf), "values", "The result at [0] is inf; wanted -inf."),
-    "a hair's breadth": (F(1.00000012), F(1), "values", "The result is 1.00000012; wanted 1."),
-    "another key": (KEYS[0], KEYS[1], "values", "The result is not the wanted key."),
+    "bools": (np.array([True]), np.array([False]), "values", "The result at [0] is True; expected False."),
+    "complex": (np.complex64(1j), np.complex64(1), "values", "The result is 1j; expected (1+0j)."),
+    "NaN": (f(np.nan, 1), f(1, 1), "values", "1 of 2 values differs; the one at [0] of the result is nan; expected 1."),
+    "infinite": (f(np.inf), f(-np.inf), "values", "The result at [0] is inf; expected -inf."),
+    "a hair's breadth": (F(1.00000012), F(1), "values", "The result is 1.00000012; expected 1."),
+    "another key": (KEYS[0], KEYS[1], "values", "The result is not the expected key."),
     "other keys of PRNG": (
         KEYS, KEYS[jnp.array([0, 2, 1])], "values",
         "2 of 3 keys of the result differ; the first is at [1].",
     ),
-    "float": (0.5, 0.25, "values", "The result is 0.5; wanted 0.25."),
-    "int": (3, 4, "values", "The result is 3; wanted 4."),
-    "text": ("mean", "sum", "values", "The result is 'mean'; wanted 'sum'."),
-    "spec": (P("a"), P(None, "a"), "values", "The result is P('a',); wanted P(None, 'a')."),
-    "a dtype": (np.dtype("float16"), np.dtype("float32"), "values", "The result is float16; wanted float32."),
+    "float": (0.5, 0.25, "values", "The result is 0.5; expected 0.25."),
+    "int": (3, 4, "values", "The result is 3; expected 4."),
+    "text": ("mean", "sum", "values", "The result is 'mean'; expected 'sum'."),
+    "spec": (P("a"), P(None, "a"), "values", "The result is P('a',); expected P(None, 'a')."),
+    "a dtype": (np.dtype("float16"), np.dtype("float32"), "values", "The result is float16; expected float32."),
     "deep": (
         {"layers": [{"w": f(1)}, {"w": f(1)}]}, {"layers": [{"w": f(1)}, {"w": f(1, 2)}]}, "shape",
-        "The result['layers'][1]['w'] has shape (1,); wanted (2,).",
+        "The result['layers'][1]['w'] has shape (1,); expected (2,).",
     ),
     "in a named tuple": (
         (Point(1, f(1)),), (Point(1, f(2)),), "values",
-        "The result[0].y at [0] is 1; wanted 2.",
+        "The result[0].y at [0] is 1; expected 2.",
     ),
 }  # fmt: skip
 
@@ -103,8 +103,10 @@ def test_what_is_said(name: str) -> None:
 
 
 def test_a_label_takes_the_place_of_the_result() -> None:
-    assert failure(f(1), f(2, 3), label="log2(8)").message == "log2(8) has shape (1,); wanted (2,)."
-    assert failure(f(1), f(2, 3), label="the gradient of w").message == "The gradient of w has shape (1,); wanted (2,)."
+    assert failure(f(1), f(2, 3), label="log2(8)").message == "log2(8) has shape (1,); expected (2,)."
+    assert (
+        failure(f(1), f(2, 3), label="the gradient of w").message == "The gradient of w has shape (1,); expected (2,)."
+    )
 
 
 def test_a_label_that_ends_in_a_comma_loses_it_before_a_path() -> None:
@@ -130,7 +132,7 @@ def test_a_label_that_ends_in_a_comma_loses_it_before_a_path() -> None:
 )
 def test_the_verb_goes_with_the_label(label: str, begin: str) -> None:
     failed = failure([1, 2], [1], label=label)
-    assert failed.message == failed.hidden_message == f"{begin} 2 items; wanted 1."
+    assert failed.message == failed.hidden_message == f"{begin} 2 items; expected 1."
     if begin.endswith("have"):
         assert failure(f(1), f(1, 2), label=label).message.startswith(f"{begin} shape (1,)")
         assert failure([1], (1,), label=label).message.startswith(f"{begin.removesuffix('have')}are a list")
@@ -168,10 +170,10 @@ HIDDEN = {
     "float": "The result is not right.",
     "text": "The result is not right.",
     "other keys": "The keys of the result are not right.",
-    "shape": "The result has shape (1,); wanted (2,).",
-    "dtype": "The result has dtype float16; wanted float32.",
-    "array for a number": "The result is a float; wanted an array float32[].",
-    "too few": "The result has 1 item; wanted 2.",
+    "shape": "The result has shape (1,); expected (2,).",
+    "dtype": "The result has dtype float16; expected float32.",
+    "array for a number": "The result is a float; expected an array float32[].",
+    "too few": "The result has 1 item; expected 2.",
 }
 
 

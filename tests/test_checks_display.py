@@ -300,15 +300,15 @@ def test_what_was_found_in_a_program_stands_beside_what_was_wanted() -> None:
     tables = [words(rich(outputs, "html")) for outputs in shown]
     assert len(shown.pop()) == 1, "what holds, and has been judged, says nothing of what fails"
     assert tables[0].startswith(
-        "in the program found wanted ✗ all-reduce operations 1 0 all-reduce 1 (2 elements) loops 0"
+        "in the program found expected ✗ all-reduce operations 1 0 all-reduce 1 (2 elements) loops 0"
     )
-    assert tables[1].startswith("in the program found wanted ✗ elements of all-reduce 2 less than 2 all-reduce 1 (2")
+    assert tables[1].startswith("in the program found expected ✗ elements of all-reduce 2 less than 2 all-reduce 1 (2")
     assert "✗ made.argument_bytes + made.output_bytes 16 at most 9" in tables[2]
     assert tables[3].startswith(
-        "in the program found wanted ✗ loops 0 1 all-reduce 1 (2 elements) argument bytes per device 8"
+        "in the program found expected ✗ loops 0 1 all-reduce 1 (2 elements) argument bytes per device 8"
     )
     assert plain(shown[0])[1].splitlines() == [
-        "  all-reduce operations: found 1; wanted 0.",
+        "  all-reduce operations: found 1; expected 0.",
         "  In the program: all-reduce: 1 (2 elements); loops: 0; argument bytes per",
         "  device: 8; output bytes per device: 8; temporary bytes per device: 0.",
     ]
@@ -405,9 +405,9 @@ def test_an_evaluator_reads_arrays_and_plain_data() -> None:
 
 def test_two_sides_are_shown_where_the_message_does_not_say_them() -> None:
     check = '"""A list."""\ngot = ask(lambda: [double(1)] * 4)\nrequire(got == [2] * 4, {!r})'
-    silent, told = run(WORSE, check.format("Others."), check.format("Each is 5; wanted 2."))[1:]
-    assert words(rich(silent, "html")) == "found wanted ✗ got [5] * 4 [2] * 4"
-    assert plain(silent)[1] == "  `got`: found [5] * 4; wanted [2] * 4."
+    silent, told = run(WORSE, check.format("Others."), check.format("Each is 5; expected 2."))[1:]
+    assert words(rich(silent, "html")) == "found expected ✗ got [5] * 4 [2] * 4"
+    assert plain(silent)[1] == "  `got`: found [5] * 4; expected [2] * 4."
     assert len(told) == 1
 
 
@@ -420,7 +420,7 @@ def test_shapes_are_drawn_with_the_difference_in_words() -> None:
         assert plain([error])[0].startswith("✗ A table.\n")
         html = picture["data"]["text/html"]
         assert html.count("&nbsp;") == 2 + 2 * 3
-        assert words(html.replace("&nbsp;", "")).endswith("got (2,) wanted (2, 3) Axis 1, of size 3, is missing.")
+        assert words(html.replace("&nbsp;", "")).endswith("got (2,) expected (2, 3) Axis 1, of size 3, is missing.")
         assert picture["data"]["text/plain"].endswith("  Axis 1, of size 3, is missing.")
 
 
@@ -428,8 +428,8 @@ def test_shapes_are_drawn_with_the_difference_in_words() -> None:
     ("got", "wanted", "said"),
     [
         ((3, 2), (2, 3), "The same sizes in a different order."),
-        ((2, 4, 5), (2, 3, 5), "Axis 1 has 4, wanted 3."),
-        ((1, 2), (3, 4), "Axis 0 has 1, wanted 3; axis 1 has 2, wanted 4."),
+        ((2, 4, 5), (2, 3, 5), "Axis 1 has 4, expected 3."),
+        ((1, 2), (3, 4), "Axis 0 has 1, expected 3; axis 1 has 2, expected 4."),
         ((2, 1), (2,), "Axis 1, of size 1, is one too many."),
         ((4,), (4, 4), "An axis of size 4 is missing."),
         ((2, 3), (6, 1, 1, 1), "The same number of entries in different axes."),
@@ -473,10 +473,10 @@ def double(mesh, x):
     grid = "axis 0 in 2 and axis 1 in 2 0:3 3:6 0:2 0 2 2:4 1 3"
     said = "Each cell lists the devices that store this shard."
     assert words(rich(placed, "html")).endswith(f"got: {grid} {said}")
-    assert words(rich(dicts, "html")).endswith(f"got: {grid} wanted: axis 0 in 2 0:2 0 1 2:4 2 3 {said}")
+    assert words(rich(dicts, "html")).endswith(f"got: {grid} expected: axis 0 in 2 0:2 0 1 2:4 2 3 {said}")
     assert plain(dicts)[1].splitlines()[-2:] == [
         "  got: axis 0 in 2 and axis 1 in 2; devices 0 | 2 / 1 | 3",
-        "  wanted: axis 0 in 2; devices 0 1 / 2 3",
+        "  expected: axis 0 in 2; devices 0 1 / 2 3",
     ]
 
 

@@ -174,7 +174,7 @@ def test_words_of_another_process_and_long_numbers_are_not_shown() -> None:
 
 def test_a_whole_message_has_no_word_but_the_courses_and_the_graders() -> None:
     guarded = MessageGuard("require(got == 3, 'Every row has a label.')", [])
-    kept = "Every row has shape (3, 1e-05); wanted float32[2,3]. `got` raised ValueError."
+    kept = "Every row has shape (3, 1e-05); expected float32[2,3]. `got` raised ValueError."
     assert guarded.message(kept) == kept
     assert guarded.message("Every canary-0.25 row, deadbeef 0xdeadbeef") == (
         f"Every {NOT_SHOWN}-0.25 row, {NOT_SHOWN} {NOT_SHOWN}"

@@ -123,7 +123,7 @@ def _one_exercise(notebook: desk.Notebook, exercise: Exercise) -> None:
     notebook.run(check.id)
     failed, *beside, hint = notebook.outputs(check.id)
     assert failed.startswith(f"✗ {check.title}\n  ")
-    assert "wanted" in failed
+    assert "expected" in failed
     assert "is missing" in "".join(beside), "a shape, drawn"
     assert hint.startswith("Hint 1 · a question")
     fold = notebook.show(check.id).query_selector_all(".jp-OutputArea-output details")[-1]

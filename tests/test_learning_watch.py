@@ -40,7 +40,7 @@ def test_each_save_is_judged_as_grader_check_would(desk: Desk, grader: Grader) -
         assert eventually(lambda: len(watching.lines) > seen + 3)
         assert watching.lines[seen : seen + 3] == [
             "  ✗ Gives five for one and three.",
-            "    The result is 10; wanted 5.",
+            "    The result is 10; expected 5.",
             f'{LESSON}: 3 of 9 points. Next: fix "A loss" in work/{LESSON}/{LESSON}.ipynb, and save.',
         ]
         seen = watching.says("A loss. Perhaps: Sums where a mean is asked for.", seen)
@@ -50,7 +50,7 @@ def test_each_save_is_judged_as_grader_check_would(desk: Desk, grader: Grader) -
         }  # fmt: skip
     checked = " ".join(grader("--course", desk.root, "check", LESSON).stdout.split())
     assert "3 of 9 points" in checked
-    assert "The result is 10; wanted 5." in checked
+    assert "The result is 10; expected 5." in checked
     assert "Perhaps: Sums where a mean is asked for." in checked
 
 

@@ -118,12 +118,12 @@ def _same_container(got: Any, want: Any, path: str) -> None:
         _other_type(got, "structure", path, _article(want))
     if isinstance(want, dict) and set(got) != set(want):
         has = f"{path} {_verb(path, 'has')} {f'the keys {_keys(got)}' if got else 'no keys'}"
-        _fail("structure", path, f"{has}; wanted {_keys(want)}.", f"The keys of {path} are not right.")
+        _fail("structure", path, f"{has}; expected {_keys(want)}.", f"The keys of {path} are not right.")
     if len(got) != len(want):
         has = f"{path} {_verb(path, 'has')}"
-        message = f"{has} {len(got)} item{'s' * (len(got) != 1)}; wanted {len(want)}."
+        message = f"{has} {len(got)} item{'s' * (len(got) != 1)}; expected {len(want)}."
         few = len(got) <= HIDDEN_SIZE
-        _fail("structure", path, message, message if few else f"{has} too many items; wanted {len(want)}.")
+        _fail("structure", path, message, message if few else f"{has} too many items; expected {len(want)}.")
 
 
 def _other_type(got: Any, kind: str, path: str, wanted: str) -> None:
@@ -131,7 +131,7 @@ def _other_type(got: Any, kind: str, path: str, wanted: str) -> None:
     if isinstance(got, np.ndarray | jax.Array):
         hidden = f"an array {describe_hidden(got)}"
     begin = f"{path} {_verb(path, 'is')}"
-    _fail(kind, path, f"{begin} {found}; wanted {wanted}.", f"{begin} {hidden}; wanted {wanted}.")
+    _fail(kind, path, f"{begin} {found}; expected {wanted}.", f"{begin} {hidden}; expected {wanted}.")
 
 
 def _keys(value: dict[Any, Any]) -> str:
@@ -154,7 +154,7 @@ def _same_plain(got: Any, want: Any, path: str, rtol: float | None, atol: float 
     if not (np.isclose(got, want, *_tolerance("float64", rtol, atol), equal_nan=True) if number else got == want):
         one, other = (legible(str(value) if both_dtypes else repr(value), MAX_SHOWN) for value in (got, want))
         begin = f"{path} {_verb(path, 'is')}"
-        _fail("values", path, f"{begin} {one}; wanted {other}.", f"{begin} not right.", one)
+        _fail("values", path, f"{begin} {one}; expected {other}.", f"{begin} not right.", one)
 
 
 def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float | None) -> None:
@@ -162,11 +162,11 @@ def _same_array(got: Any, want: Any, path: str, rtol: float | None, atol: float 
         _other_type(got, "type", path, f"an array {describe_array(want)}")
     if got.shape != want.shape:
         has = f"{path} {_verb(path, 'has')}"
-        shown = f"{has} shape {_sizes(got.shape)}; wanted {want.shape}."
-        hidden = f"{has} {f'shape {got.shape}' if _is_modest(got) else 'a different shape'}; wanted {want.shape}."
+        shown = f"{has} shape {_sizes(got.shape)}; expected {want.shape}."
+        hidden = f"{has} {f'shape {got.shape}' if _is_modest(got) else 'a different shape'}; expected {want.shape}."
         _fail("shape", path, shown, hidden, shapes=(got.shape, want.shape))
     if got.dtype != want.dtype:
-        _fail("dtype", path, f"{path} {_verb(path, 'has')} dtype {got.dtype}; wanted {want.dtype}.")
+        _fail("dtype", path, f"{path} {_verb(path, 'has')} dtype {got.dtype}; expected {want.dtype}.")
     if is_key(want):
         near = np.all(np.asarray(jax.random.key_data(got) == jax.random.key_data(want)), axis=-1)
     else:
@@ -184,7 +184,7 @@ def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], p
     wrong, total = int((~near).sum()), near.size
     if is_key(want):
         many = f"{wrong} of {total} keys of {path} differ; the first is at {list(index)}."
-        return many if index else f"{path} is not the wanted key.", str(jax.random.key_data(got)[index]), True
+        return many if index else f"{path} is not the expected key.", str(jax.random.key_data(got)[index]), True
     one, other = np.asarray(got)[index], np.asarray(want)[index]
     value = np.asarray(one).astype(np.complex128)
     if total == 1:
@@ -193,7 +193,7 @@ def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], p
         which = f"1 of {total} values differs; the one at {list(index)} of {path}"
     else:
         which = f"{wrong} of {total} values differ; the first at {list(index)} of {path}"
-    return "{} is {}; wanted {}.".format(which, *_shown(one, other)), _short(value, got), bool(np.isfinite(value))
+    return "{} is {}; expected {}.".format(which, *_shown(one, other)), _short(value, got), bool(np.isfinite(value))
 
 
 def _short(value: np.ndarray, got: Any) -> str:

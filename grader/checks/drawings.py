@@ -80,7 +80,7 @@ def facts(compared: FailedComparison | None, read: list[tuple[Program, str]], me
         return None
     columns = 3 if any(row.wanted for row in rows) else 2
     styles = [f"text-align: {side}; padding: 2px 16px 2px 0" for side in ("left", "right", "right")[:columns]]
-    names = ["in the program" if any(not row.failed for row in rows) else "", "found", "wanted"]
+    names = ["in the program" if any(not row.failed for row in rows) else "", "found", "expected"]
     body, failed = [], list[str]()
     stated, rest = list[str](), list[str]()
     for row in rows:
@@ -88,7 +88,7 @@ def facts(compared: FailedComparison | None, read: list[tuple[Program, str]], me
         bold = "; font-weight: bold" if row.failed else ""
         body.append(_row(((f"{style}{bold}", cell) for style, cell in zip(styles, cells, strict=False)), style=""))
         if row.failed:
-            failed = _lines(f"{row.label}: found {row.found}; wanted {row.wanted}.")[:2]
+            failed = _lines(f"{row.label}: found {row.found}; expected {row.wanted}.")[:2]
         else:
             longer = [*stated, f"{row.label}: {row.found}"]
             lines = _lines(f"In the program: {'; '.join(longer)}.")
@@ -176,9 +176,9 @@ def _lines(text: str) -> list[str]:
 def shapes(got: Shape, wanted: Shape) -> Drawing:
     """Returns pictures of the last two axes of both, other axes as factors, and the difference in words."""
     words = difference(got, wanted)
-    pairs = (("got", got), ("wanted", wanted))
+    pairs = (("got", got), ("expected", wanted))
     drawings = [f"{name} <code>{tuple(shape)}</code>{_shape_html(shape)}" for name, shape in pairs]
-    return _beside(drawings, words), [f"  {words or f'got {tuple(got)}; wanted {tuple(wanted)}'}"]
+    return _beside(drawings, words), [f"  {words or f'got {tuple(got)}; expected {tuple(wanted)}'}"]
 
 
 def compared_shapes(compared: FailedComparison | None) -> tuple[Shape, Shape] | None:
@@ -197,7 +197,7 @@ def difference(got: Shape, wanted: Shape) -> str:
         if sorted(one) == sorted(other):
             return "The same sizes in a different order."
         differing = [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
-        return "; ".join(f"axis {i} has {one[i]}, wanted {other[i]}" for i in differing[:3]).capitalize() + "."
+        return "; ".join(f"axis {i} has {one[i]}, expected {other[i]}" for i in differing[:3]).capitalize() + "."
     if abs(len(one) - len(other)) > 1:
         return "The same number of entries in different axes." if math.prod(one) == math.prod(other) else ""
     shorter, longer = sorted((one, other), key=len)
@@ -233,7 +233,7 @@ def layouts(compared: FailedComparison | None) -> Drawing | None:
     if compared is None:
         return None
     html, text = list[str](), list[str]()
-    for title, side in (("got", compared.found), ("wanted", compared.wanted)):
+    for title, side in (("got", compared.found), ("expected", compared.wanted)):
         values = (value for _, value in compared.evaluator.find_expressions(side.origin))
         parts = next((parts for value in values if (parts := _parts(value)) is not None), {})
         if len({len(part) for part in parts.values()}) != 1:

@@ -161,7 +161,7 @@ def mean(x, mesh):
 """Needs one all-reduce."""
 x, mesh = inputs.rng().normal(size=16).astype("f"), devices.mesh((8,), ("d",))
 made = program(mean, x, mesh)
-require(made.count("all-reduce") == 1, f"The program has {made.count('all-reduce')} all-reduces; wanted 1.")
+require(made.count("all-reduce") == 1, f"The program has {made.count('all-reduce')} all-reduces; expected 1.")
 compare(made.run(x, mesh), x.mean())
 # %% hidden="guard-mean" name="values" points=2
 """Is right for any array, and sends one element."""
@@ -169,7 +169,7 @@ canary = "CANARY-HIDDEN"
 x, mesh = inputs.rng().normal(size=32).astype("f"), devices.mesh((8,), ("d",))
 made = program(mean, x, mesh)
 compare(made.run(x, mesh), x.mean())
-require(made.elements("all-reduce") == 1, f"{made.elements('all-reduce')} elements are sent; wanted 1.")
+require(made.elements("all-reduce") == 1, f"{made.elements('all-reduce')} elements are sent; expected 1.")
 # %% [markdown] why="guard-mean"
 # It holds.
 # %% wrong="guard-mean" because="Lets one device do it."

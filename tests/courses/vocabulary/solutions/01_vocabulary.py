@@ -141,7 +141,7 @@ compare(ask(matrix_only, np.ones((2, 3), "f")), np.ones((2, 3), "f"))
 """Refuses a vector with a ValueError, and a traced bool with JAX's own error."""
 compare(ask(matrix_only, np.ones((1, 2), "f")), np.ones((1, 2), "f"))
 kind = error(matrix_only, np.ones(3, "f"))
-require(kind == "ValueError", f"A vector raised {kind}; wanted ValueError.")
+require(kind == "ValueError", f"A vector raised {kind}; expected ValueError.")
 require(error(lambda x: matrix_only(x).sum() if jax.jit(lambda y: bool(y.sum()))(x) else x, np.ones((2, 2), "f")) == "TracerBoolConversionError", "A traced bool raises TracerBoolConversionError.")
 # %% [markdown] why="ask-raise"
 # It holds.
@@ -411,9 +411,9 @@ compare(ask(spread, x, devices.mesh((8,), ("d",))), x)
 mesh = devices.mesh((8,), ("d",))
 x = inputs.rng().normal(size=(16, 4)).astype("f")
 got = ask(spread, x, mesh)
-require(isinstance(got.sharding, NamedSharding) and got.sharding.shard_shape(got.shape) == (2, 4), f"Each device holds {got.sharding.shard_shape(got.shape)}; wanted (2, 4).")
+require(isinstance(got.sharding, NamedSharding) and got.sharding.shard_shape(got.shape) == (2, 4), f"Each device holds {got.sharding.shard_shape(got.shape)}; expected (2, 4).")
 made = program(lambda x: x.sum(0), got)
-require(made.count("all-reduce") == 1, f"{made.count('all-reduce')} all-reduces; wanted 1.")
+require(made.count("all-reduce") == 1, f"{made.count('all-reduce')} all-reduces; expected 1.")
 compare(made.run(got), x.sum(0))
 # %% [markdown] why="ask-auto"
 # It holds.
