@@ -667,7 +667,8 @@ for n, size in ((7, 3), (8, 4), (3, 8), (9, 1)):
     rng = inputs.rng()
     images, weights = rng.normal(size=(n, 2, 3)).astype(np.float32), rng.normal(size=(6, 4)).astype(np.float32)
     labels = (images.reshape(n, 6) @ weights + np.arange(4)).argmax(1).astype(np.int32)
-    labels[rng.integers(n)] = 3 - labels[0]
+    missed = rng.integers(n)
+    labels[missed] = 3 - labels[missed]  # one prediction is always wrong
     logits = images.reshape(n, 6).astype(np.float64) @ weights + np.arange(4)
     losses, hits = np.log(np.exp(logits).sum(1)) - logits[np.arange(n), labels], logits.argmax(1) == labels
     raised = error(probe_linear, images, labels, weights, size)
