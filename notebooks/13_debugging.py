@@ -27,6 +27,12 @@
 # </details>
 
 # %%
+from grader.checks import devices
+
+devices.start(8)  # before JAX is first used: eight simulated devices, for the section on shards
+
+import io
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +40,7 @@ from jax.experimental import checkify
 
 # Helpers of this course, which plot, measure times, and print errors, tracebacks and logs:
 from grader.learning import plots
-from grader.learning.inspection import print_error, time_ms, traceback_frames
+from grader.learning.inspection import print_error, print_log, time_ms, traceback_frames
 
 # %% [markdown]
 # ## A loss that becomes NaN
@@ -223,10 +229,11 @@ print_error(lambda: jax.jit(predict_checked)(weights[first], xs[17]))
 # - [ ] both | They compute the same results, but a batch has one error in one of them and 64 in the other.
 
 # %%
-one_error, _ = checkify.checkify(jax.vmap(predict_checked, in_axes=(None, 0)))(weights[first], xs)
-an_error_each, _ = jax.vmap(checkify.checkify(predict_checked), in_axes=(None, 0))(weights[first], xs)
-print(one_error.get())
-print(an_error_each.get())
+checkify_of_vmap = checkify.checkify(jax.vmap(predict_checked, in_axes=(None, 0)))
+vmap_of_checkify = jax.vmap(checkify.checkify(predict_checked), in_axes=(None, 0))
+for function in (checkify_of_vmap, vmap_of_checkify):
+    error, _ = jax.jit(function)(weights[first], xs)
+    print(error.get())
 
 # %% [markdown]
 # `checkify` can also add checks to code that has none. Its argument `errors` is a set of checks.
@@ -298,16 +305,16 @@ with jax.disable_jit():
 # `vmap` and `grad` still use tracers under `disable_jit`, so an `if` under `vmap` fails as before (05). Programs also become much slower.
 
 # %%
-fast = lambda: jax.lax.scan(fixed_step, jnp.ones(3), length=5)
+fast = lambda: jax.lax.scan(fixed_step, jnp.ones(3), length=3)
 
 
 def slow():
     with jax.disable_jit():
-        return jax.lax.scan(fixed_step, jnp.ones(3), length=5)
+        return jax.lax.scan(fixed_step, jnp.ones(3), length=3)
 
 
 compiled_ms, python_ms = time_ms(fast, slow, repeats=1)
-print(f"5 steps: {compiled_ms:.1f} ms compiled, {python_ms:.0f} ms without jit")
+print(f"3 steps: {compiled_ms:.1f} ms compiled, {python_ms:.0f} ms without jit")
 
 # %% [markdown]
 # ## Read a traceback
@@ -340,6 +347,432 @@ print_error(call_with_wrong_shape)
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, the [summary](#Summary) or the exercises.
+
+# %% [markdown]
+# ## Deeper: a breakpoint in a compiled program
+# `jax.debug.breakpoint()` stops a compiled program and opens a prompt with the values of the surrounding functions. It works in a terminal, and in notebooks that can ask for input. Put it into a branch of `cond`, so that it stops only when something is wrong.
+#
+# | command | effect |
+# |---|---|
+# | `p name`, `pp name` | prints a value |
+# | `l`, `w` | lists the source, shows the traceback |
+# | `u`, `d` | moves to the caller, and back |
+# | `c`, `q` | continues, stops |
+#
+# In the next cell the commands come from a text instead of the keyboard.
+
+# %%
+commands, prompt = io.StringIO("p quantity\np weights\nc\n"), io.StringIO()
+
+
+def predict_or_stop(w, x):
+    def stop(quantity, weights):
+        jax.debug.breakpoint(backend="cli", stdin=commands, stdout=prompt)
+
+    quantity = jnp.dot(w, x)
+    jax.lax.cond(quantity <= 0, stop, lambda quantity, weights: None, quantity, w)
+    return jnp.log(quantity)
+
+
+_ = jax.jit(predict_or_stop)(weights[first], xs[17]).block_until_ready()
+jax.effects_barrier()
+print(prompt.getvalue())
+
+# %% [markdown]
+# The prompt shows copies, so you cannot change a value. The whole program waits meanwhile, so remove breakpoints before you start a long run.
+
+# %% [markdown]
+# ## Deeper: prints under grad, vmap and scan
+# A print is transformed with its function. Under `vmap` it prints a line for each example, and in a `scan` a line for each iteration. Under `grad` it prints once, in the forward pass.
+
+
+# %%
+def noisy_square(x):
+    jax.debug.print("  x = {}", x)
+    return x**2
+
+
+for name, function, argument in (
+    ("vmap:", jax.vmap(noisy_square), jnp.array([1.0, 2.0])),
+    ("grad:", jax.grad(noisy_square), 3.0),
+    ("scan:", lambda x: jax.lax.scan(lambda c, x: (c, noisy_square(x)), 0, x), jnp.array([4.0, 5.0])),
+):
+    print(name)
+    jax.jit(function)(argument)
+    jax.effects_barrier()
+
+# %% [markdown]
+# The backward pass has no lines of code in which you could print. A function that returns its argument can have a derivative rule (04) that prints the [cotangent](../docs/glossary.md#cotangent).
+
+
+# %%
+@jax.custom_vjp
+def print_cotangent(x):
+    return x
+
+
+def print_and_pass(_, cotangent):
+    jax.debug.print("cotangent {}", cotangent)
+    return (cotangent,)
+
+
+print_cotangent.defvjp(lambda x: (x, None), print_and_pass)
+jax.grad(lambda x: jnp.sum(jnp.sqrt(print_cotangent(x)) * 3))(jnp.array([4.0, 0.0]))
+jax.effects_barrier()
+
+# %% [markdown]
+# The infinite cotangent of the second entry becomes a NaN if it is multiplied by 0, as in a masked loss.
+#
+# JAX may reorder prints that do not depend on each other. `ordered=True` keeps their order, but raises an error if the program runs on several devices. A print of a sharded array is allowed, but it collects the whole array. `jax.debug.callback(function, x)` calls any Python function with the values, for example to fill a list or write a log. It returns nothing, and JAX may remove or repeat the call, so results must not depend on it. Lesson 23 teaches callbacks that return values.
+
+# %%
+seen = []
+jax.jit(lambda x: jax.debug.callback(lambda total: seen.append(float(total)), x.sum()))(jnp.arange(4.0))
+jax.effects_barrier()
+print(seen)
+
+for ordered in (False, True):
+    printing = jax.make_jaxpr(lambda x, ordered=ordered: jax.debug.print("{}", x, ordered=ordered))(1.0)
+    print(f"ordered={ordered}:", *[type(effect).__name__ for effect in printing.effects])
+
+# %% [markdown]
+# ## Deeper: where checkify works, and what it costs
+# `checkify` adds operations to the [jaxpr](../docs/glossary.md#jaxpr), and an error value to the results. These are the operations of a logarithm without and with a check for NaN.
+
+# %%
+from grader.learning.inspection import primitives
+
+print(primitives(jnp.log, 1.0))
+print(primitives(checkify.checkify(jnp.log, errors=checkify.nan_checks), 1.0))
+
+# %% [markdown]
+# It transforms the loops and branches of JAX too, and only the branch that runs is checked. In `shard_map` (19), each device has an error of its own.
+
+# %%
+at_zero = jnp.zeros(3)
+functions = {
+    "scan": lambda x: jax.lax.scan(lambda c, _: (jnp.sqrt(c - 1), None), x + 2, length=4)[0],
+    "while_loop": lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: jnp.log(c - 1) + 5, x),
+    "cond, bad branch": lambda x: jax.lax.cond(x.sum() < 1, lambda x: x / x, jnp.exp, x),
+    "cond, other branch": lambda x: jax.lax.cond(x.sum() > 1, lambda x: x / x, jnp.exp, x),
+    "grad": jax.grad(lambda x: jnp.sum(jnp.where(x > 0, jnp.sqrt(x), 0.0))),
+    "index in .at": lambda x: x.at[3].set(1.0),
+    "dynamic_slice": lambda x: jax.lax.dynamic_slice(x, (2,), (2,)),
+    "infinity": jnp.log,
+}
+for name, function in functions.items():
+    error, _ = jax.jit(checkify.checkify(function, errors=checkify.automatic_checks))(at_zero)
+    print(f"{name:20s}{error.get()}")
+
+# %% [markdown]
+# `checkify` of `grad` also checks the backward pass, as the line for `grad` shows. `grad` of `checkify` checks the forward pass only. No set of checks reports an infinity without a division, as the last line shows. For infinities write a check, such as `checkify.check(jnp.isfinite(y).all(), "...")`.
+
+
+# %%
+def masked_root(x):
+    return jnp.sum(jnp.where(x > 0, jnp.sqrt(x), 0.0))
+
+
+def value_and_error(x):
+    error, value = checkify.checkify(masked_root, errors=checkify.float_checks)(x)
+    return value, error
+
+
+error_of_gradient, gradient = checkify.checkify(jax.grad(masked_root), errors=checkify.float_checks)(at_zero)
+gradient_only, error = jax.grad(value_and_error, has_aux=True)(at_zero)
+print("checkify of grad:", error_of_gradient.get(), " gradient", gradient)
+print("grad of checkify:", error.get(), " gradient", gradient_only)
+
+# %% [markdown]
+# What do the checks cost? It depends on the program. A check reads each result again, which is little work beside a matrix product, but as much as a fused elementwise operation.
+
+# %%
+square = jnp.asarray(rng.normal(size=(500, 500)) / 20, jnp.float32)
+for name, operation in (("matrix product", lambda x: jnp.tanh(square @ x)), ("elementwise", lambda x: 2 * x + 1)):
+    twenty = lambda x, operation=operation: jax.lax.scan(lambda x, _: (operation(x), None), x, length=20)[0]
+    plain, with_checks = jax.jit(twenty), jax.jit(checkify.checkify(twenty, errors=checkify.all_checks))
+    plain_ms, checked_ms = time_ms(lambda f=plain: f(square), lambda f=with_checks: f(square)[1], repeats=5)
+    print(f"{name:15s}{plain_ms:6.1f} ms without checks,{checked_ms:6.1f} ms with checks")
+
+# %% [markdown]
+# `checkify.check_error(error)` turns an error value back into a check, so that a library can handle errors inside. `checkify.debug_check` is a check that does nothing unless it is transformed, so the function can be compiled without `checkify`. `error.throw()` raises `checkify.JaxRuntimeError`, a `ValueError`, which is not the class `jax.errors.JaxRuntimeError`. In JAX 0.10.2 the messages contain no source lines. The traceback of `throw` names the line.
+
+# %% [markdown]
+# ## Deeper: bisect the steps and inspect the operations
+# If a run stores its weights now and then, you need not repeat it all. Once the loss is NaN, it stays NaN, so a binary search finds the first bad step with few evaluations.
+
+# %%
+import bisect
+
+evaluated = []
+
+
+def is_bad(index):
+    evaluated.append(index)
+    return not np.isfinite(step(weights[index], xs, ys)[1])
+
+
+print("first bad step:", bisect.bisect_left(range(30), True, key=is_bad), " evaluated:", evaluated)
+
+# %% [markdown]
+# Return intermediates with `has_aux=True` (04), or with `nnx.capture` from a module (10). A function that you cannot edit can be evaluated from its jaxpr, one equation at a time.
+
+
+# %%
+def print_intermediates(function, *args):
+    """Prints the smallest and the largest value of each operation, outside inner jaxprs."""
+    closed = jax.make_jaxpr(function)(*args)
+    jaxpr = closed.jaxpr
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
+    for equation in jaxpr.eqns:
+        read = [one.val if hasattr(one, "val") else values[one] for one in equation.invars]
+        results = equation.primitive.bind(*read, **equation.params)
+        results = results if equation.primitive.multiple_results else [results]
+        values.update(zip(equation.outvars, results, strict=True))
+        print(f"{equation.primitive.name:16s} from {results[0].min():8.3f} to {results[0].max():8.3f}")
+
+
+print_intermediates(lambda w, xs: jnp.square(jnp.log(xs @ w) - ys), weights[first - 1], xs)
+
+# %% [markdown]
+# ## Deeper: transfer guards
+# A copy between host and device takes time, and some copies happen without being requested. `jax.transfer_guard` controls them with a level. `"allow"` is the default, `"log"` prints each implicit copy, and `"disallow"` raises an error for it. An **implicit** copy is, for example, a NumPy array that is passed to a jitted function. `jax.device_put` and `jax.device_get` are **explicit**, and only the levels `"log_explicit"` and `"disallow_explicit"` include them.
+
+# %%
+double = jax.jit(lambda x: 2 * x)
+on_device, on_host = jnp.arange(3.0), np.arange(3, dtype=np.float32)
+double(on_device)  # compiles it
+uses = {
+    "JAX array": lambda: double(on_device),
+    "NumPy array": lambda: double(on_host),
+    "Python number": lambda: double(2.0),
+    "x + 1 without jit": lambda: on_device + 1,
+    "x[0] without jit": lambda: on_device[0],
+    "device_put": lambda: double(jax.device_put(on_host)),
+}
+with jax.transfer_guard("disallow"):
+    for name, use in uses.items():
+        print(f"{name:19s}", end="")
+        print_error(use, length=72)
+
+# %% [markdown]
+# Even `x + 1` copies its constant to the device when it is not compiled. Wrap the training loop in a guard after the first step, and it shows which line copies. `jax.transfer_guard_host_to_device`, `..._device_to_host` and `..._device_to_device` control one direction each. On a CPU the guard never reports copies from device to host, because there the host can read the device's memory.
+
+# %% [markdown]
+# ## Deeper: leaked tracers and reused keys
+# A leaked tracer raises an error when it is used, often far from the cause. `jax.checking_leaks` raises it where the trace ends, and lists the objects that hold the tracer (02). It checks new traces only. `jax.debug_key_reuse` reports a key that is used twice (07).
+
+# %%
+history = []
+
+
+def remember(x):
+    history.append(2 * x)
+    return x.sum()
+
+
+with jax.checking_leaks():
+    print_error(lambda: jax.jit(remember)(jnp.ones(3)), length=260)
+with jax.debug_key_reuse(True):
+    print_error(lambda: jax.jit(lambda key: jax.random.normal(key) - jax.random.uniform(key))(jax.random.key(0)))
+
+# %% [markdown]
+# ## Deeper: where the shards are
+# *Read this section after lesson 16.* `jax.debug.visualize_array_sharding(x)` draws which device stores which part of an array with one or two axes. `jax.debug.inspect_array_sharding` shows the sharding of a value inside a compiled function, which the compiler has chosen.
+
+# %%
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+sharding = NamedSharding(devices.mesh((4, 2), ("data", "model")), P("data", "model"))
+placed = jax.device_put(jnp.ones((8, 8)), sharding)
+jax.debug.visualize_array_sharding(placed, use_color=False)
+
+
+@jax.jit
+def product(x):
+    result = x.T @ x
+    jax.debug.inspect_array_sharding(result, callback=lambda found: print("sharding of the product:", found.spec))
+    return result
+
+
+_ = product(placed)
+
+# %% [markdown]
+# The callback runs while JAX compiles, so a second call prints nothing. `plots.show_shardings`, a helper of this course, draws several arrays at once.
+
+# %%
+plots.show_shardings({"x": placed, "x.T @ x": product(placed)}, "The argument and the result of the product.")
+
+# %% [markdown]
+# ## Deeper: a field guide to slow tracing and compilation
+# Start with `JAX_LOG_COMPILES=1`. The log contains the seconds of each stage for each compiled function (03). What to look for:
+#
+# | in the log | cause | fix |
+# |---|---|---|
+# | the same function again and again | its cache key changes | `jax.explain_cache_misses` names the difference |
+# | many small functions, such as `jit(multiply)` | operations outside `jit` | compile the function that contains them |
+# | one long "Finished tracing" | slow Python, or many operations | profile Python; a loop of `jax.lax` |
+# | one long "XLA compilation" | a large program | `scan` over layers, fewer unrolled iterations |
+# | the same at every start of the process | nothing is stored on disk | the persistent compilation cache (14) |
+#
+# **A function that is created again.** The cache of `jit` contains function objects. A lambda or an inner function is a new object in each call.
+
+
+# %%
+def scale_by_lambda(x, factor):
+    return jax.jit(lambda x: factor * x)(x)
+
+
+with jax.explain_cache_misses(True):
+    for _ in range(2):
+        print_log(lambda: scale_by_lambda(x, 2.0))
+
+# %% [markdown]
+# The second message contains the diagnosis. Define the function once and pass what changes as an argument. In JAX 0.10.2 a new `functools.partial` in each call does not help, as the next cell shows, although it may in later versions.
+
+# %%
+import functools
+
+traces = []
+
+
+def scale_by(factor, x):
+    traces.append("trace")
+    return factor * x
+
+
+for _ in range(3):
+    jax.jit(functools.partial(scale_by, 2.0))(x)
+print("new partial in each call:", len(traces), "traces")
+traces.clear()
+for _ in range(3):
+    jax.jit(scale_by)(2.0, x)
+print("the same function:       ", len(traces), "trace")
+
+# %% [markdown]
+# **Operations outside `jit`.** Each operation is compiled for each new shape. The next cell normalizes four arrays of different shapes and counts the compiled programs in the log.
+
+
+# %%
+import contextlib
+
+
+def normalize(x):
+    return jnp.round(x / jnp.max(jnp.abs(x)), 3)
+
+
+def count_compilations(function, tree):
+    with contextlib.redirect_stdout(io.StringIO()) as log, jax.log_compiles(True):
+        print_log(lambda: function(tree))
+    return log.getvalue().count("Finished XLA compilation")
+
+
+arrays = {f"w{size}": jnp.ones((size, 3)) for size in range(11, 15)}
+one_by_one = lambda arrays: jax.tree.map(normalize, arrays)
+print("without jit:", count_compilations(one_by_one, arrays), "compilations")
+print("with jit:   ", count_compilations(jax.jit(one_by_one), arrays), "compilation")
+
+# %% [markdown]
+# **Too many operations.** A jaxpr knows the source line of each equation, so you can count which line creates most of them. `jax_dump_ir_to` names a folder to which JAX writes the programs that it compiles. `jax_dump_ir_modes` chooses what to write, for example `jaxpr`, `stablehlo`, or `eqn_count_pprof`, a profile of equations for each line, which the program `pprof` displays.
+
+# %%
+import pathlib
+import tempfile
+
+
+def deep_network(x):
+    for _ in range(60):
+        x = jnp.tanh(jnp.cos(x))
+    return x.sum()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    jax.config.update("jax_dump_ir_to", folder)
+    jax.config.update("jax_dump_ir_modes", "jaxpr,eqn_count_pprof")
+    jax.jit(deep_network)(x)
+    jax.config.update("jax_dump_ir_to", "")
+    for file in sorted(pathlib.Path(folder).iterdir()):
+        print(file.name, file.stat().st_size, "bytes")
+    listed = next(pathlib.Path(folder).glob("*.jaxpr.txt")).read_text()
+print("lines with tanh:", listed.count(" tanh "), " with cos:", listed.count(" cos "))
+
+# %% [markdown]
+# Sixty layers are sixty copies. A `scan` over stacked weights has one (08). Lesson 02 measures how the compile time grows with the number of operations.
+#
+# ## Deeper: options that turn silent choices into errors
+# These options are useful in tests. Each is also an environment variable, such as `JAX_NUMPY_RANK_PROMOTION=raise`.
+
+# %%
+strict = {
+    "rank_promotion": (jax.numpy_rank_promotion("raise"), lambda: jnp.ones((3, 4)) + jnp.ones(4)),
+    "dtype_promotion": (jax.numpy_dtype_promotion("strict"), lambda: jnp.ones(3) + jnp.arange(3)),
+    "debug_infs": (jax.debug_infs(True), lambda: jnp.log(jnp.zeros(2))),
+    "no_tracing": (jax.no_tracing(True), lambda: jax.jit(lambda x: x + 1)(x)),
+    "no_execution": (jax.no_execution(True), lambda: jax.jit(jnp.cos)(x)),
+}
+for name, (option, use) in strict.items():
+    print(f"{name:17s}", end="")
+    with option:
+        print_error(use, length=90)
+
+# %% [markdown]
+# The first reports arrays of different rank that are broadcast. The second reports dtypes that are converted to a common one.
+#
+# ## Deeper: the errors of jax.errors
+# The first six are covered in lesson 02, the others below.
+#
+# | error | cause | fix |
+# |---|---|---|
+# | `TracerBoolConversionError` | `if` on a traced value | `jnp.where`, `cond` |
+# | `TracerIntegerConversionError` | a traced value as a Python index or size | a static argument |
+# | `TracerArrayConversionError` | a NumPy function on a tracer | the `jnp` function |
+# | `ConcretizationTypeError` | `float(x)` or a traced `axis` | keep the array; a static argument |
+# | `NonConcreteBooleanIndexError` | `x[x > 0]` | `jnp.where`, `where=` |
+# | `UnexpectedTracerError` | a leaked tracer | return the value |
+# | `KeyReuseError` | a key is used twice, and the check is on | split the key |
+# | `JaxRuntimeError` | the program failed while it ran, for example without memory | smaller arrays; read the message |
+# | `InconclusiveDimensionOperation` | a comparison with a symbolic size (24) | a constraint |
+# | `JaxprTypeError` | a jaxpr that was built by hand is inconsistent | build it by tracing |
+# | `JAXTypeError`, `JAXIndexError` | base classes of seven of the others | catch them to catch these |
+
+# %%
+from jax import export
+
+
+def shorten(x):
+    return x[:3] if x.shape[0] > 3 else x
+
+
+def export_for(size):
+    shape = jax.ShapeDtypeStruct(size, jnp.float32)
+    return export.export(jax.jit(shorten))(shape).out_avals
+
+
+print_error(lambda: jnp.zeros(2**45).block_until_ready(), length=110)
+print_error(lambda: export_for(export.symbolic_shape("n")), length=110)
+print("with a constraint:", export_for(export.symbolic_shape("n", constraints=["n >= 4"])))
+
+# %%
+from jax.extend.core import check_jaxpr
+
+complete = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0).jaxpr
+check_jaxpr(complete)
+print_error(lambda: check_jaxpr(complete.replace(eqns=complete.eqns[1:])), length=110)
+for kind in (jax.errors.KeyReuseError, jax.errors.TracerBoolConversionError, jax.errors.NonConcreteBooleanIndexError):
+    print(kind.__name__, "->", " -> ".join(base.__name__ for base in kind.__mro__[1:4]))
+
+# %% [markdown]
+# ## Deeper: older code
+#
+# | in older code | now |
+# |---|---|
+# | `host_callback.id_print`, `hcb.call` | `jax.debug.print`, `jax.debug.callback`; `io_callback` for results |
+# | `jax.config.jax_debug_nans = True`, `config.update` at the top of a file | the same as a context, `jax.debug_nans(True)` |
+# | `jax.core.ConcretizationTypeError` | `jax.errors.ConcretizationTypeError` |
+# | `XlaRuntimeError` from `jaxlib` | `jax.errors.JaxRuntimeError` |
+# | `jax.debug.visualize_array_sharding` as the only picture | also `jax.typeof(x)` for Explicit axes (17) |
+# | `JAX_CHECK_TRACER_LEAKS=1` | the same, or `jax.checking_leaks()` |
 
 # %% [markdown]
 # ## Summary

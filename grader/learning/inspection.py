@@ -35,13 +35,13 @@ def print_error(call: Callable[[], Any], length: int = 300) -> None:
 
     Args:
         call: takes no arguments.
-        length: the most characters to print, after white space is collapsed, colours are removed and each
+        length: the most characters to print, after white space is collapsed, colours and folders are removed and each
             `NamedSharding` is shortened to its spec.
     """
     try:
         call()
     except Exception as problem:
-        text = " ".join(_COLOUR.sub("", f"{type(problem).__name__}: {problem}").split())
+        text = " ".join(_COLOUR.sub("", f"{type(problem).__name__}: {_without_folders(str(problem))}").split())
         text = textwrap.shorten(_SHARDING.sub(r"\1", text), length, placeholder=" ...")
         print(textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
     else:
@@ -85,10 +85,14 @@ def print_log(call: Callable[[], Any]) -> Any:
     finally:
         logger.handlers, logger.propagate = before, propagate
     for line in lines:
-        print(_IDENTITY.sub("id=...", _FOLDER.sub("", _CELL_FILE.sub("cell", line))))
+        print(_IDENTITY.sub("id=...", _without_folders(line)))
     if not lines:
         print("Nothing was logged.")
     return result
+
+
+def _without_folders(text: str) -> str:
+    return _FOLDER.sub("", _CELL_FILE.sub("cell", text))
 
 
 @overload
