@@ -201,7 +201,7 @@ plots.show(
 
 # %% [markdown]
 # ## Which example? checkify
-# The tools above print or raise while you watch. `checkify` is for programs that should detect their own mistakes. `checkify.check(condition, message, ...)` is an assertion on traced values. `checkify.checkify(f)` transforms `f` to a function that returns an **error value** and the result, and this function can be compiled.
+# The tools above print or raise while you watch. `checkify` is for programs that should detect their own mistakes. `checkify.check(condition, message, ...)` is an assertion on traced values. `checkify.checkify(f)` transforms `f` to a function that returns an **[error value](../docs/glossary.md#error-value)** and the result, and this function can be compiled.
 
 
 # %%

@@ -62,7 +62,7 @@ def train_as_found(params, batches, rate):
 # ## Print only the records
 # **Goal.** A compiled loop computes the lowest of many losses. Let it print a line for each step whose loss is lower than all losses before it. Two lines are missing.
 #
-# **Signature.** `print_under_jit(losses)`. `losses` has shape `(n,)` and dtype float32. The result is the lowest loss that is not NaN, `()`. It prints lines such as `step 3: loss 0.125`, with three digits after the point. Steps count from 0, and the first loss is always a record, unless it is NaN or infinite.
+# **Signature.** `print_under_jit(losses)`. `losses` has shape `(n,)` and dtype float32. The result is the lowest loss that is not NaN, `()`. It prints lines such as `step 3: loss 0.125`, with three digits after the point. Steps count from 0, and the first loss is a record, unless it is NaN or positive infinity.
 #
 # **Example.** For `[2, 3, 1]` it prints `step 0: loss 2.000` and `step 2: loss 1.000`, and returns 1.
 #
@@ -143,6 +143,9 @@ for when, losses, lowest, lines in zip(calls, calls.values(), results, printed, 
         require(steps(lines) == steps(wanted), "The printed lines name other steps than those of the records.")
         require(sorted(lines) == sorted(wanted), "A printed line differs from `step i: loss x.xxx` of its record.")
         compare(lowest, value, label="the lowest loss")
+
+# %% equivalent="debug-print" because="If the loss equals the lowest one, both choices have the same value."
+# moved bound, X < Y -> X <= Y: return jnp.where(loss < lowest, loss, lowest), None
 
 # %% [markdown] why="debug-print"
 # `jax.debug.print` is an operation of the program, so it can be in a branch of `cond`, and it prints only when this branch runs. The text is a constant, and the values are filled in at each call. **Next:** What would `jax.vmap(print_under_jit)` print for a batch of runs?
@@ -262,6 +265,171 @@ def print_under_jit(losses):
     return jax.lax.fori_loop(0, len(losses), body, jnp.float32(jnp.inf))
 
 
+# %% [markdown] task="debug-examples" stars=1 minutes=12 skills="13_debugging,05_vmap,06_pytrees"
+# ## Which examples fail?
+# **Goal.** List all examples of a batch for which a check fails.
+#
+# **Signature.** `failing_examples(f, examples)`. `f` is a function of one example, and may contain calls of `checkify.check`. `examples` is an array or a container of arrays with a leading axis of size n ≥ 1. Return the indices of the examples that fail, as a sorted list of ints. An example fails if a `checkify.check` fails, or if an operation has a NaN in its result, divides by zero, or uses an index out of bounds.
+#
+# **Example.** For `f = lambda x: jnp.log(x)` and `[1, -1, 0, -2]` the result is `[1, 3]`. The logarithm of 0 is an infinity, which is not a failure.
+#
+# **Judged.** The list, for each kind of failure, for none and for all examples, and for arrays and containers. A NaN counts even if a `where` masks it. **Not judged.** Speed, and whether you use a loop.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which of the two orders of `vmap` and `checkify` gives each example an error of its own?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Print `error.get()` for a batch with several failures. Each line begins with the index of an example. Without a failure the result is `None`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `re.findall(r"at mapped index (\d+):", message)` returns the indices as texts. The set of checks that covers all failures is `checkify.all_checks`.
+#
+# </details>
+
+
+# %% answer="debug-examples"
+def failing_examples(f, examples):
+    """The sorted indices (a list of ints) of the examples for which a check of f fails."""
+    ### BEGIN SOLUTION
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+    ### END SOLUTION
+
+
+# %% check="debug-examples" name="example" points=1
+"""The example: two of four logarithms are NaN."""
+x = jnp.array([1.0, -1.0, 0.0, -2.0])
+compare(ask(lambda x: failing_examples(lambda x: jnp.log(x), x), x), [1, 3], label="the list")
+
+# %% hidden="debug-examples" name="failures" points=3
+"""Each kind of failure, for examples that are containers."""
+
+
+def probe_failures(data):
+    table = jnp.array([0.5, 1.0, 2.0, 4.0])
+
+    def checked_one(example):
+        checkify.check(example["x"] < 100, "x is too large: {}", example["x"])
+        root = jnp.where(example["x"] > 0, jnp.sqrt(example["x"]), 0.0)  # a NaN that is masked
+        return {"value": table[example["index"]] * root, "share": 1 / example["count"]}
+
+    return failing_examples(checked_one, data)
+
+
+rng = inputs.rng()
+n = int(rng.integers(12, 20))
+good = {
+    "x": rng.uniform(1, 9, size=n).astype(np.float32),
+    "index": rng.integers(4, size=n).astype(np.int32),
+    "count": rng.integers(1, 5, size=n).astype(np.float32),
+}
+at = np.sort(rng.permutation(n)[:8]).reshape(4, 2)[:, rng.permutation(2)][rng.permutation(4)]
+changes = {
+    "when a check fails for some examples": ("x", 200),
+    "when a masked NaN appears in some examples": ("x", -4),
+    "when an index is out of bounds in some examples": ("index", 6),
+    "when some examples divide by zero": ("count", 0),
+}
+mixed = {name: value.copy() for name, value in good.items()}
+for places, (when, (name, value)) in zip(at, changes.items(), strict=True):
+    changed = {**good, name: good[name].copy()}
+    changed[name][places] = value
+    mixed[name][places] = value
+    with case(when):
+        wanted = sorted(int(i) for i in places)
+        compare(ask(probe_failures, jax.tree.map(jnp.asarray, changed)), wanted, label="the list")
+for when, examples, wanted in (
+    ("when all kinds of failures occur", mixed, sorted(int(i) for i in at.flat)),
+    ("when no example fails", good, []),
+    ("when every example fails", {**good, "count": np.zeros(n, np.float32)}, list(range(n))),
+    ("with a single example", {name: value[:1] for name, value in good.items()}, []),
+):
+    with case(when):
+        compare(ask(probe_failures, jax.tree.map(jnp.asarray, examples)), wanted, label="the list")
+
+# %% [markdown] why="debug-examples"
+# `vmap` of `checkify` returns one error value with an entry for each example, and all of them are computed in one call. `checkify` of `vmap` sees a single operation on the whole batch and can only tell that it failed. **Next:** How would you use the list to remove the bad examples from a batch without a new shape?
+
+
+# %% wrong="debug-examples" because="Applies `checkify` to the mapped function, so there is one error for the batch, without indices."
+def failing_examples(f, examples):
+    error, _ = checkify.checkify(jax.vmap(f), errors=checkify.all_checks)(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+
+
+# %% wrong="debug-examples" because="Keeps the default set of checks, so only checks of the code itself count."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f))(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+
+
+# %% wrong="debug-examples" because="Looks for NaN in the results, which misses masked NaN, indices and failed checks."
+def failing_examples(f, examples):
+    _, results = jax.vmap(checkify.checkify(f))(examples)
+    bad = sum(jnp.isnan(leaf).astype(int) for leaf in jax.tree.leaves(results))
+    return [int(index) for index in jnp.flatnonzero(bad)]
+
+
+# %% wrong="debug-examples" because="Returns only the first failing example."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    found = re.search(r"at mapped index (\d+):", error.get() or "")
+    return [int(found[1])] if found else []
+
+
+# %% wrong="debug-examples" because="Does not expect `None`, which `error.get()` returns if no check failed."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", error.get())]
+
+
+# %% wrong="debug-examples" because="Collects every number in the message, including those of shapes and of the checks' values."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return sorted({int(number) for number in re.findall(r"\d+", error.get() or "")})
+
+
+# %% wrong="debug-examples" because="Uses the automatic checks, which do not include the checks of the code itself."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.automatic_checks))(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+
+
+# %% wrong="debug-examples" because="Returns texts instead of ints."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return re.findall(r"at mapped index (\d+):", error.get() or "")
+
+
+# %% right="debug-examples"
+def failing_examples(f, examples):
+    checked = jax.jit(checkify.checkify(f, errors=checkify.all_checks))
+    failing = []
+    for i in range(len(jax.tree.leaves(examples)[0])):
+        error, _ = checked(jax.tree.map(lambda array: array[i], examples))
+        if error.get() is not None:
+            failing.append(i)
+    return failing
+
+
+# %% right="debug-examples"
+def failing_examples(f, examples):
+    error, _ = jax.jit(jax.vmap(checkify.checkify(f, errors=checkify.automatic_checks | checkify.user_checks)))(
+        examples
+    )
+    lines = (error.get() or "").splitlines()
+    return [int(line.split(":")[0].split()[-1]) for line in lines if line.startswith("at mapped index")]
+
+
 # %% [markdown] task="debug-find" stars=2 minutes=18 skills="13_debugging,04_grad,08_control_flow"
 # ## Find the NaN
 # **Goal.** Write a function that names the operation where a NaN first appears in any function.
@@ -335,6 +503,23 @@ for i in range(4):  # each operation is the first one once
     require(found is not None, "A function with four NaN operations is reported to have none.")
     require(found in order, "The result is not the name of an operation, such as `log`.")
     require(found == order[0], "The result names an operation with a NaN, but not the first one.")
+
+# %% hidden="debug-find" name="arguments" points=1
+"""Functions of several arguments, which may be containers."""
+
+
+def probe_arguments(x, y):
+    def f(params, x, y):
+        return {"first": params["scale"] * x, "second": jnp.sqrt(y - params["shift"]), "third": jnp.log(x)}
+
+    params = {"scale": jnp.float32(2), "shift": jnp.float32(0)}
+    return find_nan(f, params, x, y)
+
+
+rng = inputs.rng()
+positive = rng.uniform(1, 2, size=(3, 2)).astype(np.float32)
+for x, y, name in ((positive, -positive, "sqrt"), (-positive, positive, "log"), (positive, positive, None)):
+    compare(ask(probe_arguments, jnp.asarray(x), jnp.asarray(y)), name, label="the name")
 
 # %% hidden="debug-find" name="cases" points=3
 """Masked NaN, infinities, loops, branches, jitted functions and gradients."""
@@ -586,10 +771,13 @@ for n in (4, 12):
     with case(f"with {n} layers"):
         compare(made[n].run(params, x), np.int32(bad), label="the index")
 require(
-    made[4].operations == made[12].operations,
+    made[12].operations < made[4].operations + 8,  # an operation for each layer would be eight more
     f"With 4 layers the program has {made[4].operations} operations, with 12 it has {made[12].operations}: a Python loop "
     "was unrolled. Use a loop of `jax.lax`.",
 )
+
+# %% equivalent="debug-layer" because="The flag is 0 or 1 and both choices are integers, so the product selects one of them."
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
 
 # %% [markdown] why="debug-layer"
 # The scan returns one flag for each layer, so a single run locates the layer, and the program has the size of one layer. Only the flags are stored, not the activations. **Next:** How would you find the first bad layer of the *gradient*, which runs from the last layer to the first?
@@ -1143,8 +1331,10 @@ with case("when huge but finite parameters give an infinite loss in the next ste
     made = program(lambda params, batches: fix_the_seeds(params, batches, 1.0), zeros, batches)
     wanted = {"w": np.array([[5e29, -5e29]], np.float32), "b": np.array([0.5, -0.5], np.float32)}
     judge(made.run(zeros, batches), wanted, 1)
-with case("when a finite loss leads to infinite parameters"):
+with case("when a finite loss leads to some infinite parameters"):
+    zeros["w"] = np.zeros((2, 2), np.float32)
     batches = batch([0, 3e38, 1], [0, 1, 0])
+    batches["x"] = np.concatenate([batches["x"], np.zeros((3, 1, 1), np.float32)], axis=2)
     made = program(lambda params, batches: fix_the_seeds(params, batches, 4.0), zeros, batches)
     judge(made.run(zeros, batches), {**zeros, "b": np.array([2, -2], np.float32)}, 1)
 
