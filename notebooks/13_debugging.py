@@ -92,9 +92,9 @@ plots.show(
 )
 
 # %% [markdown]
-# The curve gives no warning. After this step all weights are NaN, so it is too late to look at them. The figure shows which tool answers which question. The next sections use the first four tools, one after the other.
+# The curve gives no warning. After this step all weights are NaN, so it is too late to look at them. The figure shows which tool to use for which symptom. The core uses five of them, and the others are in Deeper sections.
 #
-# ![A table of symptoms and tools. NaN or inf: jax.debug_nans names the operation. Wrong values inside a program: jax.debug.print, jax.debug.breakpoint. Which example, or a wrong index: checkify returns an error with the values. Code that only fails under jit: jax.disable_jit runs it as Python. Below, tools of other lessons and of Deeper sections: a slow repeated compilation, explain_cache_misses; a leaked tracer, checking_leaks; equal random numbers, debug_key_reuse; hidden copies, transfer_guard; unexpected sharding, visualize_array_sharding.](../images/debugging_tools.svg)
+# ![A table of symptoms, tools and what each tool gives. Wrong values: for NaN or inf, jax.debug_nans and jax.debug_infs raise an error at the operation; for unknown values, jax.debug.print prints a line in each call, and jax.debug.breakpoint opens a prompt; for one bad example or index, checkify returns an error value with a message. Errors: jax.disable_jit runs code as plain Python; jax_traceback_filtering shortens a traceback; jax.checking_leaks raises an error where a tracer leaks. Slow calls: jax.explain_cache_misses shows what differs in the cache key; jax.log_compiles shows the time of each stage; jax.transfer_guard raises an error at a copy. Silent mistakes: jax.debug_key_reuse raises an error at the second use of a key; visualize_array_sharding draws the shards.](../images/debugging_tools.svg)
 
 # %% [markdown]
 # ## Which operation? jax.debug_nans
@@ -105,7 +105,7 @@ with jax.debug_nans(True):
     print_error(lambda: step(weights[first], xs, ys))
 
 # %% [markdown]
-# The operation is a logarithm. The traceback ends with the line of our code, in `predict`. The last two lines are inside JAX.
+# The operation is a logarithm. JAX also prints that it runs the function again, which is explained below. The traceback leads to the line, and these are its frames in our functions.
 
 # %%
 with jax.debug_nans(True):
@@ -113,7 +113,7 @@ with jax.debug_nans(True):
 print("\n".join(frame for frame in frames if frame.startswith(("step", "loss", "predict"))))
 
 # %% [markdown]
-# A compiled program has no single operations that could be checked. JAX checks the **results** of a jitted function. If it finds a NaN, it runs the function again without `jit`, checks each operation and raises the error. The flag slows down everything, because JAX has to wait for each result and examine it, so use it only while you debug. The environment variable `JAX_DEBUG_NANS=1` sets it for a whole run. `jax.debug_infs` does the same for infinities.
+# JAX cannot check the single operations of a compiled program. It checks the **results** of a jitted function. If it finds a NaN, it runs the function again without `jit`, checks each operation and raises the error. The option slows everything down, because JAX waits for each result and examines it, so use it only while you debug. The environment variable `JAX_DEBUG_NANS=1` sets it for a whole run. `jax.debug_infs` does the same for infinities.
 
 # %% [markdown] predict="debug-masked"
 # `masked(x)` is `jnp.where(x > 0, jnp.log(x), 0.0)`. What happens in `jax.jit(masked)(-1.0)` under `jax.debug_nans(True)`?
@@ -134,7 +134,7 @@ with jax.debug_nans(True):
     print_error(lambda: jax.jit(jax.grad(masked))(0.0))
 
 # %% [markdown]
-# Without `jit` the same function is reported, although its result is fine. Such a NaN on purpose is a false alarm, until the function is differentiated, as the third line shows. A second `where` on the argument prevents both (04).
+# Without `jit` the same function is reported, although its result is fine. This is a false alarm, until the function is differentiated. Its gradient is NaN, as the last line shows. A second `where`, on the argument, prevents both (04).
 
 # %% [markdown]
 # ## Which values? jax.debug.print
@@ -151,9 +151,12 @@ with jax.debug_nans(True):
 formatted = jax.jit(lambda x: jax.debug.print(f"sum {x.sum()}"))
 formatted(jnp.ones(3)), formatted(jnp.zeros(3))
 jax.effects_barrier()  # wait for the prints
+print_error(lambda: f"{jnp.ones(3):.3f}")
 
 # %% [markdown]
-# A print in each step is too much for a long run. Put it into one branch of `jax.lax.cond`, and it prints only in steps with a problem. A format such as `{:.3f}` works for scalars, but not for arrays.
+# The last line shows that a format such as `{:.3f}` works for scalars only, as in Python.
+#
+# A print in each step is too much for a long run. Put it into one branch of `jax.lax.cond`, and it prints only in steps with a problem.
 
 
 # %%
@@ -172,7 +175,7 @@ for _ in range(30):
 jax.effects_barrier()
 
 # %% [markdown]
-# In 30 steps there is one line, from step 23. Later comparisons with NaN are False, so nothing is printed. Example 17 has a negative quantity, and its logarithm is NaN.
+# In 30 steps there is one line, from step 23. In later steps the quantities are NaN, and a comparison with NaN is False. Example 17 has a negative quantity, and its logarithm is NaN.
 #
 # ## Return what you want to see
 # A print shows one moment. To see how a value develops, let the function return it, here with all 64 quantities of each step.
@@ -201,7 +204,7 @@ plots.show(
 
 # %% [markdown]
 # ## Which example? checkify
-# The tools above print or raise while you watch. `checkify` is for programs that should detect their own mistakes. `checkify.check(condition, message, ...)` is an assertion on traced values. `checkify.checkify(f)` transforms `f` to a function that returns an **[error value](../docs/glossary.md#error-value)** and the result, and this function can be compiled.
+# The tools above print or raise while you watch. `checkify` is for programs that detect their own mistakes. `checkify.check(condition, message, ...)` is an assertion on traced values. `checkify.checkify(f)` transforms `f` into a function that returns an **[error value](../docs/glossary.md#error-value)** and the result, and this function can be compiled.
 
 
 # %%
@@ -219,14 +222,14 @@ print_error(error.throw)
 print_error(lambda: jax.jit(predict_checked)(weights[first], xs[17]))
 
 # %% [markdown]
-# `error.get()` returns the message of the first failed check or `None`, and `error.throw()` raises it. The last line shows that a check cannot be compiled alone. Only `checkify` makes it a part of the result.
+# `error.get()` returns the message of the first failed check or `None`, and `error.throw()` raises it. The last error shows that a check cannot be compiled alone. `checkify` makes it a part of the result.
 
 # %% [markdown] predict="debug-checkify-order"
 # Which of these names the failing example of the batch?
 #
 # - [ ] `checkify.checkify(jax.vmap(predict_checked, in_axes=(None, 0)))` | It returns one error for the whole batch, with the value but without the index.
-# - [x] `jax.vmap(checkify.checkify(predict_checked), in_axes=(None, 0))` | Right. Every example has an error value of its own.
-# - [ ] both | They compute the same results, but a batch has one error in one of them and 64 in the other.
+# - [x] `jax.vmap(checkify.checkify(predict_checked), in_axes=(None, 0))` | Right. Each example has its own error.
+# - [ ] both | They compute the same results, but the first has one error for the batch, and the second has 64.
 
 # %%
 checkify_of_vmap = checkify.checkify(jax.vmap(predict_checked, in_axes=(None, 0)))
@@ -247,7 +250,7 @@ for function in (checkify_of_vmap, vmap_of_checkify):
 # | `checkify.float_checks` | NaN and division by zero |
 # | `checkify.automatic_checks`, `checkify.all_checks` | all of these without, or with, your own checks |
 #
-# Out-of-bounds indices need it most. JAX clamps the index of `table[i]`, so the mistake below returns the last entry.
+# This helps most with indices that are out of bounds. JAX clamps the index of `table[i]`, so `table[7]` below is the last entry.
 
 # %%
 table = jnp.array([0.1, 0.2, 0.4, -0.8])
@@ -258,20 +261,21 @@ for i in (0, 3, 7):
     print(f"table[{i}]: result {value:.2f}, error: {error.get()}")
 
 # %% [markdown]
-# Each check is an additional operation on the device, but the program stays compiled. Keep cheap checks in production, and the automatic ones in tests.
+# Checks are additional operations on the device, but the program stays compiled. A good practice is to use the automatic checks in tests, and a few cheap checks of your own in production.
 #
 # ## Fix, and test the fix
-# `jax.nn.softplus` is positive for every argument, so its logarithm is finite. The same training runs under `debug_nans` without an error.
+# `jax.nn.softplus(z)`, which is log(1 + exp(z)), is positive in float32 for `z` above about -80, so its logarithm is finite. The same training then runs under `debug_nans` without an error.
 
 
 # %%
-def predict(w, x):
-    return jnp.log(jax.nn.softplus(jnp.dot(w, x)))
+def fixed_loss(w):
+    predictions = jnp.log(jax.nn.softplus(xs @ w))
+    return jnp.mean((predictions - ys) ** 2)
 
 
 @jax.jit
 def fixed_step(w, _):
-    value, gradient = jax.value_and_grad(loss)(w, xs, ys)
+    value, gradient = jax.value_and_grad(fixed_loss)(w)
     return w - 0.2 * gradient, value
 
 
@@ -318,7 +322,15 @@ print(f"3 steps: {compiled_ms:.1f} ms compiled, {python_ms:.0f} ms without jit")
 
 # %% [markdown]
 # ## Read a traceback
-# Errors in shapes and types appear while JAX traces, so their traceback leads to the line. It also contains many frames of JAX. With `jax_traceback_filtering` JAX removes them. The modes are `quiet_remove_frames`, `remove_frames` (which appends the full traceback), `tracebackhide` (IPython hides them, used in notebooks) and `off`. The default `auto` chooses for you.
+# Errors in shapes and types appear while JAX traces, so their traceback contains the line of your code. Between your frames are many frames of JAX. The option `jax_traceback_filtering` controls whether they are shown.
+#
+# | mode | frames of JAX |
+# |---|---|
+# | `quiet_remove_frames` | are removed |
+# | `remove_frames` | are removed, and the full traceback is shown first |
+# | `tracebackhide` | are hidden by IPython, in a notebook |
+# | `off` | are shown |
+# | `auto`, the default | are hidden in a notebook, and removed elsewhere |
 
 
 # %%
@@ -343,7 +355,7 @@ print("\n".join(frames))
 print_error(call_with_wrong_shape)
 
 # %% [markdown]
-# Read it from the end. The message comes first, then the last line that is yours, here in `layer`. The message states the shapes that `layer` sees, without the axis that `vmap` hides. If an error seems to come from inside JAX, set the mode to `off` before you report it.
+# Read a traceback from its end. The last line is the message. It states the shapes that `layer` sees, without the axis that `vmap` hides. Above it, find the last line of your code, here in `layer`. The frames after it belong to `jax.numpy`. Set the mode to `off` if you suspect JAX itself and want to report a bug.
 
 # %% [markdown]
 # The core ends here. Continue with a Deeper section, the [summary](#Summary) or the exercises.
@@ -379,7 +391,7 @@ jax.effects_barrier()
 print(prompt.getvalue())
 
 # %% [markdown]
-# The prompt shows copies, so you cannot change a value. The whole program waits meanwhile, so remove breakpoints before you start a long run.
+# The prompt shows copies, so you cannot change a value of the program. The program waits until you continue.
 
 # %% [markdown]
 # ## Deeper: prints under grad, vmap and scan
@@ -423,7 +435,7 @@ jax.effects_barrier()
 # %% [markdown]
 # The infinite cotangent of the second entry becomes a NaN if it is multiplied by 0, as in a masked loss.
 #
-# JAX may reorder prints that do not depend on each other. `ordered=True` keeps their order, but raises an error if the program runs on several devices. A print of a sharded array is allowed, but it collects the whole array. `jax.debug.callback(function, x)` calls any Python function with the values, for example to fill a list or write a log. It returns nothing, and JAX may remove or repeat the call, so results must not depend on it. Lesson 23 teaches callbacks that return values.
+# JAX may reorder prints that do not depend on each other. `ordered=True` keeps their order, but raises an error if the program runs on several devices. `jax.debug.callback(function, x)` calls any Python function with the values, for example to fill a list or to write a log. It returns nothing to the program. Lesson 23 teaches callbacks that return values.
 
 # %%
 seen = []
@@ -446,7 +458,7 @@ print(primitives(jnp.log, 1.0))
 print(primitives(checkify.checkify(jnp.log, errors=checkify.nan_checks), 1.0))
 
 # %% [markdown]
-# It transforms the loops and branches of JAX too, and only the branch that runs is checked. In `shard_map` (19), each device has an error of its own.
+# It also transforms the loops and branches of JAX, and checks only the branch that runs.
 
 # %%
 at_zero = jnp.zeros(3)
@@ -482,6 +494,14 @@ error_of_gradient, gradient = checkify.checkify(jax.grad(masked_root), errors=ch
 gradient_only, error = jax.grad(value_and_error, has_aux=True)(at_zero)
 print("checkify of grad:", error_of_gradient.get(), " gradient", gradient)
 print("grad of checkify:", error.get(), " gradient", gradient_only)
+
+# %% [markdown]
+# In a function for several devices (19), each device has its own error. Here device 0 has a negative number.
+
+# %%
+rooted = jax.shard_map(jnp.sqrt, mesh=devices.mesh((8,), ("data",)), in_specs=jax.P("data"), out_specs=jax.P("data"))
+error, _ = jax.jit(checkify.checkify(rooted, errors=checkify.nan_checks))(jnp.arange(8.0) - 1)
+print(error.get())
 
 # %% [markdown]
 # What do the checks cost? It depends on the program. A check reads each result again, which is little work beside a matrix product, but as much as a fused elementwise operation.
@@ -612,6 +632,7 @@ plots.show_shardings({"x": placed, "x.T @ x": product(placed)}, "The argument an
 # |---|---|---|
 # | the same function again and again | its cache key changes | `jax.explain_cache_misses` names the difference |
 # | many small functions, such as `jit(multiply)` | operations outside `jit` | compile the function that contains them |
+# | the same function with other shapes | each shape is a new key | pad to a few sizes (03) |
 # | one long "Finished tracing" | slow Python, or many operations | profile Python; a loop of `jax.lax` |
 # | one long "XLA compilation" | a large program | `scan` over layers, fewer unrolled iterations |
 # | the same at every start of the process | nothing is stored on disk | the persistent compilation cache (14) |
@@ -768,11 +789,11 @@ for kind in (jax.errors.KeyReuseError, jax.errors.TracerBoolConversionError, jax
 # | in older code | now |
 # |---|---|
 # | `host_callback.id_print`, `hcb.call` | `jax.debug.print`, `jax.debug.callback`; `io_callback` for results |
-# | `jax.config.jax_debug_nans = True`, `config.update` at the top of a file | the same as a context, `jax.debug_nans(True)` |
+# | `from jax.config import config` | `jax.config.update(...)`, or a context manager such as `jax.debug_nans(True)` |
 # | `jax.core.ConcretizationTypeError` | `jax.errors.ConcretizationTypeError` |
 # | `XlaRuntimeError` from `jaxlib` | `jax.errors.JaxRuntimeError` |
-# | `jax.debug.visualize_array_sharding` as the only picture | also `jax.typeof(x)` for Explicit axes (17) |
-# | `JAX_CHECK_TRACER_LEAKS=1` | the same, or `jax.checking_leaks()` |
+# | `jax.experimental.host_callback` with `barrier_wait` | `jax.effects_barrier()` |
+# | `FilteredStackTrace` in a traceback | `jax_traceback_filtering`; your exception keeps its class |
 
 # %% [markdown]
 # ## Summary

@@ -80,7 +80,7 @@ def train_as_found(params, batches, rate):
 # </details>
 # <details><summary>Hint 3 · nearly there</summary>
 #
-# One branch is a function without arguments that calls `jax.debug.print("step {}: loss {:.3f}", step, loss)`. The other is `lambda: None`.
+# One branch is a function without arguments that calls `jax.debug.print`. Its first argument is the text `"step {}: loss {:.3f}"`, and the two values follow. The other branch is `lambda: None`.
 #
 # </details>
 
@@ -663,7 +663,7 @@ def find_nan(f, *args):
 #
 # **Signature.** `first_bad_layer(layer, params, x)`. `layer(p, x)` takes the parameters of one layer and an array, and returns an array of the same shape and dtype. `params` is a container of arrays with a leading axis of size n, and layer i uses entry i of each. `x` is a finite float array of any shape. The first layer takes `x`, and each other layer takes the result of the layer before it. Return the index of the first layer with a NaN or an infinity in its result, or -1 if there is none, as int32 `()`.
 #
-# **Example.** With `clipped` from the setup, a gain of `[1, 1, inf, 1]` (for each layer one entry, d = 1), a bias of zeros and `x = [2]`, the result is 2. The last layer clips the infinity, so its result is finite again.
+# **Example.** With `clipped` from the setup, d = 1, four layers with the gains 1, 1, inf and 1, biases of zero and `x = [2]`, the index is 2. The last layer clips the infinity, so its result is finite again.
 #
 # **Judged.** The index, for NaN and infinities in one entry or in all, for layers after which the values are finite again, and for several shapes and containers. The program does not grow with n. **Not judged.** Whether layers after the first bad one are computed.
 #
