@@ -438,7 +438,7 @@ def failing_examples(f, examples):
 #
 # **Example.** `find_nan(lambda x: jnp.log(x) - jnp.sqrt(x), jnp.array([1.0, -1.0]))` is `"log"`.
 #
-# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity alone is not a NaN. **Not judged.** Speed, and the names of operations after the first.
+# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity, a division by zero or an index out of bounds does not count unless it gives a NaN. **Not judged.** Speed, and the names of operations after the first.
 #
 # <details><summary>Hint 1 · a question</summary>
 #
@@ -542,6 +542,7 @@ def probe_case(which, x):
         "for a division of 1 by 0": lambda x: 1 / (x * 0),
         "for an infinity without a NaN": lambda x: jnp.log(x * 0) * 2,
         "for 0 times infinity": lambda x: (x * 0) * jnp.exp(-x * 400),
+        "for an index out of bounds": lambda x: x[x.astype(int) + 9] * 2,
         "without arrays of floats": lambda x: x.astype(int) // 2,
     }
     return find_nan(functions[which], jnp.asarray(x))
@@ -557,6 +558,7 @@ wanted = {
     "for a division of 1 by 0": None,
     "for an infinity without a NaN": None,
     "for 0 times infinity": "mul",
+    "for an index out of bounds": None,
     "without arrays of floats": None,
 }
 x = -inputs.rng().uniform(1, 2, size=3).astype(np.float32)
