@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -20,7 +21,9 @@ from grader.learning.inspection import (
     primitives,
     print_collectives,
     print_error,
+    print_log,
     time_ms,
+    traceback_frames,
 )
 
 devices.start(8)
@@ -138,3 +141,39 @@ def test_bytes_are_those_of_one_device() -> None:
 def test_bytes_of_keys_and_of_modules_count() -> None:
     assert bytes_on_device(jax.random.key(0)) == 8
     assert bytes_on_device(nnx.Linear(3, 4, rngs=nnx.Rngs(0))) == 4 * (3 * 4 + 4)
+
+
+def test_the_frames_of_a_traceback_have_no_file_names() -> None:
+    assert traceback_frames(failing("no")) == ["call: raise ValueError(message)"]
+    assert traceback_frames(lambda: None) == []
+
+
+def test_a_log_has_no_folders_and_no_identities(capsys: pytest.CaptureFixture[str]) -> None:
+    def call() -> int:
+        return int(jax.jit(lambda x: x + 1)(1))
+
+    with jax.explain_cache_misses(True):
+        assert (print_log(call), print_log(call)) == (2, 2)
+    printed = capsys.readouterr().out
+    assert "TRACING CACHE MISS at test_learning_inspection.py:" in printed
+    assert "<lambda> id=... defined at test_learning_inspection.py:" in printed
+    assert "but seen another function defined on the same line" in printed
+    assert "/" not in printed
+
+
+def test_a_cell_is_called_cell_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("jax._src.test")
+    print_log(
+        lambda: logger.warning("MISS at /tmp/ipykernel_12/34.py:3:4 (<module>)\nsee https://docs.jax.dev/en/a.html")
+    )
+    assert capsys.readouterr().out == "MISS at cell:3:4 (<module>)\nsee https://docs.jax.dev/en/a.html\n"
+
+
+def test_a_log_is_silent_elsewhere_and_ends_with_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("jax")
+    before = logger.handlers[:]
+    with pytest.raises(ZeroDivisionError):
+        print_log(lambda: 1 / 0)
+    assert logger.handlers == before
+    assert print_log(lambda: 3) == 3
+    assert capsys.readouterr() == ("Nothing was logged.\n", "")

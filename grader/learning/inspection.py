@@ -1,4 +1,4 @@
-"""Inspection of programs in lessons: errors, times, operations, communication and memory, printed or returned.
+"""Inspection of programs in lessons: errors, logs, times, operations, communication and memory, printed or returned.
 
     from grader.learning.inspection import print_error, time_ms
     print_error(lambda: jax.grad(jnp.sin)(3))
@@ -9,10 +9,12 @@ Lessons import these functions, so that their own cells show one idea each.
 
 from __future__ import annotations
 
+import logging
 import re
 import statistics
 import textwrap
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -23,6 +25,9 @@ from grader.program.hlo import collectives
 WIDTH = 110  # columns: what a notebook's output shows without a scroll bar
 _SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\)), memory_kind=\w+\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CELL_FILE = re.compile(r"[^\s()]*ipykernel_[^\s():]*\.py")  # the file name that IPython gives to a cell
+_FOLDER = re.compile(r"(?<![\w:/])/(?:[^\s():/]+/)+")
+_IDENTITY = re.compile(r"\bid=\d+")
 
 
 def print_error(call: Callable[[], Any], length: int = 300) -> None:
@@ -30,17 +35,64 @@ def print_error(call: Callable[[], Any], length: int = 300) -> None:
 
     Args:
         call: takes no arguments.
-        length: the most characters to print, after white space is collapsed, colours are removed and each
+        length: the most characters to print, after white space is collapsed, colours and folders are removed and each
             `NamedSharding` is shortened to its spec.
     """
     try:
         call()
     except Exception as problem:
-        text = " ".join(_COLOUR.sub("", f"{type(problem).__name__}: {problem}").split())
+        text = " ".join(_COLOUR.sub("", f"{type(problem).__name__}: {_without_folders(str(problem))}").split())
         text = textwrap.shorten(_SHARDING.sub(r"\1", text), length, placeholder=" ...")
         print(textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
     else:
         print("No error.")
+
+
+def traceback_frames(call: Callable[[], Any]) -> list[str]:
+    """Runs `call()`, which should fail, and returns the frames of its traceback, the outermost first.
+
+    Args:
+        call: takes no arguments.
+
+    Returns:
+        "function: source line" for each frame below `call`, without file names, which differ between machines. The list
+        is empty if no exception is raised.
+    """
+    try:
+        call()
+    except Exception as problem:
+        return [f"{frame.name}: {frame.line}" for frame in traceback.extract_tb(problem.__traceback__)[1:]]
+    return []
+
+
+def print_log(call: Callable[[], Any]) -> Any:
+    """Runs `call()` and prints what JAX logs meanwhile, without folders and object ids, which differ between machines.
+
+    Args:
+        call: takes no arguments.
+
+    Returns:
+        The result of the call.
+    """
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.extend(record.getMessage().splitlines())  # type: ignore[method-assign]
+    logger = logging.getLogger("jax")
+    before, propagate = logger.handlers[:], logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    try:
+        result = jax.block_until_ready(call())
+    finally:
+        logger.handlers, logger.propagate = before, propagate
+    for line in lines:
+        print(_IDENTITY.sub("id=...", _without_folders(line)))
+    if not lines:
+        print("Nothing was logged.")
+    return result
+
+
+def _without_folders(text: str) -> str:
+    return _FOLDER.sub("", _CELL_FILE.sub("cell", text))
 
 
 @overload

@@ -1,0 +1,1751 @@
+# %% [markdown]
+# # 13 · Exercises: debugging
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
+#
+# All exercises need only the core of the lesson.
+
+# %% setup
+import contextlib
+import io
+import re
+
+from grader.checks import ask, case, compare, counted, inputs, program, require
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.experimental import checkify
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def record_prints(function, *calls):
+    """Compiles `function` once and calls it on each array of `calls`. Returns the results, and the printed lines of each call."""
+    compiled, results, printed = jax.jit(lambda x: function(x)), [], []
+    for x in calls:
+        heard = io.StringIO()
+        with contextlib.redirect_stdout(heard):
+            results.append(jax.block_until_ready(compiled(x)))
+            jax.effects_barrier()
+        printed.append(heard.getvalue().splitlines())
+    return results, printed
+
+
+def clipped(p, x):
+    """A layer that limits what it gets: {"gain": (d,), "bias": (d,)}, x (d,) -> (d,)"""
+    return p["gain"] * jnp.clip(x, -10, 10) + p["bias"]
+
+
+def train_as_found(params, batches, rate):
+    """The code of the last exercise, with five bugs."""
+    initial, optimizer = {"params": params}, optax.sgd(rate)
+
+    def cost(p, data):
+        scores = data["x"] @ initial["params"]["w"] + initial["params"]["b"]
+        mean = optax.cross_entropy_loss(scores, data["y"]).mean()
+        return mean + 0.1 * jnp.linalg.norm(p["w"] - initial["params"]["w"]) ** 2
+
+    def advance(carry, data):
+        p, memory, count, stopped = carry
+        value, gradient = jax.value_and_grad(cost)(p, data)
+        change, memory = optimizer.update(gradient, memory)
+        p = optax.apply_updates(p, change)
+        stopped = stopped | jnp.isnan(value)
+        return (p, memory, count + ~stopped, stopped), None
+
+    (p, _, count, _), _ = jax.lax.scan(advance, (params, optimizer.init(params), 0, False), batches)
+    return {"params": p, "steps": count, "bytes": sum(leaf.size for leaf in jax.tree.leaves(p))}
+
+
+# %% [markdown] task="debug-print" stars=1 minutes=10 skills="02_tracing,08_control_flow,13_debugging"
+# ## Print only the records
+# **Goal.** A compiled loop computes the lowest of many losses. Let it print a line for each step whose loss is lower than all losses before it. Two lines are missing.
+#
+# **Signature.** `print_under_jit(losses)`. `losses` has shape `(n,)` and dtype float32. The result is the lowest loss that is not NaN, `()`. It prints lines such as `step 3: loss 0.125`, with three digits after the point. Steps count from 0, and the first loss is a record, unless it is NaN or positive infinity.
+#
+# **Example.** For `[2, 3, 1]` it prints `step 0: loss 2.000` and `step 2: loss 1.000`, and returns 1.
+#
+# **Judged.** The result and the printed lines, under `jit`, in several calls of one compiled program. **Not judged.** The order of the lines.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which of `print` and `jax.debug.print` shows values from a compiled program? How often would a plain `print` in `body` print?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# A Python `if` cannot decide by `loss < lowest` under `jit`. `jax.lax.cond` can, and its branches are functions.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# One branch is a function without arguments that calls `jax.debug.print`. Its first argument is the text `"step {}: loss {:.3f}"`, and the two values follow. The other branch is `lambda: None`.
+#
+# </details>
+
+
+# %% answer="debug-print"
+def print_under_jit(losses):
+    """Prints "step i: loss x.xxx" for each new lowest loss. losses (n,) float32 -> the lowest loss ()"""
+
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        ### BEGIN SOLUTION
+        report = lambda: jax.debug.print("step {}: loss {:.3f}", step, loss)
+        jax.lax.cond(loss < lowest, report, lambda: None)
+        ### END SOLUTION
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    lowest, _ = jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))
+    return lowest
+
+
+# %% check="debug-print" name="example" points=1
+"""The example: two of three losses are records."""
+results, printed = ask(lambda losses: record_prints(print_under_jit, losses), np.array([2, 3, 1], np.float32))
+compare(results, [np.float32(1)], label="the results")
+compare(sorted(printed[0]), ["step 0: loss 2.000", "step 2: loss 1.000"], label="the printed lines")
+
+# %% hidden="debug-print" name="lines" points=3
+"""The right lines in each call of one program, also with equal losses and with NaN."""
+
+
+def records(losses):
+    lines, lowest = [], np.inf
+    for step, loss in enumerate(losses):
+        if loss < lowest:
+            lines.append(f"step {step}: loss {loss:.3f}")
+            lowest = loss
+    return lines, np.float32(lowest)
+
+
+rng = inputs.rng()
+draw = lambda: rng.integers(1, 400, size=12).astype(np.float32) / 8
+mixed, equal, late, falling = draw(), draw(), draw(), np.sort(draw())[::-1].copy()
+equal[[2, 5, 9]] = equal.min() - 1  # the lowest loss three times
+late[[0, 6]] = np.nan
+calls = {
+    "in the first call": mixed,
+    "in a second call of the same program": draw(),
+    "when the lowest loss occurs again": equal,
+    "when some losses are NaN": late,
+    "when every loss is lower than the one before": falling - np.arange(12, dtype=np.float32),
+}
+results, printed = ask(lambda *calls: record_prints(print_under_jit, *calls), *calls.values())
+for when, losses, lowest, lines in zip(calls, calls.values(), results, printed, strict=True):
+    wanted, value = records(losses)
+    with case(when):
+        require(not any("Tracer" in line for line in lines), "A printed line contains a tracer instead of a value.")
+        require(len(lines) >= len(wanted), "Fewer lines are printed than there are records.")
+        require(len(lines) <= len(wanted), "More lines are printed than there are records.")
+        steps = lambda lines: sorted(line.split(":")[0] for line in lines)
+        require(steps(lines) == steps(wanted), "The printed lines name other steps than those of the records.")
+        require(sorted(lines) == sorted(wanted), "A printed line differs from `step i: loss x.xxx` of its record.")
+        compare(lowest, value, label="the lowest loss")
+
+# %% equivalent="debug-print" because="If the loss equals the lowest one, both choices have the same value."
+# moved bound, X < Y -> X <= Y: return jnp.where(loss < lowest, loss, lowest), None
+
+# %% [markdown] why="debug-print"
+# `jax.debug.print` is an operation of the program, so it can be in a branch of `cond`, and it prints only when this branch runs. The text is a constant, and the values are filled in at each call. **Next:** What would `jax.vmap(print_under_jit)` print for a batch of runs?
+
+
+# %% wrong="debug-print" because="Uses Python's print, which runs while JAX traces and shows tracers."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+
+        def report():
+            print("step", step, "loss", loss)
+
+        jax.lax.cond(loss < lowest, report, lambda: None)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Formats the text with an f-string, which Python evaluates while JAX traces."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        jax.lax.cond(loss < lowest, lambda: jax.debug.print(f"step {step}: loss {loss}"), lambda: None)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Prints in every step, because nothing selects the records."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        jax.debug.print("step {}: loss {:.3f}", step, loss)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Decides with a Python `if` on a traced value."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        if loss < lowest:
+            jax.debug.print("step {}: loss {:.3f}", step, loss)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Prints the lowest loss before the step, not the new one."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        jax.lax.cond(loss < lowest, lambda: jax.debug.print("step {}: loss {:.3f}", step, lowest), lambda: None)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Also prints a loss that only equals the lowest one."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        jax.lax.cond(loss <= lowest, lambda: jax.debug.print("step {}: loss {:.3f}", step, loss), lambda: None)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% wrong="debug-print" because="Compares with the loss of the step before instead of the lowest one."
+def print_under_jit(losses):
+    before = jnp.concatenate([jnp.array([jnp.inf]), losses[:-1]])
+
+    def body(lowest, inputs):
+        step, loss, previous = inputs
+        jax.lax.cond(loss < previous, lambda: jax.debug.print("step {}: loss {:.3f}", step, loss), lambda: None)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses, before))[0]
+
+
+# %% wrong="debug-print" because="Chooses with `where` between a print and nothing, so the print is always part of the program."
+def print_under_jit(losses):
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        shown = jnp.where(loss < lowest, loss, jnp.nan)
+        jax.debug.print("step {}: loss {:.3f}", step, shown)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% right="debug-print"
+def print_under_jit(losses):
+    def show(step, loss, lowest):
+        if loss < lowest:
+            print(f"step {step}: loss {loss:.3f}")
+
+    def body(lowest, step_and_loss):
+        step, loss = step_and_loss
+        jax.debug.callback(show, step, loss, lowest)
+        return jnp.where(loss < lowest, loss, lowest), None
+
+    return jax.lax.scan(body, jnp.float32(jnp.inf), (jnp.arange(len(losses)), losses))[0]
+
+
+# %% right="debug-print"
+def print_under_jit(losses):
+    def record(step, lowest):
+        jax.debug.print("step {i}: loss {value:.3f}", i=step, value=losses[step], ordered=True)
+        return losses[step]
+
+    def body(step, lowest):
+        return jax.lax.cond(losses[step] < lowest, record, lambda step, lowest: lowest, step, lowest)
+
+    return jax.lax.fori_loop(0, len(losses), body, jnp.float32(jnp.inf))
+
+
+# %% [markdown] task="debug-examples" stars=1 minutes=12 skills="13_debugging,05_vmap,06_pytrees"
+# ## Which examples fail?
+# **Goal.** List all examples of a batch for which a check fails.
+#
+# **Signature.** `failing_examples(f, examples)`. `f` is a function of one example, and may contain calls of `checkify.check`. `examples` is an array or a container of arrays with a leading axis of size n ≥ 1. Return the indices of the examples that fail, as a sorted list of ints. An example fails if a `checkify.check` fails, or if an operation has a NaN in its result, divides by zero, or uses an index out of bounds.
+#
+# **Example.** For `f = lambda x: jnp.log(x)` and `[1, -1, 0, -2]` the result is `[1, 3]`. The logarithm of 0 is an infinity, which is not a failure.
+#
+# **Judged.** The list, for each kind of failure, for none and for all examples, and for arrays and containers. A NaN counts even if a `where` masks it. **Not judged.** Speed, and whether you use a loop.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which of the two orders of `vmap` and `checkify` gives each example an error of its own?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Print `error.get()` for a batch with several failures. Each line begins with the index of an example. Without a failure the result is `None`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `re.findall(r"at mapped index (\d+):", message)` returns the indices as texts. The set of checks that covers all failures is `checkify.all_checks`.
+#
+# </details>
+
+
+# %% answer="debug-examples"
+def failing_examples(f, examples):
+    """The sorted indices (a list of ints) of the examples for which a check of f fails."""
+    ### BEGIN SOLUTION
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+    ### END SOLUTION
+
+
+# %% check="debug-examples" name="example" points=1
+"""The example: two of four logarithms are NaN."""
+x = jnp.array([1.0, -1.0, 0.0, -2.0])
+compare(ask(lambda x: failing_examples(lambda x: jnp.log(x), x), x), [1, 3], label="the list")
+
+# %% hidden="debug-examples" name="failures" points=3
+"""Each kind of failure, for examples that are containers."""
+
+
+def probe_failures(data):
+    table = jnp.array([0.5, 1.0, 2.0, 4.0])
+
+    def checked_one(example):
+        checkify.check(example["x"] < 100, "x is too large: {}", example["x"])
+        root = jnp.where(example["x"] > 0, jnp.sqrt(example["x"]), 0.0)  # a NaN that is masked
+        return {"value": table[example["index"]] * root, "share": 1 / example["count"]}
+
+    return failing_examples(checked_one, data)
+
+
+rng = inputs.rng()
+n = int(rng.integers(12, 20))
+good = {
+    "x": rng.uniform(1, 9, size=n).astype(np.float32),
+    "index": rng.integers(4, size=n).astype(np.int32),
+    "count": rng.integers(1, 5, size=n).astype(np.float32),
+}
+at = np.sort(rng.permutation(n)[:8]).reshape(4, 2)[:, rng.permutation(2)][rng.permutation(4)]
+changes = {
+    "when a check fails for some examples": ("x", 200),
+    "when a masked NaN appears in some examples": ("x", -4),
+    "when an index is out of bounds in some examples": ("index", 6),
+    "when some examples divide by zero": ("count", 0),
+}
+mixed = {name: value.copy() for name, value in good.items()}
+for places, (when, (name, value)) in zip(at, changes.items(), strict=True):
+    changed = {**good, name: good[name].copy()}
+    changed[name][places] = value
+    mixed[name][places] = value
+    with case(when):
+        wanted = sorted(int(i) for i in places)
+        compare(ask(probe_failures, jax.tree.map(jnp.asarray, changed)), wanted, label="the list")
+for when, examples, wanted in (
+    ("when all kinds of failures occur", mixed, sorted(int(i) for i in at.flat)),
+    ("when no example fails", good, []),
+    ("when every example fails", {**good, "count": np.zeros(n, np.float32)}, list(range(n))),
+    ("with a single example", {name: value[:1] for name, value in good.items()}, []),
+):
+    with case(when):
+        compare(ask(probe_failures, jax.tree.map(jnp.asarray, examples)), wanted, label="the list")
+
+# %% [markdown] why="debug-examples"
+# `vmap` of `checkify` returns one error value with an entry for each example, and all of them are computed in one call. `checkify` of `vmap` sees a single operation on the whole batch and can only tell that it failed. **Next:** How would you use the list to remove the bad examples from a batch without a new shape?
+
+
+# %% wrong="debug-examples" because="Applies `checkify` to the mapped function, so there is one error for the batch, without indices."
+def failing_examples(f, examples):
+    error, _ = checkify.checkify(jax.vmap(f), errors=checkify.all_checks)(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+
+
+# %% wrong="debug-examples" because="Keeps the default set of checks, so only checks of the code itself count."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f))(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+
+
+# %% wrong="debug-examples" because="Looks for NaN in the results, which misses masked NaN, indices and failed checks."
+def failing_examples(f, examples):
+    _, results = jax.vmap(checkify.checkify(f))(examples)
+    bad = sum(jnp.isnan(leaf).astype(int) for leaf in jax.tree.leaves(results))
+    return [int(index) for index in jnp.flatnonzero(bad)]
+
+
+# %% wrong="debug-examples" because="Returns only the first failing example."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    found = re.search(r"at mapped index (\d+):", error.get() or "")
+    return [int(found[1])] if found else []
+
+
+# %% wrong="debug-examples" because="Does not expect `None`, which `error.get()` returns if no check failed."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", error.get())]
+
+
+# %% wrong="debug-examples" because="Collects every number in the message, including those of shapes and of the checks' values."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return sorted({int(number) for number in re.findall(r"\d+", error.get() or "")})
+
+
+# %% wrong="debug-examples" because="Uses the automatic checks, which do not include the checks of the code itself."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.automatic_checks))(examples)
+    message = error.get() or ""
+    return [int(index) for index in re.findall(r"at mapped index (\d+):", message)]
+
+
+# %% wrong="debug-examples" because="Returns texts instead of ints."
+def failing_examples(f, examples):
+    error, _ = jax.vmap(checkify.checkify(f, errors=checkify.all_checks))(examples)
+    return re.findall(r"at mapped index (\d+):", error.get() or "")
+
+
+# %% right="debug-examples"
+def failing_examples(f, examples):
+    checked = jax.jit(checkify.checkify(f, errors=checkify.all_checks))
+    failing = []
+    for i in range(len(jax.tree.leaves(examples)[0])):
+        error, _ = checked(jax.tree.map(lambda array: array[i], examples))
+        if error.get() is not None:
+            failing.append(i)
+    return failing
+
+
+# %% right="debug-examples"
+def failing_examples(f, examples):
+    error, _ = jax.jit(jax.vmap(checkify.checkify(f, errors=checkify.automatic_checks | checkify.user_checks)))(
+        examples
+    )
+    lines = (error.get() or "").splitlines()
+    return [int(line.split(":")[0].split()[-1]) for line in lines if line.startswith("at mapped index")]
+
+
+# %% [markdown] task="debug-find" stars=2 minutes=18 skills="13_debugging,04_grad,08_control_flow"
+# ## Find the NaN
+# **Goal.** Write a function that names the operation where a NaN first appears in any function.
+#
+# **Signature.** `find_nan(f, *args)`. `f(*args)` returns an array or a container of arrays. The arguments are finite. The result is the name of the first operation of `f` whose result contains a NaN, as JAX names it, such as `"log"`, or `None` if there is no such operation.
+#
+# **Example.** `find_nan(lambda x: jnp.log(x) - jnp.sqrt(x), jnp.array([1.0, -1.0]))` is `"log"`.
+#
+# **Judged.** The name, for NaN in the result, for NaN that a `where` masks later, inside jitted functions and loops, and in gradients (`f` may be `jax.grad(g)`). An infinity, a division by zero or an index out of bounds does not count unless it gives a NaN. **Not judged.** Speed, and the names of operations after the first.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which tools of the lesson name an operation? Which of them also reports a NaN that is masked later in a compiled function?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# `checkify.checkify(f, errors=...)` returns an error value. With the right set of checks, its message ends with the name of the operation. Print a message first.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Use `errors=checkify.nan_checks`. `error.get()` is `None`, or contains `primitive: log`. `re.search(r"primitive: (\w+)", message)[1]` is the name.
+#
+# </details>
+
+
+# %% answer="debug-find"
+def find_nan(f, *args):
+    """The name of the first operation in f(*args) whose result contains a NaN, or None."""
+    ### BEGIN SOLUTION
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get()
+    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
+    ### END SOLUTION
+
+
+# %% check="debug-find" name="example" points=1
+"""The example: the logarithm comes first."""
+x = np.array([1, -1], np.float32)
+compare(ask(lambda x: find_nan(lambda x: jnp.log(x) - jnp.sqrt(x), jnp.asarray(x)), x), "log", label="the name")
+compare(ask(lambda x: find_nan(lambda x: jnp.exp(x), jnp.asarray(x)), x), None, label="without a NaN, the result")
+
+# %% hidden="debug-find" name="names" points=2
+"""The first operation, for several functions and in any order."""
+
+
+def probe_chain(order, x):
+    makers = {
+        "log": jnp.log,
+        "sqrt": jnp.sqrt,
+        "div": lambda x: (x * 0) / (x * 0),
+        "sub": lambda x: jnp.exp(-400 * x) - jnp.exp(-300 * x),
+    }
+
+    def f(x):
+        total = 0.0
+        for name in order:
+            total = total + makers[name](x).sum()
+        return {"total": total, "x": x}
+
+    return find_nan(f, jnp.asarray(x))
+
+
+rng = inputs.rng()
+names = [str(name) for name in rng.permutation(["log", "sqrt", "div", "sub"])]
+for i in range(4):  # each operation is the first one once
+    order = names[i:] + names[:i]
+    x = -rng.uniform(1, 2, size=int(rng.integers(2, 6))).astype(np.float32)
+    found = ask(probe_chain, order, x)
+    require(found is not None, "A function with four NaN operations is reported to have none.")
+    require(found in order, "The result is not the name of an operation, such as `log`.")
+    require(found == order[0], "The result names an operation with a NaN, but not the first one.")
+
+# %% hidden="debug-find" name="arguments" points=1
+"""Functions of several arguments, which may be containers."""
+
+
+def probe_arguments(x, y):
+    def f(params, x, y):
+        return {"first": params["scale"] * x, "second": jnp.sqrt(y - params["shift"]), "third": jnp.log(x)}
+
+    params = {"scale": jnp.float32(2), "shift": jnp.float32(0)}
+    return find_nan(f, params, x, y)
+
+
+rng = inputs.rng()
+positive = rng.uniform(1, 2, size=(3, 2)).astype(np.float32)
+for x, y, name in ((positive, -positive, "sqrt"), (-positive, positive, "log"), (positive, positive, None)):
+    compare(ask(probe_arguments, jnp.asarray(x), jnp.asarray(y)), name, label="the name")
+
+# %% hidden="debug-find" name="cases" points=3
+"""Masked NaN, infinities, loops, branches, jitted functions and gradients."""
+
+
+def probe_case(which, x):
+    def masked(x):
+        return jnp.where(x > 0, jnp.sqrt(x), 0.0).sum()
+
+    def loop(x):
+        return jax.lax.scan(lambda c, _: (jnp.log(c), None), x, length=4)[0]
+
+    functions = {
+        "when a `where` masks the NaN later": masked,
+        "inside a jitted function": lambda x: {"kept": x, "masked": jnp.nan_to_num(jax.jit(jnp.log)(x))},
+        "inside a loop": lambda x: loop(jnp.abs(x)),
+        "in a gradient": jax.grad(lambda x: jnp.where(x > 1, jnp.log(x * 0), 0.0).sum()),
+        "in a branch that runs": lambda x: jax.lax.cond(x.sum() < 0, jnp.sqrt, jnp.log, x),
+        "in a branch that does not run": lambda x: jax.lax.cond(x.sum() < 0, jnp.exp, jnp.log, x),
+        "for a division of 1 by 0": lambda x: 1 / (x * 0),
+        "for an infinity without a NaN": lambda x: jnp.log(x * 0) * 2,
+        "for 0 times infinity": lambda x: (x * 0) * jnp.exp(-x * 400),
+        "for an index out of bounds": lambda x: x[x.astype(int) + 9] * 2,
+        "without arrays of floats": lambda x: x.astype(int) // 2,
+    }
+    return find_nan(functions[which], jnp.asarray(x))
+
+
+wanted = {
+    "when a `where` masks the NaN later": "sqrt",
+    "inside a jitted function": "log",
+    "inside a loop": "log",
+    "in a gradient": "div",
+    "in a branch that runs": "sqrt",
+    "in a branch that does not run": None,
+    "for a division of 1 by 0": None,
+    "for an infinity without a NaN": None,
+    "for 0 times infinity": "mul",
+    "for an index out of bounds": None,
+    "without arrays of floats": None,
+}
+x = -inputs.rng().uniform(1, 2, size=3).astype(np.float32)
+for which, name in wanted.items():
+    with case(which):
+        found = ask(probe_case, which, x)
+        require(name is None or found is not None, "A NaN appears, but the result is None.")
+        require(name is not None or found is None, "There is no NaN, but the result is not None.")
+        require(found == name, "The result is not the name of the first operation with a NaN.")
+
+# %% [markdown] why="debug-find"
+# `checkify` adds a test to each operation of the program and returns the first that failed, so masked values and loops are covered without leaving the compiled program. `debug_nans` needs `disable_jit` for the same result. **Next:** How would you find the *example* of a batch that produces the NaN?
+
+
+# %% wrong="debug-find" because="Also asks for division checks, so a division by zero is reported without the name of an operation."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.float_checks))(*args)
+    message = error.get()
+    return None if message is None else message.split(": ")[-1].rstrip(".")
+
+
+# %% wrong="debug-find" because="Keeps the default set of checks, which contains only the checks that the code itself makes."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f))(*args)
+    message = error.get()
+    return None if message is None else re.search(r"primitive: (\w+)", message)[1]
+
+
+# %% wrong="debug-find" because="Looks at the result first, but a `where` may have masked the NaN."
+def find_nan(f, *args):
+    error, result = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    if not any(np.isnan(leaf).any() for leaf in jax.tree.leaves(result)):
+        return None
+    return re.search(r"primitive: (\w+)", error.get())[1]
+
+
+# %% wrong="debug-find" because="Compiles `f` under `debug_nans`, which then checks only its results."
+def find_nan(f, *args):
+    with jax.debug_nans(True):
+        try:
+            jax.block_until_ready(jax.jit(lambda *args: f(*args))(*args))
+        except FloatingPointError as problem:
+            return str(problem).split()[-1]
+
+
+# %% wrong="debug-find" because="Returns the whole message instead of the name."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    return error.get()
+
+
+# %% wrong="debug-find" because="Leaves the full stop of the message at the end of the name."
+def find_nan(f, *args):
+    error, _ = jax.jit(checkify.checkify(f, errors=checkify.nan_checks))(*args)
+    message = error.get()
+    return None if message is None else message.split("primitive: ")[1]
+
+
+# %% wrong="debug-find" because="Visits only the outermost operations, so a NaN inside a jitted function or a loop has the name of the call."
+def find_nan(f, *args):
+    closed = jax.make_jaxpr(f)(*args)
+    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    values |= dict(zip(closed.jaxpr.invars, jax.tree.leaves(args), strict=True))
+    for equation in closed.eqns:
+        read = [variable.val if hasattr(variable, "val") else values[variable] for variable in equation.invars]
+        results = equation.primitive.bind(*read, **equation.params)
+        results = results if equation.primitive.multiple_results else [results]
+        values |= dict(zip(equation.outvars, results, strict=True))
+        if any(jnp.isnan(result).any() for result in results):
+            return equation.primitive.name
+
+
+# %% wrong="debug-find" because="Enables `debug_infs` too, which reports infinities that are not NaN."
+def find_nan(f, *args):
+    with jax.debug_nans(True), jax.debug_infs(True), jax.disable_jit():
+        try:
+            jax.block_until_ready(f(*args))
+        except FloatingPointError as problem:
+            return str(problem).split()[-1]
+
+
+# %% right="debug-find"
+def find_nan(f, *args):
+    with jax.debug_nans(True), jax.disable_jit():
+        try:
+            jax.block_until_ready(f(*args))
+        except FloatingPointError as problem:
+            return str(problem).split()[-1]
+    return None
+
+
+# %% right="debug-find"
+def find_nan(f, *args):
+    error, _ = checkify.checkify(f, errors=checkify.nan_checks)(*args)
+    try:
+        error.throw()
+    except checkify.JaxRuntimeError as problem:
+        return str(problem).strip().rstrip(".").split()[-1]
+
+
+# %% [markdown] task="debug-layer" stars=2 minutes=15 skills="13_debugging,08_control_flow,06_pytrees"
+# ## The first bad layer
+# **Goal.** A deep network returns a NaN. Find the first layer whose result is not finite, in one compiled program.
+#
+# **Signature.** `first_bad_layer(layer, params, x)`. `layer(p, x)` takes the parameters of one layer and an array, and returns an array of the same shape and dtype. `params` is a container of arrays with a leading axis of size n, and layer i uses entry i of each. `x` is a finite float array of any shape. The first layer takes `x`, and each other layer takes the result of the layer before it. Return the index of the first layer with a NaN or an infinity in its result, or -1 if there is none, as int32 `()`.
+#
+# **Example.** With `clipped` from the setup, d = 1, four layers with the gains 1, 1, inf and 1, biases of zero and `x = [2]`, the index is 2. The last layer clips the infinity, so its result is finite again.
+#
+# **Judged.** The index, for NaN and infinities in one entry or in all, for layers after which the values are finite again, and for several shapes and containers. The program does not grow with n. **Not judged.** Whether layers after the first bad one are computed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.lax.scan` runs the layers one after the other. What can its body return for each layer, in addition to the carry?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Let the body return `jnp.all(jnp.isfinite(x))` of the layer's result. The scan stacks these flags to an array of shape `(n,)`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jnp.argmin(fine)` is the position of the first False. If there is no False, it is 0, so choose -1 with `jnp.where(jnp.all(fine), ...)`.
+#
+# </details>
+
+
+# %% answer="debug-layer"
+def first_bad_layer(layer, params, x):
+    """The index, int32 (), of the first layer whose result has a NaN or an infinity; -1 if there is none."""
+
+    ### BEGIN SOLUTION
+    def body(x, p):
+        x = layer(p, x)
+        return x, jnp.all(jnp.isfinite(x))
+
+    _, fine = jax.lax.scan(body, x, params)
+    return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+    ### END SOLUTION
+
+
+# %% check="debug-layer" name="example" points=1
+"""The example: layer 2 of four is the first bad one."""
+params = {"gain": np.array([[1], [1], [np.inf], [1]], np.float32), "bias": np.zeros((4, 1), np.float32)}
+x = np.array([2], np.float32)
+made = program(lambda params, x: first_bad_layer(clipped, params, x), params, x)
+compare(made.run(params, x), np.int32(2), label="the index")
+
+# %% hidden="debug-layer" name="values" points=3
+"""Right for NaN and infinities at any layer, also if later layers are finite again."""
+
+
+def probe_gated(params, x):
+    def gated(p, x):  # a NaN in x becomes 0, so the next layer is finite again
+        scale, shift = p
+        return scale * jnp.where(x > 0, jnp.minimum(x, 5), -1) + shift
+
+    return first_bad_layer(gated, params, x)
+
+
+rng = inputs.rng()
+n = int(rng.integers(6, 10))
+early, late = (int(i) for i in np.sort(rng.permutation(np.arange(1, n - 1))[:2]))
+where = int(rng.integers(3))
+shape = (n, 2, 3)
+scale, shift = rng.uniform(0.5, 1.5, size=(2, *shape)).astype(np.float32)
+x = rng.uniform(0.5, 2, size=(2, 3)).astype(np.float32)
+made = program(probe_gated, (scale, shift), x)
+
+
+def index_of(*changes):
+    changed = shift.copy()
+    for layer, value, everywhere in changes:
+        changed[(layer,) if everywhere else (layer, 1, where)] = value
+    return made.run((scale, changed), x)
+
+
+cases = {
+    "when one entry of one layer is NaN": (early, [(early, np.nan, False)]),
+    "when all entries of one layer are NaN": (late, [(late, np.nan, True)]),
+    "when one entry of one layer is infinite": (late, [(late, -np.inf, False)]),
+    "when two layers are bad": (early, [(early, np.inf, False), (late, np.nan, False)]),
+    "when the first layer is bad": (0, [(0, np.nan, False)]),
+    "when only the last layer is bad": (n - 1, [(n - 1, np.inf, False)]),
+    "when no layer is bad": (-1, []),
+    "when values are large but finite": (-1, [(early, 3e38, True)]),
+}
+for when, (wanted, changes) in cases.items():
+    with case(when):
+        compare(index_of(*changes), np.int32(wanted), label="the index")
+with case("when finite parameters overflow"):
+    grown = scale.copy()
+    grown[early, 0, where] = 3e38
+    compare(made.run((grown, shift), x + np.float32(4)), np.int32(early), label="the index")
+
+# %% hidden="debug-layer" name="program" points=2
+"""The program for many layers has as many operations as the program for few, and is right."""
+
+
+def probe_clipped(params, x):
+    return first_bad_layer(clipped, params, x)
+
+
+rng = inputs.rng()
+made, wanted = {}, {}
+for n in (4, 12):
+    params = {"gain": rng.normal(size=(n, 5)).astype(np.float32), "bias": rng.normal(size=(n, 5)).astype(np.float32)}
+    bad = int(rng.integers(1, n - 1))
+    params["bias"][bad, int(rng.integers(5))] = np.inf
+    x = rng.normal(size=5).astype(np.float32)
+    made[n] = program(probe_clipped, params, x)
+    with case(f"with {n} layers"):
+        compare(made[n].run(params, x), np.int32(bad), label="the index")
+require(
+    made[12].operations < made[4].operations + 8,  # an operation for each layer would be eight more
+    f"With 4 layers the program has {made[4].operations} operations, with 12 it has {made[12].operations}: a Python loop "
+    "was unrolled. Use a loop of `jax.lax`.",
+)
+
+# %% equivalent="debug-layer" because="The flag is 0 or 1 and both choices are integers, so the product selects one of them."
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+
+# %% [markdown] why="debug-layer"
+# The scan returns one flag for each layer, so a single run locates the layer, and the program has the size of one layer. Only the flags are stored, not the activations. **Next:** How would you find the first bad layer of the *gradient*, which runs from the last layer to the first?
+
+
+# %% wrong="debug-layer" because="Returns 0 if all layers are finite, because argmin of equal flags is 0."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        x = layer(p, x)
+        return x, jnp.all(jnp.isfinite(x))
+
+    _, fine = jax.lax.scan(body, x, params)
+    return jnp.argmin(fine)
+
+
+# %% wrong="debug-layer" because="Tests for NaN only, so infinities are not found."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        x = layer(p, x)
+        return x, jnp.any(jnp.isnan(x))
+
+    _, bad = jax.lax.scan(body, x, params)
+    return jnp.where(jnp.any(bad), jnp.argmax(bad), -1)
+
+
+# %% wrong="debug-layer" because="Counts the finite layers, but layers after the bad one may be finite again."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        x = layer(p, x)
+        return x, jnp.all(jnp.isfinite(x))
+
+    _, fine = jax.lax.scan(body, x, params)
+    return jnp.where(jnp.all(fine), -1, jnp.sum(fine))
+
+
+# %% wrong="debug-layer" because="Calls a layer bad only if all its entries are bad."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        x = layer(p, x)
+        return x, jnp.any(jnp.isfinite(x))
+
+    _, fine = jax.lax.scan(body, x, params)
+    return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+
+
+# %% wrong="debug-layer" because="Tests the input of each layer, so the index is one too large and the last layer is not tested."
+def first_bad_layer(layer, params, x):
+    def body(x, p):
+        return layer(p, x), jnp.all(jnp.isfinite(x))
+
+    _, fine = jax.lax.scan(body, x, params)
+    return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+
+
+# %% wrong="debug-layer" because="Keeps the last bad layer instead of the first."
+def first_bad_layer(layer, params, x):
+    def body(carry, p):
+        x, index, last = carry
+        x = layer(p, x)
+        return (x, index + 1, jnp.where(jnp.all(jnp.isfinite(x)), last, index)), None
+
+    (_, _, last), _ = jax.lax.scan(body, (x, 0, -1), params)
+    return last
+
+
+# %% wrong="debug-layer" because="Loops over the layers in Python, so the program grows with the number of layers."
+def first_bad_layer(layer, params, x):
+    first = jnp.int32(-1)
+    for i in range(len(jax.tree.leaves(params)[0])):
+        x = layer(jax.tree.map(lambda leaf: leaf[i], params), x)
+        first = jnp.where((first < 0) & ~jnp.all(jnp.isfinite(x)), i, first)
+    return first
+
+
+# %% wrong="debug-layer" because="Decides with a Python `if` on a traced value."
+def first_bad_layer(layer, params, x):
+    for i in range(len(jax.tree.leaves(params)[0])):
+        x = layer(jax.tree.map(lambda leaf: leaf[i], params), x)
+        if not jnp.all(jnp.isfinite(x)):
+            return jnp.int32(i)
+    return jnp.int32(-1)
+
+
+# %% wrong="debug-layer" because="Looks for bad parameters, but finite parameters can give an infinite result."
+def first_bad_layer(layer, params, x):
+    fine = [jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(params)]
+    fine = jnp.all(jnp.stack(fine), axis=0)
+    return jnp.where(jnp.all(fine), -1, jnp.argmin(fine))
+
+
+# %% right="debug-layer"
+def first_bad_layer(layer, params, x):
+    n = len(jax.tree.leaves(params)[0])
+
+    def going(carry):
+        i, x = carry
+        return (i < n) & jnp.all(jnp.isfinite(x))
+
+    def run(carry):
+        i, x = carry
+        return i + 1, layer(jax.tree.map(lambda leaf: leaf[i], params), x)
+
+    i, x = jax.lax.while_loop(going, run, (jnp.int32(0), x))
+    return jnp.where(jnp.all(jnp.isfinite(x)), -1, i - 1)
+
+
+# %% right="debug-layer"
+def first_bad_layer(layer, params, x):
+    def body(carry, p):
+        x, index, first = carry
+        x = layer(p, x)
+        bad = ~jnp.isfinite(jnp.sum(jnp.abs(jnp.where(jnp.isfinite(x), 0, jnp.nan))))
+        return (x, index + 1, jnp.where((first == -1) & bad, index, first)), None
+
+    return jax.lax.scan(body, (x, jnp.int32(0), jnp.int32(-1)), params)[0][2]
+
+
+# %% right="debug-layer"
+def first_bad_layer(layer, params, x):
+    _, outputs = jax.lax.scan(lambda x, p: (layer(p, x),) * 2, x, params)
+    bad = ~jnp.isfinite(outputs).reshape(len(outputs), -1).all(axis=1)
+    return jnp.append(jnp.flatnonzero(bad, size=len(bad), fill_value=-1), -1)[0].astype(jnp.int32)
+
+
+# %% [markdown] task="debug-guard" stars=2 minutes=20 skills="13_debugging,03_jit,06_pytrees,debug-find"
+# ## A guard around a step
+# **Goal.** Wrap a training step of any kind so that a failed check neither stops the program nor changes the parameters.
+#
+# **Signature.** `guarded_step(step)`. `step(params, batch)` returns new parameters, of the structure, shapes and dtypes of `params`. Both arguments are containers of arrays. The step may contain calls of `checkify.check`. `guarded_step` returns a function `guarded(params, batch)`, which returns a pair `(params, message)`. If everything is fine, it consists of the new parameters and `None`. Otherwise it consists of the parameters that `guarded` received and a message, a nonempty string. Four events count as failures: a failed `checkify.check`, a NaN in the result of any operation, a division by zero, and an index out of bounds.
+#
+# **Example.** With `step = lambda params, batch: params - jnp.log(batch)`, `guarded(jnp.float32(1), jnp.float32(-1))` returns the parameter 1 and a message, and `guarded(jnp.float32(1), jnp.float32(1))` returns 1 and `None`.
+#
+# **Judged.** Parameters and messages, for each kind of failure and for several structures, also in a good step after a bad one. The message of a failed `checkify.check` contains its text. The step is compiled, so calls of `guarded` with the same shapes trace `step` only once. **Not judged.** The text of other messages.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What does `checkify.checkify(step, errors=...)` return when you call it? Which set of checks covers all four events?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Under `jit`, the error is a result like the others. Read it after the call, in Python. Where must `jax.jit` be called, so that its cache is kept between the calls of `guarded`?
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Before you define `guarded`, transform `step` with `checkify.checkify` and all checks, and compile the result with `jax.jit`. In `guarded`, call the compiled function and choose by `error.get()`.
+#
+# </details>
+
+
+# %% answer="debug-guard"
+def guarded_step(step):
+    """guarded(params, batch) -> (params, message): the new parameters and None, or the old ones and a message."""
+    ### BEGIN SOLUTION
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+    ### END SOLUTION
+
+
+# %% check="debug-guard" name="example" points=1
+"""The example: a logarithm of -1 is reported, and a logarithm of 1 is not."""
+
+
+def probe_log(params, batch):
+    return guarded_step(lambda params, batch: params - jnp.log(batch))(params, batch)
+
+
+one = np.float32(1)
+params, message = ask(probe_log, jnp.asarray(one), jnp.asarray(-one))
+compare(params, one, label="the parameter after a logarithm of -1")
+require(isinstance(message, str) and message, "A logarithm of -1 has no message.")
+compare(ask(probe_log, jnp.asarray(one), jnp.asarray(one)), (one, None), label="(params, message) for a batch of 1")
+
+# %% hidden="debug-guard" name="failures" points=3
+"""Each kind of failure is reported and leaves the parameters as they were."""
+
+
+def probe_steps(params, batches):
+    def step(params, batch):
+        checkify.check(batch["rate"] > 0, "the rate is not positive")
+        row = params["table"][batch["index"]]
+        share = batch["x"] / batch["count"]
+        change = batch["rate"] * (jnp.sqrt(share).sum() + row)
+        return {"table": params["table"].at[batch["index"]].add(-change), "bias": params["bias"] + change.sum()}
+
+    guarded = guarded_step(step)
+    return [guarded(params, batch) for batch in batches]
+
+
+rng = inputs.rng()
+params = {"table": rng.normal(size=(5, 3)).astype(np.float32), "bias": np.float32(rng.normal())}
+good = {
+    "rate": np.float32(0.5),
+    "index": np.int32(rng.integers(5)),
+    "x": rng.uniform(1, 2, size=4).astype(np.float32),
+    "count": np.float32(4),
+}
+negative = good["x"].copy()
+negative[int(rng.integers(4))] = -1
+cases = {
+    "in a good step": good,
+    "when a check of the step fails": {**good, "rate": np.float32(-0.5)},
+    "in a good step after a bad one": good,
+    "when a NaN appears": {**good, "x": negative},
+    "when a division by zero gives an infinity": {**good, "count": np.float32(0)},
+    "when an index is out of bounds": {**good, "index": np.int32(rng.integers(5, 9))},
+    "in the last good step": {**good, "rate": np.float32(0.25)},
+}
+answers = ask(probe_steps, jax.tree.map(jnp.asarray, params), [jax.tree.map(jnp.asarray, b) for b in cases.values()])
+for (when, batch), answer in zip(cases.items(), answers, strict=True):
+    with case(when):
+        require(isinstance(answer, tuple) and len(answer) == 2, "The result is not a pair of parameters and message.")
+        got, message = answer
+        wanted = {name: value.copy() for name, value in params.items()}
+        if "good" in when:
+            require(message is None, "There is a message, although nothing failed.")
+            row = params["table"][batch["index"]]
+            change = batch["rate"] * (np.sqrt(batch["x"] / batch["count"]).sum() + row)
+            wanted["table"][batch["index"]] -= change
+            wanted["bias"] = np.float32(params["bias"] + change.sum())
+        else:
+            require(isinstance(message, str) and message != "", "The failure is not reported by a message.")
+        if when == "when a check of the step fails":
+            require("the rate is not positive" in message, "The message does not contain the text of the check.")
+        compare(got, wanted, label="the parameters")
+
+# %% hidden="debug-guard" name="compiled" points=2 observed=true
+"""Calls with the same shapes trace the step once."""
+
+
+def probe_traces(params, batches):
+    step = counted(lambda params, batch: [params[0] * batch, params[1] + jnp.log(batch).sum()])
+    guarded, calls, results = guarded_step(step), [], []
+    for batch in batches:
+        results.append(guarded(params, batch))
+        calls.append(step.calls)
+    return calls, results
+
+
+rng = inputs.rng()
+params = [rng.normal(size=3).astype(np.float32), np.float32(1)]
+batches = [rng.uniform(1, 2, size=3).astype(np.float32) for _ in range(4)]
+batches[1][0] = -1
+calls, results = ask(probe_traces, jax.tree.map(jnp.asarray, params), [jnp.asarray(batch) for batch in batches])
+require(calls[-1] > 0, "The step was never called.")
+require(
+    calls[-1] == calls[0], f"Four calls of the same shapes ran the step in Python {calls[-1]} times. Compile it once."
+)
+for batch, (got, message) in zip(batches, results, strict=True):
+    fine = batch.min() > 0
+    require((message is None) == fine, "A message is missing, or there is one although nothing failed.")
+    wanted = [params[0] * batch, np.float32(params[1] + np.log(batch).sum())] if fine else params
+    compare(got, wanted, label="the parameters")
+
+# %% [markdown] why="debug-guard"
+# `checkify` turns failures into a result, so the step is compiled as usual, and Python decides afterwards. Reading the error waits for the step, so it costs the overlap of Python and device. **Next:** How would you read the errors only every hundred steps, without losing one?
+
+
+# %% wrong="debug-guard" because="Keeps the default set of checks, so only the step's own checks are reported."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Checks for NaN and division only, so an index out of bounds and the step's own checks are not reported."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.float_checks | checkify.user_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Uses the automatic checks, which do not include the step's own checks."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.automatic_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Returns the new parameters although a check failed."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        return new, error.get()
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Raises the error, which ends the training."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        error.throw()
+        return new, None
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Creates the compiled function in each call, so each call traces and compiles again."
+def guarded_step(step):
+    def guarded(params, batch):
+        checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Does not compile the step, so Python runs it in each call."
+def guarded_step(step):
+    checked = checkify.checkify(step, errors=checkify.all_checks)
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        message = error.get()
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Only tests whether the new parameters are finite, so an index out of bounds is not noticed."
+def guarded_step(step):
+    compiled = jax.jit(checkify.checkify(step))
+
+    def guarded(params, batch):
+        error, new = compiled(params, batch)
+        fine = all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(new))
+        message = error.get() or (None if fine else "the new parameters are not finite")
+        return (new if message is None else params), message
+
+    return guarded
+
+
+# %% wrong="debug-guard" because="Keeps the message of a bad step, so every later step counts as bad."
+def guarded_step(step):
+    checked = jax.jit(checkify.checkify(step, errors=checkify.all_checks))
+    messages = []
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        if error.get() is not None:
+            messages.append(error.get())
+        return (params, messages[0]) if messages else (new, None)
+
+    return guarded
+
+
+# %% right="debug-guard"
+def guarded_step(step):
+    every = checkify.user_checks | checkify.index_checks | checkify.div_checks | checkify.nan_checks
+    checked = jax.jit(checkify.checkify(step, errors=every))
+
+    def guarded(params, batch):
+        error, new = checked(params, batch)
+        try:
+            error.throw()
+        except checkify.JaxRuntimeError as problem:
+            return params, f"step skipped: {problem}"
+        return new, None
+
+    return guarded
+
+
+# %% right="debug-guard"
+def guarded_step(step):
+    inner = checkify.checkify(step, errors=checkify.all_checks)
+
+    @jax.jit
+    def run(params, batch):
+        return inner(params, batch)
+
+    def guarded(params, batch):
+        error, new = run(params, batch)
+        return (params, str(error.get())) if error.get() else (new, None)
+
+    return guarded
+
+
+# %% [markdown] task="debug-seeds" stars=3 minutes=35 skills="13_debugging,03_jit,04_grad,08_control_flow,09_training,debug-find"
+# ## Five bugs from real notebooks
+# **Goal.** This course grew from older notebooks, its seeds. The function `train_as_found` in the setup cell combines five bugs from their code. Run it, find the bugs, and write the function without them.
+#
+# **Signature.** `fix_the_seeds(params, batches, rate)`. `params` is `{"w": (d, k), "b": (k,)}` in float32. `batches` is `{"x": (n, m, d) float32, "y": (n, m) int32}` with n batches of m examples, and `y` contains classes from 0 to k - 1. `rate` is a float. The function is meant to do the following.
+#
+# - A step is gradient descent with the rate, on the mean cross-entropy of the logits `x @ w + b`, plus 0.1 times the sum of the squared differences between `w` and the `w` before the first step.
+# - A step is **good** if its loss at the parameters before it is finite, and all parameters after it are finite. The run ends at the first step that is not good. Neither this step nor a later one changes anything.
+# - Return a dict with the parameters after the last good step, the number of good steps as int32 `()`, and the number of bytes of the arrays in `params` as an int.
+#
+# **Example.** For `w` of shape `(1, 2)` and `b` of shape `(2,)`, both zeros, one batch with `x = [[1]]` and `y = [0]`, and the rate 1, the gradient of `b` is `[-0.5, 0.5]`. The result has `b = [0.5, -0.5]`, `w = [[0.5, -0.5]]`, 1 step and 16 bytes.
+#
+# **Judged.** The values under `jit`, for several shapes, for batches with NaN and infinities, and for huge values. The bytes, for any dtype. **Not judged.** Whether steps after the end are computed and discarded, and which functions of Optax you use.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# One bug is an error, which the traceback shows. One bug gives a NaN in the first step. Which of the remaining lines compute something else than the task describes?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Look for a name that does not exist, a loss that does not use its argument, a norm with the derivative 0/0, an update that is kept although the step is bad, and a count of numbers instead of bytes. The stop condition misses infinities.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Optax has `softmax_cross_entropy_with_integer_labels`. A sum of squares needs no norm. Compute the new parameters, test the loss and all leaves with `jnp.isfinite`, and choose between new and old with `jnp.where`. A leaf has `size` numbers of `dtype.itemsize` bytes.
+#
+# </details>
+
+
+# %% answer="debug-seeds"
+def fix_the_seeds(params, batches, rate):
+    """{"params", "steps", "bytes"} after gradient descent over batches, until a step is not finite."""
+    ### BEGIN SOLUTION
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    return {"params": params, "steps": steps, "bytes": size}
+    ### END SOLUTION
+
+
+# %% check="debug-seeds" name="example" points=1
+"""The example: one step from zeros."""
+params = {"w": np.zeros((1, 2), np.float32), "b": np.zeros(2, np.float32)}
+batches = {"x": np.ones((1, 1, 1), np.float32), "y": np.zeros((1, 1), np.int32)}
+made = program(lambda params, batches: fix_the_seeds(params, batches, 1.0), params, batches)
+half = np.array([0.5, -0.5], np.float32)
+compare(made.run(params, batches)["params"], {"w": half[None], "b": half}, label="the parameters")
+compare(made.run(params, batches)["steps"], np.int32(1), label="the number of steps")
+require(made.run(params, batches)["bytes"] == 16, "6 float32 numbers have 24 bytes, and the parameters have 4 of them.")
+
+# %% hidden="debug-seeds" name="training" points=2
+"""Right parameters after several good steps."""
+
+
+def train(params, batches, rate):
+    start, params, steps = params["w"].astype(float), {name: p.astype(float) for name, p in params.items()}, 0
+    for x, y in zip(batches["x"], batches["y"], strict=True):
+        if not np.isfinite(x).all():
+            break
+        logits = x @ params["w"] + params["b"]
+        miss = np.exp(logits - logits.max(axis=1, keepdims=True))
+        miss = miss / miss.sum(axis=1, keepdims=True) - np.eye(logits.shape[1])[y]
+        gradients = {"w": x.T @ miss / len(y) + 0.2 * (params["w"] - start), "b": miss.mean(axis=0)}
+        params, steps = {name: p - rate * gradients[name] for name, p in params.items()}, steps + 1
+    return {name: p.astype(np.float32) for name, p in params.items()}, np.int32(steps)
+
+
+rng = inputs.rng()
+for n, m, d, k in ((6, 5, 3, 4), (9, 3, 4, 2)):
+    params = {"w": rng.normal(size=(d, k)).astype(np.float32), "b": rng.normal(size=k).astype(np.float32)}
+    x, y = rng.normal(size=(n, m, d)).astype(np.float32), rng.integers(k, size=(n, m)).astype(np.int32)
+    batches = {"x": x, "y": y}
+    made = program(lambda params, batches: fix_the_seeds(params, batches, 0.25), params, batches)
+    got, (wanted, steps) = made.run(params, batches), train(params, batches, 0.25)
+    finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got["params"]))
+    require(finite, "After good batches only, the parameters are not finite.")
+    moved = not np.allclose(got["params"]["b"], params["b"])
+    require(moved, "The bias has not changed after several steps. Does the loss depend on its argument?")
+    compare(got["params"], wanted, label="the parameters")
+    compare(got["steps"], steps, label="the number of good steps")
+
+# %% hidden="debug-seeds" name="stopping" points=3
+"""The run ends before the first bad step, for NaN, infinities and huge values."""
+
+
+def train(params, batches, rate):
+    start, params, steps = params["w"].astype(float), {name: p.astype(float) for name, p in params.items()}, 0
+    for x, y in zip(batches["x"], batches["y"], strict=True):
+        if not np.isfinite(x).all():
+            break
+        logits = x @ params["w"] + params["b"]
+        miss = np.exp(logits - logits.max(axis=1, keepdims=True))
+        miss = miss / miss.sum(axis=1, keepdims=True) - np.eye(logits.shape[1])[y]
+        gradients = {"w": x.T @ miss / len(y) + 0.2 * (params["w"] - start), "b": miss.mean(axis=0)}
+        params, steps = {name: p - rate * gradients[name] for name, p in params.items()}, steps + 1
+    return {name: p.astype(np.float32) for name, p in params.items()}, np.int32(steps)
+
+
+def judge(got, params, steps):
+    finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got["params"]))
+    require(finite, "The returned parameters are not finite.")
+    compare(got["steps"], np.int32(steps), label="the number of good steps")
+    compare(got["params"], params, label="the parameters")
+
+
+rng = inputs.rng()
+n, m, d, k = 7, 4, 3, 3
+params = {"w": rng.normal(size=(d, k)).astype(np.float32), "b": rng.normal(size=k).astype(np.float32)}
+x, y = rng.normal(size=(n, m, d)).astype(np.float32), rng.integers(k, size=(n, m)).astype(np.int32)
+made = program(lambda params, batches: fix_the_seeds(params, batches, 0.5), params, {"x": x, "y": y})
+middle = int(rng.integers(2, 5))
+for when, at, value in (
+    ("when a batch contains a NaN", middle, np.nan),
+    ("when a batch contains an infinity", middle, np.inf),
+    ("when the first batch is bad", 0, np.nan),
+    ("when the last batch is bad", n - 1, np.nan),
+):
+    with case(when):
+        batches = {"x": x.copy(), "y": y}
+        batches["x"][at, int(rng.integers(m)), int(rng.integers(d))] = value
+        judge(made.run(params, batches), *train(params, batches, 0.5))
+
+zeros = {"w": np.zeros((1, 2), np.float32), "b": np.zeros(2, np.float32)}
+batch = lambda xs, ys: {"x": np.array(xs, np.float32)[:, None, None], "y": np.array(ys, np.int32)[:, None]}
+with case("when huge but finite parameters give an infinite loss in the next step"):
+    batches = batch([1e30, 1, 1], [0, 0, 0])
+    made = program(lambda params, batches: fix_the_seeds(params, batches, 1.0), zeros, batches)
+    wanted = {"w": np.array([[5e29, -5e29]], np.float32), "b": np.array([0.5, -0.5], np.float32)}
+    judge(made.run(zeros, batches), wanted, 1)
+with case("when a finite loss leads to some infinite parameters"):
+    zeros["w"] = np.zeros((2, 2), np.float32)
+    batches = batch([0, 3e38, 1], [0, 1, 0])
+    batches["x"] = np.concatenate([batches["x"], np.zeros((3, 1, 1), np.float32)], axis=2)
+    made = program(lambda params, batches: fix_the_seeds(params, batches, 4.0), zeros, batches)
+    judge(made.run(zeros, batches), {**zeros, "b": np.array([2, -2], np.float32)}, 1)
+
+# %% hidden="debug-seeds" name="bytes" points=1
+"""The bytes of the parameters, for several dtypes."""
+rng = inputs.rng()
+for dtype in (np.float32, np.float16):
+    d, k = (int(size) for size in rng.integers(3, 9, size=2))
+    params = {"w": rng.normal(size=(d, k)).astype(dtype), "b": np.zeros(k, dtype)}
+    batches = {"x": rng.normal(size=(2, 4, d)).astype(dtype), "y": np.zeros((2, 4), np.int32)}
+    data = jax.tree.map(jnp.asarray, (params, batches))
+    got = ask(lambda params, batches: int(fix_the_seeds(params, batches, 0.5)["bytes"]), *data)
+    wanted = (d * k + k) * np.dtype(dtype).itemsize
+    require(got == wanted, f"With {np.dtype(dtype).name} parameters, the number of bytes is not right.")
+
+# %% [markdown] why="debug-seeds"
+# None of the five bugs changes a shape, and only one raises an error. `debug_nans` finds the norm, and a gradient that is exactly zero points to a loss that does not use its argument. A test with one bad batch finds the update that is kept. **Next:** Which of these bugs would a test with a decreasing loss have found?
+
+
+# %% wrong="debug-seeds" because="Keeps the squared norm, whose derivative is 0/0 at the start, where both `w` are equal."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.linalg.norm(params["w"] - start["w"]) ** 2
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Leaves the loss with the parameters from before the first step, so its gradient is zero."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ start["w"] + start["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Calls a function of Optax that does not exist."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.cross_entropy_loss(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Stops after the bad step, but keeps its update."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            fine = running & jnp.isfinite(leaf).all()
+            new = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+            running = fine
+        return (new, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Tests for NaN only, so infinities go on."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & ~jnp.isnan(leaf).any()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Tests the loss, but not the new parameters."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss,):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Tests the new parameters, but not the loss."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in jax.tree.leaves(new):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Skips bad steps and continues with the next batch, but the run should end."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        fine = jnp.isfinite(loss)
+        for leaf in jax.tree.leaves(new):
+            fine = fine & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(fine, new, old), new, params)
+        return (params, state, steps + fine, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Counts the numbers instead of their bytes."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {"params": params, "steps": steps, "bytes": sum(leaf.size for leaf in jax.tree.leaves(params))}
+
+
+# %% wrong="debug-seeds" because="Assumes four bytes for each number."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {"params": params, "steps": steps, "bytes": sum(4 * leaf.size for leaf in jax.tree.leaves(params))}
+
+
+# %% wrong="debug-seeds" because="Uses the cross-entropy for one-hot labels with integer labels."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Sums the errors of a batch instead of computing their mean."
+def fix_the_seeds(params, batches, rate):
+    start, tx = params, optax.sgd(rate)
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).sum()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    def step(carry, batch):
+        params, state, steps, running = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        for leaf in (loss, *jax.tree.leaves(new)):
+            running = running & jnp.isfinite(leaf).all()
+        params = jax.tree.map(lambda new, old: jnp.where(running, new, old), new, params)
+        return (params, state, steps + running, running), None
+
+    carry = params, tx.init(params), 0, True
+    (params, _, steps, _), _ = jax.lax.scan(step, carry, batches)
+    return {
+        "params": params,
+        "steps": steps,
+        "bytes": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)),
+    }
+
+
+# %% wrong="debug-seeds" because="Stops with a Python `if` on traced values."
+def fix_the_seeds(params, batches, rate):
+    start, steps = params, 0
+
+    def loss_fn(params, batch):
+        logits = batch["x"] @ params["w"] + params["b"]
+        error = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"]).mean()
+        return error + 0.1 * jnp.sum((params["w"] - start["w"]) ** 2)
+
+    for x, y in zip(batches["x"], batches["y"], strict=True):
+        loss, gradients = jax.value_and_grad(loss_fn)(params, {"x": x, "y": y})
+        new = jax.tree.map(lambda p, g: p - rate * g, params, gradients)
+        if not all(bool(jnp.isfinite(leaf).all()) for leaf in (loss, *jax.tree.leaves(new))):
+            break
+        params, steps = new, steps + 1
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    return {"params": params, "steps": jnp.int32(steps), "bytes": size}
+
+
+# %% right="debug-seeds"
+def fix_the_seeds(params, batches, rate):
+    first = params["w"]
+
+    def loss_fn(params, x, y):
+        chances = jax.nn.log_softmax(x @ params["w"] + params["b"])
+        return -jnp.take_along_axis(chances, y[:, None], axis=1).mean() + jnp.square(params["w"] - first).sum() / 10
+
+    def one(i, params):
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batches["x"][i], batches["y"][i])
+        new = jax.tree.map(lambda p, g: (p - rate * g).astype(p.dtype), params, gradients)
+        return new, jnp.isfinite(loss) & jnp.all(jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(new)]))
+
+    def body(carry):
+        i, params, _ = carry
+        new, fine = one(i, params)
+        return i + fine, jax.tree.map(lambda n, o: jax.lax.select(fine, n, o), new, params), fine
+
+    n = batches["y"].shape[0]
+    steps, params, _ = jax.lax.while_loop(lambda c: c[2] & (c[0] < n), body, (jnp.int32(0), params, jnp.array(True)))
+    return {"params": params, "steps": steps, "bytes": sum(leaf.nbytes for leaf in params.values())}
+
+
+# %% right="debug-seeds"
+def fix_the_seeds(params, batches, rate):
+    size = sum(np.dtype(leaf.dtype).itemsize * int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
+    start, running, steps, tx = params["w"], jnp.array(True), jnp.int32(0), optax.sgd(rate)
+    state = tx.init(params)
+    for i in range(len(batches["x"])):
+        x, y = batches["x"][i], batches["y"][i]
+
+        def loss_fn(params):
+            labels = jax.nn.one_hot(y, params["b"].shape[0])
+            error = optax.softmax_cross_entropy(x @ params["w"] + params["b"], labels)
+            return error.mean() + 0.1 * jnp.vdot(params["w"] - start, params["w"] - start)
+
+        loss, gradients = jax.value_and_grad(loss_fn)(params)
+        updates, state = tx.update(gradients, state)
+        new = optax.apply_updates(params, updates)
+        finite = jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), (loss, new))
+        running = running & jax.tree.reduce(jnp.logical_and, finite)
+        params = jax.lax.cond(running, lambda new, old: new, lambda new, old: old, new, params)
+        steps += running
+    return {"params": params, "steps": steps, "bytes": size}
