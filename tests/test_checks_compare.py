@@ -55,19 +55,25 @@ SAID: dict[str, tuple[Any, Any, str, str]] = {
     "dtype": (f(1).astype("f2"), f(1), "dtype", "The result has dtype float16; expected float32."),
     "key for numbers": (KEYS[0], np.uint32(1), "dtype", "The result has dtype key<fry>; expected uint32."),
     "one value": (F(3), F(4), "values", "The result is 3; expected 4."),
-    "all values": (f(3, 5), f(4, 4), "values", "2 of 2 values differ; the first at [0] of the result is 3; expected 4."),
-    "one of many": (f(4, 5), f(4, 4), "values", "1 of 2 values differs; the one at [1] of the result is 5; expected 4."),
+    "all values": (
+        f(3, 5), f(4, 4), "values",
+        "2 of 2 values differ. The first, at [0] of the result, is 3; expected 4.",
+    ),
+    "one of many": (
+        f(4, 5), f(4, 4), "values",
+        "1 of 2 values differs. The one at [1] of the result is 5; expected 4.",
+    ),
     "two axes": (
         f(1, 2, 3, 4).reshape(2, 2), f(1, 2, 9, 9).reshape(2, 2), "values",
-        "2 of 4 values differ; the first at [1, 0] of the result is 3; expected 9.",
+        "2 of 4 values differ. The first, at [1, 0] of the result, is 3; expected 9.",
     ),
     "ints": (
         np.array([7, 2]), np.array([1, 2]), "values",
-        "1 of 2 values differs; the one at [0] of the result is 7; expected 1.",
+        "1 of 2 values differs. The one at [0] of the result is 7; expected 1.",
     ),
     "bools": (np.array([True]), np.array([False]), "values", "The result at [0] is True; expected False."),
     "complex": (np.complex64(1j), np.complex64(1), "values", "The result is 1j; expected (1+0j)."),
-    "NaN": (f(np.nan, 1), f(1, 1), "values", "1 of 2 values differs; the one at [0] of the result is nan; expected 1."),
+    "NaN": (f(np.nan, 1), f(1, 1), "values", "1 of 2 values differs. The one at [0] of the result is nan; expected 1."),
     "infinite": (f(np.inf), f(-np.inf), "values", "The result at [0] is inf; expected -inf."),
     "a hair's breadth": (F(1.00000012), F(1), "values", "The result is 1.00000012; expected 1."),
     "another key": (KEYS[0], KEYS[1], "values", "The result is not the expected key."),
@@ -226,7 +232,7 @@ def test_every_dtype_can_be_right_and_wrong(dtype: str) -> None:
     compare(ones, ones.copy())
     other = np.zeros(3).astype(jnp.dtype(dtype))
     failed = failure(other, ones)
-    assert failed.message.startswith("3 of 3 values differ; the first at [0] of the result is ")
+    assert failed.message.startswith("3 of 3 values differ. The first, at [0] of the result, is ")
     assert failed.hidden_message == f"Values of the result, {dtype}[3], are not right."
 
 

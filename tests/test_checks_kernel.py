@@ -81,7 +81,7 @@ def test_from_the_stub_to_the_tick() -> None:
         f"○ {TITLE}\n  Not attempted yet: `double` still raises NotImplementedError.\n"
         "  Write your answer, run its cell, then run this one again."
     )
-    assert plain(failed) == f"✗ {TITLE}\n  3 of 3 values differ; the first at [0] of the result is 3; expected 0."
+    assert plain(failed) == f"✗ {TITLE}\n  3 of 3 values differ. The first, at [0] of the result, is 3; expected 0."
     assert plain(raised) == (
         f"✗ {TITLE}\n  `double` raised NameError: name 'y' is not defined\n"
         "  In line 2 of your cell: return jnp.dot(x, y)"
@@ -96,7 +96,7 @@ def test_a_failed_check_is_an_error_without_a_traceback() -> None:
     with pytest.raises(CellExecutionError) as caught:
         run(SETUP, WRONG, CHECK, allow_errors=False)
     assert caught.value.ename == "CheckFailed"
-    assert caught.value.evalue == "3 of 3 values differ; the first at [0] of the result is 3; expected 0."
+    assert caught.value.evalue == "3 of 3 values differ. The first, at [0] of the result, is 3; expected 0."
     _, shown = caught.value.traceback.split("------------------\n\n")
     assert shown.strip("\n") == f"\x1b[1m✗ {TITLE}\x1b[0m\n  {caught.value.evalue}"
 
@@ -285,7 +285,7 @@ def test_in_a_script_a_failed_check_is_an_ordinary_exception(tmp_path: Path) -> 
     assert done.stdout == CHOSEN
     assert done.stderr.splitlines()[0] == "Traceback (most recent call last):"
     assert done.stderr.splitlines()[-1].endswith(
-        "CheckFailed: 3 of 3 values differ; the first at [0] of the result is 3; expected 0."
+        "CheckFailed: 3 of 3 values differ. The first, at [0] of the result, is 3; expected 0."
     )
 
 

@@ -291,7 +291,7 @@ def test_what_fails_is_told_as_the_notebook_tells_it(small: Path, tmp_path: Path
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0] == "✗ small-double-example: Doubles one and two."
-    assert lines[1].startswith("    1 of 2 values differs; the one at [0]")
+    assert lines[1].startswith("    1 of 2 values differs. The one at [0]")
     assert "    `loss` is not defined because its cell ended with ZeroDivisionError." in lines
     assert "○ small-total-example: Gives ten for one and three." in lines
     assert lines[-1] == "01_small: 0 of 3 checks pass. 3 hidden checks run when it is graded."

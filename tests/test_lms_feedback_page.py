@@ -53,7 +53,8 @@ SAID = {
     ],
     "misled": [
         "0.5 of 6 points",
-        "✗ Halves two and four. – failed 0.5 of 1 1 of 2 values differs; the one at [0] of the result is 0; expected 1.",
+        "✗ Halves two and four. – failed 0.5 of 1",
+        "1 of 2 values differs. The one at [0] of the result is 0; expected 1.",
         "Points given by a person. ✗ Halves any array. (hidden) – failed 0 of 2",
         "Perhaps: Subtracts two.",
     ],

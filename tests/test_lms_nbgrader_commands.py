@@ -73,7 +73,7 @@ def test_from_release_to_feedback(course: Path) -> None:
     ("answer", "said"),
     [
         (EXERCISE.reference, "Success! Your notebook passes all the tests."),
-        ("def half(x):\n    return x - 2\n", "1 of 2 values differs; the one at [0] of the result is 0; expected 1."),
+        ("def half(x):\n    return x - 2\n", "1 of 2 values differs. The one at [0] of the result is 0; expected 1."),
         (EXERCISE.stub, "Not attempted yet: `half` still raises NotImplementedError."),
     ],
 )

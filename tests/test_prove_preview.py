@@ -114,7 +114,7 @@ def test_each_wrong_answer_stands_beside_what_its_learner_reads(grader: Grader, 
     assert lines[at : at + 6] == [
         "Squares: right for two alone.  line 40",
         "✗ Doubles one and two.  1 point",
-        "1 of 2 values differs; the one at [0] of the result is 1; expected 2.",
+        "1 of 2 values differs. The one at [0] of the result is 1; expected 2.",
         "✗ Doubles any array.  2 points, hidden",
         "Values of the result, float32[5], are not right.",
         'Perhaps: Squares: right for two alone. It would explain why "Doubles one and two" fails (see line 2 of the '

@@ -27,7 +27,7 @@ from grader.grading.regrade import Change
 from grader.reports import terminal
 
 LONG = (
-    "2 of 12 values differ; the first at [0, 3] of the result['layers'][1]['kernel'] is 0.333333; expected 0.25. "
+    "2 of 12 values differ. The first, at [0, 3] of the result['layers'][1]['kernel'], is 0.333333; expected 0.25. "
     "In line 3 of your cell: return jnp.einsum('bi,ij->bj', activations, kernel).astype(jnp.float32) / batch_size"
 )
 UNBREAKABLE = "/".join(["a_very_long_folder"] * 9)
@@ -140,7 +140,7 @@ def test_what_one_learner_reads() -> None:
         "",
         "  A mean  2 of 4 points  (vmap-a)",
         "    ✗ Title of values. (hidden)",
-        "      2 of 12 values differ; the first at [0, 3] of the",
+        "      2 of 12 values differ. The first, at [0, 3] of the",
         "      result['layers'][1]['kernel'] is 0.333333; expected 0.25. In line 3 of your",
         "      cell: return jnp.einsum('bi,ij->bj', activations,",
         "      kernel).astype(jnp.float32) / batch_size",

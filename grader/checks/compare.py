@@ -190,9 +190,9 @@ def _difference(got: Any, want: Any, near: np.ndarray, index: tuple[int, ...], p
     if total == 1:
         which = f"{path} at {list(index)}" if index else path
     elif wrong == 1:
-        which = f"1 of {total} values differs; the one at {list(index)} of {path}"
+        which = f"1 of {total} values differs. The one at {list(index)} of {path}"
     else:
-        which = f"{wrong} of {total} values differ; the first at {list(index)} of {path}"
+        which = f"{wrong} of {total} values differ. The first, at {list(index)} of {path},"
     return "{} is {}; expected {}.".format(which, *_shown(one, other)), _short(value, got), bool(np.isfinite(value))
 
 
