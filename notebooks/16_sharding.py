@@ -55,7 +55,7 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# On TPUs, `make_mesh` orders the devices by their connections. With axes of type **Auto**, code for one device runs unchanged, and the compiler chooses every sharding that you leave open. The default type is **Explicit**, which a Deeper section describes.
+# On TPUs, `make_mesh` orders the devices by their connections. With axes of type **Auto**, code for one device runs unchanged, and the compiler chooses every sharding that you leave open. The default type is **Explicit**, the topic of [lesson 17](17_explicit_sharding.ipynb).
 #
 # ## A spec names mesh axes
 # A `PartitionSpec`, usually imported as `P`, has an entry for each axis of the *array*. The entry names the axis of the *mesh* that partitions it. It may also be a tuple of mesh axes, or `None` for an axis that is not partitioned. A mesh and a spec make a `NamedSharding`. This **[sharding](../docs/glossary.md#sharding)** describes which device stores which part, or **shard**, of an array. `device_put` accepts it in place of a device.
@@ -381,7 +381,7 @@ in_manual = manual(left, right)
 print("equal:", [bool(jnp.array_equal(np.asarray(one), x @ x)) for one in (in_auto, in_explicit, in_manual)])
 
 # %% [markdown]
-# The JAX documentation [continues with these modes](https://docs.jax.dev/en/latest/201/sharding.html) and shows how to combine them in one program.
+# [Lesson 17](17_explicit_sharding.ipynb) teaches Explicit mode and compares the three modes on a transformer block.
 #
 # ## Deeper: how the compiler partitions a program
 # `jit` passes a program for whole arrays to the compiler, annotated with shardings. The compiler returns a program for *one device*, which all eight run.
