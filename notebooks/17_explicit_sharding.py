@@ -48,7 +48,7 @@ eight = list(devices.mesh((8,), ("all",)).devices)
 
 # %% [markdown]
 # ## How is an intermediate value sharded?
-# In lesson 16, you sharded the arguments of a program, and the compiler chose the sharding of everything else. **How is an intermediate value of your program sharded?** On Auto axes, no line of Python code can answer this question. The compiler decides after JAX has traced the function.
+# In lesson 16, you sharded the arguments of a program, and the compiler chose the sharding of everything else. **How is an intermediate value of your program sharded?** On Auto axes, your function cannot find out, because the compiler decides after JAX has traced it.
 
 # %%
 x, w = np.ones((8, 16), np.float32), np.ones((16, 32), np.float32)
@@ -67,7 +67,7 @@ with jax.set_mesh(auto):
 print("the result is stored as", result.sharding.spec)
 
 # %% [markdown]
-# `jax.typeof` returns the type that JAX has for a value. Here it contains the dtype and the shape. A concrete array has the attribute `sharding`, but an intermediate value of a jitted function does not tell you its placement. If the compiler makes a bad choice, you find it only in the compiled program.
+# `jax.typeof` returns the type that JAX has for a value. Here it contains the dtype and the shape. A concrete array has the attribute `sharding`, but `hidden` is only a tracer. If the compiler makes a bad choice, you find it only after compilation.
 #
 # On an **Explicit** axis ([axis types](../docs/glossary.md#axis-type)), the sharding is part of the type. JAX computes it while it traces. `jax.make_mesh` creates Explicit axes by default, and this notebook uses the following mesh from now on.
 
@@ -130,7 +130,7 @@ print(jax.typeof(symmetric(table)))
 print_collectives(jax.jit(symmetric).lower(table).compile())  # for each collective, the elements on one device
 
 # %% [markdown]
-# In Auto mode, `with_sharding_constraint` chooses the sharding of an intermediate value. On Explicit axes, it is an assertion about the type. It costs nothing at run time.
+# In Auto mode, `with_sharding_constraint` chooses the sharding of an intermediate value. On Explicit axes, it is an assertion about the type.
 
 # %%
 constrain = jax.lax.with_sharding_constraint
@@ -154,7 +154,7 @@ b = jax.device_put(np.ones((8, 8), np.float32), P("data", None))
 print_error(lambda: a @ b, length=400)
 
 # %% [markdown]
-# The message names the mesh axis of the summed axis on each side. `jnp.matmul`, `jnp.einsum` and most functions with this problem take the argument `out_sharding`.
+# The message names the mesh axis of the summed axis on each side. `jnp.matmul`, `jnp.dot` and `jnp.einsum` take the argument `out_sharding`.
 #
 # ![A product of two matrices on two devices, with the summed axis partitioned. Each device multiplies its columns of the left matrix by its rows of the right one and has a table of partial sums. Three results are possible. With out_sharding P(), an all-reduce gives both devices all sums. With P("data"), a reduce-scatter gives each device half of the rows. With unreduced, nothing is communicated and each device keeps its partial sums.](../images/explicit_contraction.svg)
 
@@ -230,7 +230,7 @@ print(jax.typeof(running_sum(jnp.zeros_like(table), table)))
 # `jnp.zeros` has no argument whose sharding it could use, so its result is replicated. Pass `out_sharding`, or use `jnp.zeros_like`. The branches of `jax.lax.cond` need equal types for the same reason.
 #
 # ## Auto islands
-# Some operations have no rule for a partitioned axis, such as indexing, sorting, `cumsum` or `roll` along this axis.
+# Some operations have no rule for a partitioned axis, such as indexing, sorting or `roll` along this axis.
 
 # %%
 rows = jax.device_put(np.arange(64, dtype=np.float32).reshape(16, 4), P("data", None))
@@ -371,7 +371,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The modes differ in what you write, and in what you can check before you compile. Auto mode needs the least code. In Explicit mode, you add two specs and can read every sharding in the types. In Manual mode, you see every collective in the code.
+# The modes differ in what you write, and in what you can check before you compile. Auto mode needs the least code. In Explicit mode, you state the sharding of two products and can read every sharding in the types. In Manual mode, you see every collective in the code.
 #
 # The core ends here.
 

@@ -1569,8 +1569,12 @@ for count, words in ((8, "eight devices"), (4, "four devices"), (2, "two devices
                 shares = np.where(out > 0, shares / np.maximum(out, 1), 1 / n)
                 for _ in range(steps):
                     wanted = (1 - damping) / n + damping * wanted @ shares
-                require(np.ptp(ranks) > 1e-3, "all ranks are equal, although every page with links has one to page 1.")
-                require(abs(np.sum(ranks) - 1) < 1e-3, "the sum of all ranks is not 1.")
+                whole = isinstance(ranks, jax.Array) and ranks.shape == (n,)
+                require(whole, "the result is not an array with a rank for each page.")
+                values = np.asarray(ranks, np.float64)
+                equal, sums_to_one = np.ptp(values) <= 1e-3, not abs(values.sum() - 1) >= 1e-3
+                require(not equal, "all ranks are equal, although every page with links has one to page 1.")
+                require(sums_to_one, "the sum of all ranks is not 1.")
                 compare(ranks, wanted.astype(np.float32), label="the ranks")
 
 # %% hidden="explicit-pagerank" name="program" points=2
@@ -1685,6 +1689,14 @@ def pagerank(links, steps, damping):
     shares = jax.reshard(jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n), P(None, "data"))
     step = lambda ranks, _: ((1 - damping) / n + damping * (jax.reshard(ranks, P()) @ shares), None)
     return jax.lax.scan(step, jnp.full(n, 1 / n, out_sharding=P("data")), None, length=steps)[0]
+
+
+# %% equivalent="explicit-pagerank" because="The condition is 0 or 1 and both branches are finite, so the product selects as `where` does."
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
+
+
+# %% equivalent="explicit-pagerank" because="`where` discards the NaN of a row without links, and the task takes no gradient."
+# dropped edge, maximum(X, Y) -> X: shares = jnp.where(count > 0, links / jnp.maximum(count, 1), 1 / n)
 
 
 # %% right="explicit-pagerank"

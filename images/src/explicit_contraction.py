@@ -10,10 +10,12 @@ words(axes, 0.5, 0.7, "The summed axis is partitioned along “data”", size=13
 words(axes, 0.5, 1.2, "device 0 is blue, device 1 is yellow", size=9.5, align="left", colour=QUIET)
 
 TOP = 3.3
-words(axes, 1.35, TOP - 0.5, 'a  P(None, "data")', size=10, code=True)
+words(axes, 1.35, TOP - 0.35, "a", size=11, code=True)
+words(axes, 0.5, TOP + 2.1, 'P(None, "data")', size=8.5, code=True, align="left")
 cells(axes, 0.5, TOP, 4, 4, [[BLUE, BLUE, YELLOW, YELLOW]] * 4, size=SIZE)
 words(axes, 2.6, TOP + 0.85, "@", size=14, code=True)
-words(axes, 4.15, TOP - 0.5, 'b  P("data", None)', size=10, code=True)
+words(axes, 3.95, TOP - 0.35, "b", size=11, code=True)
+words(axes, 3.1, TOP + 2.1, 'P("data", None)', size=8.5, code=True, align="left")
 cells(axes, 3.1, TOP, 4, 4, [[BLUE] * 4, [BLUE] * 4, [YELLOW] * 4, [YELLOW] * 4], size=SIZE)
 
 words(axes, 7.5, 2.05, "partial sums", size=10.5, bold=True)
@@ -46,7 +48,7 @@ words(axes, 11.4, 7.22, "+", size=12, code=True)
 cells(axes, 11.6, 6.7, 4, 4, YELLOW, size=0.26)
 
 axes.plot([0.5, 16.9], [8.35, 8.35], color=EDGE, linewidth=1)
-last = "In Auto mode the compiler chooses one of them. In Explicit mode you do, and until then a @ b is an error."
+last = "In Auto mode, the compiler chooses. In Explicit mode, you choose, and a @ b without out_sharding is an error."
 words(axes, 0.5, 8.85, last, size=10.5, align="left")
 
 save(axes, __file__)
