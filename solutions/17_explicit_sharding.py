@@ -33,13 +33,22 @@ def place(mesh, array, *entries):
     return jax.device_put(array, NamedSharding(mesh, P(*entries)))
 
 
+def padded(spec, rank):
+    """The entries of a spec, with None for each missing axis and a name instead of a tuple of one name."""
+    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in spec.partitions]
+    return (*found, *[None] * (rank - len(found)))
+
+
 def entries_of(array):
-    """The entries of the spec of a JAX array or ShapeDtypeStruct, one for each axis. None if it has no such sharding."""
-    if not isinstance(getattr(array, "sharding", None), NamedSharding):
-        return None
-    spec = array.sharding.spec
-    found = [entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry or None for entry in tuple(spec)]
-    return (*found, *[None] * (array.ndim - len(found)))
+    """The entries of the spec of a JAX array or ShapeDtypeStruct, one for each axis. None if it has no such spec."""
+    sharding = getattr(array, "sharding", None)
+    return padded(sharding.spec, array.ndim) if isinstance(sharding, NamedSharding) else None
+
+
+def is_unreduced(tree):
+    """Whether the devices store partial sums of an array in the tree."""
+    specs = [getattr(getattr(leaf, "sharding", None), "spec", None) for leaf in jax.tree.leaves(tree)]
+    return any(spec is not None and spec.unreduced for spec in specs)
 
 
 def names_of(entries):
@@ -166,10 +175,10 @@ with jax.set_mesh(mesh):
         require(
             len(spec) <= value.ndim, f"`{text}` has {value.ndim} axes, but your spec {spec} has {len(spec)} entries."
         )
-        padded = (*spec, *[None] * (value.ndim - len(spec)))
+        entries = padded(spec, value.ndim)
         require(
-            padded == entries_of(value),
-            f"For `{text}`, your spec {spec} is the type {in_types(value.shape, padded)}; JAX computes {jax.typeof(value)}.",
+            entries == entries_of(value),
+            f"For `{text}`, your spec {spec} is the type {in_types(value.shape, entries)}; JAX computes {jax.typeof(value)}.",
         )
 
 # %% hidden="explicit-typeof-quiz" name="types" points=2
@@ -202,8 +211,7 @@ with jax.set_mesh(mesh):
             require(spec == "error", f"JAX raises an error for {words}, but you predict a spec.")
             continue
         require(isinstance(spec, P), f"JAX computes a type for {words}, but you predict an error.")
-        padded = (*spec, *[None] * (value.ndim - len(spec)))
-        require(padded == entries_of(value), f"Your spec of {words} is wrong.")
+        require(padded(spec, value.ndim) == entries_of(value), f"Your spec of {words} is wrong.")
 
 # %% [markdown] why="explicit-typeof-quiz"
 # Shardings propagate from the arguments to the result, axis by axis. JAX raises an error only where two rules would conflict or several results are reasonable. `x @ whole` is not ambiguous, although it needs communication, because only one side is partitioned along the summed axis. **Next:** Which of these expressions communicate? Compile them and compare with your guess.
@@ -418,9 +426,9 @@ with jax.set_mesh(mesh):
             continue
         require(isinstance(got, P), f"For {lhs} @ {rhs} you return {got!r}; wanted {wanted}.")
         product = place(mesh, numbers, *lhs) @ place(mesh, numbers, *rhs)
-        padded = entries_of(jax.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, got)))
         require(
-            padded == entries_of(product), f"For {lhs} @ {rhs} you return {got}; JAX computes {jax.typeof(product)}."
+            padded(got, 2) == entries_of(product),
+            f"For {lhs} @ {rhs} you return {got}; JAX computes {jax.typeof(product)}.",
         )
 
 # %% hidden="explicit-dot-specs" name="rule" points=2
@@ -460,7 +468,7 @@ with jax.set_mesh(mesh):
                 continue
             require(isinstance(got, P), "you return no spec, but JAX computes a type.")
             require(len(got) <= 2, "your spec has more than two entries.")
-            require((*got, None, None)[:2] == wanted, "your spec is wrong.")
+            require(padded(got, 2) == wanted, "your spec is wrong.")
 
 # %% hidden="explicit-dot-specs" name="program" points=1
 """Compiled products have the shardings that you predict, for new shapes."""
@@ -480,8 +488,10 @@ with jax.set_mesh(mesh):
         require(isinstance(got, P), "For a product that JAX computes, you return no spec.")
         made = program(lambda left, right: left @ right, left, right)
         compare(made.run(left, right), one @ other, label="the compiled product")
-        padded = (*got, *[None] * (2 - len(got)))
-        require(padded == entries_of(made.outputs), "The compiled product does not have the sharding that you predict.")
+        require(
+            padded(got, 2) == entries_of(made.outputs),
+            "The compiled product does not have the sharding that you predict.",
+        )
 
 # %% [markdown] why="explicit-dot-specs"
 # The summed axis decides whether there is a result, and the two other axes decide which. The rule uses the types alone. It does not consider what the communication costs. **Next:** If the summed axis is partitioned on one side only, which side would you gather, and when does the compiler do something else?
@@ -668,6 +678,7 @@ for sizes in ((4, 2), (2, 4), (2, 3)):
     with jax.set_mesh(mesh):
         x, y = place(mesh, numbers, "data", "model"), place(mesh, targets, "data")
         made = program(normal_equations, x, y)
+        require(not is_unreduced(made.outputs), "A result is unreduced, so its sums are not added yet.")
         results = made.run(x, y)
     exact = numbers.astype(np.float64)
     compare(
@@ -747,6 +758,12 @@ def normal_equations(x, y):
 
     specs = P("data", "model"), P("data"), P("data")
     return jax.shard_map(local, in_specs=specs, out_specs=(P("model"), P("model")), check_vma=False)(x, whole, y)
+
+
+# %% wrong="explicit-resolve-ambiguity" because="Returns unreduced results, whose sums over `data` are not added yet."
+def normal_equations(x, y):
+    matrix = jnp.matmul(x.T, jax.reshard(x, P("data")), out_sharding=P("model", None, unreduced={"data"}))
+    return matrix, jnp.matmul(x.T, y, out_sharding=P("model", unreduced={"data"}))
 
 
 # %% right="explicit-resolve-ambiguity"
@@ -1044,6 +1061,8 @@ with jax.set_mesh(mesh):
             len(spec) <= params[name].ndim,
             f'"{name}" has {params[name].ndim} axes, but {spec} has {len(spec)} entries.',
         )
+        unknown = [axis for axis in names_of(padded(spec, 2)) if axis not in mesh.axis_names]
+        require(not unknown, f'The spec of "{name}" is {spec}. The mesh has the axes "data" and "model".')
     placed = {name: place(mesh, array, *specs[name]) for name, array in params.items()}
     result = ask(mlp, placed, place(mesh, np.ones((8, 4), np.float32), "data"))
 compare(result, np.ones((8, 4), np.float32), label="what `mlp` returns")
@@ -1062,13 +1081,14 @@ for sizes in ((4, 2), (2, 4), (2, 3)):
     numbers = rng.normal(size=(batch, d)).astype(np.float32)
     with jax.set_mesh(mesh):
         specs = ask(mlp_specs)
-        require(isinstance(specs, dict) and sorted(specs) == sorted(params), "The dict of specs has other names.")
+        require(isinstance(specs, dict) and set(specs) == set(params), "The dict of specs has other names.")
         try:
             placed = {name: place(mesh, array, *specs[name]) for name, array in params.items()}
         except Exception:
             require(False, "A parameter does not fit its spec on a mesh of another size.")
         x = place(mesh, numbers, "data")
         made = program(mlp, placed, x)
+        require(not is_unreduced(made.outputs), "The result is unreduced, so its sums are not added yet.")
         result = made.run(placed, x)
     exact = {name: array.astype(np.float64) for name, array in params.items()}
     wanted = np.tanh(numbers @ exact["w1"] + exact["b1"]) @ exact["w2"] + exact["b2"]
@@ -1099,7 +1119,7 @@ params = {name: (rng.normal(size=shape) / 4).astype(np.float32) for name, shape 
 numbers = rng.normal(size=(batch, d)).astype(np.float32)
 with jax.set_mesh(mesh):
     specs = ask(mlp_specs)
-    require(isinstance(specs, dict) and sorted(specs) == sorted(params), "The dict of specs has other names.")
+    require(isinstance(specs, dict) and set(specs) == set(params), "The dict of specs has other names.")
     placed = {name: place(mesh, array, *specs[name]) for name, array in params.items()}
     gradients = ask(probe_gradient, placed, place(mesh, numbers, "data"))
 exact = {name: array.astype(np.float64) for name, array in params.items()}
@@ -1220,6 +1240,17 @@ def mlp(params, x):
     return jnp.matmul(hidden, params["w2"], out_sharding=P("data", None)) + params["b2"]
 
 
+# %% wrong="explicit-mlp" because="Adds the bias to an unreduced product, where only other unreduced arrays may be added."
+def mlp_specs():
+    return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model", None), "b2": P()}
+
+
+def mlp(params, x):
+    hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+    unreduced = P("data", None, unreduced={"model"})
+    return jax.reshard(jnp.matmul(hidden, params["w2"], out_sharding=unreduced) + params["b2"], P("data", None))
+
+
 # %% right="explicit-mlp"
 def mlp_specs():
     return {"w1": P(None, "model"), "b1": P("model"), "w2": P("model"), "b2": P(None)}
@@ -1310,8 +1341,7 @@ with jax.set_mesh(mesh):
     params, batches = {"w": place(mesh, np.ones((4, 1), np.float32))}, place(mesh, numbers, None, "data")
     made = program(lambda params, batches: accumulate(product_loss, params, batches), params, batches)
     require(isinstance(made.outputs, dict) and "w" in made.outputs, "`accumulate` should return a dict like `params`.")
-    spec = getattr(made.outputs["w"].sharding, "spec", P())
-    require(not getattr(spec, "unreduced", None), f'The gradient of "w" has the spec {spec}. Reduce it after the loop.')
+    require(not is_unreduced(made.outputs), 'The gradient of "w" is unreduced. Reduce it after the loop.')
     compare(made.run(params, batches), {"w": numbers.mean((0, 1))[:, None]}, label="the mean gradient")
 inside = sum(one.elements for one in made.collectives if one.in_loop)
 require(not inside, f"The collectives inside the loop return {inside} elements in each iteration; wanted none.")
@@ -1334,10 +1364,8 @@ for count in (8, 4):
         params = {name: place(mesh, array.astype(np.float32)) for name, array in weights.items()}
         batches = place(mesh, numbers, None, "data")
         made = program(probe_network, params, batches)
-        require(isinstance(made.outputs, dict) and sorted(made.outputs) == ["w1", "w2"], "The result has other names.")
-        for name in ("w1", "w2"):
-            spec = getattr(made.outputs[name].sharding, "spec", P())
-            require(not getattr(spec, "unreduced", None), "A gradient is still unreduced after the loop.")
+        require(isinstance(made.outputs, dict) and set(made.outputs) == {"w1", "w2"}, "The result has other names.")
+        require(not is_unreduced(made.outputs), "A gradient is still unreduced after the loop.")
         result = made.run(params, batches)
     rows = numbers.reshape(-1, d).astype(np.float64)
     hidden = np.tanh(rows @ weights["w1"])
