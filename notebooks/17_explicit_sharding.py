@@ -371,13 +371,13 @@ plots.show(
 )
 
 # %% [markdown]
-# The modes differ in what you write, and in what you can check before you compile. Auto mode needs the least code. In Explicit mode, you state the sharding of two products and can read every sharding in the types. In Manual mode, you see every collective in the code.
+# Apart from rounding and temporary memory, the programs agree. The modes differ in what you write, and in what you can check before you compile. Auto mode needs the least code. In Explicit mode, you state the sharding of two products and can read every sharding in the types. In Manual mode, you see every collective in the code.
 #
 # The core ends here.
 
 # %% [markdown]
 # ## Deeper: errors and their fixes
-# Each error below has the same cause. No rule gives one sharding for the result, and JAX does not choose.
+# The errors below have a common cause. No rule gives one sharding for the result, and JAX does not choose.
 
 
 # %%
@@ -391,6 +391,8 @@ def shown(name, wrong, right):
 # %%
 halves = jax.reshard(rows, P(("data", "model"), None))
 shown("different specs", lambda: rows + halves, lambda: jax.reshard(rows, P(("data", "model"), None)) + halves)
+product = functools.partial(jnp.matmul, rows.T)
+shown("a product", lambda: product(halves), lambda: product(jax.reshard(halves, P("data")), out_sharding=P()))
 whole = jnp.ones((16, 4))
 shown(
     "concatenate",
@@ -469,6 +471,7 @@ for function in (reduced_twice, reduced_once):
 print("largest difference:", jnp.abs(reduced_twice(a, b) - reduced_once(a, b)).max())
 print_error(lambda: jnp.cos(partial))
 print_error(lambda: partial * partial)
+print_error(lambda: partial - partial)
 
 # %% [markdown]
 # Only linear operations are allowed, because the cosine of a sum is not the sum of the cosines. In JAX 0.10.2, some linear operations have no rule yet either, such as subtraction. Compilers for accelerators may find such a merged reduction by themselves. A type guarantees it.
@@ -507,9 +510,14 @@ print("largest difference:", jnp.abs(at_once(replicated) - delayed(replicated)).
 # | partitioned, such as `8@data` | partitioned in the same way |
 # | replicated | replicated |
 # | reduced, `{R:data}` | unreduced, `{U:data}` |
-# | unreduced, `{U:data}` | reduced, `{R:data}` |
 #
-# JAX 0.10.2 does not add a reduced bias to a partitioned batch, and other operations may lack rules. The documentation has [more on autodiff and sharding](https://docs.jax.dev/en/latest/301/sharding-ad.html).
+# JAX 0.10.2 does not add a reduced bias to a partitioned batch, and other operations may lack rules.
+
+# %%
+print_error(lambda: x + jax.reshard(jnp.ones(16), P(reduced={"data"})))
+
+# %% [markdown]
+# The documentation has [more on autodiff and sharding](https://docs.jax.dev/en/latest/301/sharding-ad.html).
 #
 # ## Deeper: a mode for each axis
 # The mode belongs to a mesh axis. A mesh may have Explicit and Auto axes, and `auto_axes` changes only the axes in `axes=`. A type contains the Explicit axes only. Outside of `jit`, the attribute `sharding` of an array has all of them.
@@ -614,7 +622,6 @@ print(jax.jit(jax.grad(loss)).trace(w, x).jaxpr)
 # | `from jax.experimental.shard import reshard, auto_axes, explicit_axes` | `jax.reshard`, `jax.sharding.auto_axes`, `jax.sharding.explicit_axes` |
 # | `auto_axes(f)(x, out_shardings=...)`, `in_shardings=...` | `out_sharding=...`, `in_sharding=...` |
 # | `with_sharding_constraint` to choose a sharding | `jax.reshard` on Explicit axes, where a constraint is an assertion |
-# | `x.aval.sharding` | `jax.typeof(x).sharding` |
 
 # %% [markdown]
 # ## Summary

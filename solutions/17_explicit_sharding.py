@@ -1096,7 +1096,7 @@ for sizes in ((4, 2), (2, 4), (2, 3)):
     require(entries_of(made.outputs) == ("data", None), "The type of the result is not that of the batch.")
     for name in ("w1", "b1", "w2"):
         share = placed[name].addressable_shards[0].data.size
-        require(share * along_model == params[name].size, "A device does not store its part of w1, b1 or w2 alone.")
+        require(share * along_model == params[name].size, f"A device does not store its part of {name} alone.")
     require(moved_elements(made) == 0, "The program has other collectives than an all-reduce.")
     require(summed_elements(made) > 0, "The program has no all-reduce, so every device does all the work of the model.")
     require(

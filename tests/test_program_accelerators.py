@@ -35,6 +35,12 @@ def reduced(found: tuple[Collective, ...]) -> int:
     return total(found, "all-reduce") + 8 * total(found, "reduce-scatter")
 
 
+def output_bytes(platform: str, name: str) -> int:
+    held = sizes(text(platform, name))
+    assert held
+    return held.outputs
+
+
 def test_every_text_is_read() -> None:
     """A text that a compiler writes otherwise tomorrow is another fixture: none is left out here."""
     names = [{path.stem for path in (TEXTS / platform).glob("*.txt")} for platform in PLATFORMS]
@@ -105,7 +111,7 @@ def test_what_a_layout_sends(platform: str) -> None:
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("mode", ["auto", "explicit", "manual"])
 def test_a_transformer_block_sends_the_same_in_each_mode(platform: str, mode: str) -> None:
-    """As lesson 17 shows on CPUs: two sums over "model" in the forward pass, one in the backward pass, the gradients."""
+    """As lesson 17 shows on CPUs: two sums over "model" in the forward pass, one in the backward pass, gradients."""
     found = collectives(text(platform, f"block-{mode}"), 8)
     assert [(one.kind, one.elements, one.group_size) for one in found] == [
         *[("all-reduce", 1024, 2)] * 3, ("all-reduce", 4096, 4),
@@ -117,17 +123,14 @@ def test_a_transformer_block_sends_the_same_in_each_mode(platform: str, mode: st
 def test_explicit_programs_send_what_their_checks_allow(platform: str) -> None:
     """One all-reduce in an MLP, neighbours' rows on an island, and one reduction of unreduced gradients."""
     for i, group in enumerate((2, 4, 3)):
-        [found] = collectives(text(platform, f"explicit-mlp-program-{i}"), 8)
-        assert (found.kind, found.bytes, found.group_size) == (
-            "all-reduce",
-            sizes(text(platform, f"explicit-mlp-program-{i}")).outputs,
-            group,
-        )
+        name = f"explicit-mlp-program-{i}"
+        [found] = collectives(text(platform, name), 8)
+        assert (found.kind, found.bytes, found.group_size) == ("all-reduce", output_bytes(platform, name), group)
         island = collectives(text(platform, f"explicit-auto-island-program-{i}"), 8)
         assert {one.kind for one in island} == {"collective-permute"}
-        gathered, added = collectives(text(platform, f"explicit-resolve-ambiguity-program-{i}"), 8)
-        assert (gathered.kind, added.kind) == ("all-gather", "all-reduce")
-        assert added.bytes == sizes(text(platform, f"explicit-resolve-ambiguity-program-{i}")).outputs
+        name = f"explicit-resolve-ambiguity-program-{i}"
+        gathered, added = collectives(text(platform, name), 8)
+        assert (gathered.kind, added.kind, added.bytes) == ("all-gather", "all-reduce", output_bytes(platform, name))
     for i in range(2):
         [found] = collectives(text(platform, f"explicit-accumulate-program-{i}"), 8)
         assert (found.kind, found.in_loop) == ("all-reduce", False)
