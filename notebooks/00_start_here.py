@@ -212,7 +212,7 @@ grader.learning.course_map()
 # | 15 | memory_and_precision *(coming)* | rematerialization, offload, bfloat16, loss scaling |
 # | **III** | **Many devices** | |
 # | 16 | [sharding](16_sharding.ipynb) | meshes, shardings, collectives |
-# | 17 | explicit_sharding *(coming)* | shardings in types, ambiguous contractions, reshard |
+# | 17 | [explicit_sharding](17_explicit_sharding.ipynb) | shardings in types, ambiguous products, Auto islands, three modes compared |
 # | 18 | [data_parallel](18_data_parallel.ipynb) | data parallelism and FSDP on eight devices |
 # | 19 | shard_map *(coming)* | code for each device, collectives |
 # | 20 | tensor_parallel *(coming)* | Megatron layouts, attention heads, sequence parallelism |

@@ -55,7 +55,7 @@ print(mesh)
 print(np.vectorize(lambda device: device.id)(mesh.devices))  # the id of each device, at its position
 
 # %% [markdown]
-# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. A Deeper section describes the default type, which is **Explicit**.
+# The axes have the type **Auto**. Code for one device then runs unchanged, and the compiler chooses every placement you do not specify. A Deeper section describes the default type, **Explicit**, the topic of [lesson 17](17_explicit_sharding.ipynb).
 #
 # ## A spec names mesh axes
 # A `PartitionSpec`, usually imported as `P`, states how an array is partitioned. It has an entry for each axis of the *array*, which names the *mesh* axis that partitions this array axis. In `P("a", "b")`, the mesh axis `a` partitions the rows of a matrix, and `b` partitions its columns.
@@ -396,7 +396,7 @@ in_manual = manual(left, right)
 print("equal:", [bool(jnp.array_equal(np.asarray(one), x @ x)) for one in (in_auto, in_explicit, in_manual)])
 
 # %% [markdown]
-# The JAX documentation [continues with these modes](https://docs.jax.dev/en/latest/201/sharding.html) and shows how to combine them in one program.
+# [Lesson 17](17_explicit_sharding.ipynb) teaches Explicit mode and compares the three modes on a transformer block.
 #
 # ## Deeper: how the compiler partitions a program
 # `jit` passes a program for whole arrays to the compiler, annotated with shardings. The compiler returns a program for *one device*, which all eight run.

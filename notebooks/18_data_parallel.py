@@ -112,7 +112,7 @@ replicated = NamedSharding(mesh, P())  # the whole array on each device
 sharded = NamedSharding(mesh, P("data"))  # an eighth of the array's first axis on each device
 
 # %% [markdown]
-# On an **Auto** axis ([axis types](../docs/glossary.md#axis-type)), the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which a Deeper section describes.)
+# On an **Auto** axis ([axis types](../docs/glossary.md#axis-type)), the compiler partitions the computation, starting from the shardings of the arguments. Code that was written for one device then runs on eight unchanged. We choose only the placement. (The default is Explicit axes, which [lesson 17](17_explicit_sharding.ipynb) teaches.)
 #
 # ## Data parallelism
 # Every device stores the whole model and an eighth of the batch. So we replicate the parameters and the optimizer's state, and shard the batch. In the picture, each number and colour is a device.
@@ -349,7 +349,7 @@ complete = jax.grad(loss)(params, x, y)[0]["w"]
 print("largest difference between their mean and the gradient:", jnp.abs(gradients.mean(0) - complete).max())
 
 # %% [markdown]
-# Each device computes and stores the gradient of its own images, without communication. *Partial sums that are not reduced yet need an axis with an entry for each device.* The loop should carry arrays with such an axis. (On Explicit axes, JAX also has [unreduced shardings](https://docs.jax.dev/en/latest/301/sharding-ad.html) for this purpose.)
+# Each device computes and stores the gradient of its own images, without communication. *Partial sums that are not reduced yet need an axis with an entry for each device.* The loop should carry arrays with such an axis. (On Explicit axes, JAX also has [unreduced](../docs/glossary.md#unreduced) arrays for this purpose, which lesson 17 explains.)
 #
 # ![Gradient accumulation over four micro-batches. On the left, the devices all-reduce after each micro-batch, four times in all. On the right, each device adds up its own gradients over the four micro-batches, and one all-reduce follows the loop.](../images/data_parallel_accumulate.svg)
 
@@ -462,7 +462,7 @@ constrained = jax.jit(lambda a: jax.lax.with_sharding_constraint(a, sharded))(si
 print("with_sharding_constraint: ", constrained.sharding.spec)
 
 # %% [markdown]
-# Use `device_put` outside `jit`, and `with_sharding_constraint` or `out_shardings` inside.
+# Use `device_put` outside `jit`, and `with_sharding_constraint` or `out_shardings` inside. These rules are for Auto axes. On Explicit axes, `jax.reshard` changes a sharding inside and outside of `jit`, and it raises an error for a size that does not divide.
 #
 # A rule that looks only at shapes, such as `sharding_for`, works for every rank.
 
@@ -644,7 +644,7 @@ plots.show(
 # | `Explicit` | whole arrays | rules of JAX, and you where they are ambiguous | the compiler |
 # | `Manual`, in [`jax.shard_map`](../docs/glossary.md#shard_map) | the shard of one device | you | you |
 #
-# `jax.make_mesh` creates Explicit axes by default. Then the sharding of an array is part of its type. Data parallelism runs on them unchanged. Under `jax.set_mesh`, a spec such as `P("data")` can take the place of a `NamedSharding`.
+# `jax.make_mesh` creates Explicit axes by default. Then the sharding of an array is part of its type, as in [lesson 17](17_explicit_sharding.ipynb). Data parallelism runs on them unchanged. Under `jax.set_mesh`, a spec such as `P("data")` can take the place of a `NamedSharding`.
 
 # %%
 explicit = jax.make_mesh((8,), ("data",), devices=eight)
@@ -683,6 +683,17 @@ with jax.set_mesh(explicit):
 
 # %% [markdown]
 # The collectives are those of Auto mode. In addition, the type of a gradient contains the sharding of its parameter. To leave the choice to the compiler in a part of a program, use `jax.sharding.auto_axes`.
+#
+# The program uses `reshard` because `with_sharding_constraint` does not change a sharding on Explicit axes. There it is an assertion about the type. Sizes that do not divide evenly raise an error instead of being padded.
+
+# %%
+with jax.set_mesh(explicit):
+    weights, biases = parts[0]["w"], parts[2]["b"]
+    print("types:", jax.typeof(weights), jax.typeof(biases))
+    print_error(lambda: jax.jit(lambda p: jax.lax.with_sharding_constraint(p, P()))(weights))
+    print_error(lambda: jax.jit(lambda p: jax.reshard(p, P("data")))(biases), length=160)
+
+# %% [markdown]
 #
 # In Manual mode you write the program of one device. It gets 32 images, and `jax.lax.pmean` averages over the devices.
 

@@ -64,6 +64,13 @@ def test_a_sharding_is_shortened_to_its_spec(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == f"ValueError: got {spec} and {P()} for it\n"
 
 
+def test_a_sharding_of_a_type_is_shortened_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """That of an abstract mesh states no kind of memory."""
+    sharding = NamedSharding(AUTO.abstract_mesh, P("a", None))
+    print_error(failing(f"got {sharding} and {sharding}"))
+    assert capsys.readouterr().out == f"ValueError: got {P('a', None)} and {P('a', None)}\n"
+
+
 def test_jax_errors_about_shardings_state_the_spec(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(lambda: jax.device_put(jnp.zeros((6, 8)), NamedSharding(AUTO, P("a"))))
     printed = capsys.readouterr().out

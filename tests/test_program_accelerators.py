@@ -1,6 +1,6 @@
 """Programs as compilers for eight H100s and eight TPU v5e cores write them (tests/hlo/make.py): what is read off them.
 
-Nothing ran on either. Checks of lessons 16 and 18 read the same facts of the same programs.
+Nothing ran on either. Checks of lessons 16, 17 and 18 read the same facts of the same programs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ def total(found: tuple[Collective, ...], kind: str) -> int:
 def reduced(found: tuple[Collective, ...]) -> int:
     """As the checks of lesson 18 count: what is scattered was an eighth of what is reduced."""
     return total(found, "all-reduce") + 8 * total(found, "reduce-scatter")
+
+
+def output_bytes(platform: str, name: str) -> int:
+    held = sizes(text(platform, name))
+    assert held
+    return held.outputs
 
 
 def test_every_text_is_read() -> None:
@@ -100,6 +106,37 @@ def test_what_a_layout_sends(platform: str) -> None:
     as_sums = [("all-reduce", n) if kind == "reduce-scatter" else (kind, n) for kind, n in filter(None, sent)]
     assert as_sums == [("all-to-all", 160), ("all-reduce", 192), ("all-gather", 1280), ("all-to-all", 1280)]
     assert found[1] == ()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("mode", ["auto", "explicit", "manual"])
+def test_a_transformer_block_sends_the_same_in_each_mode(platform: str, mode: str) -> None:
+    """As lesson 17 shows on CPUs: two sums over "model" in the forward pass, one in the backward pass, gradients."""
+    found = collectives(text(platform, f"block-{mode}"), 8)
+    assert [(one.kind, one.elements, one.group_size) for one in found] == [
+        *[("all-reduce", 1024, 2)] * 3, ("all-reduce", 4096, 4),
+    ]  # fmt: skip
+    assert sizes(text(platform, f"block-{mode}")) == Sizes(20480, 16384, 0)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_explicit_programs_send_what_their_checks_allow(platform: str) -> None:
+    """One all-reduce in an MLP, neighbours' rows on an island, and one reduction of unreduced gradients."""
+    for i, group in enumerate((2, 4, 3)):
+        name = f"explicit-mlp-program-{i}"
+        [found] = collectives(text(platform, name), 8)
+        assert (found.kind, found.bytes, found.group_size) == ("all-reduce", output_bytes(platform, name), group)
+        island = collectives(text(platform, f"explicit-auto-island-program-{i}"), 8)
+        assert {one.kind for one in island} == {"collective-permute"}
+        name = f"explicit-resolve-ambiguity-program-{i}"
+        gathered, added = collectives(text(platform, name), 8)
+        assert (gathered.kind, added.kind, added.bytes) == ("all-gather", "all-reduce", output_bytes(platform, name))
+    for i in range(2):
+        [found] = collectives(text(platform, f"explicit-accumulate-program-{i}"), 8)
+        assert (found.kind, found.in_loop) == ("all-reduce", False)
+    [found] = collectives(text(platform, "explicit-pagerank-program"), 8)
+    assert (found.kind, found.elements) in (("all-reduce", 80), ("reduce-scatter", 10))
+    assert found.in_loop
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)

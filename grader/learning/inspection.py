@@ -23,7 +23,7 @@ import jax
 from grader.program.hlo import collectives
 
 WIDTH = 110  # columns: what a notebook's output shows without a scroll bar
-_SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\)), memory_kind=\w+\)")
+_SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\))(?:, memory_kind=\w+)?\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CELL_FILE = re.compile(r"[^\s()]*ipykernel_[^\s():]*\.py")  # the file name that IPython gives to a cell
 _FOLDER = re.compile(r"(?<![\w:/])/(?:[^\s():/]+/)+")

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import math
 import os
 import re
 import sys
@@ -30,7 +32,7 @@ import numpy as np
 from jax._src import xla_bridge
 from jax._src.export import _export
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from grader.checks import inputs, verbs
@@ -42,7 +44,7 @@ from grader.program.environment import simulate
 from grader.program.load import Loaded
 
 PLATFORM = sys.argv[1]
-LESSONS = sys.argv[2:] or ["16_sharding", "18_data_parallel"]
+LESSONS = sys.argv[2:] or ["16_sharding", "17_explicit_sharding", "18_data_parallel"]
 # What XLA asks of a GPU that it compiles for, as NVIDIA states it for the H100 SXM.
 H100 = """
 gpu_device_info {
@@ -190,6 +192,25 @@ def larger() -> None:
         keep(name, jax.jit(function).trace(*arguments).lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
 
 
+def blocks() -> None:
+    """The gradient of lesson 17's transformer block in its three modes, from the lesson's own cells."""
+    text = (ROOT / "notebooks" / "17_explicit_sharding.py").read_text()
+    cells = text[text.index("BATCH, TIME") : text.index('# %% [markdown] predict="explicit-three-modes"')]
+    grid, names = np.array(FAR).reshape(4, 2), ("data", "model")
+    auto, explicit = (Mesh(grid, names, axis_types=(kind,) * 2) for kind in (AxisType.Auto, AxisType.Explicit))
+    lesson = {"functools": functools, "jax": jax, "jnp": jnp, "math": math, "mesh": explicit, "np": np, "P": P}
+    exec(compile(cells, "<lesson>", "exec", dont_inherit=True), lesson)
+    for mode, mesh in (("auto", auto), ("explicit", explicit), ("manual", explicit)):
+        cut = lambda array, spec, mesh=mesh: jax.ShapeDtypeStruct(
+            array.shape, array.dtype, sharding=NamedSharding(mesh, spec)
+        )
+        params = {name: cut(array, lesson["specs"][name]) for name, array in lesson["params"].items()}
+        average = lambda params, x, block=lesson[f"{mode}_block"]: jnp.mean(block(params, x) ** 2)
+        with jax.set_mesh(mesh):
+            traced = jax.jit(jax.grad(average)).trace(params, cut(lesson["tokens"], P("data")))
+            keep(f"block-{mode}", traced.lower(lowering_platforms=(PLATFORM,)).compile().as_text() or "")
+
+
 def keep(name: str, text: str) -> None:
     """What is about collectives: the head, and of the computations that hold or reach one the lines that do."""
     braces = "(?!)"
@@ -222,5 +243,6 @@ def keep(name: str, text: str) -> None:
 if __name__ == "__main__":
     verbs.in_process = verbs._backend = Both()
     larger()
+    blocks()
     for lesson in LESSONS:
         judge(Course(ROOT).lesson(lesson), verbs.in_process)
