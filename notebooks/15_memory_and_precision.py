@@ -31,11 +31,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.ad_checkpoint import checkpoint_name, print_saved_residuals
+from jax.ad_checkpoint import checkpoint_name
 
-# Helpers of this course, which plot and print errors:
+# Helpers of this course, which plot, print errors and list residuals:
 from grader.learning import plots
-from grader.learning.inspection import print_error
+from grader.learning.inspection import print_error, print_residuals
 
 # %% [markdown]
 # ## Why does training need so much more memory?
@@ -77,19 +77,19 @@ print(f"gradient {temporary_mb(jax.grad(network_loss), params, x):5.1f} MB")
 print(f"parameters {sum(leaf.nbytes for leaf in jax.tree.leaves(params)) / 1e6:.1f} MB")
 
 # %% [markdown]
-# Prediction can discard the result of a layer as soon as the next layer is computed. The gradient cannot. **What does the backward pass store, and can it be reduced?**
+# For a prediction, the result of a layer can be discarded as soon as the next layer is computed. The gradient needs it later. **What does the backward pass store, and can it be reduced?**
 #
 # ## Residuals
-# The backward pass of `sin(a)` multiplies by `cos(a)`, and that of `x @ w` by `x` and by `w`. The values that it needs are stored during the forward pass. They are called [residuals](../docs/glossary.md#residual). `print_saved_residuals` lists them.
+# The backward pass of `sin(a)` multiplies by `cos(a)`, and that of `x @ w` by `x` and by `w`. The values that it needs are stored during the forward pass. They are called [residuals](../docs/glossary.md#residual). `jax.ad_checkpoint.print_saved_residuals` lists them. Our helper `print_residuals` calls it and leaves out the paths of files.
 
 # %%
 one = jax.tree.map(lambda leaf: leaf[0], params)  # the weights of one layer
-print_saved_residuals(layer, one, x)
+print_residuals(layer, one, x)
 
 # %% [markdown]
 # The arguments are in the list too, but they are in memory anyway. The other three arrays are computed in this layer. `tanh` stores its result and an array for its derivative, both with 256 columns. `sin` stores its cosine.
 #
-# `jax.vjp` returns the result and the backward pass. The latter is a pytree, whose leaves are the residuals. So you can add up their bytes.
+# `jax.vjp` returns the result and a function for the backward pass. This function is a pytree, and its leaves are the residuals. So you can add up their bytes.
 
 
 # %%
@@ -111,7 +111,7 @@ print(f"16 layers {residual_mb(network_loss, params, x):.2f} MB")
 # `jax.checkpoint(f)` returns a function with the same results and the same gradients as `f`. Its backward pass stores only the **arguments** of `f`, and computes `f` again to get the other residuals. This is called *rematerialization*, and `jax.remat` is another name for `jax.checkpoint`.
 
 # %%
-print_saved_residuals(jax.checkpoint(layer), one, x)
+print_residuals(jax.checkpoint(layer), one, x)
 
 # %%
 for name, function in {"stored": layer, "recomputed": jax.checkpoint(layer)}.items():
@@ -119,9 +119,7 @@ for name, function in {"stored": layer, "recomputed": jax.checkpoint(layer)}.ite
     print(f"{name:10s} {text.count('dot_general')} products, {text.count('= tanh')} tanh in the gradient")
 
 # %% [markdown]
-# The gradient contains the products of the forward pass twice. Only memory is saved, and it is paid for with time.
-#
-# ![Two timelines of a network with four layers. Above: every layer stores its residuals in the forward pass, so memory grows until the backward pass begins, and then shrinks. Below: with jax.checkpoint each layer stores only its input. In the backward pass each layer is first recomputed, which stores the residuals of this layer alone.](../images/memory_remat.svg)
+# The gradient contains the products of the forward pass twice. Less memory is needed, and more time.
 
 # %% [markdown] predict="memory-where"
 # Where should `jax.checkpoint` be applied to save the most temporary memory in the gradient of our 16 layers?
@@ -141,7 +139,11 @@ for name, function in candidates.items():
     print(f"{name:14s} {temporary_mb(jax.grad(function), params, x):5.1f} MB")
 
 # %% [markdown]
-# A checkpoint around everything recomputes, but saves nothing. **Apply it to a part whose input is small and whose residuals are large.** Layers are usual. Here is the temporary memory for several depths.
+# A checkpoint around everything recomputes, but saves nothing. **Apply it to a part of the program whose input is small and whose residuals are large**, such as a layer.
+#
+# ![Two timelines of a network with four layers. Above: every layer stores its residuals in the forward pass, so memory grows until the backward pass begins, and then shrinks. Below: with jax.checkpoint each layer stores only its input. In the backward pass each layer is first recomputed, which stores the residuals of this layer alone.](../images/memory_remat.svg)
+#
+# Here is the temporary memory for several depths.
 
 # %%
 depths = [4, 16, 64]
@@ -169,7 +171,7 @@ def named_layer(params, x):
 
 
 policies = jax.checkpoint_policies
-print_saved_residuals(jax.checkpoint(named_layer, policy=policies.save_only_these_names("down")), one, x)
+print_residuals(jax.checkpoint(named_layer, policy=policies.save_only_these_names("down")), one, x)
 
 # %% [markdown] predict="memory-policies"
 # The results of the products have 256 and 64 columns. How many bytes of residuals does `dots_saveable` store in addition to the arguments, in comparison with no checkpoint (256 + 256 + 64 columns)?
@@ -211,10 +213,22 @@ points = "; ".join(f"{name}: {work:.0f} million and {memory:.1f} MB" for name, (
 plots.show(f"Temporary memory of the gradient against the operations for each layer. {points}.")
 
 # %% [markdown]
-# Less memory costs more operations. A full recomputation adds one forward pass, about a third of the work. The order of the points depends on the model and the device, so measure your own.
+# Less memory costs more operations. A full recomputation adds one forward pass, about a third of the work. Which choice is best depends on the model and the device, so measure your own. For transformers, `dots_with_no_batch_dims_saveable` is a usual policy. It stores the products with weight matrices, which have no batch dimensions, and recomputes all others.
 #
 # ## Fewer bits for each number
-# The other way to save memory is a smaller dtype. It halves the memory of activations, and accelerators also multiply 16-bit numbers much faster.
+# The other way to save memory is a smaller dtype. A 16-bit dtype halves the memory of parameters and activations, and accelerators also multiply 16-bit numbers much faster.
+
+
+# %%
+def cast(tree, dtype):
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+
+
+for dtype in (jnp.float32, jnp.bfloat16):
+    print(f"{jnp.dtype(dtype)!s:9s} residuals of one layer {residual_mb(layer, *cast((one, x), dtype)):.2f} MB")
+
+# %% [markdown]
+# The bits of a floating-point number are divided among a sign, an exponent and a mantissa.
 #
 # ![Six formats of floating-point numbers, drawn as cells for the sign, the exponent and the mantissa. float32 has 8 bits of exponent and 23 of mantissa, TF32 8 and 10, bfloat16 8 and 7, float16 5 and 10, float8_e5m2 5 and 2, float8_e4m3fn 4 and 3.](../images/memory_formats.svg)
 #
@@ -223,10 +237,8 @@ plots.show(f"Temporary memory of the gradient against the operations for each la
 # %%
 for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
     info = jnp.finfo(dtype)
-    tiny = float(info.smallest_subnormal)
-    print(
-        f"{info.dtype!s:9s} largest {float(info.max):7.1e}  smallest {tiny:7.1e}  1 + {float(info.eps):.1e} is the next after 1"
-    )
+    largest, smallest, gap = float(info.max), float(info.smallest_subnormal), float(info.eps)
+    print(f"{info.dtype!s:9s} largest {largest:7.1e}  smallest {smallest:7.1e}  the next after 1 is 1 + {gap:.1e}")
 
 # %% [markdown]
 # bfloat16 has the range of float32, and float16 has more digits. Each needs its own care. We train a small network on a curve, in three ways.
@@ -237,10 +249,6 @@ def fit_loss(weights, x, y):
     """weights {"w1": (1, 64), "b1": (64,), "w2": (64, 1)} and x (256, 1) in any dtype, y (256, 1) float32 -> float32"""
     hidden = jnp.tanh(x @ weights["w1"] + weights["b1"])
     return jnp.mean(((hidden @ weights["w2"]).astype(jnp.float32) - y) ** 2)
-
-
-def cast(tree, dtype):
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
 
 
 first, second = jax.random.split(jax.random.key(1))
@@ -269,7 +277,7 @@ def step(weights, store, compute, rate=0.001):
 
 print("largest gradient of w1:", jnp.abs(jax.grad(fit_loss)(weights, inputs, targets)["w1"]).max())
 plain = cast(weights, jnp.bfloat16)
-moved = step(plain, jnp.bfloat16, jnp.bfloat16)
+moved = jax.jit(step, static_argnums=(1, 2))(plain, jnp.bfloat16, jnp.bfloat16)
 for name in weights:
     print(f"{name}: {jnp.mean(moved[name] == plain[name]):4.0%} of the entries did not change")
 
@@ -319,6 +327,7 @@ exponents = np.log2(np.abs(np.asarray(flat)))
 
 
 # %%
+@jax.jit
 def lost(scale):
     """The fractions of float16 gradients that are zero and not finite, with this loss scale"""
     half, x16 = cast((weights, inputs), jnp.float16)
@@ -327,7 +336,7 @@ def lost(scale):
     return jnp.mean(found == 0), jnp.mean(~jnp.isfinite(found))
 
 
-for power in (0, 5, 10, 15, 20, 30):
+for power in (0, 5, 10, 20, 30, 35):
     zero, infinite = lost(2.0**power)
     print(f"scale 2**{power:<2d}  {zero:4.0%} of the gradients are 0, {infinite:4.0%} are not finite")
 
@@ -394,7 +403,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Long segments store few inputs but many residuals while a segment is recomputed. Short ones do the reverse. The best length is between them. If a segment stores as much for each layer as an input has, the best length for n layers is √n. If the layers are checkpointed as well, a segment needs less memory, and each layer is computed three times. The gradients are the same in all cases.
+# Long segments store few inputs but many residuals while a segment is recomputed. Short ones do the reverse. The best length is between them. If a segment stores as much for each layer as an input has, the best length for n layers is √n. If the layers are checkpointed as well, a segment needs less memory, and each layer is computed three times. Segments can also be nested recursively. Then the memory grows with the logarithm of n, and so does the number of times that a layer is computed. The gradients are the same in all cases.
 
 # %%
 gradients = jax.jit(jax.grad(network_loss))(deep, x)
@@ -406,7 +415,7 @@ print(
 
 # %% [markdown]
 # ## Deeper: offload to host memory
-# A residual can also wait in the memory of the host, which is much larger. A device lists the kinds of memory that it can use. Every sharding has a memory kind, and `device_put` copies between them.
+# A residual can also wait in the memory of the host, which is much larger. A device lists the kinds of memory that it can use. `"pinned_host"` is host memory that an accelerator can access directly. Every sharding has a [memory kind](../docs/glossary.md#memory-kind), and `device_put` copies between them.
 
 # %%
 device = jax.devices()[0]
@@ -433,15 +442,15 @@ offload = policies.save_and_offload_only_these_names(
 )
 offloading_layer = jax.checkpoint(lambda one, x: layer(one, checkpoint_name(x, "input")), policy=offload)
 if can_offload:
-    print_saved_residuals(lambda params, x: network_loss(params, x, offloading_layer), params, x)
+    print_residuals(lambda params, x: network_loss(params, x, offloading_layer), params, x)
     _, backward = jax.vjp(lambda params, x: network_loss(params, x, offloading_layer), params, x)
     for leaf in jax.tree.leaves(backward):
         print(f"{leaf.nbytes / 1e6:5.2f} MB in {leaf.sharding.memory_kind}")
 
 # %% [markdown]
-# `f32<host>` is the type of an array in host memory. The device keeps the weights and the last result. On a CPU, both kinds are the same physical memory, so the placement can be tested there, but nothing is saved. On a GPU or TPU, the stacked inputs leave the memory of the device. The price is two copies for each layer. Offload only if the copies fit beside the computation, and measure it (14).
+# `f32<host>` is the type of an array in host memory. The device keeps the weights and the last result. On a CPU, both kinds are the same physical memory, so the placement can be tested there, but nothing is saved. On a GPU or TPU, the stacked inputs leave the memory of the device. The JAX documentation [reports](https://docs.jax.dev/en/latest/201/memory-spaces.html) 6.5 MB instead of 17.25 MB of temporary memory for ten layers on a TPU. The price is two copies for each layer. Offload only if the copies fit beside the computation, and measure it (14).
 #
-# Parameters and the state of an optimizer can wait in host memory as well, because they are used once in a step. Place them there with `device_put`, and fetch them inside the jitted step. With `out_shardings`, the new state is returned to the host.
+# Parameters and the state of an optimizer can wait in host memory as well, because they are idle for most of a step. Place them there with `device_put`, and fetch them inside the jitted step. With `out_shardings`, the new state is returned to the host.
 
 # %%
 if can_offload:
@@ -474,7 +483,7 @@ for options in ({}, {"prevent_cse": False}):
     print(f"{options}: {barriers} barrier, about {products:.1f} products in the compiled program")
 
 # %% [markdown]
-# The first program has a barrier, and the second one does not. Yet on a CPU, XLA computed 5 products in both, as without a checkpoint, although the jaxpr contains 7. So judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes if a program does not fit. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it.
+# The first program has a barrier, and the second one does not. Yet on a CPU, XLA computed 5 products in both, as without a checkpoint, although the jaxpr contains 7. So outside of loops the compiler often decides by itself what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes if a program does not fit. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it.
 #
 # ## Deeper: the precision of products
 # The dtype of an array determines how it is stored. A product of float32 arrays may still be computed with fewer bits. By default, TPUs round its factors to bfloat16, and recent NVIDIA GPUs to TF32. CPUs use all bits. The argument `precision`, or `jax.default_matmul_precision` for a whole block, controls this.
@@ -498,7 +507,7 @@ for algorithm in ("F32_F32_F32", "BF16_BF16_F32", "BF16_BF16_F32_X3", "TF32_TF32
         print(f"{algorithm:17s} {problem}")
 
 # %% [markdown]
-# `"default"`, `"high"` and `"highest"` name a level. The other names are *algorithms*, which state the dtype of both factors and of the sum. A backend rejects an algorithm that it cannot run. On a CPU, the first three levels give the same result. `jax.lax.reduce_precision` rounds to any number of bits on every device, so we can see what an accelerator would compute.
+# `"default"`, `"high"` and `"highest"` name a level. The other names are *algorithms*, which state the dtype of both factors and of the sum. A backend rejects an algorithm that it cannot run. On a CPU, all of them that work use all bits. `jax.lax.reduce_precision` rounds to any number of bits on every device, so we can see what an accelerator would compute.
 
 
 # %%
@@ -604,7 +613,7 @@ for name, found in {"with a scale": product, "without": unscaled}.items():
     print(f"{name:13s} relative error {float(jnp.linalg.norm(found - wanted) / jnp.linalg.norm(wanted)):.3f}")
 
 # %% [markdown]
-# Recent GPUs and TPUs multiply such numbers twice as fast as bfloat16. On a CPU the products are emulated.
+# Recent GPUs multiply such numbers about twice as fast as bfloat16. On a CPU the products are emulated.
 #
 # ## Deeper: mixed precision in libraries
 # Flax NNX has two dtypes for each layer. `param_dtype` is the dtype of the stored parameters, and `dtype` that of the computation.
@@ -652,12 +661,11 @@ print(
 #
 # | in older code | now |
 # |---|---|
-# | `jax.remat`, `jax.experimental.remat` | `jax.checkpoint`; `jax.remat` is the same function |
+# | `jax.remat`, `nn.remat` of Linen | `jax.checkpoint`, of which `jax.remat` is another name; `nnx.remat` |
 # | `jax.checkpoint(f, concrete=True)` | `static_argnums` |
-# | `jax.experimental.host_callback` to offload | `save_and_offload_only_these_names`, or `device_put` to `pinned_host` |
 # | `TransferToMemoryKind("pinned_host")` | a sharding with `memory_kind="pinned_host"`, or `jax.memory.Space.Host` |
 # | `policies.checkpoint_dots` | the same as `dots_saveable` |
-# | any function as a policy | still accepted; the newer implementation (`jax_remat3`) is built around names |
+# | a function of primitives as a policy, such as `dots_saveable` | still works on 0.10.2; the documentation of the newer implementation (the flag `jax_remat3`) has policies of names only |
 # | `jmp`, a library for mixed precision | casts as above, or the dtypes of NNX layers |
 #
 # ## Summary

@@ -981,6 +981,15 @@ def mixed_precision_step(loss, params, scale, x, y, rate):
     return moved, scale * jnp.where(finite, 1.0, 0.5), value
 
 
+# %% equivalent="memory-mixed-precision-step" because="`scale` is a float32 array, so the division promotes float16 gradients to float32 and is computed in float32."
+# dropped cast, X.astype(Y) -> X: gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+# swapped function, float32 -> float16: gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+
+
+# %% equivalent="memory-mixed-precision-step" because="The scale is finite in both branches, so the product selects as `jnp.where` does."
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: return params, jnp.where(finite, scale, scale / 2), value
+
+
 # %% [markdown] task="memory-offload" stars=3 minutes=20 skills="08_control_flow,memory-remat-block,memory-dots-policy"
 # ## Activations in host memory
 # *Needs: Deeper: offload to host memory.*
@@ -1188,17 +1197,22 @@ def offload_loss(layer, weights, x):
     return mean_square(jax.lax.scan(body, x, weights)[0])
 
 
-# %% wrong="memory-offload" because="Applies the policy to the loop instead of its body. The inputs are offloaded, but all other results are stored on the device while the loop is recomputed."
+# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
 def offload_loss(layer, weights, x):
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[], names_which_can_be_offloaded=["y"], offload_src="device", offload_dst="pinned_host"
     )
+    body = jax.checkpoint(lambda x, w: (layer(w, checkpoint_name(x, "x")), None), policy=policy)
+    return mean_square(jax.lax.scan(body, x, weights)[0])
 
-    def network(weights, x):
-        body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
-        return mean_square(jax.lax.scan(body, x, weights)[0])
 
-    return jax.checkpoint(network, policy=policy)(weights, x)
+# %% wrong="memory-offload" because="Leaves out the last layer."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = jax.checkpoint(lambda x, w: (layer(w, checkpoint_name(x, "x")), None), policy=policy)
+    return mean_square(jax.lax.scan(body, x, weights[:-1])[0])
 
 
 # %% wrong="memory-offload" because="Offloads the result of each layer's product as well as its input."
@@ -1474,6 +1488,16 @@ def simulate(step, params, state, forces, segment):
         return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
 
     segments = forces.reshape(segment, -1, *forces.shape[1:]).swapaxes(0, 1)
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Reshapes the forces to two axes, which fails or mixes them up if a force is an array."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment)
     return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
 
 
