@@ -468,7 +468,7 @@ if can_offload:
 
 # %% [markdown]
 # ## Deeper: what the compiler does
-# XLA merges equal computations. It could recognise that the recomputed values equal those of the forward pass, and store them after all. `jax.checkpoint` prevents this with an optimization barrier. Inside a `scan` the two computations are in different loops, so no barrier is needed, and `prevent_cse=False` leaves it out, which can make the program faster.
+# XLA merges equal computations. It could recognise that the recomputed values equal those of the forward pass, and store them after all. `jax.checkpoint` inserts an optimization barrier to prevent this. Inside a `scan` the two computations are in different loops, so no barrier is needed, and `prevent_cse=False` leaves it out, which can make the program faster.
 
 
 # %%
@@ -476,14 +476,14 @@ def one_loss(one, x, **options):
     return jnp.sum(jax.checkpoint(layer, **options)(one, x))
 
 
-for options in ({}, {"prevent_cse": False}):
+for name, options in {"default": {}, "prevent_cse=False": {"prevent_cse": False}}.items():
     lowered = jax.jit(jax.value_and_grad(lambda one, x: one_loss(one, x, **options))).lower(one, x)
     barriers = lowered.as_text().count("optimization_barrier")
     products = lowered.compile().cost_analysis()["flops"] / (2 * 512 * 64 * 256)
-    print(f"{options}: {barriers} barrier, about {products:.1f} products in the compiled program")
+    print(f"{name:17s} {barriers} barrier, {products:.1f} products in the compiled program")
 
 # %% [markdown]
-# The first program has a barrier, and the second one does not. Yet on a CPU, XLA computed 5 products in both, as without a checkpoint, although the jaxpr contains 7. So outside of loops the compiler often decides by itself what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes if a program does not fit. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it.
+# The first program has a barrier, and the second one does not. Yet on a CPU, XLA computed 5 products in both, as without a checkpoint, although the jaxpr contains 7. So outside of loops the compiler often decides by itself what to recompute, and `jax.checkpoint` is most useful in the body of a `scan`. Judge a checkpoint by the residuals or, in a loop, by the temporary memory. XLA for GPUs and TPUs also has its own rematerialization pass, which recomputes if a program does not fit. `jax.config.update("jax_compiler_enable_remat_pass", False)` disables it. Versions of JAX after 0.10.2 also have `jax.custom_remat`, with which the author of a function decides what is stored and how the rest is recomputed.
 #
 # ## Deeper: the precision of products
 # The dtype of an array determines how it is stored. A product of float32 arrays may still be computed with fewer bits. By default, TPUs round its factors to bfloat16, and recent NVIDIA GPUs to TF32. CPUs use all bits. The argument `precision`, or `jax.default_matmul_precision` for a whole block, controls this.
@@ -524,7 +524,14 @@ for name, product in errors.items():
     print(f"{name:21s} largest error {error_of(product):.1e}")
 
 # %% [markdown]
-# Three products of bfloat16 numbers are almost as precise as float32. This is the algorithm `BF16_BF16_F32_X3`. If a result looks wrong on an accelerator, run it once under `jax.default_matmul_precision("highest")`. If the problem disappears, the cause was rounding. The setting is part of the key of the `jit` cache, so a function is compiled again when it changes.
+# With three products of bfloat16 numbers, the error is hundreds of times smaller than with one. This is the idea of the algorithm `BF16_BF16_F32_X3`. The backward pass uses the precision of the forward pass, as the jaxpr of a gradient shows.
+
+# %%
+gradient = jax.make_jaxpr(jax.grad(lambda a: jnp.sum(jnp.dot(a, a, precision="BF16_BF16_F32"))))(a)
+print(str(gradient).count("precision=BF16_BF16_F32"), "of", str(gradient).count("dot_general"), "products")
+
+# %% [markdown]
+# If a result looks wrong on an accelerator, run it once under `jax.default_matmul_precision("highest")`. If the problem disappears, the cause was rounding. The setting is part of the key of the `jit` cache, so a function is compiled again when it changes. It also accepts the names of algorithms.
 #
 # `preferred_element_type` is the dtype of the *result*. Use it to get a float32 sum of bfloat16 products.
 
@@ -613,7 +620,7 @@ for name, found in {"with a scale": product, "without": unscaled}.items():
     print(f"{name:13s} relative error {float(jnp.linalg.norm(found - wanted) / jnp.linalg.norm(wanted)):.3f}")
 
 # %% [markdown]
-# Recent GPUs multiply such numbers about twice as fast as bfloat16. On a CPU the products are emulated.
+# According to their data sheets, recent GPUs multiply such numbers about twice as fast as bfloat16. A CPU cannot show this.
 #
 # ## Deeper: mixed precision in libraries
 # Flax NNX has two dtypes for each layer. `param_dtype` is the dtype of the stored parameters, and `dtype` that of the computation.
@@ -633,7 +640,15 @@ for options in ({}, {"mu_dtype": jnp.bfloat16}):
     print(options, " first moment", adam.mu["w2"].dtype, "  second moment", adam.nu["w2"].dtype)
 
 # %% [markdown]
-# `optax.apply_if_finite(optimizer, 5)` skips an update that is not finite, as a dynamic loss scale does. It raises the update again after 5 such steps in a row. In NNX, `nnx.remat` is `jax.checkpoint` for modules.
+# `optax.apply_if_finite` skips an update that is not finite, as a dynamic loss scale does. It also counts these updates.
+
+# %%
+careful = optax.apply_if_finite(optax.sgd(0.1), max_consecutive_errors=5)
+updates, counts = careful.update(jnp.array([1.0, jnp.nan]), careful.init(jnp.zeros(2)))
+print("update", updates, " not finite so far:", counts.total_notfinite)
+
+# %% [markdown]
+# After five such updates in a row, it applies the next one anyway. In NNX, `nnx.remat` is `jax.checkpoint` for modules.
 #
 # ## Deeper: the memory of a GPU
 # On a GPU, JAX reserves 75% of the memory when it is first used. `memory_stats()` of a device shows how much of it is in use. On a CPU it returns `None`.

@@ -270,7 +270,7 @@ found, parameters = nbytes(made.outputs["stored"]), nbytes(layers)
 require(
     found <= parameters + 4 * x.nbytes,
     f"The residuals have {found:,} bytes. Wanted: the {parameters:,} bytes of the parameters, and 3 or 4 arrays of the "
-    f"{x.nbytes} bytes of x. Without `jax.checkpoint` they have 4,128 bytes.",
+    f"{x.nbytes} bytes of x.",
 )
 require(
     found >= parameters + 3 * x.nbytes,
