@@ -322,7 +322,7 @@ def probe_residuals(layers, x, sines):
 
 for depth, sines in ((3, 5), (5, 2)):
     rng = inputs.rng()
-    layers = [rng.normal(size=(8, 8)).astype(np.float32) for _ in range(depth)]
+    layers = [(rng.normal(size=(8, 8)) / 3).astype(np.float32) for _ in range(depth)]  # larger ones are chaotic
     x = rng.normal(size=(64, 8)).astype(np.float32)
     made, wanted = program(probe_residuals, layers, x, sines), x
     for layer in layers:
@@ -760,7 +760,7 @@ gradients = {"w1": rounded.T @ back, "b1": back.sum(0), "w2": hidden.T @ (2 / 8 
 wanted = {name: np.float32(params[name] - rate * gradients[name]) for name in params}
 got = program(probe_network, params, scale, x, y, rate).run(params, scale, x, y, rate)
 with case("for a step of a network"):
-    compare(got, (wanted, scale, np.float32(np.mean(wrong_by**2))), rtol=2e-2, atol=3e-3, label="the result")
+    compare(got, (wanted, scale, np.float32(np.mean(wrong_by**2))), rtol=3e-2, atol=1e-2, label="the result")
 thirds = np.float32(1 / 3)  # 0.33325195 in float16
 names = ("params", "x", "y")
 params, x, y = {"a": np.full(2, thirds), "b": np.full((), thirds)}, np.full(2, thirds), np.full(2, thirds)
@@ -808,7 +808,7 @@ def probe_overflow(params, scale, x, y, rate):
 
 
 rng = inputs.rng()
-params = {name: rng.normal(size=3).astype(np.float32) for name in "abc"}
+params = {name: rng.normal(size=3).astype(np.float16).astype(np.float32) for name in "abc"}
 x, fine = np.ones(1, np.float32), {name: np.ones(3, np.float32) for name in "abc"}
 made = program(probe_overflow, params, np.float32(1), x, fine, np.float32(1))
 scale, rate = np.float32(2.0 ** int(rng.integers(4, 12))), np.float32(0.25)
@@ -1329,7 +1329,7 @@ require(
 
 
 def probe_gradients(params, state, forces, segment):
-    step = lambda params, state, force: state + params * jnp.sin(state) * force[:, None]
+    step = lambda params, state, force: state + params * jnp.sin(state + force[:, None])
 
     def squared(params, state, forces):
         result = simulate(step, params, state, forces, segment)
@@ -1341,16 +1341,17 @@ def probe_gradients(params, state, forces, segment):
 made = []
 for n, segment in ((12, 4), (35, 7), (5, 1)):
     rng = inputs.rng()
-    params, state = rng.normal(size=3).astype(np.float32), rng.normal(size=(2, 3)).astype(np.float32)
-    forces = (rng.normal(size=(n, 2)) / 4).astype(np.float32)
+    params, state = (rng.normal(size=3) / 4).astype(np.float32), rng.normal(size=(2, 3)).astype(np.float32)
+    forces = rng.normal(size=(n, 2)).astype(np.float32)
     states = [state.astype(np.float64)]
     for force in forces:
-        states.append(states[-1] + params * np.sin(states[-1]) * force[:, None])
+        states.append(states[-1] + params * np.sin(states[-1] + force[:, None]))
     back, by_params, by_forces = 2 * states[-1], 0, []
     for before, force in zip(states[-2::-1], forces[::-1], strict=True):
-        by_params = by_params + (back * np.sin(before) * force[:, None]).sum(0)
-        by_forces.insert(0, (back * params * np.sin(before)).sum(1))
-        back = back + back * params * np.cos(before) * force[:, None]
+        by_params = by_params + (back * np.sin(before + force[:, None])).sum(0)
+        pulled = back * params * np.cos(before + force[:, None])
+        by_forces.insert(0, pulled.sum(1))
+        back = back + pulled
     made.append(program(probe_gradients, params, state, forces, segment))
     with case(f"for {n} steps in segments of {segment}"):
         (_, result), gradients = made[-1].run(params, state, forces, segment)
@@ -1369,7 +1370,7 @@ require(
 def probe_memory(params, state, forces, segment):
     def step(params, state, force):
         for _ in range(4):
-            state = jnp.sin(0.9 * params * state + force)
+            state = state + 0.01 * jnp.sin(params * state + force)
         return state
 
     result, backward = jax.vjp(lambda *args: simulate(step, *args, segment), params, state, forces)
@@ -1379,7 +1380,7 @@ def probe_memory(params, state, forces, segment):
 def probe_residuals(params, state, forces, segment):
     def step(params, state, force):
         for _ in range(4):
-            state = jnp.sin(0.9 * params * state + force)
+            state = state + 0.01 * jnp.sin(params * state + force)
         return state
 
     result, backward = jax.vjp(lambda *args: simulate(step, *args, segment), params, state, forces)
@@ -1393,7 +1394,7 @@ for n, segment in ((300, 20), (240, 8)):
     wanted = state
     for force in forces:
         for _ in range(4):
-            wanted = np.sin(np.float32(0.9) * params * wanted + force)
+            wanted = wanted + np.float32(0.01) * np.sin(params * wanted + force)
     with case(f"for {n} steps in segments of {segment}"):
         made = program(probe_residuals, params, state, forces, segment)
         got = made.run(params, state, forces, segment)["result"]
