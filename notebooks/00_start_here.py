@@ -209,7 +209,7 @@ grader.learning.course_map()
 # | 12 | state *(coming)* | state in loops, Refs, updates in place |
 # | 13 | [debugging](13_debugging.ipynb) | NaN, prints in compiled code, checkify, tracebacks |
 # | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, ahead-of-time compilation |
-# | 15 | memory_and_precision *(coming)* | rematerialization, offload, bfloat16, loss scaling |
+# | 15 | [memory_and_precision](15_memory_and_precision.ipynb) | rematerialization, offload, bfloat16, loss scaling |
 # | **III** | **Many devices** | |
 # | 16 | [sharding](16_sharding.ipynb) | meshes, shardings, collectives |
 # | 17 | [explicit_sharding](17_explicit_sharding.ipynb) | shardings in types, ambiguous products, Auto islands, three modes compared |

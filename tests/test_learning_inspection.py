@@ -22,6 +22,7 @@ from grader.learning.inspection import (
     print_collectives,
     print_error,
     print_log,
+    print_residuals,
     time_ms,
     traceback_frames,
 )
@@ -132,6 +133,17 @@ def test_collectives_are_printed_with_size_and_place(capsys: pytest.CaptureFixtu
 def test_a_program_without_collectives_prints_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_collectives(jax.jit(jnp.sin).lower(1.0).compile())
     assert capsys.readouterr().out == "No collectives.\n"
+
+
+def test_residuals_have_no_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    def layer(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.sin(x @ w)
+
+    print_residuals(layer, jnp.ones((3, 4)), jnp.ones((2, 3)))
+    line = layer.__code__.co_firstlineno + 1
+    *arguments, cosine = capsys.readouterr().out.splitlines()
+    assert sorted(arguments) == ["f32[2,3] from the argument x", "f32[3,4] from the argument w"]
+    assert cosine == f"f32[2,4] output of cos in test_residuals_have_no_paths.<locals>.layer, line {line}"
 
 
 def test_bytes_are_those_of_one_device() -> None:

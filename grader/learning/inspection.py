@@ -9,6 +9,8 @@ Lessons import these functions, so that their own cells show one idea each.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import re
 import statistics
@@ -19,11 +21,13 @@ from collections.abc import Callable
 from typing import Any, overload
 
 import jax
+from jax.ad_checkpoint import print_saved_residuals
 
 from grader.program.hlo import collectives
 
 WIDTH = 110  # columns: what a notebook's output shows without a scroll bar
 _SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\))(?:, memory_kind=\w+)?\)")
+_LOCATION = re.compile(r" from \S+?:(\d+):\d+ \(([^)]*)\)$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CELL_FILE = re.compile(r"[^\s()]*ipykernel_[^\s():]*\.py")  # the file name that IPython gives to a cell
 _FOLDER = re.compile(r"(?<![\w:/])/(?:[^\s():/]+/)+")
@@ -152,6 +156,21 @@ def print_collectives(compiled: Any) -> None:
         print(f"{one.kind:18s} {one.elements:>11,} elements{'  inside a loop' if one.in_loop else ''}")
     if not found:
         print("No collectives.")
+
+
+def print_residuals(function: Callable[..., Any], *args: Any) -> None:
+    """Prints what `jax.ad_checkpoint.print_saved_residuals` prints, with the function and the line in place
+    of the path of the file.
+
+    Args:
+        function: a function that `jax.vjp` can differentiate.
+        args: its arguments.
+    """
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        print_saved_residuals(function, *args)
+    for line in text.getvalue().splitlines():
+        print(_LOCATION.sub(r" in \2, line \1", line).removesuffix(" from "))
 
 
 def bytes_on_device(tree: Any, device: jax.Device | None = None) -> int:

@@ -1,0 +1,1522 @@
+# %% [markdown]
+# # 15 · Exercises: memory and precision
+# Run the setup cell first. In each exercise, complete the answer cell, run it, and then run the checks below it. Hidden checks run when your notebook is graded, and **Judged** states what they examine. Open one hint at a time.
+#
+# The function `stored(f, *args)` from the setup returns the residuals of `f`, as a list of arrays. The arguments of `f` are among them where the backward pass needs them. An array "of the size of x" has as many bytes as x.
+
+# %% setup
+import math
+
+from grader.checks import ask, case, compare, inputs, program, require, skip
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+# Accelerators round the factors of a product to fewer bits unless told otherwise; here every product keeps all of them.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def stored(f, *args):
+    """The residuals of f(*args): the arrays that its backward pass needs, as a list."""
+    return jax.tree.leaves(jax.vjp(f, *args)[1])
+
+
+def nbytes(arrays):
+    """The bytes of a list or a tree of arrays or of jax.ShapeDtypeStruct."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
+
+
+def mean_square(x):
+    """The loss of these exercises: x of any shape -> ()"""
+    return jnp.mean(x**2)
+
+
+def mlp_block(params, x):
+    """One residual block: {"w1": (d, h), "w2": (h, d)}, x (n, d) -> (n, d)"""
+    return x + jnp.sin(jnp.tanh(x @ params["w1"]) @ params["w2"])
+
+
+def attention_block(params, x):
+    """Attention with two heads, then two layers: x (t, d) -> (t, d). Its scores have the shape (2, t, t)."""
+    t, d = x.shape
+    q, k, v = (jnp.dot(x, params[name]).reshape(t, 2, d // 2) for name in ("q", "k", "v"))
+    weights = jax.nn.softmax(jnp.einsum("thd,shd->hts", q, k) / math.sqrt(d // 2))
+    x = x + jnp.einsum("hts,shd->thd", weights, v).reshape(t, d) @ params["o"]
+    return x + jnp.tanh(x @ params["up"]) @ params["down"]
+
+
+def tanh_layer(w, x):
+    """One layer: w (d, d), x (n, d) -> (n, d)"""
+    return jnp.tanh(jnp.sin(x @ w))
+
+
+def pendulum(params, state, force):
+    """One time step of m pendulums: {"length": (m,), "damping": (m,)}, state (2, m), force (m,) -> (2, m)"""
+    angle, speed = state
+    speed = speed + 0.01 * (force - jnp.sin(angle) / params["length"] - params["damping"] * speed)
+    return jnp.stack([angle + 0.01 * speed, speed])
+
+
+# The functions of the first exercise. Each takes x of shape (n,) and dtype float32.
+sine = jnp.sin
+total = jnp.sum
+product = lambda x: x * jnp.sin(x)
+two_sines = lambda x: jnp.sin(jnp.sin(x))
+narrow = lambda x: jnp.sin(jnp.sin(x.astype(jnp.bfloat16)))
+recomputed = jax.checkpoint(lambda x: jnp.sin(jnp.sin(jnp.sin(jnp.sin(x)))))
+steps = lambda x: jax.lax.scan(lambda x, _: (two_sines(x), None), x, length=10)[0]
+recomputed_steps = lambda x: jax.lax.scan(jax.checkpoint(lambda x, _: (two_sines(x), None)), x, length=10)[0]
+
+FUNCTIONS = {
+    "sine": sine,
+    "total": total,
+    "product": product,
+    "two_sines": two_sines,
+    "narrow": narrow,
+    "recomputed": recomputed,
+    "steps": steps,
+    "recomputed_steps": recomputed_steps,
+}
+
+
+# %% [markdown] task="memory-predict-residuals" stars=1 minutes=8 skills="04_grad,08_control_flow"
+# ## What does the backward pass store?
+# **Goal.** Predict how many bytes of residuals a function stores. Four lines are missing.
+#
+# **Signature.** `predict_residuals(n)` takes an int, and returns a dict with a key for each of the eight functions at the end of the setup. The value is an int, the bytes of the residuals for an argument of shape `(n,)` and dtype float32. The residuals include the argument itself, if the backward pass needs it.
+#
+# **Example.** `predict_residuals(100)["sine"]` is 400. The backward pass of `sin` needs `cos(x)`, which has 100 numbers of 4 bytes.
+#
+# **Judged.** All eight numbers, for several values of n. **Not judged.** How you find them. You can derive them or measure them.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `two_sines` stores the factor of each `sin`, which is a cosine. How large is a number in bfloat16? What does a function under `jax.checkpoint` store?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# A `scan` stacks the residuals of all its iterations. Each of the ten iterations of `steps` stores what `two_sines` stores.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jax.checkpoint` stores the arguments of its function, and nothing else. In `recomputed_steps` it is applied to the body, so each iteration stores its own carry. To check a prediction, add up `leaf.nbytes` for the arrays in `stored(steps, jnp.ones(100))`.
+#
+# </details>
+
+
+# %% answer="memory-predict-residuals"
+def predict_residuals(n):
+    """The bytes of the residuals of each function in FUNCTIONS, for x (n,) float32, as a dict of ints."""
+    found = {"sine": 4 * n}  # cos(x)
+    found["total"] = 0  # the gradient of a sum does not depend on x
+    found["product"] = 12 * n  # x, sin(x) and cos(x)
+    found["two_sines"] = 8 * n  # two cosines
+    ### BEGIN SOLUTION
+    found["narrow"] = 4 * n
+    found["recomputed"] = 4 * n
+    found["steps"] = 80 * n
+    found["recomputed_steps"] = 40 * n
+    ### END SOLUTION
+    return found
+
+
+# %% check="memory-predict-residuals" name="example" points=1
+"""The example: 400 bytes for `sine` at n = 100, and an int for each of the eight functions."""
+found = ask(predict_residuals, 100)
+require(isinstance(found, dict), f"`predict_residuals` returned a {type(found).__name__}; wanted a dict.")
+missing = sorted(set(FUNCTIONS) - set(found))
+require(not missing, f"These functions are missing: {', '.join(missing)}.")
+for name in FUNCTIONS:
+    whole = isinstance(found[name], int | np.integer) and not isinstance(found[name], bool)
+    require(whole, f'The value of "{name}" is a {type(found[name]).__name__}; wanted an int.')
+require(found["sine"] == 400, f"For `sine` and n = 100 you return {found['sine']} bytes; wanted 400.")
+
+# %% hidden="memory-predict-residuals" name="values" points=3
+"""The bytes of all eight functions, for several n."""
+sizes = [int(n) for n in inputs.rng().choice(np.arange(3, 300), size=3, replace=False)]
+predicted = [ask(predict_residuals, n) for n in sizes]
+wrong = []
+for name, f in FUNCTIONS.items():
+    wanted = [nbytes(stored(f, jnp.ones(n))) for n in sizes]
+    require(all(isinstance(each, dict) and name in each for each in predicted), f'The result has no key "{name}".')
+    found = [each[name] for each in predicted]
+    whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in found)
+    require(whole, f'The value of "{name}" is not an int.')
+    if sum(found) != sum(wanted):
+        wrong.append(f"`{name}` (too {'few' if sum(found) < sum(wanted) else 'many'})")
+    elif list(map(int, found)) != wanted:
+        wrong.append(f"`{name}`")
+require(not wrong, f"The number of bytes is wrong for {', '.join(wrong)}.", kind="values")
+
+# %% [markdown] why="memory-predict-residuals"
+# A residual is whatever the derivative rule of an operation multiplies with, in the dtype of that operation. Checkpointing the body of a loop reduces the residuals of an iteration to its carry. **Next:** What would `jax.checkpoint` around the whole loop store, and what would its backward pass have to store again while it recomputes?
+
+
+# %% wrong="memory-predict-residuals" because="Counts four bytes for a number in bfloat16, which has two."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 8 * n, "recomputed": 4 * n, "steps": 80 * n, "recomputed_steps": 40 * n}
+
+
+# %% wrong="memory-predict-residuals" because="Assumes that `jax.checkpoint` stores nothing, but it stores the arguments of its function."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 0, "steps": 80 * n, "recomputed_steps": 0}
+
+
+# %% wrong="memory-predict-residuals" because="Counts the residuals of a single iteration of the loop."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 4 * n, "steps": 8 * n, "recomputed_steps": 4 * n}
+
+
+# %% wrong="memory-predict-residuals" because="Assumes that a checkpointed body stores one carry for the whole loop, but it stores one for each iteration."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 4 * n, "steps": 80 * n, "recomputed_steps": 4 * n}
+
+
+# %% wrong="memory-predict-residuals" because="Assumes that a checkpointed function stores all its residuals."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 4 * n, "recomputed": 16 * n, "steps": 80 * n, "recomputed_steps": 80 * n}
+
+
+# %% wrong="memory-predict-residuals" because="Returns the numbers of the example's size for every n."
+def predict_residuals(n):
+    found = {"sine": 400, "total": 0, "product": 1200, "two_sines": 800}
+    return found | {"narrow": 400, "recomputed": 400, "steps": 8000, "recomputed_steps": 4000}
+
+
+# %% wrong="memory-predict-residuals" because="Adds the argument of each function, although the backward pass of a sine does not need it."
+def predict_residuals(n):
+    found = {"sine": 4 * n, "total": 0, "product": 12 * n, "two_sines": 8 * n}
+    return found | {"narrow": 8 * n, "recomputed": 8 * n, "steps": 84 * n, "recomputed_steps": 44 * n}
+
+
+# %% right="memory-predict-residuals"
+def predict_residuals(n):
+    return {name: sum(leaf.nbytes for leaf in stored(f, jnp.ones(n))) for name, f in FUNCTIONS.items()}
+
+
+# %% right="memory-predict-residuals"
+def predict_residuals(n):
+    x = jax.ShapeDtypeStruct((n,), jnp.float32)
+    shapes = {name: jax.eval_shape(lambda x, f=f: stored(f, x), x) for name, f in FUNCTIONS.items()}
+    return {
+        name: sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves) for name, leaves in shapes.items()
+    }
+
+
+# %% [markdown] task="memory-remat-block" stars=2 minutes=10 skills="04_grad,06_pytrees,memory-predict-residuals"
+# ## Recompute each block
+# **Goal.** A network applies a block for each of its layers, one after the other. Store only the input of each block, and recompute the rest of the block in the backward pass.
+#
+# **Signature.** `remat_loss(block, layers, x)`. `layers` is a list of trees of float32 arrays with the same structure and shapes, the parameters of the layers. `block(layer, x)` maps x of shape `(n, d)` to shape `(n, d)`. The function applies the blocks in order to `x`, and returns `mean_square` of the result, a scalar.
+#
+# **Example.** With `block = mlp_block` and three layers, the residuals are the parameters, the inputs of the three blocks, and the result of the last block, which `mean_square` needs.
+#
+# **Judged.** The value and the gradients for any block. The residuals have the bytes of the parameters and of L or L + 1 arrays of the size of x, for L layers. Less is not enough either, because then the backward pass recomputes several blocks together and needs memory for the residuals of all of them. **Not judged.** Speed.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# What does `jax.checkpoint(f)` store when it is differentiated? For which function f is that the input of one block?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# First write the loop without `jax.checkpoint`. Then replace the function that the loop calls.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# `jax.checkpoint(block)` takes the same arguments as `block`. Call it for each layer. Do not wrap the whole loop.
+#
+# </details>
+
+
+# %% answer="memory-remat-block"
+def remat_loss(block, layers, x):
+    """mean_square of all blocks applied to x (n, d); the backward pass stores only the inputs of the blocks."""
+    ### BEGIN SOLUTION
+    remat = jax.checkpoint(block)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+    ### END SOLUTION
+
+
+# %% check="memory-remat-block" name="example" points=1
+"""The example: with three layers, the value of a loop without `jax.checkpoint`, and fewer bytes of residuals."""
+
+
+def probe_example(layers, x):
+    value, backward = jax.vjp(lambda layers, x: remat_loss(mlp_block, layers, x), layers, x)
+    return {"loss": value, "stored": jax.tree.leaves(backward)}
+
+
+rng = inputs.rng()
+layers = [{"w1": rng.normal(size=(4, 16)), "w2": rng.normal(size=(16, 4))} for _ in range(3)]
+layers = jax.tree.map(lambda leaf: (leaf / 4).astype(np.float32), layers)
+x = rng.normal(size=(6, 4)).astype(np.float32)
+made, wanted = program(probe_example, layers, x), x
+for weights in layers:
+    wanted = wanted + np.sin(np.tanh(wanted @ weights["w1"]) @ weights["w2"])
+compare(made.run(layers, x)["loss"], np.float32(np.mean(wanted**2)), label="the loss")
+found, parameters = nbytes(made.outputs["stored"]), nbytes(layers)
+require(
+    found <= parameters + 4 * x.nbytes,
+    f"The residuals have {found:,} bytes. Wanted: the {parameters:,} bytes of the parameters, and 3 or 4 arrays of the "
+    f"{x.nbytes} bytes of x.",
+)
+require(
+    found >= parameters + 3 * x.nbytes,
+    f"The residuals have {found:,} bytes, less than the parameters ({parameters:,} bytes) and the inputs of three blocks "
+    f"({x.nbytes} bytes each). So the backward pass recomputes several blocks together, and stores all their residuals.",
+)
+
+# %% hidden="memory-remat-block" name="values" points=1
+"""The value and the gradients, for any block and any number of layers."""
+
+
+def probe_values(layers, x):
+    block = lambda layer, x: layer["b"] + x * jnp.sin(x @ layer["w"])
+    return jax.value_and_grad(lambda layers, x: remat_loss(block, layers, x), argnums=(0, 1))(layers, x)
+
+
+for depth in (1, 4):
+    rng = inputs.rng()
+    layers = [{"w": rng.normal(size=(3, 3)), "b": rng.normal(size=3)} for _ in range(depth)]
+    layers = jax.tree.map(lambda leaf: leaf.astype(np.float32), layers)
+    x = rng.normal(size=(5, 3)).astype(np.float32)
+    taken = [x.astype(np.float64)]
+    for layer in layers:
+        taken.append(layer["b"] + taken[-1] * np.sin(taken[-1] @ layer["w"]))
+    back, gradients = 2 * taken[-1] / x.size, []
+    for layer, before in zip(layers[::-1], taken[-2::-1], strict=True):
+        angle = before @ layer["w"]
+        inner = back * before * np.cos(angle)
+        gradients.insert(0, {"w": (before.T @ inner).astype(np.float32), "b": back.sum(0).astype(np.float32)})
+        back = back * np.sin(angle) + inner @ layer["w"].T
+    value, (for_layers, for_x) = program(probe_values, layers, x).run(layers, x)
+    compare(value, np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss")
+    compare(for_layers, gradients, rtol=1e-3, atol=1e-3, label="the gradient with respect to the layers")
+    compare(for_x, back.astype(np.float32), rtol=1e-3, atol=1e-3, label="the gradient with respect to x")
+
+# %% hidden="memory-remat-block" name="residuals" points=2
+"""The residuals are the parameters and the inputs of the blocks, for blocks with few or many intermediate results."""
+
+
+def probe_residuals(layers, x, sines):
+    def block(layer, x):
+        for _ in range(sines):
+            x = jnp.sin(x @ layer)
+        return x
+
+    value, backward = jax.vjp(lambda layers, x: remat_loss(block, layers, x), layers, x)
+    return {"loss": value, "stored": jax.tree.leaves(backward)}
+
+
+for depth, sines in ((3, 5), (5, 2)):
+    rng = inputs.rng()
+    layers = [(rng.normal(size=(8, 8)) / 3).astype(np.float32) for _ in range(depth)]  # larger ones are chaotic
+    x = rng.normal(size=(64, 8)).astype(np.float32)
+    made, wanted = program(probe_residuals, layers, x, sines), x
+    for layer in layers:
+        for _ in range(sines):
+            wanted = np.sin(wanted @ layer)
+    compare(made.run(layers, x, sines)["loss"], np.float32(np.mean(wanted**2)), rtol=1e-3, label="the loss")
+    arrays = (nbytes(made.outputs["stored"]) - nbytes(layers)) / x.nbytes
+    require(
+        arrays < depth + 1.5,
+        f"With {depth} layers, {arrays:.1f} arrays of the size of x are stored in addition to the parameters; wanted "
+        f"{depth} or {depth + 1}. Results inside the blocks are stored too.",
+    )
+    require(
+        arrays > depth - 0.5,
+        f"With {depth} layers, only {arrays:.1f} arrays of the size of x are stored in addition to the parameters; wanted "
+        f"{depth} or {depth + 1}. The backward pass has to recompute several blocks together.",
+    )
+
+# %% [markdown] why="memory-remat-block"
+# `jax.checkpoint(block)` stores the arguments of each call, so one array of the size of x remains for each layer. The backward pass recomputes one block at a time, and its residuals are discarded before the next block is recomputed. **Next:** How many products are computed in a backward pass with and without `jax.checkpoint`?
+
+
+# %% wrong="memory-remat-block" because="Checkpoints the whole network. Then all blocks are recomputed together, and the residuals of all of them are stored after all."
+def remat_loss(block, layers, x):
+    def network(layers, x):
+        for layer in layers:
+            x = block(layer, x)
+        return mean_square(x)
+
+    return jax.checkpoint(network)(layers, x)
+
+
+# %% wrong="memory-remat-block" because="Stores every residual of the blocks, because no block is recomputed."
+def remat_loss(block, layers, x):
+    for layer in layers:
+        x = block(layer, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Stores every residual of the blocks, because no block is recomputed."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(block, policy=jax.checkpoint_policies.everything_saveable)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Uses a policy that stores the results of products, which are inside the blocks."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable)
+    for layer in layers:
+        x = remat(layer, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Stores every residual of the blocks, because no block is recomputed."
+def remat_loss(block, layers, x):
+    for layer in layers:
+        x = block(layer, x)
+    return jax.checkpoint(mean_square)(x)
+
+
+# %% wrong="memory-remat-block" because="Checkpoints only the first block."
+def remat_loss(block, layers, x):
+    x = jax.checkpoint(block)(layers[0], x)
+    for layer in layers[1:]:
+        x = block(layer, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Stops the gradient between the blocks, so that little is stored, and the gradients of the earlier layers are 0."
+def remat_loss(block, layers, x):
+    for layer in layers:
+        x = block(layer, jax.lax.stop_gradient(x))
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Checkpoints pairs of blocks, so two blocks are recomputed together."
+def remat_loss(block, layers, x):
+    def pair(layers, x):
+        for layer in layers:
+            x = block(layer, x)
+        return x
+
+    for start in range(0, len(layers), 2):
+        x = jax.checkpoint(pair)(layers[start : start + 2], x)
+    return mean_square(x)
+
+
+# %% wrong="memory-remat-block" because="Uses the parameters of the first layer in every block."
+def remat_loss(block, layers, x):
+    remat = jax.checkpoint(block)
+    for _ in layers:
+        x = remat(layers[0], x)
+    return mean_square(x)
+
+
+# %% right="memory-remat-block"
+def remat_loss(block, layers, x):
+    for layer in layers:
+        x = jax.checkpoint(lambda x, layer=layer: block(layer, x))(x)
+    return mean_square(x)
+
+
+# %% right="memory-remat-block"
+def remat_loss(block, layers, x):
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+    body = jax.checkpoint(lambda x, layer: (block(layer, x), None), prevent_cse=False)
+    return mean_square(jax.lax.scan(body, x, stacked)[0])
+
+
+# %% right="memory-remat-block"
+def remat_loss(block, layers, x):
+    def network(layers, x):
+        for layer in layers:
+            x = checkpoint_name(block(layer, x), "output")
+        return mean_square(x)
+
+    policy = jax.checkpoint_policies.save_only_these_names("output")
+    return jax.checkpoint(network, policy=policy)(layers, x)
+
+
+# %% [markdown] task="memory-dots-policy" stars=2 minutes=12 skills="memory-remat-block"
+# ## Store the products with weights
+# **Goal.** The products with weight matrices take most of the time of a transformer, and the attention scores take most of its memory. Store the former and recompute the latter.
+#
+# **Signature.** `store_weight_products(f)` takes a function of any arguments, such as `attention_block` from the setup, and returns a function with the same results and gradients. The backward pass of the returned function stores its arguments and the results of **matrix products without batch dimensions**, where it needs them. It recomputes everything else. A product with a weight matrix has no batch dimensions. The two `einsum` of the attention have one, the head.
+#
+# **Example.** With t = 32 and d = 8, one array of scores has 8,192 bytes. `attention_block` alone stores several arrays of this size. `store_weight_products(attention_block)` stores none. Apart from its arguments, it stores four arrays `(32, 8)` for `q`, `k`, `v` and `o`, and the result of `x @ params["up"]`. The result of the last product is not stored, because the backward pass does not need it.
+#
+# **Judged.** The values and gradients for any function. The bytes of the residuals. **Not judged.** Speed, and where the residuals are stored.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# `jax.checkpoint` has an argument that selects which results are stored. What is it called?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The lesson used `jax.checkpoint_policies.dots_saveable`, which stores the results of *all* products. Look at the other names in `jax.checkpoint_policies`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Return `jax.checkpoint(f, policy=...)` with the policy whose name contains `dots_with_no_batch_dims`.
+#
+# </details>
+
+
+# %% answer="memory-dots-policy"
+def store_weight_products(f):
+    """A function like f, whose backward pass stores products without batch dimensions and recomputes the rest."""
+    ### BEGIN SOLUTION
+    return jax.checkpoint(f, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
+    ### END SOLUTION
+
+
+# %% check="memory-dots-policy" name="example" points=1
+"""The example: the residuals of an attention block with t = 32 and d = 8."""
+
+
+def probe_example(params, x):
+    value, backward = jax.vjp(store_weight_products(attention_block), params, x)
+    return {"result": value, "stored": jax.tree.leaves(backward)}
+
+
+rng = inputs.rng()
+shapes = {**dict.fromkeys("qkvo", (8, 8)), "up": (8, 16), "down": (16, 8)}
+params = {name: rng.normal(size=shape).astype(np.float32) / 4 for name, shape in shapes.items()}
+x = rng.normal(size=(32, 8)).astype(np.float32)
+made = program(probe_example, params, x)
+wanted = np.asarray(attention_block(params, x))
+compare(made.run(params, x)["result"], wanted, rtol=1e-3, atol=1e-4, label="the result of the block")
+scores = sum(leaf.size >= 2 * 32 * 32 for leaf in made.outputs["stored"])
+require(scores == 0, f"{scores} array(s) of the size of the scores, (2, 32, 32), are stored.")
+found = nbytes(made.outputs["stored"]) - nbytes(params) - x.nbytes
+products = 4 * (4 * 32 * 8 + 32 * 16)
+require(
+    abs(found - products) < 64,
+    f"Apart from the arguments, {found:,} bytes are stored; wanted {products:,}, the results of five products.",
+)
+
+# %% hidden="memory-dots-policy" name="values" points=1
+"""The results and gradients of functions with several arguments and several results."""
+
+
+def probe_values(w, x, y):
+    def f(w, x, y):
+        hidden = jnp.sin(x @ w) * y
+        return {"hidden": hidden, "norm": jnp.sum(hidden**2)}
+
+    made = store_weight_products(f)
+    return made(w, x, y), jax.grad(lambda *args: made(*args)["norm"], argnums=(0, 1, 2))(w, x, y)
+
+
+for n, d, k in ((5, 4, 3), (2, 6, 6)):
+    rng = inputs.rng()
+    w, x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((d, k), (n, d), (n, k)))
+    angle = x.astype(np.float64) @ w
+    hidden = np.sin(angle) * y
+    inner = 2 * hidden * y * np.cos(angle)
+    want = {"hidden": np.float32(hidden), "norm": np.float32(np.sum(hidden**2))}
+    gradients = tuple(map(np.float32, (x.T @ inner, inner @ w.T, 2 * hidden * np.sin(angle))))
+    result, found = program(probe_values, w, x, y).run(w, x, y)
+    compare(result, want, rtol=1e-3, atol=1e-3, label="the result")
+    compare(found, gradients, rtol=1e-3, atol=1e-3, label="the gradients")
+
+# %% hidden="memory-dots-policy" name="residuals" points=2
+"""The residuals of blocks of several sizes: every product with a weight, no scores, and no result between products."""
+
+
+def probe_attention(params, x):
+    value, backward = jax.vjp(store_weight_products(attention_block), params, x)
+    return {"result": value, "stored": jax.tree.leaves(backward)}
+
+
+def probe_layers(ws, x):
+    def f(ws, x):
+        for w in ws:
+            x = jnp.sin(jnp.tanh(x @ w))
+        return jnp.einsum("hn,hm->nm", x, x), jnp.einsum("hnd,hmd->hnm", *2 * [x[:, :, None]])
+
+    value, backward = jax.vjp(store_weight_products(f), ws, x)
+    return {"result": value, "stored": jax.tree.leaves(backward)}
+
+
+rng = inputs.rng()
+ws = [rng.normal(size=(12, 12)).astype(np.float32) / 3 for _ in range(3)]
+x = rng.normal(size=(30, 12)).astype(np.float32)
+made, y = program(probe_layers, ws, x), x
+for w in ws:
+    y = np.sin(np.tanh(y @ w))
+result = (y.T @ y, y[:, :, None] * y[:, None, :])
+compare(made.run(ws, x)["result"], result, rtol=1e-3, atol=1e-3, label="the result of three layers")
+found = (nbytes(made.outputs["stored"]) - nbytes(ws)) / x.nbytes
+for few, beyond in (("few", 3.9 - found), ("many", found - 4.1)):
+    require(
+        beyond < 0,
+        f"Three layers store too {few} arrays. Wanted, in addition to the weights: x, and the product of each layer.",
+    )
+t, d, h = (int(rng.integers(*limits)) for limits in ((40, 60), (3, 6), (10, 30)))
+d *= 2
+shapes = {**dict.fromkeys("qkvo", (d, d)), "up": (d, h), "down": (h, d)}
+params = {name: rng.normal(size=shape).astype(np.float32) / 4 for name, shape in shapes.items()}
+x = rng.normal(size=(t, d)).astype(np.float32)
+made = program(probe_attention, params, x)
+wanted = np.asarray(attention_block(params, x))
+compare(made.run(params, x)["result"], wanted, rtol=1e-3, atol=1e-3, label="the result of an attention block")
+scores = sum(leaf.size >= 2 * t * t for leaf in made.outputs["stored"])
+require(
+    scores != 1, "The result of the product for the attention scores is stored. It has a batch dimension, the head."
+)
+require(
+    scores == 0,
+    "Several arrays of the size of the attention scores are stored, not only results of products without batch dimensions.",
+)
+found, products = nbytes(made.outputs["stored"]) - nbytes(params) - x.nbytes, 4 * (4 * t * d + t * h)
+require(
+    found < products + 64,
+    "The residuals of an attention block have too many bytes: more is stored than the arguments and the results of "
+    "products without batch dimensions.",
+)
+require(
+    found > products - 64,
+    "The residuals of an attention block have too few bytes: the backward pass recomputes products with weights.",
+)
+
+# %% [markdown] why="memory-dots-policy"
+# A policy decides for each operation whether its result may be stored. A product with weights is expensive to recompute and its result is small. For the scores it is the other way round, because their number grows with the square of the length. **Next:** Which policy would you choose if the batch were mapped with `vmap` over per-example weights?
+
+
+# %% wrong="memory-dots-policy" because="Stores the results of all products, including the attention scores."
+def store_weight_products(f):
+    return jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)
+
+
+# %% wrong="memory-dots-policy" because="Stores no results of products, so the backward pass recomputes all of them."
+def store_weight_products(f):
+    return jax.checkpoint(f)
+
+
+# %% wrong="memory-dots-policy" because="Stores everything, as without `jax.checkpoint`."
+def store_weight_products(f):
+    return jax.checkpoint(f, policy=jax.checkpoint_policies.everything_saveable)
+
+
+# %% wrong="memory-dots-policy" because="Stores everything, as without `jax.checkpoint`."
+def store_weight_products(f):
+    return f
+
+
+# %% wrong="memory-dots-policy" because="Stores no results of products, so the backward pass recomputes all of them."
+def store_weight_products(f):
+    return jax.checkpoint(f, policy=jax.checkpoint_policies.save_only_these_names("q", "k", "v", "o", "up"))
+
+
+# %% wrong="memory-dots-policy" because="Stores everything, as without `jax.checkpoint`."
+def store_weight_products(f):
+    return jax.checkpoint(f, policy=jax.checkpoint_policies.save_anything_except_these_names("scores"))
+
+
+# %% wrong="memory-dots-policy" because="Has the condition reversed, so only products with batch dimensions are stored."
+def store_weight_products(f):
+    def policy(primitive, *_, **params):
+        return primitive.name == "dot_general" and bool(params["dimension_numbers"][1][0])
+
+    return jax.checkpoint(f, policy=policy)
+
+
+# %% wrong="memory-dots-policy" because="Stores everything, as without `jax.checkpoint`."
+def store_weight_products(f):
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    keep = jax.checkpoint(lambda result: result, policy=policy)
+    return lambda *args: keep(f(*args))
+
+
+# %% right="memory-dots-policy"
+def store_weight_products(f):
+    def policy(primitive, *_, **params):
+        return primitive.name == "dot_general" and not params["dimension_numbers"][1][0]
+
+    return jax.checkpoint(f, policy=policy)
+
+
+# %% right="memory-dots-policy"
+def store_weight_products(f):
+    policies = jax.checkpoint_policies
+    both = policies.save_from_both_policies(policies.nothing_saveable, policies.checkpoint_dots_with_no_batch_dims)
+
+    def remat(*args):
+        return jax.remat(f, policy=both)(*args)
+
+    return remat
+
+
+# %% [markdown] task="memory-mixed-precision-step" stars=2 minutes=20 skills="04_grad,06_pytrees,09_training"
+# ## A step in mixed precision
+# **Goal.** Write a training step that computes in float16, stores its parameters in float32, and scales the loss so that small gradients survive.
+#
+# **Signature.** `mixed_precision_step(loss, params, scale, x, y, rate)`. `params` is a tree of float32 arrays. `scale` and `rate` are float32 scalars, `x` and `y` are float32 arrays. `loss(params, x, y)` returns a float32 scalar, whatever the dtype of its arguments. The step
+#
+# 1. calls `loss` with `params` and `x` in float16, and with `y` unchanged,
+# 2. differentiates `scale` times this loss, and divides the gradients by `scale` in float32,
+# 3. if all gradients are finite, subtracts `rate` times the gradients from the float32 parameters, and leaves `scale` unchanged,
+# 4. otherwise leaves all parameters unchanged, and halves `scale`.
+#
+# It returns `(new params, new scale, loss)`. Parameters, scale and the loss, which is not scaled, are float32.
+#
+# **Example.** `loss` is the mean of `(x @ w - y)²`, `w = [[1]]`, `x = [[2]]`, `y = [[0]]` and `rate = 0.125`. The loss is 4 and its gradient 8. With `scale = 1024`, the step returns `w = [[0]]` and `scale = 1024`. With `scale = 32768`, a gradient in the backward pass exceeds the largest float16. The step returns `w = [[1]]` and `scale = 16384`.
+#
+# **Judged.** The three results, also if only some of the gradients are not finite, or if gradients and updates are too small for float16. The step can be compiled, with `scale` and `rate` as traced arguments. **Not judged.** When to increase the scale again.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which of these must be in float32: the gradient that is divided by `scale`, the parameters that the update is subtracted from?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Write a function of the parameters that returns `loss * scale` and, as auxiliary data, `loss`. `jax.value_and_grad` with `has_aux=True` differentiates it. The choice between steps 3 and 4 depends on traced values, so use `jnp.where`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Cast the gradients with `astype(jnp.float32)` before you divide. `finite` is one boolean for all leaves, such as `jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))`. Then every new leaf is `jnp.where(finite, p - rate * g, p)`.
+#
+# </details>
+
+
+# %% answer="memory-mixed-precision-step"
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    """One step in float16 with float32 parameters and a scaled loss. Returns (params, scale, loss)."""
+    ### BEGIN SOLUTION
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+
+    def scaled(params):
+        value = loss(params, half(x), y)
+        return value * scale, value
+
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+    ### END SOLUTION
+
+
+# %% check="memory-mixed-precision-step" name="example" points=1
+"""The example: a step with a scale of 1024, and one with 32768, where a gradient overflows."""
+
+
+def probe_example(w, scale, x, y, rate):
+    loss = lambda w, x, y: jnp.mean(((x @ w).astype(jnp.float32) - y) ** 2)
+    return mixed_precision_step(loss, w, scale, x, y, rate)
+
+
+w, x, y = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32), np.zeros((1, 1), np.float32)
+made = program(probe_example, w, np.float32(1), x, y, np.float32(1))
+with case("with a scale of 1024"):
+    got = made.run(w, np.float32(1024), x, y, np.float32(0.125))
+    compare(got, (np.zeros((1, 1), np.float32), np.float32(1024), np.float32(4)), label="the result")
+with case("with a scale of 32768"):
+    got = made.run(w, np.float32(32768), x, y, np.float32(0.125))
+    compare(got, (w, np.float32(16384), np.float32(4)), label="the result")
+
+# %% hidden="memory-mixed-precision-step" name="values" points=1
+"""A step of a network, and the dtypes in which the loss gets the parameters, x and y."""
+
+
+def probe_network(params, scale, x, y, rate):
+    def loss(params, x, y):
+        hidden = jnp.tanh(x @ params["w1"] + params["b1"])
+        return jnp.mean(((hidden @ params["w2"]).astype(jnp.float32)[:, 0] - y) ** 2)
+
+    return mixed_precision_step(loss, params, scale, x, y=y, rate=rate)
+
+
+def probe_sum(params, scale, x, y, rate):
+    def loss(params, x, y):
+        return sum(jnp.sum(leaf.astype(jnp.float32)) for leaf in (params["a"], params["b"], x, y))
+
+    return mixed_precision_step(loss, params, scale, x, y=y, rate=rate)
+
+
+rng = inputs.rng()
+draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+params, x, y = {"w1": draw(4, 6) / 2, "b1": draw(6), "w2": draw(6, 1) / 2}, draw(8, 4), draw(8)
+scale, rate = np.float32(256), np.float32(0.1)
+p = {name: leaf.astype(np.float16).astype(np.float64) for name, leaf in params.items()}
+rounded = x.astype(np.float16).astype(np.float64)
+hidden = np.tanh(rounded @ p["w1"] + p["b1"])
+wrong_by = (hidden @ p["w2"])[:, 0] - y
+back = 2 / 8 * wrong_by[:, None] * p["w2"].T * (1 - hidden**2)
+gradients = {"w1": rounded.T @ back, "b1": back.sum(0), "w2": hidden.T @ (2 / 8 * wrong_by[:, None])}
+wanted = {name: np.float32(params[name] - rate * gradients[name]) for name in params}
+got = program(probe_network, params, scale, x, y, rate).run(params, scale, x, y, rate)
+with case("for a step of a network"):
+    compare(got, (wanted, scale, np.float32(np.mean(wrong_by**2))), rtol=3e-2, atol=1e-2, label="the result")
+thirds = np.float32(1 / 3)  # 0.33325195 in float16
+names = ("params", "x", "y")
+params, x, y = {"a": np.full(2, thirds), "b": np.full((), thirds)}, np.full(2, thirds), np.full(2, thirds)
+_, _, found = program(probe_sum, params, scale, x, y, rate).run(params, scale, x, y, rate)
+in_half = np.float32(np.float16(thirds))
+with case("for a loss that shows how its arguments were rounded"):
+    compare(found, np.float32(5 * in_half + 2 * thirds), rtol=1e-6, atol=0, label="the loss")
+
+# %% hidden="memory-mixed-precision-step" name="small" points=2
+"""Gradients and updates that are too small for float16."""
+
+
+def probe_small(params, scale, x, y, rate):
+    def loss(params, x, y):
+        return jnp.sum(y) * (jnp.sum(params["a"].astype(jnp.float32)) + 2 * jnp.sum(params["b"].astype(jnp.float32)))
+
+    return mixed_precision_step(loss, params, scale, x, y=y, rate=rate)
+
+
+params = {"a": np.ones((2, 3), np.float32), "b": np.ones((), np.float32)}
+x, y = np.ones(1, np.float32), np.full(1, 2.0**-26, np.float32)
+made = program(probe_small, params, np.float32(1), x, y, np.float32(1))
+for power in (int(inputs.rng().integers(12, 15)), 15):
+    scale = np.float32(2.0**power)
+    with case("when the gradients are smaller than any float16"):
+        moved, *_ = made.run(params, scale, x, y, np.float32(2.0**25))
+        compare(
+            moved, {"a": np.full((2, 3), 0.5, np.float32), "b": np.float32(0)}, rtol=1e-3, label="the new parameters"
+        )
+    with case("when the update is small compared with the parameters"):
+        moved, *_ = made.run(params, scale, x, np.full(1, 2.0**-12, np.float32), np.float32(0.5))
+        by_a, by_b = 2.0**-13, 2.0**-12
+        wanted = {"a": np.full((2, 3), 1 - by_a, np.float32), "b": np.float32(1 - by_b)}
+        compare(moved, wanted, rtol=1e-6, atol=0, label="the new parameters")
+
+# %% hidden="memory-mixed-precision-step" name="overflow" points=2
+"""Gradients that are not finite, in all parameters, in one of them, or in a part of one."""
+
+
+def probe_overflow(params, scale, x, y, rate):
+    def loss(params, x, y):
+        return sum(jnp.sum(y[name] * leaf.astype(jnp.float32)) for name, leaf in params.items())
+
+    return mixed_precision_step(loss, params, scale, x, y=y, rate=rate)
+
+
+rng = inputs.rng()
+params = {name: rng.normal(size=3).astype(np.float16).astype(np.float32) for name in "abc"}
+x, fine = np.ones(1, np.float32), {name: np.ones(3, np.float32) for name in "abc"}
+made = program(probe_overflow, params, np.float32(1), x, fine, np.float32(1))
+scale, rate = np.float32(2.0 ** int(rng.integers(4, 12))), np.float32(0.25)
+value = lambda y: np.float32(sum(np.sum(y[n] * params[n].astype(np.float16).astype(np.float32)) for n in params))
+with case("when all gradients are finite"):
+    moved = {name: leaf - rate for name, leaf in params.items()}
+    compare(made.run(params, scale, x, fine, rate), (moved, scale, value(fine)), rtol=1e-3, atol=1e-3)
+for words, names in (("all parameters", "abc"), ("the first parameter", "a"), ("the last parameter", "c")):
+    y = {name: fine[name].copy() for name in params}
+    for name in names:
+        y[name][1] = 2e5 / scale
+    with case(f"when gradients of {words} overflow"):
+        got = made.run(params, scale, x, y, rate)
+        compare(got[0], params, rtol=0, atol=0, label="the new parameters")
+        compare(got[1], np.float32(scale / 2), label="the new scale")
+        compare(got[2], value(y), rtol=1e-3, atol=1e-3, label="the loss")
+    y[names[0]][1] = np.nan
+    with case(f"when a gradient of {words} is NaN"):
+        got = made.run(params, scale, x, y, rate)
+        compare(got[:2], (params, np.float32(scale / 2)), rtol=0, atol=0, label="the new parameters and scale")
+
+# %% [markdown] why="memory-mixed-precision-step"
+# The products run in float16, so activations and gradients need half the memory. The parameters stay in float32, because a float16 near 1 cannot represent a change below 0.0005. The scale moves all gradients into the range of float16, and an overflow costs only one skipped step. **Next:** Libraries double the scale after a number of steps without overflow, such as 2,000. What would you add to the state of the step for this?
+
+
+# %% wrong="memory-mixed-precision-step" because="Divides the float16 gradients by the scale before they are cast, so small gradients become 0 again."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: (g / scale.astype(jnp.float16)).astype(jnp.float32), gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Updates the float16 copy of the parameters, so small updates are lost."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    moved = jax.tree.map(lambda p, g: (p - rate * g).astype(jnp.float16).astype(jnp.float32), half(params), gradients)
+    params = jax.tree.map(lambda p, m: jnp.where(finite, m, p), params, moved)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Does not scale the loss, so gradients below the smallest float16 become 0."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    value, gradients = jax.value_and_grad(lambda params: loss(params, half(x), y))(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Does not divide the gradients by the scale, so the step is too long."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Returns the scaled loss."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    value, gradients = jax.value_and_grad(lambda params: scale * loss(params, half(x), y))(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Chooses with a Python `if`, which needs a value, but the gradients are traced."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    if all(jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)):
+        return jax.tree.map(lambda p, g: p - rate * g, params, gradients), scale, value
+    return params, scale / 2, value
+
+
+# %% wrong="memory-mixed-precision-step" because="Decides for each parameter by itself, so a step changes some parameters and not others."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(jnp.all(jnp.isfinite(g)), p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Looks at the loss instead of the gradients, but the loss is finite when a gradient overflows."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.isfinite(value * scale)
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Computes in float32, because neither the parameters nor x are cast."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, x, y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(params)
+    gradients = jax.tree.map(lambda g: g / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Does not cast x, so its float32 values promote the products to float32."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, x, y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% wrong="memory-mixed-precision-step" because="Skips the step after an overflow but leaves the scale unchanged, so every later step overflows too."
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    half = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+    scaled = lambda params: (lambda value: (value * scale, value))(loss(params, half(x), y))
+    (_, value), gradients = jax.value_and_grad(scaled, has_aux=True)(half(params))
+    gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradients)]))
+    params = jax.tree.map(lambda p, g: jnp.where(finite, p - rate * g, p), params, gradients)
+    return params, scale, value
+
+
+# %% right="memory-mixed-precision-step"
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    def scaled(params):  # the casts are differentiated too, so the gradients are float32
+        params, inputs = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), (params, x))
+        value = loss(params, inputs, y)
+        return value * scale, value
+
+    gradients, value = jax.grad(scaled, has_aux=True)(params)
+    gradients = jax.tree.map(lambda g: g / scale, gradients)
+    flat = jnp.concatenate([jnp.ravel(g) for g in jax.tree.leaves(gradients)])
+    step = lambda: (jax.tree.map(lambda p, g: p - rate * g, params, gradients), scale)
+    return *jax.lax.cond(jnp.isfinite(flat).all(), step, lambda: (params, scale / 2)), value
+
+
+# %% right="memory-mixed-precision-step"
+def mixed_precision_step(loss, params, scale, x, y, rate):
+    to = lambda tree, dtype: jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+    value, backward = jax.vjp(lambda p: loss(p, to(x, jnp.float16), y), to(params, jnp.float16))
+    (gradients,) = backward(scale)
+    gradients = jax.tree.map(lambda g: g / scale, to(gradients, jnp.float32))
+    total = sum(jnp.sum(0 * g) for g in jax.tree.leaves(gradients))  # 0 or NaN
+    finite = total == 0
+    moved = jax.tree.map(
+        lambda p, g: jax.lax.select(jnp.broadcast_to(finite, p.shape), p - rate * g, p), params, gradients
+    )
+    return moved, scale * jnp.where(finite, 1.0, 0.5), value
+
+
+# %% equivalent="memory-mixed-precision-step" because="`scale` is a float32 array, so the division promotes float16 gradients to float32 and is computed in float32."
+# dropped cast, X.astype(Y) -> X: gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+# swapped function, float32 -> float16: gradients = jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+
+
+# %% equivalent="memory-mixed-precision-step" because="The scale is finite in both branches, so the product selects as `jnp.where` does."
+# product for where, where(X, E, F) -> X * E + (1 - X) * F: return params, jnp.where(finite, scale, scale / 2), value
+
+
+# %% [markdown] task="memory-offload" stars=3 minutes=20 skills="08_control_flow,memory-remat-block,memory-dots-policy"
+# ## Activations in host memory
+# *Needs: Deeper: offload to host memory.*
+#
+# **Goal.** Between the forward and the backward pass of a deep network, move the input of each layer to the memory of the host, and recompute everything else.
+#
+# **Signature.** `offload_loss(layer, weights, x)`. `weights` is a float32 array of shape `(L, d, d)` with the weights of L layers. `layer(w, x)` maps w of shape `(d, d)` and x of shape `(n, d)` to shape `(n, d)`, such as `tanh_layer` from the setup. The function applies the layers in order to `x` with one `jax.lax.scan`, and returns `mean_square` of the result.
+#
+# **Example.** With `tanh_layer`, `weights` of shape `(6, 4, 4)` and `x` of shape `(8, 4)`, the residuals contain one array of shape `(6, 8, 4)` in the memory `"pinned_host"`, the inputs of the six layers. The other residuals are `weights` and the result of the last layer, which `mean_square` needs.
+#
+# **Judged.** The value and the gradients for any layer. One loop in the forward pass, and the same program for any number of layers. The bytes of the residuals and the memory that each of them is in, if the device has the memory `"pinned_host"`. **Not judged.** Speed, and the memory of the compiled program.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# A policy selects values by their names. How does the input of a layer get a name?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# The body of the scan first calls `checkpoint_name` on its carry. The body is wrapped by `jax.checkpoint`, with the policy `save_and_offload_only_these_names`.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# This policy takes four keyword arguments, `names_which_can_be_saved=[]`, `names_which_can_be_offloaded=["x"]`, `offload_src="device"` and `offload_dst="pinned_host"`. Use the named carry, the result of `checkpoint_name(x, "x")`, in the rest of the body.
+#
+# </details>
+
+
+# %% answer="memory-offload"
+def offload_loss(layer, weights, x):
+    """mean_square of all layers applied to x (n, d); the inputs of the layers are offloaded to the host."""
+    ### BEGIN SOLUTION
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["x"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def body(x, w):
+        return layer(w, checkpoint_name(x, "x")), None
+
+    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+    ### END SOLUTION
+
+
+# %% check="memory-offload" name="example" points=1
+"""The example: the value for six layers, and the bytes of the residuals."""
+
+
+def probe_example(weights, x):
+    value, backward = jax.vjp(lambda weights, x: offload_loss(tanh_layer, weights, x), weights, x)
+    return {"loss": value, "stored": jax.tree.leaves(backward)}
+
+
+rng = inputs.rng()
+weights, x = rng.normal(size=(6, 4, 4)).astype(np.float32), rng.normal(size=(8, 4)).astype(np.float32)
+made, wanted = program(probe_example, weights, x), x
+for w in weights:
+    wanted = np.tanh(np.sin(wanted @ w))
+compare(made.run(weights, x)["loss"], np.float32(np.mean(wanted**2)), rtol=1e-3, label="the loss")
+found = (nbytes(made.outputs["stored"]) - weights.nbytes) / x.nbytes
+require(
+    5.5 < found < 7.5,
+    f"In addition to the weights, the residuals have {found:.1f} times the bytes of x; wanted 7, for the inputs of six "
+    "layers and the last result.",
+)
+
+# %% hidden="memory-offload" name="values" points=2
+"""The value and the gradients, for another layer, by a program that does not grow with the number of layers."""
+
+
+def probe_values(weights, x):
+    layer = lambda w, x: x + jnp.sin(x @ w) * w[0]
+    return jax.value_and_grad(lambda weights, x: offload_loss(layer, weights, x), argnums=(0, 1))(weights, x)
+
+
+def probe_value(weights, x):
+    return offload_loss(lambda w, x: x + jnp.sin(x @ w) * w[0], weights, x)
+
+
+made = {}
+for depth in (3, 7):
+    rng = inputs.rng()
+    weights, x = (rng.normal(size=(depth, 4, 4)) / 3).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
+    taken = [x.astype(np.float64)]
+    for w in weights:
+        taken.append(taken[-1] + np.sin(taken[-1] @ w) * w[0])
+    back, gradients = 2 * taken[-1] / x.size, []
+    for w, before in zip(weights[::-1], taken[-2::-1], strict=True):
+        angle = before @ w
+        inner = back * w[0] * np.cos(angle)
+        gradient = before.T @ inner
+        gradient[0] += (back * np.sin(angle)).sum(0)
+        gradients.insert(0, gradient)
+        back = back + inner @ w.T
+    value, found = program(probe_values, weights, x).run(weights, x)
+    compare(value, np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss")
+    compare(found, (np.float32(gradients), np.float32(back)), rtol=1e-3, atol=1e-3, label="the gradients")
+    made[depth] = program(probe_value, weights, x)
+    compare(made[depth].run(weights, x), np.float32(np.mean(taken[-1] ** 2)), rtol=1e-3, label="the loss alone")
+require(
+    made[3].operations == made[7].operations,
+    "The program grows with the number of layers. Use a scan over the weights instead of a Python loop.",
+)
+loops = made[3].loops
+require(loops == 1, f"The forward pass has {loops} loops; wanted 1, the scan over the layers.")
+
+# %% hidden="memory-offload" name="placement" points=3 observed=true
+"""The inputs of the layers are the only residuals in host memory, and the device stores no other results of layers."""
+
+
+def probe_placement(weights, x, sines):
+    def layer(w, x):
+        for _ in range(sines):
+            x = jnp.sin(x @ w)
+        return x
+
+    found = stored(lambda weights, x: offload_loss(layer, weights, x), weights, x)
+    return [(leaf.shape, leaf.nbytes, leaf.sharding.memory_kind) for leaf in found]
+
+
+if "pinned_host" not in [memory.kind for memory in jax.devices()[0].addressable_memories()]:
+    skip("This device has no memory of the kind pinned_host, so nothing can be offloaded.")
+for depth, sines in ((4, 3), (9, 1)):
+    rng = inputs.rng()
+    weights, x = rng.normal(size=(depth, 6, 6)).astype(np.float32), rng.normal(size=(50, 6)).astype(np.float32)
+    found = ask(probe_placement, weights, x, sines)
+    on_host = [(shape, size) for shape, size, kind in found if kind == "pinned_host"]
+    on_device = sum(size for _, size, kind in found if kind != "pinned_host")
+    require(
+        on_host,
+        f"With {depth} layers, no residual is in the memory pinned_host. Did the policy find the name of the value?",
+    )
+    require(
+        [size for _, size in on_host] == [depth * x.nbytes],
+        f"With {depth} layers, the residuals in host memory have {sum(size for _, size in on_host):,} bytes in "
+        f"{len(on_host)} array(s); wanted one array with the input of each layer, {depth * x.nbytes:,} bytes.",
+    )
+    require(
+        on_device < weights.nbytes + 1.5 * x.nbytes,
+        f"With {depth} layers, the residuals in device memory have {on_device:,} bytes; wanted the weights and at most one "
+        f"array of the size of x, {weights.nbytes + x.nbytes:,} bytes.",
+    )
+
+# %% [markdown] why="memory-offload"
+# The policy moves the named value to the host in the forward pass, and the backward pass fetches it back one iteration at a time. The device stores neither the inputs of the layers nor the results inside them. **Next:** A layer takes 2 ms and its input has 64 MB. At 50 GB per second, does the copy fit into the time of the layer?
+
+
+# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+
+    def body(x, w):
+        checkpoint_name(x, "x")
+        return layer(w, x), None
+
+    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["x"], names_which_can_be_offloaded=[], offload_src="device", offload_dst="pinned_host"
+    )
+
+    def body(x, w):
+        return layer(w, checkpoint_name(x, "x")), None
+
+    return mean_square(jax.lax.scan(jax.checkpoint(body, policy=policy), x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x):
+    body = jax.checkpoint(lambda x, w: (layer(w, x), None))
+    return mean_square(jax.lax.scan(body, x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Names the values but does not use `jax.checkpoint`, and a name alone has no effect."
+def offload_loss(layer, weights, x):
+    body = lambda x, w: (layer(w, checkpoint_name(x, "x")), None)
+    return mean_square(jax.lax.scan(body, x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Applies the layers in a Python loop, so the program grows with their number."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = jax.checkpoint(lambda w, x: layer(w, checkpoint_name(x, "x")), policy=policy)
+    for w in weights:
+        x = body(w, x)
+    return mean_square(x)
+
+
+# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x):
+    host = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="device")
+    x = jax.device_put(jax.device_put(x, host), device)
+    body = jax.checkpoint(lambda x, w: (layer(w, x), None))
+    return mean_square(jax.lax.scan(body, x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Leaves the inputs of the layers on the device. The policy has to offload a named value, and the layer has to use this value."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["y"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = jax.checkpoint(lambda x, w: (layer(w, checkpoint_name(x, "x")), None), policy=policy)
+    return mean_square(jax.lax.scan(body, x, weights)[0])
+
+
+# %% wrong="memory-offload" because="Leaves out the last layer."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["x"], offload_src="device", offload_dst="pinned_host"
+    )
+    body = jax.checkpoint(lambda x, w: (layer(w, checkpoint_name(x, "x")), None), policy=policy)
+    return mean_square(jax.lax.scan(body, x, weights[:-1])[0])
+
+
+# %% wrong="memory-offload" because="Offloads the result of each layer's product as well as its input."
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    body = jax.checkpoint(lambda x, w: (layer(w, x), None), policy=policy)
+    return mean_square(jax.lax.scan(body, x, weights)[0])
+
+
+# %% right="memory-offload"
+def offload_loss(layer, weights, x):
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["w"],
+        names_which_can_be_offloaded=["input of a layer"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def one_layer(x, w):
+        x = checkpoint_name(x, "input of a layer")
+        return layer(w, x)
+
+    one_layer = jax.remat(one_layer, policy=policy, prevent_cse=False)
+    last, _ = jax.lax.scan(lambda x, w: (one_layer(x, w), None), x, weights)
+    return mean_square(last)
+
+
+# %% right="memory-offload"
+def offload_loss(layer, weights, x):
+    host = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0], memory_kind="device")
+
+    @jax.custom_vjp
+    def remat_layer(w, x):
+        return layer(w, x)
+
+    def backward(residuals, g):
+        w, x = residuals
+        return jax.vjp(layer, w, jax.device_put(x, device))[1](g)
+
+    remat_layer.defvjp(lambda w, x: (layer(w, x), (w, jax.device_put(x, host))), backward)
+    return mean_square(jax.lax.scan(lambda x, w: (remat_layer(w, x), None), x, weights)[0])
+
+
+# %% [markdown] task="memory-remat-scan" stars=3 minutes=25 skills="08_control_flow,14_profiling,memory-remat-block"
+# ## The gradient of a long simulation
+# *Needs: Deeper: segments.*
+#
+# **Goal.** A simulation has thousands of steps, and its gradient has to go back through all of them. Store the state at the start of each segment of the simulation, and recompute the steps of one segment at a time.
+#
+# **Signature.** `simulate(step, params, state, forces, segment)`. `step(params, state, force)` returns the next state, an array with the shape of `state`, as `pendulum` from the setup does. `forces` has shape `(n, ...)`, and step i gets `forces[i]`. `segment` is a Python int, the number of steps of a segment. It divides n. The result is the state after n steps.
+#
+# **Example.** For n = 256 steps and `segment = 16`, the residuals are `params`, `forces` and the 16 states at the starts of the segments. The gradient of a scan alone stores several arrays for each of the 256 steps.
+#
+# **Judged.** The result, and the gradients with respect to `params`, `state` and `forces`. The residuals have the bytes of `params`, of `forces` and of n / segment states, or one more. The compiled gradient needs temporary memory for about n / segment states and the residuals of one segment. The program is the same for any n and any segment. **Not judged.** Speed, and numbers of steps that `segment` does not divide.
+#
+# <details><summary>Hint 1 · a question</summary>
+#
+# Which function should `jax.checkpoint` wrap, so that the input of this function is the state at the start of a segment?
+#
+# </details>
+# <details><summary>Hint 2 · a nudge</summary>
+#
+# Use a scan in a scan. The inner one runs the steps of a segment. The outer one runs over the segments, and `jax.checkpoint` wraps its body.
+#
+# </details>
+# <details><summary>Hint 3 · nearly there</summary>
+#
+# Reshape `forces` from `(n, ...)` to `(n // segment, segment, ...)`. The outer scan passes `forces[i]`, of shape `(segment, ...)`, to its body. The body is an inner scan over them.
+#
+# </details>
+
+
+# %% answer="memory-remat-scan"
+def simulate(step, params, state, forces, segment):
+    """The state after all steps. The backward pass stores the state at the start of each segment of steps."""
+
+    ### BEGIN SOLUTION
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+    ### END SOLUTION
+
+
+# %% check="memory-remat-scan" name="example" points=1
+"""The example: 256 steps of pendulums in segments of 16, and the bytes of the residuals."""
+
+
+def probe_example(params, state, forces):
+    result, backward = jax.vjp(lambda *args: simulate(pendulum, *args, 16), params, state, forces)
+    return {"result": result, "stored": jax.tree.leaves(backward)}
+
+
+rng = inputs.rng()
+params = {"length": rng.uniform(1, 2, 3).astype(np.float32), "damping": rng.uniform(0, 1, 3).astype(np.float32)}
+state, forces = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(256, 3)).astype(np.float32)
+made, (angle, speed) = program(probe_example, params, state, forces), state.astype(np.float64)
+for force in forces:
+    speed = speed + 0.01 * (force - np.sin(angle) / params["length"] - params["damping"] * speed)
+    angle = angle + 0.01 * speed
+got = made.run(params, state, forces)["result"]
+compare(got, np.float32([angle, speed]), rtol=1e-3, atol=1e-3, label="the state after 256 steps")
+found = nbytes(made.outputs["stored"]) - nbytes(params) - forces.nbytes
+require(
+    found < 17.9 * state.nbytes + 64,
+    f"In addition to `params` and `forces`, the residuals have {found:,} bytes; wanted 16 states of {state.nbytes} bytes.",
+)
+
+# %% hidden="memory-remat-scan" name="values" points=2
+"""The result and the gradients, by a program that is the same for any number of steps and any segment."""
+
+
+def probe_gradients(params, state, forces, segment):
+    step = lambda params, state, force: state + params * jnp.sin(state + force[:, None])
+
+    def squared(params, state, forces):
+        result = simulate(step, params, state, forces, segment)
+        return jnp.sum(result**2), result
+
+    return jax.value_and_grad(squared, argnums=(0, 1, 2), has_aux=True)(params, state, forces)
+
+
+made = []
+for n, segment in ((12, 4), (35, 7), (5, 1)):
+    rng = inputs.rng()
+    params, state = (rng.normal(size=3) / 4).astype(np.float32), rng.normal(size=(2, 3)).astype(np.float32)
+    forces = rng.normal(size=(n, 2)).astype(np.float32)
+    states = [state.astype(np.float64)]
+    for force in forces:
+        states.append(states[-1] + params * np.sin(states[-1] + force[:, None]))
+    back, by_params, by_forces = 2 * states[-1], 0, []
+    for before, force in zip(states[-2::-1], forces[::-1], strict=True):
+        by_params = by_params + (back * np.sin(before + force[:, None])).sum(0)
+        pulled = back * params * np.cos(before + force[:, None])
+        by_forces.insert(0, pulled.sum(1))
+        back = back + pulled
+    made.append(program(probe_gradients, params, state, forces, segment))
+    with case(f"for {n} steps in segments of {segment}"):
+        (_, result), gradients = made[-1].run(params, state, forces, segment)
+        compare(result, np.float32(states[-1]), rtol=1e-3, atol=1e-3, label="the last state")
+        wanted = tuple(map(np.float32, (by_params, back, by_forces)))
+        compare(gradients, wanted, rtol=2e-3, atol=2e-3, label="the gradients")
+require(
+    made[0].operations == made[1].operations,
+    "The program is not the same for other numbers of steps or segments. Use scans instead of Python loops.",
+)
+
+# %% hidden="memory-remat-scan" name="memory" points=2
+"""The bytes of the residuals, and the temporary memory of the compiled gradient."""
+
+
+def probe_memory(params, state, forces, segment):
+    def step(params, state, force):
+        for _ in range(4):
+            state = state + 0.01 * jnp.sin(params * state + force)
+        return state
+
+    result, backward = jax.vjp(lambda *args: simulate(step, *args, segment), params, state, forces)
+    return {"result": result, "gradients": backward(jnp.ones_like(state))}
+
+
+def probe_residuals(params, state, forces, segment):
+    def step(params, state, force):
+        for _ in range(4):
+            state = state + 0.01 * jnp.sin(params * state + force)
+        return state
+
+    result, backward = jax.vjp(lambda *args: simulate(step, *args, segment), params, state, forces)
+    return {"result": result, "stored": jax.tree.leaves(backward)}
+
+
+for n, segment in ((300, 20), (240, 8)):
+    rng = inputs.rng()
+    params, state = np.float32(rng.uniform(0.5, 1)), rng.normal(size=400).astype(np.float32)
+    forces = rng.normal(size=n).astype(np.float32)
+    wanted = state
+    for force in forces:
+        for _ in range(4):
+            wanted = wanted + np.float32(0.01) * np.sin(params * wanted + force)
+    with case(f"for {n} steps in segments of {segment}"):
+        made = program(probe_residuals, params, state, forces, segment)
+        got = made.run(params, state, forces, segment)["result"]
+        compare(got, wanted, rtol=1e-3, atol=1e-3, label="the last state")
+        states = (nbytes(made.outputs["stored"]) - forces.nbytes) / state.nbytes
+        message = (
+            f"The residuals have {{}} bytes. Wanted: those of `forces` and of {n // segment} states, one per segment."
+        )
+        require(states < n / segment + 1.5, message.format("too many"))
+        require(states > n / segment - 0.5, message.format("too few"))
+        made = program(probe_memory, params, state, forces, segment)
+        got = made.run(params, state, forces, segment)["result"]
+        compare(got, wanted, rtol=1e-3, atol=1e-3, label="the last state")
+        most = 2 * (n // segment + 10 * segment)
+        require(
+            made.temp_bytes < most * state.nbytes,
+            f"The compiled gradient needs temporary memory for {made.temp_bytes / state.nbytes:.0f} states; "
+            f"{n // segment} segments and the residuals of one of them need less than {most}.",
+        )
+
+# %% [markdown] why="memory-remat-scan"
+# The backward pass needs the states at the starts of the segments and the residuals of one segment, instead of the residuals of all steps. With segments of √n steps, both are proportional to √n, and each step is computed twice. **Next:** With `jax.checkpoint` around the step as well, how often is each step computed, and what is stored for a segment?
+
+
+# %% wrong="memory-remat-scan" because="Stores the state of every step, because the segments are not checkpointed."
+def simulate(step, params, state, forces, segment):
+    body = jax.checkpoint(lambda state, force: (step(params, state, force), None))
+    return jax.lax.scan(body, state, forces)[0]
+
+
+# %% wrong="memory-remat-scan" because="Checkpoints the whole simulation. Then the residuals of all steps are stored while it is recomputed."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run(params, state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    return run(params, state, forces)
+
+
+# %% wrong="memory-remat-scan" because="Runs the segments without `jax.checkpoint`, so the residuals of every step are stored."
+def simulate(step, params, state, forces, segment):
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces)[0], None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Swaps the number of segments and the number of steps in a segment."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(segment, -1, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Loops over the segments in Python, so the program grows with their number."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    for start in range(0, len(forces), segment):
+        state = run_segment(state, forces[start : start + segment])
+    return state
+
+
+# %% wrong="memory-remat-scan" because="Stores the state of every step, because the segments are not checkpointed."
+def simulate(step, params, state, forces, segment):
+    body = jax.checkpoint(lambda state, force: (step(params, state, force), None))
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: jax.lax.scan(body, state, forces), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Stops the gradient at the start of each segment, so only the last segment contributes to the gradients."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        state = jax.lax.stop_gradient(state)
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment, *forces.shape[1:])
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Pairs each step with a force of another segment, because the reshaped forces are transposed."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(segment, -1, *forces.shape[1:]).swapaxes(0, 1)
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% wrong="memory-remat-scan" because="Reshapes the forces to two axes, which fails or mixes them up if a force is an array."
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(state, forces):
+        return jax.lax.scan(lambda state, force: (step(params, state, force), None), state, forces)[0]
+
+    segments = forces.reshape(-1, segment)
+    return jax.lax.scan(lambda state, forces: (run_segment(state, forces), None), state, segments)[0]
+
+
+# %% right="memory-remat-scan"
+def simulate(step, params, state, forces, segment):
+    one = jax.checkpoint(lambda state, force: (step(params, state, force), None))
+    many = jax.checkpoint(lambda state, forces: (jax.lax.scan(one, state, forces)[0], None))
+    return jax.lax.scan(many, state, forces.reshape((len(forces) // segment, segment, *forces.shape[1:])))[0]
+
+
+# %% right="memory-remat-scan"
+def simulate(step, params, state, forces, segment):
+    @jax.checkpoint
+    def run_segment(params, state, start):
+        def body(i, state):
+            return step(params, state, forces[start + i])
+
+        return jax.lax.fori_loop(0, segment, body, state)
+
+    starts = jnp.arange(0, forces.shape[0], segment)
+    return jax.lax.scan(lambda state, start: (run_segment(params, state, start), None), state, starts)[0]
