@@ -61,6 +61,11 @@ def test_a_sharding_is_shortened_to_its_spec(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == f"ValueError: got {spec} and {P()} for it\n"
 
 
+def test_the_path_of_a_cell_is_shortened_to_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(failing("f at /tmp/ipykernel_12/345.py:6 was created on line /tmp/ipykernel_12/345.py:7:18 (f)"))
+    assert capsys.readouterr().out == "ValueError: f at line 6 of the cell was created on line 7 of the cell (f)\n"
+
+
 def test_jax_errors_about_shardings_state_the_spec(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(lambda: jax.device_put(jnp.zeros((6, 8)), NamedSharding(AUTO, P("a"))))
     printed = capsys.readouterr().out

@@ -23,6 +23,7 @@ from grader.program.hlo import collectives
 WIDTH = 110  # columns: what a notebook's output shows without a scroll bar
 _SHARDING = re.compile(r"NamedSharding\(mesh=.*?, spec=(P\w*\(.*?\)), memory_kind=\w+\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CELL = re.compile(r"(?:line )?[^\s:]*ipykernel_\d+[^\s:]*?\.py:(\d+)(?::\d+)?")  # another path in every run
 
 
 def print_error(call: Callable[[], Any], length: int = 300) -> None:
@@ -30,13 +31,14 @@ def print_error(call: Callable[[], Any], length: int = 300) -> None:
 
     Args:
         call: takes no arguments.
-        length: the most characters to print, after white space is collapsed, colours are removed and each
-            `NamedSharding` is shortened to its spec.
+        length: the most characters to print, after white space is collapsed, colours are removed, each `NamedSharding`
+            is shortened to its spec, and each path of a cell to its line.
     """
     try:
         call()
     except Exception as problem:
         text = " ".join(_COLOUR.sub("", f"{type(problem).__name__}: {problem}").split())
+        text = _CELL.sub(r"line \1 of the cell", text)
         text = textwrap.shorten(_SHARDING.sub(r"\1", text), length, placeholder=" ...")
         print(textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
     else:
