@@ -27,6 +27,8 @@
 # </details>
 
 # %%
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -266,15 +268,21 @@ def write_row(table, i, row):
     table[i] = row
 
 
+@jax.jit
+def write_row_and_return_old(table, i, row):
+    old = table[...]
+    table[i] = row
+    return old
+
+
+# %%
 new_row = lambda table, i, row: table.at[i].set(row)
 row, table = jnp.ones(64), jnp.zeros((65_536, 64))
 programs = {
     "at[i].set": jax.jit(new_row).lower(table, 3, row),
     "at[i].set, donated": jax.jit(new_row, donate_argnums=0).lower(table, 3, row),
     "Ref": write_row.lower(jax.new_ref(table), 3, row),
-    "Ref, read before": jax.jit(lambda t, i, row: jax.ref.swap(t, ..., t[...].at[i].set(row))).lower(
-        jax.new_ref(table), 3, row
-    ),
+    "Ref, returns old": write_row_and_return_old.lower(jax.new_ref(table), 3, row),
 }
 for name, lowered in programs.items():
     compiled = lowered.compile()
@@ -307,8 +315,8 @@ for rows in sizes:
         "Ref": lambda ref=ref: (write_row(ref, 3, row), ref)[1],
         "at[i].set, donated": donate,
     }
-    for name, milliseconds in zip(ways, time_ms(*ways.values(), repeats=15), strict=True):
-        took.setdefault(name, []).append(milliseconds)
+    for name, way in ways.items():
+        took.setdefault(name, []).append(time_ms(way, repeats=15))
 
 # %%
 _, axes = plots.subplots(height=2.8)
@@ -338,7 +346,7 @@ def forward(params, x, tap_refs=None):
 widths = (8, 64, 64, 64, 64)
 params = [
     (jnp.asarray(rng.normal(size=(m, k)) * 2.5 / np.sqrt(k), jnp.float32), jnp.zeros(m))
-    for k, m in zip(widths, widths[1:], strict=False)
+    for k, m in itertools.pairwise(widths)
 ]
 tap_refs = [jax.new_ref(jnp.zeros((100, m))) for m in widths[1:]]
 batch = jnp.asarray(rng.normal(size=(100, 8)), jnp.float32)
@@ -352,15 +360,15 @@ _, panels = plots.subplots(1, 4, height=1.9, sharey=True)
 saturated = [float(jnp.mean(jnp.abs(tap[...]) > 0.95)) for tap in tap_refs]
 for i, (panel, tap, share) in enumerate(zip(panels, tap_refs, saturated, strict=True)):
     panel.hist(np.asarray(tap[...]).ravel(), bins=40, color=plots.COLOURS[0])
-    panel.set(title=f"layer {i + 1}: {share:.0%} beyond 0.95", xlabel="activation")
+    panel.set(title=f"layer {i + 1}: {share:.0%}", xlabel="activation")
 plots.show(
-    "Histograms of the activations of four tanh layers, collected by Refs. The share beyond 0.95 in absolute value is "
+    "Histograms of the activations of four tanh layers, collected by Refs. The share beyond ±0.95 is "
     + ", ".join(f"{share:.0%} in layer {i + 1}" for i, share in enumerate(saturated))
     + "."
 )
 
 # %% [markdown]
-# The weights are too large, so `tanh` saturates in every layer. The collection works under `jit`, `vmap` and `grad` together.
+# The weights are too large, so many activations are close to -1 or 1. The titles state the share beyond ±0.95. The collection works under `jit`, `vmap` and `grad` together.
 #
 # ## Which one?
 #
@@ -522,7 +530,21 @@ for name, options, transform in (
     print(f"{name:17s} after two calls: {variable[...]}")
 
 # %% [markdown]
-# The two also differ in sharing. Two arguments of `nnx.jit` may be the same Variable, because NNX merges them before it calls JAX. Two arguments that contain the same Ref are rejected. The option `ref` and the similar option `hijax` are new in Flax, and most modules do not use them yet.
+# The two also differ in aliasing. Two arguments of `nnx.jit` may be the same Variable, because NNX merges them before it calls JAX. Two arguments that contain the same Ref are rejected.
+
+
+# %%
+def increment_and_read(a, b):
+    a[...] += 1
+    return b[...]
+
+
+shared, shared_ref = nnx.Variable(jnp.array(0)), nnx.Variable(jnp.array(0), ref=True)
+print("the same Variable twice:", nnx.jit(increment_and_read)(shared, shared))
+print_error(lambda: jax.jit(increment_and_read)(shared_ref, shared_ref), length=120)
+
+# %% [markdown]
+# The option `ref` and the similar option `hijax` are new in Flax, and most modules do not use them yet.
 #
 # | | Variable | Ref |
 # |---|---|---|
@@ -607,13 +629,26 @@ print("frozen:", frozen, "  written after freeze, without an error:", small)
 print_error(lambda: jax.jit(lambda x: (lambda ref: (jax.freeze(ref), ref[...]))(jax.new_ref(x)))(frozen))
 
 # %% [markdown]
-# A function that creates its Refs itself can be exported, as our exercises do.
-#
+# A silent one is `jax.checkpoint` (15). It runs a part of the forward pass again in the backward pass, and so repeats its writes. One gradient adds 2 here. Use it only on pure functions.
+
+# %%
+runs = jax.new_ref(jnp.int32(0))
+
+
+def sine_that_counts(x):
+    runs[...] += 1
+    return jnp.sin(jnp.sin(x))
+
+
+jax.grad(jax.checkpoint(sine_that_counts))(2.0)
+print("runs of the function in one gradient:", runs)
+
+# %% [markdown]
 # ## Deeper: older code
 #
 # | in older code | now |
 # |---|---|
-# | `jax.experimental.mutable_array`, `jax._src.core.mutable_array`, `jax.array_ref` | `jax.new_ref` |
+# | `jax.ref.array_ref`, `jax._src.core.mutable_array` | `jax.new_ref` |
 # | `jax.experimental.host_callback` | `jax.experimental.io_callback`, `jax.debug.callback` |
 # | `hk.transform_with_state`, the `mutable` argument of Linen's `apply` | both thread state; NNX Variables (10) |
 # | `flax.training.train_state.TrainState` | a pytree of parameters and optimizer state, threaded by hand |
