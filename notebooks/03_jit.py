@@ -309,7 +309,7 @@ for gain in (2.0, 50.0, 100.0):
     print("gain", gain, " result", amplify(x)[0], " log", log, " reference", calls_seen[...])
 
 # %% [markdown]
-# The gain 2.0 became a constant, and the list grew only while JAX traced. The reference is updated in each call. As a rule, **pass everything that may change as an argument, and return everything that you need**.
+# The gain 2.0 became a constant, and the list grew only while JAX traced. The reference is updated in each call, because JAX passes it to the program as a hidden argument (lesson 12). As a rule, **pass everything that may change as an argument, and return everything that you need**.
 
 # %% [markdown]
 # ## Compile the whole step

@@ -212,7 +212,7 @@ print("vmap:", compare_with_clean(lambda f: jax.vmap(f)(jnp.stack([xs, -xs]))))
 # The body of the `scan` closes over the Ref, and each iteration sees what the previous one wrote. The gradient flows through these writes.
 #
 # ## What JAX rejects
-# A function that takes a Ref as an argument, or closes over one from outside, is **impure**. JAX runs its reads and writes in program order. To keep this order well defined, no two names in a program may refer to one Ref. This is called **aliasing**.
+# A function that takes a Ref as an argument, or closes over one from outside, is **impure**. JAX runs its reads and writes in program order. To keep this order well defined, no two names in a program may refer to one Ref. This is called [**aliasing**](../docs/glossary.md#aliasing).
 
 
 # %%
@@ -612,6 +612,7 @@ tries = {
     "an index out of range": lambda: small[7],
     "conversion to NumPy": lambda: np.asarray(small),
     "a Ref to a Ref": lambda: jax.new_ref(small),
+    "a pytree in a Ref": lambda: jax.new_ref({"a": 1.0}),
     "freeze of an argument": lambda: jax.jit(jax.freeze)(small),
     "export of a Ref argument": lambda: export.export(add_into)(small, small[...]),
 }

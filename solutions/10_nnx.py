@@ -2232,7 +2232,7 @@ compare(slopes["layers/1/bias"], np.float32([5, 5]), label="the gradient with re
 compare(statistics, kept, rtol=1e-3, atol=1e-3, label="the running statistics after one call in training")
 
 # %% [markdown] why="nnx-load-linen"
-# Both models are trees of named arrays. If you swap two layers of one shape or forget the statistics, there is no error. So compare the outputs. **Next:** PyTorch stores the kernel of a linear layer as `(outputs, inputs)`. What else would you check before you trust such a file (12)?
+# Both models are trees of named arrays. If you swap two layers of one shape or forget the statistics, there is no error. So compare the outputs. **Next:** PyTorch stores the kernel of a linear layer as `(outputs, inputs)`. What else would you check before you trust such a file (27)?
 
 
 # %% wrong="nnx-load-linen" because="Goes through the dict in its own order. Sorted by name, `Dense_10` comes before `Dense_2`."
