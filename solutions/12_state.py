@@ -800,7 +800,7 @@ def running_stats(xs, decay):
     return jnp.stack(rows), mean[...], var[...]
 
 
-# %% wrong="state-running-stats" because="Threads the state through the carry, so there is no Ref."
+# %% wrong="state-running-stats" because="Threads the state through the carry, so the loop uses no Ref."
 def running_stats(xs, decay):
     return running_stats_carry(xs, decay)
 
@@ -831,7 +831,7 @@ def running_stats(xs, decay):
     return rows, mean[...], var[...]
 
 
-# %% wrong="state-running-stats" because="Threads the state through the carry and puts only the final values into Refs."
+# %% wrong="state-running-stats" because="Threads the state through the carry, so the loop uses no Ref."
 def running_stats(xs, decay):
     rows, mean, var = running_stats_carry(xs, decay)
     mean_ref, var_ref = jax.new_ref(mean), jax.new_ref(var)
