@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12 · State: values that change between calls
 #
-# *The core takes about 35 minutes. Seven "Deeper" sections can be skipped. Then do [the exercises](../exercises/12_state/12_state.ipynb).* After the core you can pass state through pure functions, use mutable arrays (Refs) inside and outside compiled functions, predict which uses of a Ref JAX rejects, and read from a compiled program whether an array is updated in place.
+# *The core takes about 35 minutes. Eight "Deeper" sections can be skipped. Then do [the exercises](../exercises/12_state/12_state.ipynb).* After the core you can pass state through pure functions, use mutable arrays (Refs) inside and outside compiled functions, predict which uses of a Ref JAX rejects, and read from a compiled program whether an array is updated in place.
 #
 # **Prerequisites.** Tracing (02), `jit` and donation (03), `grad` (04), `vmap` (05), pytrees (06), and `scan` (08). Answer these questions from memory.
 #
@@ -38,7 +38,7 @@ from grader.learning import plots
 from grader.learning.inspection import print_error, time_ms
 
 # %% [markdown]
-# ## Why does the counter stop at 1?
+# ## A counter in a compiled function
 # Programs have **state**, which is data that one call changes and a later call reads. You have met four kinds in this course: the optimizer state (09), the Variables of a module (10), metrics (11), and random keys (07). In Python, state is usually an attribute of an object.
 
 
@@ -132,7 +132,7 @@ print(ref, "  before:", before, "  type:", jax.typeof(ref))
 print_error(lambda: ref + 1)
 
 # %% [markdown]
-# You can index a Ref but not compute with it, so write `ref[...] + 1`. Unlike an attribute, a Ref is visible to tracing.
+# You can index a Ref but not compute with it, so write `ref[...] + 1`.
 
 # %% [markdown] predict="state-ref-closure"
 # The compiled function in the next cell takes no argument. It closes over a Ref and adds 1 to it. What do three calls return?
@@ -159,7 +159,7 @@ print(jax.make_jaxpr(count)())
 #
 # ![Three compiled counters. Attribute: the program has no input, its result is the constant 1, and the attribute stays in Python, where tracing changed it once. Carry: the program takes n and returns n + 1 as a new array, and the caller stores it. Ref: the program takes the Ref as a hidden input and overwrites its memory, and only the result is returned.](../images/state_three_ways.svg)
 #
-# Four functions supplement indexing.
+# Three functions supplement indexing, and `jax.ref.set` writes inside a lambda.
 #
 # | you write | effect |
 # |---|---|
@@ -180,12 +180,12 @@ print("swap returns", jax.ref.swap(twice, 0, 7.0), "  freeze returns", jax.freez
 # A write never converts. The value must have the shape and dtype of the entries that it replaces.
 
 # %%
-print_error(lambda: ref.__setitem__(..., jnp.zeros(4)))
-print_error(lambda: ref.__setitem__(0, jnp.int32(1)))
+print_error(lambda: jax.ref.set(ref, ..., jnp.zeros(4)))
+print_error(lambda: jax.ref.set(ref, 0, jnp.int32(1)))
 
 # %% [markdown]
 # ## Refs inside a pure function
-# A function that creates a Ref, uses it and returns arrays is **pure** for its callers. All transformations accept it. Compare `clean` with a version that threads no state.
+# A function that creates a Ref, uses it and returns arrays is **pure** for its callers. `jit`, `grad` and `vmap` accept it. Compare `clean` with a version that threads no state.
 
 
 # %%
@@ -235,31 +235,37 @@ for use, call in rejected.items():
 # %% [markdown]
 # To fix the first two errors, read one of them and pass an array, as in `add_into(r, r[...])`. Instead of returning a Ref, return nothing, because the caller has the Ref already.
 #
-# `vmap` and `grad` have one more rule each.
+# What about `vmap` and `grad`?
 
 # %% [markdown] predict="state-vmap-write"
-# What does `jax.vmap(lambda x: r.__setitem__(..., x))(jnp.arange(3.0))` do? Each of three examples writes its `x` to the Ref `r` of shape `()`.
+# What does `jax.vmap(lambda x: jax.ref.set(r, ..., x))(jnp.arange(3.0))` do? Each of three examples writes its `x` to the Ref `r` of shape `()`.
 #
 # - [ ] r becomes 2, the last example | The examples have no order. They run at the same time.
 # - [ ] r gets shape (3,) | The shape of a Ref never changes.
 # - [x] it raises an error | Right. Three values cannot be stored in one number, and no choice would be better than another.
 
 # %%
-print_error(lambda: jax.vmap(lambda x: r.__setitem__(..., x))(jnp.arange(3.0)))
+print_error(lambda: jax.vmap(lambda x: jax.ref.set(r, ..., x))(jnp.arange(3.0)))
 each = jax.new_ref(jnp.zeros(3))
-jax.vmap(lambda ref, x: ref.__setitem__(..., 10 * x))(each, jnp.arange(3.0))
+jax.vmap(lambda ref, x: jax.ref.set(ref, ..., 10 * x))(each, jnp.arange(3.0))
 print("a Ref with an entry for each example:", each)
 
 # %% [markdown]
 # The Ref has to be an argument with a mapped axis. Each example then writes its own entry. For `grad`, a value that depends on the differentiated argument must not be written to a Ref from outside, because its derivative would be lost. `stop_gradient` states that you want this.
 
+
 # %%
-print_error(lambda: jax.grad(lambda x, ref: (ref.__setitem__(..., 2 * x), x**2)[1])(3.0, r))
-print(jax.grad(lambda x, ref: (ref.__setitem__(..., jax.lax.stop_gradient(2 * x)), x**2)[1])(3.0, r), r)
+def square(x, ref, before_write=lambda value: value):
+    ref[...] = before_write(2 * x)
+    return x**2
+
+
+print_error(lambda: jax.grad(square)(3.0, r))
+print("gradient:", jax.grad(square)(3.0, r, jax.lax.stop_gradient), "  the Ref:", r)
 
 # %% [markdown]
 # ## What a Ref compiles to
-# We replace one row of a table of 16 MB, in four ways. The compiled program shows whether the result reuses the memory of the argument (alias bytes, 03) and how many copies it makes.
+# We replace one row of a table of 17 MB, in four ways. The compiled program shows whether the result reuses the memory of the argument (alias bytes, 03) and how many copies it makes.
 
 
 # %%
@@ -290,7 +296,7 @@ for name, lowered in programs.items():
     print(f"{name:19s} alias bytes {alias:>10,}   copies {copies}")
 
 # %% [markdown]
-# A Ref argument is always donated, without an option. The program overwrites its memory, and nothing is copied. The last program returns the old table too, so both tables have to exist and XLA copies. **An update in place is possible only if the old value is not used any more**, for Refs as for donated arrays.
+# A Ref argument is always donated. The program overwrites its memory, and nothing is copied. The last program returns the old table too, so both tables have to exist and XLA copies. **An update in place is possible only if the old value is not used any more**, for Refs as for donated arrays.
 
 # %% [markdown] predict="state-eager-write"
 # We measure the same update of one row, for tables of growing size. What about the Ref *without* `jit`, `ref[3] = row`?
@@ -310,7 +316,7 @@ for rows in sizes:
         return kept[0]
 
     ways = {
-        "Ref, outside jit": lambda ref=ref: (ref.__setitem__(3, row), ref)[1],
+        "Ref, outside jit": lambda ref=ref: (jax.ref.set(ref, 3, row), ref)[1],
         "at[i].set": lambda array=array, copying=copying: copying(array, 3, row),
         "Ref": lambda ref=ref: (write_row(ref, 3, row), ref)[1],
         "at[i].set, donated": donate,
@@ -325,7 +331,9 @@ for name, each in took.items():
 axes.set(xscale="log", yscale="log", xlabel="MB of the table", ylabel="median milliseconds")
 axes.legend(loc="upper left")
 words = "; ".join(f"{name} {each[0]:.2g} and {each[-1]:.2g} ms" for name, each in took.items())
-plots.show(f"Median time to replace a row of a table of 0.26 MB and of 17 MB: {words}. Refs and donation do not grow.")
+plots.show(
+    f"Median time to replace a row of a table of 0.26 MB and of 17 MB: {words}. The last two hardly depend on the size."
+)
 
 # %% [markdown]
 # Inside `jit`, a Ref and a donated array take constant time. The call with a Ref has a higher overhead in Python, which does not depend on the size. As a rule, **write to Refs inside compiled functions**.
