@@ -229,7 +229,7 @@ def meter(state, x):
 # @jax.jit
 # def take(ref):
 #     old = ref
-#     ref[...] = jnp.zeros_like(ref[...])
+#     ref[...] = 0 * ref[...]
 #     return old                    # ValueError
 #
 # def exchange(a_ref, b_ref):
