@@ -897,7 +897,7 @@ def running_stats(xs, decay):
 #
 # <details><summary>Hint 1 · a question</summary>
 #
-# `table_ref[ids] += updates` reads all rows, then adds, then writes. What happens to a row that occurs twice?
+# In-place addition at indices, `ref[ids] += x`, reads all rows, then adds, then writes. What happens to a row that occurs twice?
 #
 # </details>
 # <details><summary>Hint 2 · a nudge</summary>
