@@ -206,7 +206,7 @@ grader.learning.course_map()
 # | 09 | [training](09_training.ipynb) | Optax, schedules, gradient accumulation |
 # | 10 | [nnx](10_nnx.ipynb) | modules, Variables, split and merge, training and evaluation modes |
 # | 11 | [mnist](11_mnist.ipynb) | data loaders, a residual CNN, evaluation |
-# | 12 | state *(coming)* | state in loops, Refs, updates in place |
+# | 12 | [state](12_state.ipynb) | carries and Refs, aliasing, updates in place |
 # | 13 | [debugging](13_debugging.ipynb) | NaN, prints in compiled code, checkify, tracebacks |
 # | 14 | [profiling](14_profiling.ipynb) | traces, cost and memory analysis, ahead-of-time compilation |
 # | 15 | [memory_and_precision](15_memory_and_precision.ipynb) | rematerialization, offload, bfloat16, loss scaling |

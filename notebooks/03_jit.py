@@ -562,7 +562,7 @@ update_in_place(reference, gradient)
 print("the same memory:", reference.unsafe_buffer_pointer() == pointer, "  first entry:", reference[0, 0])
 
 # %% [markdown]
-# JAX's documentation notes that calls of compiled functions with references are dispatched more slowly at present. Most JAX code, and this course, uses donation.
+# JAX's documentation notes that calls of compiled functions with references are dispatched more slowly at present. Most code in this course uses donation. [Lesson 12](12_state.ipynb) covers references.
 
 # %% [markdown]
 # ## Deeper: inputs of every length
